@@ -1,0 +1,137 @@
+"""Run one tool: every check in its order, in one place, before anything leaves for the source."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, cast
+
+from toolcrib.calling.slips import repaired
+from toolcrib.catalog.view import View
+from toolcrib.core.errors import (
+    InvalidArguments,
+    InvalidTool,
+    NextAction,
+    NotAuthorized,
+    NotExpanded,
+    SourceUnavailable,
+    StaleExpansion,
+)
+from toolcrib.core.principal import CallContext
+from toolcrib.core.results import ToolResult
+from toolcrib.core.schema import Schema
+from toolcrib.core.tools import Tool
+from toolcrib.disclosure.operations import not_found
+from toolcrib.sources.base import ProgressListener
+
+logger = logging.getLogger(__name__)
+
+
+async def call_tool(
+    view: View,
+    reference: str,
+    arguments: object,
+    context: CallContext,
+    *,
+    progress: ProgressListener | None = None,
+) -> ToolResult:
+    """Run the tool that `reference`, a handle from `expand_tool`, stands for.
+
+    Raises:
+        ToolNotFound: no visible tool has this id.
+        NotAuthorized: it may be seen and not called.
+        NotExpanded: `reference` is a bare id, so nobody was shown what it takes.
+        StaleExpansion: the definition is not the one that was shown.
+        InvalidArguments: nothing ran; hints and details say what is wrong where.
+        SourceUnavailable: the source cannot be reached, or went away.
+        ToolFailed: the source refused to run it.
+
+    Source: discovery protocol v0.1, `call_tool` and behavioural rule 4.
+    """
+    tool, shown = _resolve(view, reference)
+    if not view.may_call(tool):
+        raise NotAuthorized(f"`{tool.id}` may be seen and not called by `{view.principal.id}`.")
+    _check_expansion(tool, shown)
+    checked = _check_arguments(tool, arguments)
+    entry = view.state.sources.get(tool.source)
+    if entry is None:
+        raise SourceUnavailable(f"The source `{tool.source}` is gone.", next_action=NextAction("list"))
+    try:
+        result = await entry.source.call_tool(tool.name, checked, context, progress=progress)
+    except StaleExpansion as stale:
+        stale.next_action = _expand(tool)
+        raise
+    except SourceUnavailable as gone:
+        # The request had gone out: asking again is safe only where running twice is the same as running once.
+        gone.retryable = gone.retryable or tool.annotations.idempotent
+        raise
+    return _with_warnings(tool, result)
+
+
+def _resolve(view: View, reference: str) -> tuple[Tool, str | None]:
+    """The tool, and the handle it was referred to by; None for a bare id."""
+    tool = view.find(reference)
+    if tool is not None:
+        return tool, None
+    name, at, _ = reference.rpartition("@")
+    tool = view.find(name) if at else None
+    if tool is None:
+        raise not_found(view, reference)
+    return tool, f"{tool.id}{reference[len(name) :]}"
+
+
+def _check_expansion(tool: Tool, shown: str | None) -> None:
+    if shown is None:
+        raise NotExpanded(
+            f"`{tool.id}` was not expanded, so its arguments are not known. Expand it, then call it by its handle.",
+            next_action=_expand(tool),
+        )
+    if shown != tool.handle:
+        raise StaleExpansion(
+            f"The definition of `{tool.id}` is not the one behind this handle. Expand it again.",
+            next_action=_expand(tool),
+        )
+
+
+def _check_arguments(tool: Tool, arguments: object) -> Mapping[str, Any]:
+    given = cast("dict[str, Any]", {} if arguments is None else arguments)
+    problems = tool.arguments.violations(given)
+    if not problems and isinstance(given, dict):  # pyright: ignore[reportUnnecessaryIsInstance]  it came off a wire
+        return given
+    repair = repaired(tool.input_schema, tool.arguments, given)
+    what = "; ".join(problem.message for problem in problems[:3]) or "they are not an object"
+    raise InvalidArguments(
+        f"Nothing was run: the arguments of `{tool.id}` do not match its schema: {what}.",
+        hints=[repair.what] if repair is not None else [],
+        next_action=(
+            NextAction("call_tool", {"tool_id": tool.handle, "arguments": repair.arguments})
+            if repair is not None
+            else _expand(tool)
+        ),
+        retryable=False,
+        details={"violations": [problem.to_wire() for problem in problems]},
+    )
+
+
+def _expand(tool: Tool) -> NextAction:
+    return NextAction("expand_tool", {"tool_id": tool.id})
+
+
+def _with_warnings(tool: Tool, result: ToolResult) -> ToolResult:
+    """The result as it came; one that misses the tool's own output schema is passed on with a warning, never lost."""
+    if tool.output_schema is None or result.is_error:
+        return result
+    if result.structured_content is None:
+        problem = "the answer has no structured content, though the tool declares an output schema"
+    else:
+        try:
+            violations = Schema(tool.output_schema).violations(result.structured_content)
+        except InvalidTool as error:
+            violations, problem = (), f"the answer cannot be checked: {error.message}"
+        else:
+            if not violations:
+                return result
+            problem = f"the answer misses the tool's output schema: {violations[0].message}"
+    logger.warning("%s: %s", tool.id, problem)
+    return replace(result, warnings=(*result.warnings, problem))

@@ -1,0 +1,144 @@
+"""The slips models commonly make with arguments, recognised so that an error can hold the call as it was meant."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+from toolcrib.core.schema import Schema, nearest
+
+
+@dataclass(frozen=True, slots=True)
+class Repair:
+    """Arguments that match the schema, and the slip that kept the given ones from it."""
+
+    arguments: Mapping[str, Any]
+    what: str
+
+
+def repaired(document: Mapping[str, Any], schema: Schema, given: object) -> Repair | None:
+    """What was probably meant by `given`, if undoing common slips makes it valid; None otherwise.
+
+    Only ever proposed, never run: whoever calls decides.
+    """
+    said: list[str] = []
+    meant = _object(given)
+    if meant is None:
+        return None
+    if isinstance(given, str):
+        said.append("the arguments were sent as a JSON string")
+    for undo in (_from_wrapper, _from_json_text, _from_misspelt_keys, _from_flattened):
+        if said and schema.is_valid(meant):
+            break
+        attempt = undo(document, meant)
+        if attempt is not None:
+            meant, what = attempt
+            said.append(what)
+    if not said or not schema.is_valid(meant):
+        return None
+    told = "; ".join(said)
+    return Repair(meant, f"{told[0].upper()}{told[1:]}.")
+
+
+_Undone = tuple[dict[str, Any], str] | None
+
+
+def _from_wrapper(document: Mapping[str, Any], given: dict[str, Any]) -> _Undone:
+    """`{"arguments": {"path": "."}}` for `{"path": "."}`."""
+    if len(given) != 1:
+        return None
+    ((key, value),) = given.items()
+    inner = _object(value)
+    if key in _properties(document) or inner is None:
+        return None
+    return inner, f"the arguments stand one level too deep, under `{key}`"
+
+
+def _from_json_text(document: Mapping[str, Any], given: dict[str, Any]) -> _Undone:
+    """`{"files": "[\\"a\\"]"}` for `{"files": ["a"]}`, and `{"limit": "5"}` for `{"limit": 5}`."""
+    meant: dict[str, Any] = {}
+    for key, value in given.items():
+        types = _types(_properties(document).get(key))
+        if isinstance(value, str) and types and "string" not in types:
+            inner = _parsed(value)
+            if any(isinstance(inner, _PYTHON_TYPES.get(name, ())) for name in types):
+                meant[key] = inner
+    if not meant:
+        return None
+    return {**given, **meant}, f"{_names(meant)} was sent as a string"
+
+
+def _from_misspelt_keys(document: Mapping[str, Any], given: dict[str, Any]) -> _Undone:
+    """`{"filePath": "."}` for `{"file_path": "."}`."""
+    known = _properties(document)
+    free = [key for key in known if key not in given]
+    renamed: dict[str, str] = {}
+    for key in given:
+        if key not in known and (near := nearest(key, free)) is not None:
+            renamed[key] = near
+            free.remove(near)
+    if not renamed:
+        return None
+    what = ", ".join(f"`{key}` is called `{near}`" for key, near in renamed.items())
+    return {renamed.get(key, key): value for key, value in given.items()}, what
+
+
+def _from_flattened(document: Mapping[str, Any], given: dict[str, Any]) -> _Undone:
+    """`{"x": 1, "y": 2}` for `{"point": {"x": 1, "y": 2}}`."""
+    outer = _properties(document)
+    for name, part in outer.items():
+        inner = _properties(part)
+        inside = {key: value for key, value in given.items() if key in inner and key not in outer}
+        if name not in given and inside:
+            rest = {key: value for key, value in given.items() if key not in inside}
+            return {**rest, name: inside}, f"{_names(inside)} stands inside `{name}`"
+    return None
+
+
+def _names(keys: Iterable[str]) -> str:
+    return ", ".join(f"`{key}`" for key in keys)
+
+
+def _parsed(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _object(value: object) -> dict[str, Any] | None:
+    """A JSON object, given as itself or as its text; None for anything else."""
+    inner = _parsed(value) if isinstance(value, str) else value
+    return cast("dict[str, Any]", inner) if isinstance(inner, dict) else None
+
+
+def _properties(document: object) -> Mapping[str, Any]:
+    if not isinstance(document, Mapping):
+        return {}
+    properties = cast(Mapping[str, Any], document).get("properties")
+    return cast(Mapping[str, Any], properties) if isinstance(properties, Mapping) else {}
+
+
+def _types(part: object) -> tuple[str, ...]:
+    """The JSON types a subschema names, alternatives included; empty where it names none."""
+    if not isinstance(part, Mapping):
+        return ()
+    schema = cast(Mapping[str, Any], part)
+    declared = schema.get("type")
+    if isinstance(declared, str):
+        return (declared,)
+    if isinstance(declared, list):
+        return tuple(str(name) for name in cast(list[Any], declared))
+    branches = schema.get("anyOf") or schema.get("oneOf") or ()
+    return tuple(name for branch in branches for name in _types(branch))
+
+
+_PYTHON_TYPES: Mapping[str, tuple[type, ...]] = {
+    "object": (dict,),
+    "array": (list,),
+    "integer": (int,),
+    "number": (int, float),
+    "boolean": (bool,),
+}

@@ -1,0 +1,68 @@
+"""The catalog at one moment: tools, where they stand and how they are found, as ONE immutable value."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import cached_property
+
+from toolcrib.catalog.ontology import Node, Ontology
+from toolcrib.core.names import model_names
+from toolcrib.core.tools import Path, Tool
+from toolcrib.index.index import Index
+from toolcrib.sources.base import SetAside, Source
+
+
+class SourceStatus(StrEnum):
+    """How far a source has come."""
+
+    STARTING = "starting"
+    READY = "ready"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class SourceEntry:
+    """A source as the catalog knows it."""
+
+    source: Source
+    status: SourceStatus = SourceStatus.STARTING
+    title: str | None = None
+    summary: str = ""
+    reason: str | None = None
+    """Why it failed."""
+    set_aside: tuple[SetAside, ...] = ()
+    warnings: tuple[str, ...] = ()
+    listed_in_s: float | None = None
+    """Seconds from the first attempt to its listing."""
+
+    @property
+    def name(self) -> str:
+        return self.source.name
+
+
+@dataclass(frozen=True)
+class CatalogState:
+    """What readers see: complete, never changed, numbered. No search can return a tool its state does not hold."""
+
+    version: int = 0
+    tools: Mapping[str, Tool] = field(default_factory=dict[str, Tool])
+    """By tool id."""
+    index: Index = Index.EMPTY
+    sources: Mapping[str, SourceEntry] = field(default_factory=dict[str, SourceEntry])
+    """By name."""
+
+    @cached_property
+    def described(self) -> Mapping[Path, Node]:
+        """A node for every source."""
+        return {(entry.name,): Node((entry.name,), entry.title, entry.summary) for entry in self.sources.values()}
+
+    @cached_property
+    def ontology(self) -> Ontology:
+        return Ontology(self.described, self.tools)
+
+    @cached_property
+    def model_names(self) -> Mapping[str, str]:
+        """Tool ids by the name under which a tool stands in a model's own tool list."""
+        return {name: tool_id for tool_id, name in model_names(self.tools.values()).items()}

@@ -1,0 +1,102 @@
+"""What one principal may see of the catalog: a state, plus tools of its own session, less what policy hides."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from toolcrib.catalog.access import ALLOW_ALL, Access, Policy
+from toolcrib.catalog.ontology import Ontology, primary_path
+from toolcrib.catalog.state import CatalogState, SourceEntry
+from toolcrib.core.names import model_names
+from toolcrib.core.principal import LOCAL, Principal
+from toolcrib.core.tools import ROOT, Path, Tool
+from toolcrib.index.fields import Document, document
+from toolcrib.index.index import Index, Ranking, Selection
+
+
+@dataclass(frozen=True)
+class View:
+    """Everything downstream takes a view, never a state: what it does not hold does not exist.
+
+    Counts, groupings and the statistics that ranking uses are those of the visible tools, so a hidden one leaves no
+    trace in any of them.
+    """
+
+    state: CatalogState
+    principal: Principal = LOCAL
+    policy: Policy = ALLOW_ALL
+    overlay: Mapping[str, Tool] = field(default_factory=dict[str, Tool])
+    """By id: tools that belong to one session; one with the id of a catalog tool stands in its place."""
+
+    @cached_property
+    def tools(self) -> Mapping[str, Tool]:
+        """The visible tools, by id."""
+        if self._everything:
+            return self.state.tools
+        both = {**self.state.tools, **self.overlay}
+        return {i: tool for i, tool in both.items() if self.policy.decide(self.principal, tool) is not Access.HIDDEN}
+
+    @cached_property
+    def ontology(self) -> Ontology:
+        return self.state.ontology if self._everything else Ontology(self.state.described, self.tools)
+
+    @cached_property
+    def sources(self) -> Mapping[str, SourceEntry]:
+        """Sources that may be spoken of, by name: all where nothing is hidden, else those with a visible tool."""
+        if self.policy is ALLOW_ALL:
+            return self.state.sources
+        seen = {tool.source for tool in self.tools.values()}
+        return {name: entry for name, entry in self.state.sources.items() if name in seen}
+
+    def find(self, name: str) -> Tool | None:
+        """The visible tool with this id, or standing in a model's tool list under this name; None if there is none."""
+        if (tool := self.tools.get(name)) is not None:
+            return tool
+        return self.tools.get(self._model_names.get(name, ""))
+
+    def may_call(self, tool: Tool) -> bool:
+        """Whether a visible tool may be called as well."""
+        return self.policy.decide(self.principal, tool) is Access.CALL
+
+    def search(self, query: str, *, limit: int, offset: int = 0, within: Path = ROOT) -> Ranking:
+        """Rank the visible tools at or below `within` against `query`, best first, ties by id."""
+        scope = None if within == ROOT else frozenset(self.ontology.within(within))
+        return self._index.search(query, limit=limit, offset=offset, visible=self._selection, scope=scope)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A digest of what can be seen, in hex: equal for two views exactly when their tools are."""
+        total = 0
+        for tool in self.tools.values():  # a sum does not depend on the order, and costs no sort of 100,000 ids
+            total += int.from_bytes(tool.fingerprint, "big")
+        return hashlib.blake2b(f"{len(self.tools)}:{total}".encode(), digest_size=16).hexdigest()
+
+    @cached_property
+    def _everything(self) -> bool:
+        return self.policy is ALLOW_ALL and not self.overlay
+
+    @cached_property
+    def _model_names(self) -> Mapping[str, str]:
+        if self._everything:
+            return self.state.model_names
+        return {name: tool_id for tool_id, name in model_names(self.tools.values()).items()}
+
+    @cached_property
+    def _index(self) -> Index:
+        if not self.overlay:
+            return self.state.index
+        return self.state.index.combined(Index.build(document_of(self.state, tool) for tool in self.overlay.values()))
+
+    @cached_property
+    def _selection(self) -> Selection | None:
+        return None if self.policy is ALLOW_ALL else self._index.select(self.tools.__contains__)
+
+
+def document_of(state: CatalogState, tool: Tool) -> Document:
+    """What the index holds of a tool: its own texts, its category and the words of its source."""
+    entry = state.sources.get(tool.source)
+    words = [tool.source] + ([entry.title] if entry is not None and entry.title else [])
+    return document(tool, category=primary_path(tool)[1:], source_text=" ".join(words))

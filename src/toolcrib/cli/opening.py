@@ -1,0 +1,56 @@
+"""Open the catalog that a command was pointed at, and show on standard error what is still starting."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+
+from toolcrib.cli.output import stderr
+from toolcrib.config import ServerConfig
+from toolcrib.crib import Toolcrib
+
+REFRESH_S = 0.1
+
+
+@asynccontextmanager
+async def opened(
+    config: Path, tools: Path | None, *, wait_s: float, wanted: Callable[[ServerConfig], bool] | None = None
+) -> AsyncGenerator[Toolcrib]:
+    """A crib of the servers in `config`, or of the definitions in `tools`, once all have listed or `wait_s` is over.
+
+    With `wanted`, only those servers are started.
+
+    Raises:
+        InvalidConfig: the file cannot be used.
+    """
+    crib = Toolcrib()
+    if tools is not None:
+        from toolcrib.sources.catalog_file import load_catalog_file
+
+        for source in load_catalog_file(tools):
+            crib.add_source(source)
+    else:
+        crib.add_config(config, wanted)
+    async with crib:
+        await _wait(crib, wait_s)
+        yield crib
+
+
+async def _wait(crib: Toolcrib, wait_s: float) -> None:
+    """Wait for the crib to be ready, naming on a terminal the servers it waits for."""
+    with stderr.status("") as status:
+        async with anyio.create_task_group() as tasks:
+
+            async def show() -> None:
+                while True:
+                    status.update(f"starting {', '.join(crib.starting[:6])}")
+                    await anyio.sleep(REFRESH_S)
+
+            tasks.start_soon(show)
+            await crib.ready(wait_s)
+            tasks.cancel_scope.cancel()
+    if crib.starting:
+        stderr.print(f"Not waiting any longer for {', '.join(crib.starting)}.", style="yellow")

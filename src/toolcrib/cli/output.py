@@ -1,0 +1,91 @@
+"""What a person sees: results on standard output, everything else on standard error."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any, NoReturn
+
+import anyio
+import click
+import orjson
+from rich.console import Console
+from rich.logging import RichHandler
+
+from toolcrib.core.errors import InvalidConfig, ToolcribError
+
+stdout = Console(highlight=False, soft_wrap=True)
+stderr = Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+def set_up_logging(*, verbose: bool) -> None:
+    """Log to standard error: nothing but what is fatal, or with `verbose` everything, the SDK's included.
+
+    Commands report what concerns a person themselves; only `serve`, which has nobody to report to, logs warnings.
+    """
+    handler = RichHandler(console=stderr, show_path=False, show_time=verbose, rich_tracebacks=False)
+    logging.basicConfig(level=logging.INFO if verbose else logging.CRITICAL, handlers=[handler], format="%(message)s")
+
+
+def log_warnings() -> None:
+    """Log warnings of ours as well."""
+    ours = logging.getLogger("toolcrib")
+    ours.setLevel(min(logging.WARNING, logging.getLogger().level))
+
+
+def print_json(value: Any) -> None:
+    """One JSON value on standard output, for a person's eye where that is a terminal."""
+    option = orjson.OPT_INDENT_2 if sys.stdout.isatty() else 0
+    sys.stdout.buffer.write(orjson.dumps(value, option=option | orjson.OPT_APPEND_NEWLINE))
+    sys.stdout.buffer.flush()
+
+
+def run(main: Callable[[], Any], *, as_json: bool) -> None:
+    """Run an async command; an error of ours is shown as one, and the process ends with 1, or 2 for a wrong config."""
+    try:
+        anyio.run(main)
+    except* ToolcribError as group:
+        fail(_first(group), as_json=as_json)
+    except* KeyboardInterrupt:
+        sys.exit(130)
+
+
+def fail(error: ToolcribError, *, as_json: bool) -> NoReturn:
+    """Show `error` and end the process."""
+    if as_json:
+        print_json(error.to_wire())
+    else:
+        stderr.print(f"[bold red]{error.code.value}[/]: ", end="")
+        stderr.print(error.message, markup=False)
+        for hint in error.hints:
+            stderr.print(f"  {hint}", markup=False)
+        for violation in error.details.get("violations", ()):
+            stderr.print(f"  - {violation['message']}", markup=False)
+        if error.next_action is not None:
+            stderr.print(
+                f"  Next: {_as_command(error.next_action.operation, error.next_action.arguments)}", markup=False
+            )
+    sys.exit(2 if isinstance(error, InvalidConfig) else 1)
+
+
+def _as_command(operation: str, arguments: Mapping[str, Any]) -> str:
+    """The next action as a person would type it."""
+    match operation, arguments:
+        case "search_tools", {"query": str(query)}:
+            return f"toolcrib search {query}"
+        case "expand_tool", {"tool_id": str(tool_id)}:
+            return f"toolcrib expand '{tool_id}'"
+        case "call_tool", {"tool_id": str(tool_id), "arguments": given}:
+            return f"toolcrib call '{tool_id.rpartition('@')[0] or tool_id}' '{orjson.dumps(given).decode()}'"
+        case _:
+            return "toolcrib tree"
+
+
+def _first(group: BaseExceptionGroup[ToolcribError]) -> ToolcribError:
+    found: BaseException = group
+    while isinstance(found, BaseExceptionGroup):
+        found = found.exceptions[0]
+    if not isinstance(found, ToolcribError):
+        raise click.ClickException(str(found))
+    return found

@@ -1,0 +1,1 @@
+"""Values and laws: nothing in here does I/O or knows what lies above it."""

@@ -1,0 +1,145 @@
+"""One family of errors: a stable code, a sentence a model can act on, hints, and the next right step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, ClassVar
+
+
+class ErrorCode(StrEnum):
+    """Stable on every surface. Source: discovery protocol v0.1, "Error model", and the codes Toolcrib adds to it."""
+
+    UNKNOWN_PATH = "UNKNOWN_PATH"
+    NO_MATCH_IN_CATEGORY = "NO_MATCH_IN_CATEGORY"
+    TOOL_NOT_FOUND = "TOOL_NOT_FOUND"
+    NOT_AUTHORIZED = "NOT_AUTHORIZED"
+    NOT_EXPANDED = "NOT_EXPANDED"
+    STALE_EXPANSION = "STALE_EXPANSION"
+    INVALID_ARGUMENTS = "INVALID_ARGUMENTS"
+    INVALID_CURSOR = "INVALID_CURSOR"
+    SOURCE_UNAVAILABLE = "SOURCE_UNAVAILABLE"
+    TOOL_FAILED = "TOOL_FAILED"
+    INVALID_CONFIG = "INVALID_CONFIG"
+    INVALID_TOOL = "INVALID_TOOL"
+
+
+@dataclass(frozen=True, slots=True)
+class NextAction:
+    """One operation with its arguments, ready to send."""
+
+    operation: str
+    arguments: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+    def to_wire(self) -> dict[str, Any]:
+        return {"operation": self.operation, "arguments": dict(self.arguments)}
+
+
+class ToolcribError(Exception):
+    """The root of every error Toolcrib raises on purpose.
+
+    `details` is what only this code carries (a violated schema path, an upstream's own error), as JSON values.
+    """
+
+    code: ClassVar[ErrorCode]
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        hints: Sequence[str] = (),
+        next_action: NextAction | None = None,
+        retryable: bool = False,
+        details: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hints = tuple(hints)
+        self.next_action = next_action
+        self.retryable = retryable
+        self.details = dict(details or {})
+
+    def to_wire(self) -> dict[str, Any]:
+        """The error object every surface carries: `{"error": {code, message, hints, next_action, retryable, ...}}`."""
+        error: dict[str, Any] = {"code": self.code.value, "message": self.message}
+        if self.hints:
+            error["hints"] = list(self.hints)
+        if self.next_action is not None:
+            error["next_action"] = self.next_action.to_wire()
+        error["retryable"] = self.retryable
+        if self.details:
+            error["details"] = self.details
+        return {"error": error}
+
+
+class UnknownPath(ToolcribError):
+    """The path names no node that may be seen."""
+
+    code = ErrorCode.UNKNOWN_PATH
+
+
+class NoMatchInCategory(ToolcribError):
+    """Nothing in the category matches the query."""
+
+    code = ErrorCode.NO_MATCH_IN_CATEGORY
+
+
+class ToolNotFound(ToolcribError):
+    """No tool of this id exists, or it may not be seen."""
+
+    code = ErrorCode.TOOL_NOT_FOUND
+
+
+class NotAuthorized(ToolcribError):
+    """The tool may be seen and not called."""
+
+    code = ErrorCode.NOT_AUTHORIZED
+
+
+class NotExpanded(ToolcribError):
+    """A call named a tool whose schema was not shown first."""
+
+    code = ErrorCode.NOT_EXPANDED
+
+
+class StaleExpansion(ToolcribError):
+    """The definition changed since it was shown."""
+
+    code = ErrorCode.STALE_EXPANSION
+
+
+class InvalidArguments(ToolcribError):
+    """Arguments of a tool or of an operation do not match its schema; nothing ran."""
+
+    code = ErrorCode.INVALID_ARGUMENTS
+
+
+class InvalidCursor(ToolcribError):
+    """The cursor was not made by this server for this very request."""
+
+    code = ErrorCode.INVALID_CURSOR
+
+
+class SourceUnavailable(ToolcribError):
+    """The tool's source cannot be reached, or went away before it answered."""
+
+    code = ErrorCode.SOURCE_UNAVAILABLE
+
+
+class ToolFailed(ToolcribError):
+    """The tool ran, or its source was asked to run it, and reported an error of its own."""
+
+    code = ErrorCode.TOOL_FAILED
+
+
+class InvalidConfig(ToolcribError):
+    """A configuration is wrong; the message names file, server and key."""
+
+    code = ErrorCode.INVALID_CONFIG
+
+
+class InvalidTool(ToolcribError):
+    """A tool definition cannot be taken into a catalog; the message says why."""
+
+    code = ErrorCode.INVALID_TOOL

@@ -1,0 +1,46 @@
+"""On whose behalf an operation runs, in which trace, until when."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from dataclasses import dataclass, field, replace
+from typing import Self
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """Who asks. Two principals with equal ids are the same one."""
+
+    id: str
+    scopes: frozenset[str] = frozenset()
+
+
+LOCAL = Principal("local")
+"""The person at this machine: the caller over stdio, on the command line and in a library call that names nobody."""
+
+
+def new_trace_id() -> str:
+    """A fresh trace id, 32 hex digits. Source: W3C Trace Context, `trace-id`."""
+    return secrets.token_hex(16)
+
+
+@dataclass(frozen=True, slots=True)
+class CallContext:
+    """What travels with one operation from its surface to the source."""
+
+    principal: Principal = LOCAL
+    trace_id: str = field(default_factory=new_trace_id)
+    deadline: float | None = None
+    """When to give up, on the clock of `time.monotonic`, in seconds."""
+
+    def within(self, timeout_s: float) -> Self:
+        """The same context with a deadline at most `timeout_s` from now; an earlier one stays."""
+        deadline = time.monotonic() + timeout_s
+        if self.deadline is not None and self.deadline <= deadline:
+            return self
+        return replace(self, deadline=deadline)
+
+    def remaining_s(self) -> float | None:
+        """Seconds left, at least 0; None without a deadline."""
+        return None if self.deadline is None else max(0.0, self.deadline - time.monotonic())

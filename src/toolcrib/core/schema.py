@@ -1,0 +1,228 @@
+"""JSON Schema: compile a tool's schema once, and say precisely what is wrong with some arguments."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import jsonschema_rs
+from jsonschema_rs import ValidationErrorKind
+
+from toolcrib.core.errors import InvalidTool
+
+MAX_VIOLATIONS = 8
+"""Violations reported of one value; more would drown the first."""
+
+_MESSAGE_CHARS = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """One place where a value misses its schema."""
+
+    place: str
+    """Where, as a JSON Pointer into the value (RFC 6901); `""` is the value itself."""
+    message: str
+    """What was expected there, as a sentence without a full stop."""
+    keyword: str
+    """The schema keyword that failed."""
+    allowed: tuple[Any, ...] = ()
+    """The values or keys that would have been accepted, where they can be listed."""
+    nearest: str | None = None
+    """The key or value that was probably meant."""
+
+    def to_wire(self) -> dict[str, Any]:
+        wire: dict[str, Any] = {"place": self.place, "message": self.message}
+        if self.allowed:
+            wire["allowed"] = list(self.allowed)
+        if self.nearest is not None:
+            wire["nearest"] = self.nearest
+        return wire
+
+
+class Schema:
+    """A compiled schema: draft 2020-12 unless its `$schema` names another; nothing is ever fetched.
+
+    Raises:
+        InvalidTool: not a valid schema, an unknown dialect, or a `$ref` that leaves the document.
+    """
+
+    def __init__(self, document: Mapping[str, Any]) -> None:
+        self.document = document
+        try:
+            self._validator = jsonschema_rs.validator_for(dict(document), retriever=_refuse)
+        except (ValueError, TypeError, RecursionError) as error:  # ValidationError and ReferencingError are ValueErrors
+            raise InvalidTool(f"its schema is not usable: {_first_line(error)}") from error
+
+    def is_valid(self, value: Any) -> bool:
+        return self._validator.is_valid(value)
+
+    def violations(self, value: Any) -> tuple[Violation, ...]:
+        """What is wrong with `value`, at most `MAX_VIOLATIONS`; empty when it is valid."""
+        found: dict[tuple[str, str], Violation] = {}
+        for error in self._validator.iter_errors(value):
+            for violation in self._explain(error, value):
+                found.setdefault((violation.place, violation.message), violation)
+            if len(found) >= MAX_VIOLATIONS:
+                break
+        return tuple(found.values())[:MAX_VIOLATIONS]
+
+    def _explain(self, error: jsonschema_rs.ValidationError, value: Any) -> Iterable[Violation]:
+        place = pointer(error.instance_path)
+        at = f"`{place}`" if place else "the arguments"
+        kind = error.kind
+        match kind:
+            case ValidationErrorKind.Required(property=missing):
+                given = _keys(error.instance)
+                known = self._properties_at(error.schema_path[:-1])
+                near = nearest(missing, [key for key in given if key not in known])
+                yield Violation(
+                    place,
+                    f"the key `{missing}` is missing from {at}" + (f" (`{near}` was given)" if near else ""),
+                    "required",
+                    allowed=tuple(sorted(known)),
+                    nearest=near,
+                )
+            case ValidationErrorKind.AdditionalProperties(unexpected=unexpected) | (
+                ValidationErrorKind.UnevaluatedProperties(unexpected=unexpected)
+            ):
+                known = self._properties_at(error.schema_path[:-1])
+                for key in unexpected:
+                    near = nearest(key, known)
+                    meant = f"; did you mean `{near}`?" if near else ""
+                    yield Violation(
+                        pointer([*error.instance_path, key]),
+                        f"`{key}` is not a key of {at}{meant}",
+                        "additionalProperties",
+                        allowed=tuple(sorted(known)),
+                        nearest=near,
+                    )
+            case ValidationErrorKind.Enum(options=options):
+                given = error.instance
+                near = nearest(str(given), [str(option) for option in options])
+                yield Violation(
+                    place,
+                    f"{at} must be one of {_listing(options)}, not {_short(given)}",
+                    "enum",
+                    allowed=tuple(options),
+                    nearest=near,
+                )
+            case ValidationErrorKind.Type(types=types):
+                expected = " or ".join(types)
+                yield Violation(place, f"{at} must be {expected}, not {_type_name(error.instance)}", "type")
+            case ValidationErrorKind.AnyOf(context=context) | ValidationErrorKind.OneOfNotValid(context=context):
+                yield from self._explain_choice(place, at, kind.name, context, value)
+            case _:
+                message = _first_line(error)
+                yield Violation(place, f"{at}: {message}", kind.name)
+
+    def _explain_choice(
+        self, place: str, at: str, keyword: str, context: Sequence[Sequence[jsonschema_rs.ValidationError]], value: Any
+    ) -> Iterable[Violation]:
+        """Of several alternatives, explain the one the value comes closest to."""
+        branches = [branch for branch in context if branch]
+        if not branches:
+            return
+        type_misses = [_types_of(branch) for branch in branches]
+        if all(type_misses):  # every alternative is another type: say them all at once
+            expected = " or ".join(dict.fromkeys(name for names in type_misses for name in names))
+            instance = branches[0][0].instance
+            yield Violation(place, f"{at} must be {expected}, not {_type_name(instance)}", keyword)
+            return
+        closest = min(
+            (branch for branch, missed in zip(branches, type_misses, strict=True) if not missed),
+            key=lambda branch: (-max(len(e.instance_path) for e in branch), len(branch)),
+        )
+        for error in closest:
+            yield from self._explain(error, value)
+
+    def _properties_at(self, schema_path: Sequence[str | int]) -> set[str]:
+        """Keys that the subschema at `schema_path` declares; empty where a `$ref` leads elsewhere."""
+        node: Any = self.document
+        for step in schema_path:
+            if isinstance(node, Mapping):
+                branch = cast("Mapping[str | int, Any]", node)
+                if "$ref" in branch and step == "$ref":
+                    node = self._resolve(branch["$ref"])
+                    continue
+                node = branch.get(step)
+            elif isinstance(node, Sequence) and isinstance(step, int) and not isinstance(node, str):
+                steps = cast("Sequence[Any]", node)
+                node = steps[step] if step < len(steps) else None
+            else:
+                return set()
+        properties = cast("Mapping[str, Any]", node).get("properties") if isinstance(node, Mapping) else None
+        return set(cast("Mapping[str, Any]", properties)) if isinstance(properties, Mapping) else set()
+
+    def _resolve(self, ref: Any) -> Any:
+        if not isinstance(ref, str) or not ref.startswith("#"):
+            return None
+        node: Any = self.document
+        for step in ref.removeprefix("#").split("/")[1:]:
+            key = step.replace("~1", "/").replace("~0", "~")
+            node = cast("Mapping[str, Any]", node).get(key) if isinstance(node, Mapping) else None
+        return node
+
+
+def pointer(steps: Sequence[str | int]) -> str:
+    """A JSON Pointer (RFC 6901) of `steps`; `""` for none."""
+    return "".join("/" + str(step).replace("~", "~0").replace("/", "~1") for step in steps)
+
+
+def _refuse(uri: str) -> Any:
+    raise ValueError(f"remote references are refused ({uri})")
+
+
+def _first_line(error: BaseException) -> str:
+    message = getattr(error, "message", None) or str(error) or type(error).__name__
+    return str(message).strip().splitlines()[0][:_MESSAGE_CHARS]
+
+
+def _types_of(branch: Sequence[jsonschema_rs.ValidationError]) -> tuple[str, ...]:
+    """The types one alternative asked for where the type is all it missed; empty otherwise."""
+    if len(branch) != 1:
+        return ()
+    kind = branch[0].kind
+    return tuple(kind.types) if isinstance(kind, ValidationErrorKind.Type) else ()
+
+
+def _keys(value: Any) -> list[str]:
+    return [str(key) for key in cast("Mapping[str, Any]", value)] if isinstance(value, Mapping) else []
+
+
+def nearest(word: str, candidates: Iterable[str]) -> str | None:
+    """The candidate most like `word`, ignoring case and separators; None below a Ratcliff-Obershelp ratio of 0.6."""
+    folded = {candidate.casefold().replace("_", "").replace("-", ""): candidate for candidate in candidates}
+    match = difflib.get_close_matches(word.casefold().replace("_", "").replace("-", ""), list(folded), n=1, cutoff=0.6)
+    return folded[match[0]] if match else None
+
+
+def _listing(options: Sequence[Any], limit: int = 20) -> str:
+    shown = ", ".join(_short(option) for option in options[:limit])
+    return shown + (f" (and {len(options) - limit} more)" if len(options) > limit else "")
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    return text if len(text) <= 80 else text[:79] + "…"
+
+
+def _type_name(value: Any) -> str:
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "boolean"
+        case int():
+            return "integer"
+        case float():
+            return "number"
+        case str():
+            return "string"
+        case Mapping():
+            return "object"
+        case _:
+            return "array"

@@ -1,0 +1,225 @@
+"""What a tool is: its definition as frozen values, and the pointer that stands for it until it is expanded."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import cached_property
+from typing import Any, Self, cast
+
+from toolcrib.core.digests import digest
+from toolcrib.core.schema import Schema
+
+EMPTY_SCHEMA: Mapping[str, Any] = {"type": "object", "properties": {}}
+"""The schema of a tool that takes no arguments."""
+
+Path = tuple[str, ...]
+"""Where a node stands: the names from the root down. The root is `()`."""
+
+ROOT: Path = ()
+
+SUMMARY_CHARS = 160
+"""The longest summary a pointer carries, in characters."""
+
+DIGEST_CHARS = 12
+"""Hex digits of the digest in a handle: 48 bits, too many to search for a second definition with the same one."""
+
+
+class Optionality(StrEnum):
+    """How much an agent depends on a tool. Source: ADR-001, `ToolOptionality`."""
+
+    REQUIRED = "required"
+    OPTIONAL = "optional"
+    CONDITIONAL = "conditional"
+
+
+@dataclass(frozen=True, slots=True)
+class ToolExample:
+    """One sample invocation. Source: ADR-001, `ToolExample`."""
+
+    description: str
+    input: Mapping[str, Any]
+    output: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ToolAnnotations:
+    """What a tool's author claims of its behaviour: hints from strangers, which may tighten a decision, never loosen it.
+
+    Defaults are those of the MCP specification, `ToolAnnotations`.
+    """
+
+    title: str | None = None
+    read_only: bool = False
+    destructive: bool = True
+    idempotent: bool = False
+    open_world: bool = True
+
+    @classmethod
+    def from_wire(cls, wire: object) -> Self:
+        """Read MCP's `annotations`; whatever is not a boolean where one belongs counts as absent."""
+        if not isinstance(wire, Mapping):
+            return cls()
+        claims = cast(Mapping[str, object], wire)
+
+        def claim(key: str, default: bool) -> bool:
+            value = claims.get(key)
+            return value if isinstance(value, bool) else default
+
+        title = claims.get("title")
+        return cls(
+            title=title if isinstance(title, str) else None,
+            read_only=claim("readOnlyHint", False),
+            destructive=claim("destructiveHint", True),
+            idempotent=claim("idempotentHint", False),
+            open_world=claim("openWorldHint", True),
+        )
+
+    def to_wire(self) -> dict[str, bool]:
+        """The four hints under MCP's names, defaults written out."""
+        return {
+            "readOnlyHint": self.read_only,
+            "destructiveHint": self.destructive,
+            "idempotentHint": self.idempotent,
+            "openWorldHint": self.open_world,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class ToolMetadata:
+    """What a tool's owner says of it beyond its schema. Source: ADR-001, `ToolMetadata`."""
+
+    category: Path = ROOT
+    """Where the tool hangs below its source's node."""
+    tags: tuple[str, ...] = ()
+    optionality: Optionality = Optionality.OPTIONAL
+    condition: str | None = None
+    """When a conditional tool is required, in words."""
+    usage_hint: str | None = None
+    examples: tuple[ToolExample, ...] = ()
+    requires_capabilities: tuple[str, ...] = ()
+    requires_permission: bool = False
+    aliases: tuple[str, ...] = ()
+    intents: tuple[str, ...] = ()
+    cost: str | None = None
+    risk: str | None = None
+
+
+@dataclass(frozen=True)
+class Tool:
+    """One callable: its name, description and schemas, as its source defined them.
+
+    `id` is `source.name` and unique in a catalog. Mappings inside are read-only by agreement: a changed definition
+    is a new `Tool`.
+    """
+
+    source: str
+    """Name of the source that runs it; holds no dot."""
+    name: str
+    """The name its source knows it by, exactly."""
+    description: str = ""
+    input_schema: Mapping[str, Any] = field(default_factory=lambda: EMPTY_SCHEMA)
+    output_schema: Mapping[str, Any] | None = None
+    title: str | None = None
+    annotations: ToolAnnotations = ToolAnnotations()
+    metadata: ToolMetadata = ToolMetadata()
+    wire: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Everything the source sent, unread fields included; empty for a tool that never travelled."""
+
+    @cached_property
+    def id(self) -> str:
+        return f"{self.source}.{self.name}"
+
+    @cached_property
+    def summary(self) -> str:
+        """The first sentence of the description, on one line, of at most `SUMMARY_CHARS` characters."""
+        return summarize(self.description) or self.title or self.name
+
+    @cached_property
+    def arguments(self) -> Schema:
+        """The compiled input schema.
+
+        Raises:
+            InvalidTool: the schema cannot be used.
+        """
+        return Schema(self.input_schema)
+
+    @cached_property
+    def digests(self) -> Digests:
+        contract = {"input": self.input_schema, "output": self.output_schema}
+        text = {
+            "name": self.name,
+            "title": self.title,
+            "description": self.description,
+            "usage_hint": self.metadata.usage_hint,
+            "examples": [[e.description, e.input, e.output] for e in self.metadata.examples],
+        }
+        return Digests(
+            wire=digest(self.wire or {**contract, **text, "annotations": self.annotations.to_wire()}),
+            contract=digest(contract),
+            text=digest(text),
+        )
+
+    @cached_property
+    def fingerprint(self) -> bytes:
+        """16 bytes that differ between two definitions; cheaper than `digests`, and good only inside one process."""
+        told = repr((self.id, self.title, self.description, self.input_schema, self.output_schema, self.metadata))
+        return hashlib.blake2b(told.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+
+    @cached_property
+    def handle(self) -> str:
+        """`id@digest`: what `call_tool` takes as proof that exactly this definition was shown."""
+        shown = [self.digests.contract, self.digests.text, self.annotations.to_wire()]
+        return f"{self.id}@{digest(shown)[:DIGEST_CHARS]}"
+
+
+@dataclass(frozen=True, slots=True)
+class Digests:
+    """Three SHA-256 digests of one definition, in hex; drift is graded by which of them moved."""
+
+    wire: str
+    """Of everything the source sent."""
+    contract: str
+    """Of input and output schema."""
+    text: str
+    """Of what a model reads."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolPointer:
+    """Enough of a tool to decide whether to expand it. Source: discovery protocol v0.1, "Tool pointer"."""
+
+    tool_id: str
+    path: Path
+    summary: str
+    tags: tuple[str, ...] = ()
+    confidence: float | None = None
+    """In [0, 1], where the tool was searched for; absent where it was only listed."""
+
+    def to_wire(self) -> dict[str, Any]:
+        wire: dict[str, Any] = {"tool_id": self.tool_id, "path": list(self.path), "summary": self.summary}
+        if self.tags:
+            wire["tags"] = list(self.tags)
+        if self.confidence is not None:
+            wire["confidence"] = self.confidence
+        return wire
+
+
+# Ends at a full stop followed by space and a capital (so "e.g. this" goes on), at a CJK full stop, or at a blank line.
+_SENTENCE_END = re.compile(
+    r"(?<=[.!?])\s+(?=[A-Z\d\"'`*(\[])|(?<=[。！？])|\n\s*\n|\n\s*(?=(?:Args|Arguments|Parameters|Returns)\b)"
+)
+
+
+def summarize(text: str, limit: int = SUMMARY_CHARS) -> str:
+    """The first sentence of `text` on one line, cut at a word with an ellipsis beyond `limit` characters."""
+    first = next((part for part in _SENTENCE_END.split(text[: 4 * limit].strip(), maxsplit=1) if part), "")
+    line = " ".join(first.split())
+    if len(line) <= limit:
+        return line
+    cut = line[: limit - 1]
+    head, space, _ = cut.rpartition(" ")
+    return (head if space and len(head) > limit // 2 else cut).rstrip(" ,;:") + "…"

@@ -1,0 +1,1 @@
+"""What a model is shown of the catalog, and when: list, search and expand, over a view."""

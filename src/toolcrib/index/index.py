@@ -1,0 +1,260 @@
+"""The index of a catalog: a value that is searched, and from which the next one is made."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from toolcrib.index.fields import Document
+from toolcrib.index.query import Query
+from toolcrib.index.segment import Docs, Impacts, Mask, Part, merged, segment
+from toolcrib.index.weights import WEIGHTS, Weights
+
+_FANOUT = 4
+
+_BLOCK = 128
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """One tool that matches a query."""
+
+    tool_id: str
+    score: float
+    """Above 0; comparable within one ranking only."""
+    confidence: float
+    """In [0, 1], to 4 digits: the share of the score that a tool saturated with every term of the query would have.
+
+    Rises with `score` within one ranking. Not calibrated: it is no probability.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class Ranking:
+    """A page of the tools that match a query."""
+
+    hits: tuple[Hit, ...]
+    """Best first; ties fall to `tool_id`, ascending."""
+    total: int
+    """How many tools match, on this page or not."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Selection:
+    """The tools of one index that somebody may see; how many they are and what they hold are the only statistics."""
+
+    index: Index
+    parts: tuple[Part, ...]
+    permitted: tuple[Mask, ...]
+    """What the predicate says of each tool of each segment, removed ones too."""
+
+    def __len__(self) -> int:
+        return sum(part.size for part in self.parts)
+
+    def __contains__(self, tool_id: str) -> bool:
+        return any(tool_id in part for part in self.parts)
+
+    def __iter__(self) -> Iterator[str]:
+        return (tool_id for part in self.parts for tool_id in part)
+
+
+Scope = Selection | Collection[str] | Callable[[str], bool]
+"""Which tools a search may return: ids, or a test of an id."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Index:
+    """Tools, ready to be searched.
+
+    Some segments side by side, the largest first, each with the tools that still count. What is added goes into a small
+    segment of its own, what is removed is masked, and small segments are merged as they become many, so that each tool
+    is merged O(log n) times. How an index came about cannot be seen in its answers: one that grew and shrank ranks
+    exactly, scores included, as one built at once of what it holds.
+    """
+
+    parts: tuple[Part, ...] = ()
+    weights: Weights = WEIGHTS
+
+    EMPTY: ClassVar[Index]
+
+    @classmethod
+    def build(cls, documents: Iterable[Document], *, weights: Weights = WEIGHTS) -> Index:
+        """The index of `documents`; of two with one id, the later counts."""
+        return cls(weights=weights).updated(documents)
+
+    def __len__(self) -> int:
+        return sum(part.size for part in self.parts)
+
+    def __contains__(self, tool_id: str) -> bool:
+        return any(tool_id in part for part in self.parts)
+
+    def __iter__(self) -> Iterator[str]:
+        """The ids of all tools, in no order that means anything."""
+        return (tool_id for part in self.parts for tool_id in part)
+
+    def updated(self, added: Iterable[Document] = (), removed: Iterable[str] = ()) -> Index:
+        """This index without `removed` and with `added`, which replace tools of the same id.
+
+        Ids to remove that are not here are passed over. Costs what is added, seldom more: not what is here.
+        """
+        new = {document.tool_id: document for document in added}
+        gone = {*removed, *new}
+        parts = [part.without(gone) for part in self.parts]
+        if new:
+            parts.append(Part.whole(segment(new.values(), self.weights)))
+        return Index(_merged_where_many(parts), self.weights)
+
+    def combined(self, other: Index) -> Index:
+        """The tools of both; where an id is in both, `other` has it. Costs what is in `other`, not what is here."""
+        taken = set(other)
+        return Index((*(part.without(taken) for part in self.parts), *other.parts), self.weights)
+
+    def select(self, predicate: Callable[[str], bool], *, known: Selection | None = None) -> Selection:
+        """The tools whose ids satisfy `predicate`.
+
+        `known` is a selection that the same predicate made of another index (an earlier one, or one this was combined
+        from): it is not asked again of the segments both have.
+        """
+        before = (
+            {}
+            if known is None
+            else {id(part.segment): mask for part, mask in zip(known.parts, known.permitted, strict=True)}
+        )
+        permitted = tuple(
+            before[id(part.segment)]
+            if id(part.segment) in before
+            else np.fromiter(map(predicate, part.segment.ids), np.bool_, len(part.segment))
+            for part in self.parts
+        )
+        parts = tuple(part.narrowed(mask) for part, mask in zip(self.parts, permitted, strict=True))
+        return Selection(self, parts, permitted)
+
+    def search(
+        self,
+        query: str,
+        *,
+        limit: int,
+        offset: int = 0,
+        visible: Selection | None = None,
+        scope: Scope | None = None,
+    ) -> Ranking:
+        """Rank the tools that hold any term of `query`; `limit` of them after the first `offset`.
+
+        Tools that are not `visible` do not exist: the answer, scores included, is that of an index built without them.
+        `scope` only narrows what is returned and counted; statistics stay those of all visible tools. A query of
+        stopwords alone is looked up in names; one without words matches nothing.
+
+        Raises:
+            ValueError: `limit` or `offset` is negative, or `visible` was selected from another index.
+        """
+        if limit < 0 or offset < 0:
+            raise ValueError(f"limit and offset must not be negative: {limit}, {offset}")
+        if visible is not None and visible.index is not self:
+            raise ValueError("the selection was made of another index")
+        parts = self.parts if visible is None else visible.parts
+        scores, ceiling = self._scores(Query.parse(query), parts)
+        if scope is not None:
+            scores = [_within(scope, part, part_scores) for part, part_scores in zip(parts, scores, strict=True)]
+
+        total, best = 0, list[tuple[float, str]]()
+        for part, part_scores in zip(parts, scores, strict=True):
+            total += int(np.count_nonzero(part_scores))
+            found = _best(part_scores, offset + limit)
+            best += zip((-part_scores[found]).tolist(), map(part.segment.ids.__getitem__, found.tolist()), strict=True)
+        best.sort()
+        page = best[offset : offset + limit]
+        hits = tuple(Hit(tool_id, -score, min(1.0, round(-score / ceiling, 4))) for score, tool_id in page)
+        return Ranking(hits, total)
+
+    def _scores(self, query: Query, parts: tuple[Part, ...]) -> tuple[list[Impacts], float]:
+        """Each tool's score, 0 where it holds no term of the query, for each part; and the most a tool could have."""
+        size = sum(part.size for part in parts)
+        idf = dict[str, float]()
+        held = [dict[str, tuple[Docs, Impacts]]() for _ in parts]
+        for term in query.terms:
+            holders = 0
+            for part, part_held in zip(parts, held, strict=True):
+                if (postings := part.segment.postings(term)) is not None:
+                    holders += part.count(postings[0])
+                    part_held[term] = postings
+            idf[term] = math.log1p((size - holders + 0.5) / (holders + 0.5))
+
+        def most(terms: Iterable[str]) -> float:
+            return sum(idf[term] for term in terms) * (self.weights.k1 + 1)
+
+        ceiling = most(query.terms) + self.weights.clause * max(map(most, query.clauses), default=0.0)
+        scores: list[Impacts] = []
+        for part, part_held in zip(parts, held, strict=True):
+            # Added in the query's order whatever the segment, so that equal tools tie exactly.
+            weighted = {term: (docs, np.float32(idf[term]) * impacts) for term, (docs, impacts) in part_held.items()}
+            whole = _sum(query.terms, weighted, len(part.segment))
+            if query.clauses:
+                best = np.zeros_like(whole)
+                for clause in query.clauses:
+                    np.maximum(best, _sum(clause, weighted, len(part.segment)), out=best)
+                whole += np.float32(self.weights.clause) * best
+            scores.append(whole if part.size == len(part.segment) else whole * part.mask)
+        return scores, ceiling
+
+
+Index.EMPTY = Index()
+
+
+def _merged_where_many(parts: Iterable[Part]) -> tuple[Part, ...]:
+    """The same tools in segments each less than a quarter of the one before, and each at least half in use."""
+    kept = [
+        Part.whole(merged([part])) if 2 * part.size < len(part.segment) else part
+        for part in sorted((part for part in parts if part.size), key=lambda part: part.size, reverse=True)
+    ]
+    while len(kept) > 1 and kept[-2].size < _FANOUT * kept[-1].size:
+        last = kept.pop()
+        kept[-1] = Part.whole(merged([kept[-1], last]))
+    return tuple(kept)
+
+
+def _sum(terms: Iterable[str], weighted: Mapping[str, tuple[Docs, Impacts]], size: int) -> Impacts:
+    total = np.zeros(size, np.float32)
+    for term in terms:
+        if term in weighted:
+            docs, impacts = weighted[term]
+            np.add.at(total, docs, impacts)  # twice as fast as `total[docs] += impacts`
+    return total
+
+
+def _within(scope: Scope, part: Part, scores: Impacts) -> Impacts:
+    """The scores of the tools in `scope`, 0 for others."""
+    segment = part.segment
+    narrowed = np.zeros_like(scores)
+    if callable(scope):
+        found = np.flatnonzero(scores)
+        kept = found[[scope(segment.ids[at]) for at in found]] if len(found) else found
+    else:
+        kept = [at for tool_id in scope if (at := segment.positions.get(tool_id)) is not None]
+    narrowed[kept] = scores[kept]
+    return narrowed
+
+
+def _best(scores: Impacts, count: int) -> NDArray[np.intp]:
+    """The positions of the `count` highest positive scores, in no order; of equal ones the earliest."""
+    if count == 0:
+        return np.empty(0, np.intp)
+    # The count-th highest of the blocks' maxima is a lower bound of the count-th highest score, so few scores are above
+    # it. Partitioning all scores instead is 10 times slower where most of them are equal, as after a query of one word.
+    bound = np.float32(0)
+    if (width := min(_BLOCK, len(scores) // count)) > 1:
+        maxima = np.maximum.reduceat(scores, np.arange(0, len(scores), width))
+        bound = np.sort(maxima)[-count]
+    above = np.flatnonzero(scores > bound)
+    if len(above) > count:
+        values = scores[above]
+        bound = np.sort(values)[-count]
+        equal = above[values == bound]
+        above = above[values > bound]
+    else:
+        equal = np.flatnonzero(scores == bound) if bound > 0 else above[:0]
+    return np.concatenate([above, equal[: count - len(above)]])

@@ -1,0 +1,186 @@
+"""Some tools' postings, packed into arrays and never changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import compress
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from toolcrib.index.fields import Document
+from toolcrib.index.weights import Weights
+
+Docs = NDArray[np.int32]
+"""Positions of tools in one segment, ascending."""
+
+Impacts = NDArray[np.float32]
+"""What a term adds to a tool's score when multiplied by the term's inverse document frequency."""
+
+Mask = NDArray[np.bool_]
+"""(n_tools,): one truth value for each tool of a segment."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Segment:
+    """The postings of `len(ids)` tools; two segments are the same only if they are one object.
+
+    Tools stand in ascending order of their ids, so that in every array an earlier tool wins a tie.
+    """
+
+    ids: tuple[str, ...]
+    positions: Mapping[str, int]
+    """Where in `ids` an id stands."""
+    terms: Mapping[str, int]
+    """The row of each term."""
+    starts: NDArray[np.int64]
+    """(n_terms + 1,): row `r` of the postings is `starts[r]:starts[r + 1]`."""
+    docs: Docs
+    """(n_postings,), ascending within a row."""
+    impacts: Impacts
+    """(n_postings,), positive."""
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the arrays; ids and terms are not counted."""
+        return self.starts.nbytes + self.docs.nbytes + self.impacts.nbytes
+
+    def postings(self, term: str) -> tuple[Docs, Impacts] | None:
+        """The tools that hold `term`, and what it adds to each; None where no tool does."""
+        row = self.terms.get(term)
+        if row is None:
+            return None
+        start, end = self.starts[row], self.starts[row + 1]
+        return self.docs[start:end], self.impacts[start:end]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Part:
+    """A segment and which of its tools count: not removed, and permitted to whoever asks."""
+
+    segment: Segment
+    mask: Mask
+    size: int
+    """How many count."""
+
+    @classmethod
+    def of(cls, segment: Segment, mask: Mask) -> Self:
+        mask.setflags(write=False)
+        return cls(segment, mask, int(np.count_nonzero(mask)))
+
+    @classmethod
+    def whole(cls, segment: Segment) -> Self:
+        return cls.of(segment, np.ones(len(segment), np.bool_))
+
+    def __contains__(self, tool_id: str) -> bool:
+        at = self.segment.positions.get(tool_id)
+        return at is not None and bool(self.mask[at])
+
+    def __iter__(self) -> Iterator[str]:
+        """The ids of the tools that count, ascending."""
+        return compress(self.segment.ids, self.mask.tolist())
+
+    def without(self, tool_ids: Iterable[str]) -> Part:
+        """This part less those of `tool_ids` that are in it."""
+        positions = self.segment.positions
+        gone = [at for tool_id in tool_ids if (at := positions.get(tool_id)) is not None and self.mask[at]]
+        if not gone:
+            return self
+        mask = self.mask.copy()
+        mask[gone] = False
+        return Part.of(self.segment, mask)
+
+    def narrowed(self, mask: Mask) -> Part:
+        """Those tools of this part that `mask` keeps."""
+        return Part.of(self.segment, self.mask & mask)
+
+    def count(self, docs: Docs) -> int:
+        """How many of `docs` count."""
+        if self.size == len(self.segment):
+            return len(docs)
+        return int(np.count_nonzero(self.mask[docs]))
+
+
+def segment(documents: Iterable[Document], weights: Weights) -> Segment:
+    """The segment of `documents`, whose ids must differ."""
+    ordered = sorted(documents, key=lambda document: document.tool_id)
+    terms: dict[str, int] = {}
+    rows: list[int] = []
+    counts: list[int] = []
+    frequencies: list[float] = []
+    for document in ordered:
+        weighted: dict[str, float] = {}
+        for field_terms, weight in weights.of_fields(document):
+            if field_terms:
+                once = weight.of_term(len(field_terms))
+                for term in field_terms:
+                    weighted[term] = weighted.get(term, 0.0) + once
+        rows += [terms.setdefault(term, len(terms)) for term in weighted]
+        counts.append(len(weighted))
+        frequencies += weighted.values()
+    frequency = np.array(frequencies, np.float64)
+    return _packed(
+        tuple(document.tool_id for document in ordered),
+        terms,
+        rows=np.array(rows, np.int32),
+        docs=np.repeat(np.arange(len(ordered), dtype=np.int32), counts),
+        impacts=(frequency * (weights.k1 + 1) / (frequency + weights.k1)).astype(np.float32),
+    )
+
+
+def merged(parts: Sequence[Part]) -> Segment:
+    """One segment of the tools that count in `parts`, whose ids must differ; no text is read again."""
+    ids = [tool_id for part in parts for tool_id in part]
+    order = sorted(range(len(ids)), key=ids.__getitem__)
+    place = np.empty(len(ids), np.int32)
+    place[order] = np.arange(len(ids), dtype=np.int32)
+    terms: dict[str, int] = {}
+    rows: list[NDArray[np.int32]] = []
+    docs: list[Docs] = []
+    impacts: list[Impacts] = []
+    before = 0
+    for part in parts:
+        old = part.segment
+        kept = part.mask[old.docs]
+        row_of = np.fromiter((terms.setdefault(term, len(terms)) for term in old.terms), np.int32, len(old.terms))
+        position = np.cumsum(part.mask, dtype=np.int32) + (before - 1)
+        rows.append(np.repeat(row_of, np.diff(old.starts))[kept])
+        docs.append(place[position[old.docs[kept]]])
+        impacts.append(old.impacts[kept])
+        before += part.size
+    return _packed(
+        tuple(ids[at] for at in order),
+        terms,
+        rows=np.concatenate(rows),
+        docs=np.concatenate(docs),
+        impacts=np.concatenate(impacts),
+    )
+
+
+def _packed(
+    ids: tuple[str, ...], terms: dict[str, int], *, rows: NDArray[np.int32], docs: Docs, impacts: Impacts
+) -> Segment:
+    """Postings in any order, brought into rows; terms that no posting holds are dropped."""
+    order = np.lexsort((docs, rows))
+    lengths = np.bincount(rows, minlength=len(terms))
+    if terms and not lengths.all():
+        terms = {term: row for row, term in enumerate(term for term, row in terms.items() if lengths[row])}
+        lengths = lengths[lengths > 0]
+    starts = np.zeros(len(terms) + 1, np.int64)
+    np.cumsum(lengths, out=starts[1:])
+    packed = Segment(
+        ids=ids,
+        positions={name: at for at, name in enumerate(ids)},
+        terms=terms,
+        starts=starts,
+        docs=docs[order],
+        impacts=impacts[order],
+    )
+    for array in (packed.starts, packed.docs, packed.impacts):
+        array.setflags(write=False)
+    return packed

@@ -1,0 +1,178 @@
+"""From a text to the terms it is indexed and searched by."""
+
+from __future__ import annotations
+
+import re
+import threading
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
+from typing import cast
+
+import Stemmer
+
+MAX_CHARS = 20_000
+"""Characters of one text that are read; what a tool is for stands in its first pages or nowhere."""
+
+MAX_WORD_CHARS = 64
+"""A longer run of letters is cut: it is data (a key, an image), not a word."""
+
+_MAX_COMPOUND_HUMPS = 3
+
+STOPWORDS = frozenset(
+    re.findall(
+        "[a-z]+",
+        "a about after all also am an and any are as at be been before being but by can could did do does doing don "
+        "doesn didn isn aren wasn won couldn wouldn shouldn for from had has have having he her here hers him his how "
+        "i if in into is it its just let like may me might more most my need no nor not now of on once only or other "
+        "our out over own please she should so some such than that the their them then there these they this those "
+        "through to too under until up us very want was we were what when where which while who whom why will with "
+        "would you your yours",
+    )
+)
+"""English words that say nothing about a tool; only names keep them, for a query that holds nothing else."""
+
+# Scripts written without spaces, by the first word of their characters' Unicode names.
+_UNSPACED = {"CJK", "HIRAGANA", "KATAKANA", "BOPOMOFO", "THAI", "LAO", "KHMER", "MYANMAR", "TIBETAN", "YI", "TANGUT"}
+_SAME_SCRIPT = {"IDEOGRAPHIC": "CJK", "KATAKANA-HIRAGANA": "KATAKANA", "FULLWIDTH": "LATIN", "DIGIT": "LATIN"}
+_LATIN = "LATIN"
+_SEPARATOR = ""
+_MARK = "MARK"
+_INVISIBLE = "INVISIBLE"
+
+# "tool's" and "don't" are "tool" and "don": without this, the letters "s" and "t" would be terms.
+_ASCII_RUN = re.compile(r"([A-Za-z0-9]+)(?:'(?:s|t|d|m|ll|re|ve)(?![A-Za-z0-9]))?")
+_CONTRACTION = re.compile(r"(?<=\w)['’](?:s|t|d|m|ll|re|ve)(?!\w)")
+_ACCENTED = re.compile(r"([A-Za-z])[\u0300-\u036f]+")
+# Latin letters with a stroke or a ligature, which Unicode does not decompose.
+_UNDECOMPOSED = str.maketrans(
+    {"ø": "o", "Ø": "O", "ł": "l", "Ł": "L", "đ": "d", "Đ": "D", "ð": "d", "Ð": "D", "ħ": "h", "Ħ": "H", "ı": "i"}
+    | {"æ": "ae", "Æ": "Ae", "œ": "oe", "Œ": "Oe", "þ": "th", "Þ": "Th", "ß": "ss", "ẞ": "SS"}
+)
+# In this order: "URLs"; "HTTP" of "HTTPServer", "S3" of "S3Bucket"; "Server", "user2", "2fa".
+_HUMPS = re.compile(r"[A-Z]{2,}s(?![a-z0-9])|[A-Z]+(?![a-z])[a-z0-9]*|[A-Z]?[a-z0-9]+")
+_DIGITS = "0123456789"
+
+
+class _StemmerOfThread(threading.local):
+    """PyStemmer's stemmers keep state between calls and must not be shared by threads."""
+
+    def __init__(self) -> None:
+        self.stem = cast(Callable[[str], str], Stemmer.Stemmer("english", 0).stemWord)  # pyright: ignore
+
+
+_of_thread = _StemmerOfThread()
+
+
+def words(text: str) -> Iterator[str]:
+    """The words of `text` in order, folded and not stemmed, each of at most `MAX_WORD_CHARS` characters.
+
+    Compatibility forms, case and Latin diacritics are folded. Identifiers are split at underscores, dots, colons,
+    slashes and humps; of one with two or three humps the whole follows its parts, so that `GitHub` meets `github`, and
+    `sha256` is both `sha` and `sha256`. Scripts written without spaces come as pairs of neighbouring characters (one
+    that stands alone as itself), other scripts as words; where the script changes a word ends.
+
+    Never raises; only the first `MAX_CHARS` characters count.
+    """
+    for run, script in _runs(text[:MAX_CHARS]):
+        if script in _UNSPACED:
+            yield from _pairs(run)
+        else:
+            yield from _parts(run)
+
+
+def terms(text: str, *, keep_stopwords: bool = False) -> list[str]:
+    """The stemmed words of `text` in order, without English stopwords unless they are to be kept."""
+    found: list[str] = []
+    if text.isascii():
+        # The whole cost of indexing is here: one look-up in a memo for each run of letters and digits.
+        known = _all_terms_of if keep_stopwords else _terms_of
+        for run in _ASCII_RUN.findall(text[:MAX_CHARS]):
+            found += known(run) if len(run) <= MAX_WORD_CHARS else known.__wrapped__(run)
+        return found
+    return [_stem(word) for word in words(text) if keep_stopwords or word not in STOPWORDS]
+
+
+@lru_cache(maxsize=1 << 16)
+def _terms_of(run: str) -> tuple[str, ...]:
+    return tuple(_stem(part) for part in _parts(run) if part not in STOPWORDS)
+
+
+@lru_cache(maxsize=1 << 14)
+def _all_terms_of(run: str) -> tuple[str, ...]:
+    return tuple(_stem(part) for part in _parts(run))
+
+
+@lru_cache(maxsize=1 << 16)
+def _stem(word: str) -> str:
+    # The English rules are for English letters; `isascii` also keeps what UTF-8 cannot encode from the C library.
+    return _of_thread.stem(word) if word.isascii() and word.isalpha() else word
+
+
+def _runs(text: str) -> Iterator[tuple[str, str]]:
+    """Maximal runs of one script with that script; digits go with Latin letters."""
+    if text.isascii():
+        for run in _ASCII_RUN.findall(text):
+            yield run, _LATIN
+        return
+    letters: list[str] = []
+    script = _SEPARATOR
+    for character in _without_accents(text):
+        kind = _script(character)
+        if kind == _INVISIBLE:
+            continue
+        if kind == _MARK and script:
+            kind = script
+        if kind != script:
+            if letters:
+                yield "".join(letters), script
+            letters.clear()
+            script = kind if kind != _MARK else _SEPARATOR
+        if script:
+            letters.append(character)
+    if letters:
+        yield "".join(letters), script
+
+
+def _without_accents(text: str) -> str:
+    text = _CONTRACTION.sub("", unicodedata.normalize("NFKC", text))
+    bare = _ACCENTED.sub(r"\1", unicodedata.normalize("NFD", text))
+    return unicodedata.normalize("NFC", bare).translate(_UNDECOMPOSED)
+
+
+@lru_cache(maxsize=1 << 14)
+def _script(character: str) -> str:
+    """The first word of the character's Unicode name, which is its script; or what it is where that is no letter."""
+    category = unicodedata.category(character)
+    name = unicodedata.name(character, "").partition(" ")[0]
+    if category == "Cf" or name.startswith("VARIATION"):
+        return _INVISIBLE  # soft hyphens, joiners and byte order marks stand within words
+    if category[0] == "M":
+        return _MARK
+    if category[0] not in "LN":
+        return _SEPARATOR
+    name = name.partition("-")[0] if name.startswith("CJK") else name
+    return _SAME_SCRIPT.get(name, name or "UNNAMED")
+
+
+def _pairs(run: str) -> Iterable[str]:
+    return (run[at : at + 2] for at in range(len(run) - 1)) if len(run) > 1 else (run,)
+
+
+def _parts(run: str) -> list[str]:
+    """The humps of a run of letters and digits, then the whole where there are few; `sha256` is `sha` and `sha256`."""
+    if not run.isascii():
+        return [unicodedata.normalize("NFKC", run.casefold())[:MAX_WORD_CHARS]]
+    if run.islower() and run.isalpha():
+        return [run[:MAX_WORD_CHARS]]
+    humps: list[str] = _HUMPS.findall(run)
+    if 1 < len(humps) <= _MAX_COMPOUND_HUMPS:
+        humps.append(run)
+    parts: list[str] = []
+    for hump in humps:
+        part = hump.lower()[:MAX_WORD_CHARS]
+        letters = part.rstrip(_DIGITS)
+        if 1 < len(letters) < len(part) and letters.isalpha():
+            parts.append(letters)
+        parts.append(part)
+    return parts

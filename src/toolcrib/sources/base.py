@@ -1,0 +1,105 @@
+"""What every source can do: list its tools, run one of them, and say when its list has changed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from toolcrib.core.errors import InvalidTool
+from toolcrib.core.principal import CallContext
+from toolcrib.core.results import ToolResult
+from toolcrib.core.tools import Tool, summarize
+
+
+class ProgressListener(Protocol):
+    """Told how far a running call has come; `total` is None where nobody knows it."""
+
+    async def __call__(self, progress: float, total: float | None, message: str | None) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class SetAside:
+    """A definition that a source sent and that could not be taken, alone, with the reason."""
+
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """All that a source offers at one moment."""
+
+    tools: tuple[Tool, ...]
+    title: str | None = None
+    """What people call the source."""
+    summary: str = ""
+    """One line on what the source is for."""
+    set_aside: tuple[SetAside, ...] = ()
+    warnings: tuple[str, ...] = ()
+    """What is odd about the source, for its owner."""
+    ttl_s: float | None = None
+    """How long the source says this listing may be kept, in seconds; None where it does not say."""
+
+
+class Source(AbstractAsyncContextManager["Source"], Protocol):
+    """Entered before its first use; leaving it stops everything it started.
+
+    Implementations raise `SourceUnavailable` for whatever keeps them from answering, and nothing else for reasons that
+    lie outside Toolcrib. A tool that reports failure is an ordinary `ToolResult` with `is_error`.
+    """
+
+    @property
+    def name(self) -> str:
+        """Unique in a catalog, without dots; the first part of the ids of its tools."""
+        ...
+
+    async def list_tools(self) -> Listing:
+        """Everything the source offers now.
+
+        Raises:
+            SourceUnavailable: it cannot be reached, or does not answer in time.
+        """
+        ...
+
+    async def call_tool(
+        self,
+        name: str,
+        arguments: Mapping[str, Any],
+        context: CallContext,
+        *,
+        progress: ProgressListener | None = None,
+    ) -> ToolResult:
+        """Run the tool the source knows as `name`; only `toolcrib.calling` calls this.
+
+        Raises:
+            SourceUnavailable: the source cannot be reached, went away or did not answer in time; `retryable` when
+                nothing was sent to it.
+            StaleExpansion: the source came back with another definition of the tool; nothing was sent.
+            ToolFailed: the source refused to run it, or has no such tool.
+        """
+        ...
+
+    def changes(self) -> AsyncIterator[None]:
+        """Yields whenever the listing may have changed; ends only with the source."""
+        ...
+
+
+def headline(instructions: str | None) -> str:
+    """The first line of a source's instructions that says something, without the marks of a Markdown heading."""
+    lines = (line.strip().lstrip("#").strip() for line in (instructions or "").splitlines())
+    return summarize(next((line for line in lines if line), ""))
+
+
+def source_name(label: str) -> str:
+    """A name for a source that people call `label`: letters, digits, `_` and `-` of it, the rest as `-`.
+
+    Raises:
+        InvalidTool: nothing of the label is left.
+    """
+    name = re.sub(r"[^\w-]+", "-", label).strip("-")
+    if not name:
+        raise InvalidTool(f"`{label}` has no letter, digit, `_` or `-` that could name a source")
+    return name

@@ -1,0 +1,274 @@
+"""Tool definitions read from a file, without a server behind them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType, TracebackType
+from typing import Any, Self, cast
+
+import anyio
+import orjson
+
+from toolcrib.core.errors import InvalidConfig, InvalidTool, SourceUnavailable
+from toolcrib.core.principal import CallContext
+from toolcrib.core.results import ToolResult
+from toolcrib.core.tools import EMPTY_SCHEMA, Tool, ToolMetadata
+from toolcrib.sources.base import Listing, ProgressListener, SetAside, headline, source_name
+from toolcrib.sources.definitions import label, read_definition, read_definitions
+
+_HINTS = (
+    "It may hold a list of MCP tool definitions, or an object with such a list `tools`, as `tools/list` answers.",
+    "It may hold an object of such objects by server.",
+    "It may hold one object with `id`, `name`, `description`, `category`, `input_schema` and `server` a line.",
+)
+
+
+class CatalogFileSource:
+    """The definitions of one server, to be searched and shown; none of them can be called."""
+
+    def __init__(self, name: str, listing: Listing, *, row_ids: Mapping[str, str] | None = None) -> None:
+        self._name = name
+        self._listing = listing
+        self.row_ids: Mapping[str, str] = MappingProxyType(dict(row_ids or {}))
+        """Ids of the file's rows, to the ids of their tools; empty where the file holds no rows."""
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        return
+
+    async def list_tools(self) -> Listing:
+        return self._listing
+
+    async def call_tool(
+        self,
+        name: str,
+        arguments: Mapping[str, Any],
+        context: CallContext,
+        *,
+        progress: ProgressListener | None = None,
+    ) -> ToolResult:
+        """Raises:
+        SourceUnavailable: always.
+        """
+        raise SourceUnavailable(
+            f"`{self._name}.{name}` cannot be called: its definition comes from a file and has no server behind it",
+            hints=("Configure the server itself to call its tools.",),
+        )
+
+    async def changes(self) -> AsyncIterator[None]:
+        """Yields nothing: the file was read once."""
+        await anyio.sleep_forever()
+        yield
+
+
+def load_catalog_file(path: str | Path) -> tuple[CatalogFileSource, ...]:
+    """Read a file of tool definitions; its form is recognized by its content.
+
+    - An object of servers by name, each with `tools` and, where known, `server_info` and `instructions`: one source for
+      each.
+    - A list of MCP tool definitions, or the `tools/list` answer that holds one: one source, named after the file.
+    - JSON Lines, one row `{id, name, description, category, input_schema, server}` for each tool: one source for each
+      server, and one named after the file for the rows without. A name that is taken gives way to the row's id.
+
+    A file called `tools` lends its folder's name. A definition that cannot be taken is set aside alone, with the
+    reason and, in JSON Lines, the line.
+
+    Raises:
+        InvalidConfig: the file cannot be read, is no JSON, or holds no definitions in any of these forms.
+    """
+    path = Path(path)
+    text = _read(path)
+    names = _Names(path)
+    try:
+        document = orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        # By its first line: in the middle of a broken document, single lines may pass for rows.
+        is_rows = path.suffix in (".jsonl", ".ndjson") or _is_row(next(iter(text.lstrip().splitlines()), b""))
+        sources = _read_rows(text, names) if is_rows else ()
+        if not sources:
+            raise InvalidConfig(
+                f"{path}, line {error.lineno}, column {error.colno}: no JSON: {error.msg}", hints=_HINTS
+            ) from error
+        return sources
+    if isinstance(document, list):
+        return (_read_list(cast("list[object]", document), names),)
+    entries = cast("dict[str, Any]", document) if isinstance(document, dict) else {}
+    if isinstance(entries.get("result"), dict):
+        entries = cast("dict[str, Any]", entries["result"])  # out of the JSON-RPC envelope of an answer
+    if _is_server(entries):
+        return (_read_list(entries["tools"], names),)
+    if isinstance(entries.get("name"), str):
+        return _read_rows(text, names)
+    if any(_is_server(entry) for entry in entries.values()):
+        return tuple(_read_server(key, entry, names) for key, entry in entries.items())
+    raise InvalidConfig(f"{path} holds no tool definitions", hints=_HINTS)
+
+
+def _read(path: Path) -> bytes:
+    """The file as UTF-8, without a byte order mark."""
+    try:
+        text = path.read_bytes()
+    except OSError as error:
+        raise InvalidConfig(f"{path} cannot be read: {error.strerror}") from error
+    try:
+        text.decode()
+    except UnicodeDecodeError as error:
+        before = text[: error.start]
+        line, column = before.count(b"\n") + 1, error.start - before.rfind(b"\n")
+        raise InvalidConfig(f"{path}, line {line}, column {column}: no UTF-8 text") from error
+    return text.removeprefix(b"\xef\xbb\xbf")
+
+
+class _Names:
+    """Names for the sources of one file, each given once."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path.absolute()
+        self._given: set[str] = set()
+
+    def of_file(self) -> str:
+        stem = self._path.name.split(".")[0]
+        return self.of(self._path.parent.name if stem == "tools" else stem)
+
+    def of(self, called: str) -> str:
+        name = stem = _source_name(called) or _source_name(self._path.stem) or "catalog"
+        count = 1
+        while name in self._given:
+            count += 1
+            name = f"{stem}-{count}"
+        self._given.add(name)
+        return name
+
+
+def _source_name(called: str) -> str | None:
+    try:
+        return source_name(called)
+    except InvalidTool:
+        return None
+
+
+def _is_server(entry: object) -> bool:
+    return isinstance(entry, dict) and isinstance(cast("dict[str, Any]", entry).get("tools"), list)
+
+
+def _read_list(wires: list[object], names: _Names) -> CatalogFileSource:
+    name = names.of_file()
+    tools, set_aside = read_definitions(name, wires)
+    return CatalogFileSource(name, Listing(tools, set_aside=set_aside))
+
+
+def _read_server(key: str, entry: Any, names: _Names) -> CatalogFileSource:
+    name = names.of(key)
+    if not _is_server(entry):
+        return CatalogFileSource(name, Listing((), set_aside=(SetAside(key, "it has no list `tools`"),)))
+    tools, set_aside = read_definitions(name, entry["tools"])
+    info: dict[str, Any] = entry["server_info"] if isinstance(entry.get("server_info"), dict) else {}
+    title = _text(info.get("title")) or _text(info.get("name"))
+    summary = headline(_text(entry.get("instructions"))) or headline(_text(info.get("description")))
+    return CatalogFileSource(name, Listing(tools, title=title, summary=summary, set_aside=set_aside))
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) and value.strip() else None
+
+
+@dataclass
+class _Rows:
+    """What the rows of one server have come to so far."""
+
+    name: str
+    title: str | None
+    tools: dict[str, Tool] = field(default_factory=dict[str, Tool])
+    row_ids: dict[str, str] = field(default_factory=dict[str, str])
+    set_aside: list[SetAside] = field(default_factory=list[SetAside])
+
+    def take(self, row: Mapping[str, Any]) -> None:
+        row_id = row.get("id")
+        name = row.get("name")
+        if isinstance(row_id, str) and row_id in self.row_ids:
+            raise InvalidTool("an earlier row has the same id")
+        if isinstance(name, str) and name in self.tools and isinstance(row_id, str):
+            name = row_id
+        wire = {key: value for key, value in row.items() if key not in _ROW_KEYS}
+        wire |= {"name": name, "inputSchema": EMPTY_SCHEMA if (schema := row.get("input_schema")) is None else schema}
+        tool = read_definition(self.name, wire, metadata=ToolMetadata(category=_category(row.get("category"))))
+        if tool.name in self.tools:
+            raise InvalidTool("an earlier row has the same name")
+        self.tools[tool.name] = tool
+        if isinstance(row_id, str):
+            self.row_ids[row_id] = tool.id
+
+    def source(self) -> CatalogFileSource:
+        listing = Listing(tuple(self.tools.values()), title=self.title, set_aside=tuple(self.set_aside))
+        return CatalogFileSource(self.name, listing, row_ids=self.row_ids)
+
+
+_ROW_KEYS = frozenset({"id", "category", "input_schema", "server"})
+
+
+def _read_rows(text: bytes, names: _Names) -> tuple[CatalogFileSource, ...]:
+    """One source for each server of the rows in `text`, in order of appearance; none where no line is an object."""
+    servers: dict[str | None, _Rows] = {}
+    set_aside: list[SetAside] = []
+    for number, line in enumerate(text.splitlines(), start=1):
+        if not line.strip():
+            continue
+        rows: _Rows | None = None
+        row: object = None
+        try:
+            row = _row(line)
+            server = _server(row)
+            rows = servers.get(server)
+            if rows is None:
+                rows = _Rows(names.of_file() if server is None else names.of(server), server)
+                servers[server] = rows
+            rows.take(row)
+        except InvalidTool as error:
+            aside = SetAside(label(row) or f"line {number}", f"line {number}: {error.message}")
+            (set_aside if rows is None else rows.set_aside).append(aside)
+    if servers and set_aside:  # lines that name no server, or none that can be read
+        if None not in servers:
+            servers[None] = _Rows(names.of_file(), None)
+        servers[None].set_aside.extend(set_aside)
+    return tuple(rows.source() for rows in servers.values())
+
+
+def _is_row(line: bytes) -> bool:
+    try:
+        return bool(_row(line))
+    except InvalidTool:
+        return False
+
+
+def _row(line: bytes) -> Mapping[str, Any]:
+    try:
+        row = orjson.loads(line)
+    except orjson.JSONDecodeError as error:
+        raise InvalidTool(f"it is no JSON: {error.msg} (column {error.colno})") from error
+    if not isinstance(row, dict):
+        raise InvalidTool("it is no object")
+    return cast("dict[str, Any]", row)
+
+
+def _server(row: Mapping[str, Any]) -> str | None:
+    server = row.get("server")
+    if server is not None and not isinstance(server, str):
+        raise InvalidTool("its server is no text")
+    return server or None
+
+
+def _category(value: object) -> tuple[str, ...]:
+    names = cast("list[object]", value) if isinstance(value, list) else [] if value is None else [None]
+    if not all(isinstance(name, str) for name in names):
+        raise InvalidTool("its category is not a list of texts")
+    return tuple(cast("list[str]", names))

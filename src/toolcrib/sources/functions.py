@@ -1,0 +1,290 @@
+"""Python functions as tools."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from types import MappingProxyType, TracebackType
+from typing import Any, Self, cast
+from weakref import WeakSet
+
+import anyio
+import anyio.from_thread
+import anyio.lowlevel
+import anyio.to_thread
+
+from toolcrib.core.errors import InvalidTool, SourceUnavailable, ToolFailed
+from toolcrib.core.principal import CallContext
+from toolcrib.core.results import ToolResult
+from toolcrib.core.schema import Schema
+from toolcrib.core.tools import Tool, ToolAnnotations, ToolMetadata
+from toolcrib.sources.base import Listing, ProgressListener, source_name
+from toolcrib.sources.definitions import object_schema
+from toolcrib.sources.signatures import Signature, is_async, read_signature
+
+_logger = logging.getLogger(__name__)
+
+_NO_METADATA = ToolMetadata()
+_NO_ANNOTATIONS = ToolAnnotations()
+
+
+@dataclass(frozen=True, slots=True)
+class _Function:
+    tool: Tool
+    call: Callable[..., Any]
+    signature: Signature
+    is_async: bool
+
+
+class FunctionSource:
+    """Python callables, run in this process.
+
+    Async functions run where they are called; others run in a worker thread, with the caller's context variables.
+    Cancelling a call abandons the thread: the function runs on, and its answer is dropped.
+
+    A function that raises gives an answer with `is_error` and the text `TypeName: message`; the traceback goes to the
+    log alone. `ToolFailed` and `SourceUnavailable` pass through, for a function that knows what to tell the model.
+
+    Raises:
+        InvalidTool: `name` holds a dot or another character that the name of a source may not hold.
+    """
+
+    def __init__(self, name: str = "functions", *, title: str | None = None, summary: str = "") -> None:
+        if source_name(name) != name:
+            raise InvalidTool(f"`{name}` cannot name a source; `{source_name(name)}` can")
+        self._name = name
+        self._title = title
+        self._summary = summary
+        self._functions: Mapping[str, _Function] = MappingProxyType({})
+        self._lock = threading.Lock()
+        self._watches: WeakSet[_Watch] = WeakSet()
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    def add(
+        self,
+        fn: Callable[..., Any],
+        *,
+        name: str | None = None,
+        description: str | None = None,
+        metadata: ToolMetadata = _NO_METADATA,
+        annotations: ToolAnnotations = _NO_ANNOTATIONS,
+        input_schema: Mapping[str, Any] | None = None,
+        output_schema: Mapping[str, Any] | None = None,
+    ) -> Tool:
+        """Offer `fn` as a tool, from any thread; whatever is not given is read from its signature and docstring.
+
+        A schema given by hand replaces the one that was read. Arguments still go to `fn` by name, converted to the
+        types that it annotates; one that takes `**arguments` gets them as they are.
+
+        Raises:
+            InvalidTool: the name is taken or missing (a lambda needs one), a given schema cannot be used, or the
+                signature cannot be read; see `read_signature`.
+        """
+        signature = read_signature(fn)
+        name = signature.name if name is None else name
+        if not name or not name.strip():
+            raise InvalidTool(f"`{fn!r}` needs a name")
+        if output_schema is not None:
+            Schema(output_schema)
+        tool = Tool(
+            source=self._name,
+            name=name,
+            description=signature.description if description is None else description,
+            input_schema=signature.input_schema if input_schema is None else object_schema(input_schema),
+            output_schema=signature.output_schema if output_schema is None else output_schema,
+            title=annotations.title,
+            annotations=annotations,
+            metadata=metadata,
+        )
+        _ = tool.arguments  # compiled now: a schema that cannot be used fails here, not at the first call
+        with self._lock:
+            if name in self._functions:
+                raise InvalidTool(f"`{self._name}` already has a tool `{name}`")
+            function = _Function(tool, fn, signature, is_async(fn))
+            self._functions = MappingProxyType({**self._functions, name: function})
+        self._tell()
+        return tool
+
+    def remove(self, name: str) -> None:
+        """Offer the tool no longer, from any thread; calls that are under way finish.
+
+        Raises:
+            ToolFailed: there is no such tool.
+        """
+        with self._lock:
+            self._named(name)
+            self._functions = MappingProxyType({key: fn for key, fn in self._functions.items() if key != name})
+        self._tell()
+
+    async def list_tools(self) -> Listing:
+        return Listing(tuple(fn.tool for fn in self._functions.values()), title=self._title, summary=self._summary)
+
+    async def call_tool(
+        self,
+        name: str,
+        arguments: Mapping[str, Any],
+        context: CallContext,
+        *,
+        progress: ProgressListener | None = None,
+    ) -> ToolResult:
+        """Run the function `name` with `arguments`, which match its schema, as the Python types it asks for.
+
+        A `str` is answered as text alone and None as no content at all, unless the output schema speaks of them.
+        Everything else is answered as compact JSON and, the same value, as structured content.
+
+        Raises:
+            InvalidArguments: an argument matches the schema and not the type (the 31st of February, say).
+            ToolFailed: there is no such tool, or the function raised this itself.
+            SourceUnavailable: the function raised this itself.
+        """
+        function = self._named(name)
+        listener: ProgressListener = progress or _say_nothing
+        if not function.is_async:
+            listener = cast("ProgressListener", partial(_tell_from_worker, listener))
+        positional, keywords = function.signature.bind(arguments, context, listener)
+        call = partial(function.call, *positional, **keywords)
+        try:
+            value = await call() if function.is_async else await anyio.to_thread.run_sync(call, abandon_on_cancel=True)
+            if inspect.isawaitable(value):  # a plain function may hand on what an async one gave it
+                value = await value
+        except (ToolFailed, SourceUnavailable):
+            raise
+        except (Exception, SystemExit) as error:  # a tool must not end the program that offers it
+            _logger.exception("the tool `%s` raised", function.tool.id)
+            return _failure(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__)
+        try:
+            return _answer(function, value)
+        except (ValueError, RecursionError) as error:
+            _logger.exception("the answer of the tool `%s` cannot be sent", function.tool.id)
+            return _failure(f"The tool ran, and its answer cannot be written as JSON: {error}")
+
+    def changes(self) -> AsyncIterator[None]:
+        """Yields after tools were added or removed since this was called, once for all that happened meanwhile."""
+        watch = _Watch()
+        with self._lock:
+            self._watches.add(watch)
+        return watch
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        for watch in self._watching():
+            watch.end()
+
+    def _named(self, name: str) -> _Function:
+        function = self._functions.get(name)
+        if function is None:
+            raise ToolFailed(f"`{self._name}` has no tool `{name}`")
+        return function
+
+    def _tell(self) -> None:
+        for watch in self._watching():
+            watch.tell()
+
+    def _watching(self) -> list[_Watch]:
+        with self._lock:
+            return list(self._watches)
+
+
+class _Watch:
+    """Who waits for changes on one event loop, and is told of them from any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._changed = False
+        self._ended = False
+        self._wake: Callable[[], None] | None = None
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> None:
+        while True:
+            with self._lock:
+                if self._changed:
+                    self._changed = False
+                    return
+                if self._ended:
+                    raise StopAsyncIteration
+                event = anyio.Event()
+                self._wake = partial(_soon(), event.set)
+            await event.wait()
+
+    def tell(self) -> None:
+        with self._lock:
+            self._changed = True
+            self._wake_up()
+
+    def end(self) -> None:
+        with self._lock:
+            self._ended = True
+            self._wake_up()
+
+    def _wake_up(self) -> None:
+        if self._wake is not None:
+            with suppress(RuntimeError):  # its loop is closed, and nobody waits any more
+                self._wake()
+            self._wake = None
+
+
+def _soon() -> Callable[[Callable[[], Any]], Any]:
+    """What runs a function on the event loop of this task, and may be called from any thread and without waiting.
+
+    `anyio.from_thread.run_sync` waits for the loop, and would wait for ever where `add` is called on it.
+    """
+    loop: Any = anyio.lowlevel.current_token().native_token
+    return loop.call_soon_threadsafe if hasattr(loop, "call_soon_threadsafe") else loop.run_sync_soon
+
+
+async def _say_nothing(progress: float, total: float | None = None, message: str | None = None) -> None:
+    """Progress that nobody listens to."""
+
+
+class _Told:
+    """Awaiting it is allowed and changes nothing."""
+
+    def __await__(self) -> Generator[None, None, None]:
+        yield from ()
+
+
+def _tell_from_worker(
+    listener: ProgressListener, progress: float, total: float | None = None, message: str | None = None
+) -> Awaitable[None]:
+    """Progress out of a worker thread: told when this returns, since a plain function cannot await."""
+    anyio.from_thread.run(listener, progress, total, message)
+    return _Told()
+
+
+def _answer(function: _Function, value: Any) -> ToolResult:
+    schema = function.tool.output_schema
+    if isinstance(value, ToolResult):
+        return value
+    if schema is None and value is None:
+        return ToolResult({"content": []})  # some vendors' APIs refuse an empty text
+    if schema is None and isinstance(value, str):
+        return ToolResult.of(None, text=_writable(value))
+    answer, text = function.signature.answer_json(value)
+    if isinstance(answer, str):
+        text = answer
+    wraps = schema is not None and schema is function.signature.output_schema and function.signature.wraps_answer
+    return ToolResult.of({"result": answer} if wraps else answer, text=text)
+
+
+def _failure(text: str) -> ToolResult:
+    return ToolResult({"content": [{"type": "text", "text": _writable(text)}], "isError": True})
+
+
+def _writable(text: str) -> str:
+    """`text` with half surrogate pairs, as file names may hold them, replaced: they cannot be sent."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()

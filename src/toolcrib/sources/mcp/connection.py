@@ -1,0 +1,166 @@
+"""One live connection to an MCP server: transport, negotiated era, and a listing that survives odd definitions."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, cast
+
+import anyio
+import httpx2
+from anyio.abc import TaskStatus
+from mcp.client._transport import ReadStream, WriteStream
+from mcp.client.session import ClientSession, MessageHandlerFnT
+from mcp.client.sse import sse_client
+from mcp.client.stdio import StdioServerParameters, stdio_client
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared.dispatcher import CallOptions, OnNotify, OnNotifyIntercept, OnRequest
+from mcp.shared.exceptions import MCPError
+from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
+from mcp.shared.message import SessionMessage
+from mcp.shared.transport_context import TransportContext
+from mcp_types import UNSUPPORTED_PROTOCOL_VERSION, Implementation, RequestId
+from mcp_types import methods as surfaces
+from mcp_types.version import LATEST_MODERN_VERSION
+from pydantic import ValidationError
+
+from toolcrib.sources.mcp.last_words import LastWords, listening
+from toolcrib.sources.mcp.server import HttpServer, McpServer, StdioServer, inherited
+from toolcrib.version import VERSION
+
+HTTP_TIMEOUT_S = 30.0
+HTTP_READ_TIMEOUT_S = 300.0
+
+CLIENT_INFO = Implementation(name="toolcrib", title="Toolcrib", version=VERSION)
+
+
+class ListingDispatcher(JSONRPCDispatcher[TransportContext]):
+    """The SDK's dispatcher, except that one malformed tool in a page does not cost the page.
+
+    The SDK validates `tools/list` as a whole. Here the session sees a page without the definitions that its model
+    rejects, and `listed` keeps every definition as it was sent, for our own reader to judge.
+    """
+
+    def __init__(self, read_stream: ReadStream[SessionMessage | Exception], write_stream: WriteStream[SessionMessage]):
+        super().__init__(read_stream, write_stream)
+        self.listed: list[object] = []
+        self.ended = anyio.Event()
+        """Set when nothing will come from the server any more."""
+
+    async def run(
+        self,
+        on_request: OnRequest,
+        on_notify: OnNotify,
+        on_notify_intercept: OnNotifyIntercept | None = None,
+        *,
+        task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED,
+    ) -> None:
+        try:
+            await super().run(on_request, on_notify, on_notify_intercept, task_status=task_status)
+        finally:
+            self.ended.set()
+
+    async def send_raw_request(
+        self,
+        method: str,
+        params: Mapping[str, Any] | None,
+        opts: CallOptions | None = None,
+        *,
+        _related_request_id: RequestId | None = None,
+    ) -> dict[str, Any]:
+        raw = await super().send_raw_request(method, params, opts, _related_request_id=_related_request_id)
+        sent = raw.get("tools")
+        if method == "tools/list" and isinstance(sent, list):
+            wires = cast("list[object]", sent)
+            self.listed.extend(wires)
+            return {**raw, "tools": [wire for wire in wires if _is_acceptable(wire)]}
+        return raw
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """A session that has agreed on an era, and the dispatcher under it."""
+
+    session: ClientSession
+    dispatcher: ListingDispatcher
+
+    @property
+    def is_open(self) -> bool:
+        return not self.dispatcher.ended.is_set()
+
+
+def _is_acceptable(wire: object) -> bool:
+    page = {"tools": [wire], "ttlMs": 0, "cacheScope": "private", "resultType": "complete"}
+    try:
+        surfaces.validate_server_result("tools/list", LATEST_MODERN_VERSION, page)
+    except ValidationError:
+        return False
+    return True
+
+
+@asynccontextmanager
+async def connect(server: McpServer, on_message: MessageHandlerFnT, stderr: LastWords) -> AsyncGenerator[Connection]:
+    """Start or reach `server`, agree on a protocol era, and stay connected for the block.
+
+    Raises:
+        OSError, MCPError, httpx2.HTTPError: as the transport or the handshake fails, alone or in an exception group.
+    """
+    async with _transport(server, stderr) as (read_stream, write_stream):
+        dispatcher = ListingDispatcher(read_stream, write_stream)
+        session = ClientSession(dispatcher=dispatcher, message_handler=on_message, client_info=CLIENT_INFO)
+        async with session:
+            await _negotiate(session)
+            yield Connection(session, dispatcher)
+
+
+async def _negotiate(session: ClientSession) -> None:
+    """The newest era first; whatever is no clear yes falls back to the handshake.
+
+    A server that starts slowly may answer the probe after we gave it up and so have settled on the new era before the
+    handshake reaches it: it then names that era in its refusal, and is asked once more.
+    """
+    try:
+        await session.discover()
+    except (MCPError, RuntimeError, ValidationError):
+        try:
+            await session.initialize()
+        except MCPError as refusal:
+            if refusal.code != UNSUPPORTED_PROTOCOL_VERSION:
+                raise
+            await session.discover()
+
+
+@asynccontextmanager
+async def _transport(server: McpServer, stderr: LastWords) -> AsyncGenerator[Any]:
+    match server:
+        case StdioServer():
+            env = {**inherited(os.environ), **server.env}
+            parameters = StdioServerParameters(
+                command=server.command,
+                args=list(server.args),
+                env=env,
+                cwd=server.cwd,
+                encoding_error_handler="replace",
+            )
+            async with listening(stderr) as errlog, stdio_client(parameters, errlog=errlog) as streams:
+                yield streams
+        case HttpServer(transport="sse"):
+            async with sse_client(server.url, headers=dict(server.headers)) as streams:
+                yield streams
+        case HttpServer():
+            async with _http_client(server, stderr) as client:
+                async with streamable_http_client(server.url, http_client=client) as streams:
+                    yield streams
+
+
+def _http_client(server: HttpServer, said: LastWords) -> httpx2.AsyncClient:
+    async def note(response: httpx2.Response) -> None:
+        # The SDK turns every refusal into one and the same error; the status is what a person needs to know.
+        if response.status_code >= 400:
+            said.append(f"HTTP {response.status_code} {response.reason_phrase}\n".encode())
+
+    # Waits as long for an answer as the SDK's own client does: a server may hold its stream open.
+    timeout = httpx2.Timeout(HTTP_TIMEOUT_S, read=HTTP_READ_TIMEOUT_S)
+    return httpx2.AsyncClient(headers=dict(server.headers), timeout=timeout, event_hooks={"response": [note]})

@@ -1,0 +1,56 @@
+"""What a program wrote to standard error, drained as it comes so that it never blocks, of which the end is kept."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import TextIO
+
+import anyio
+
+KEPT_BYTES = 8_192
+
+
+class LastWords:
+    """The last `KEPT_BYTES` of a stream, as text."""
+
+    def __init__(self) -> None:
+        self._chunks: deque[bytes] = deque()
+        self._size = 0
+
+    def append(self, chunk: bytes) -> None:
+        self._chunks.append(chunk)
+        self._size += len(chunk)
+        while self._size - len(self._chunks[0]) >= KEPT_BYTES:
+            self._size -= len(self._chunks.popleft())
+
+    def lines(self) -> list[str]:
+        """The non-empty lines that were kept; the first may be cut."""
+        text = b"".join(self._chunks)[-KEPT_BYTES:].decode("utf-8", "replace")
+        return [line.rstrip() for line in text.splitlines() if line.strip()]
+
+
+@asynccontextmanager
+async def listening(words: LastWords) -> AsyncGenerator[TextIO]:
+    """Yields a file for a child to write to; what is written arrives in `words` until the block ends."""
+    read_fd, write_fd = os.pipe()
+    os.set_blocking(read_fd, False)
+
+    async def drain() -> None:
+        while True:
+            await anyio.wait_readable(read_fd)
+            chunk = os.read(read_fd, 65_536)
+            if not chunk:
+                return
+            words.append(chunk)
+
+    try:
+        with os.fdopen(write_fd, "w") as writable:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(drain)
+                yield writable
+                tasks.cancel_scope.cancel()
+    finally:
+        os.close(read_fd)

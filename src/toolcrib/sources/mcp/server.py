@@ -1,0 +1,72 @@
+"""How an MCP server is reached: the command or the address, as values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Literal
+
+INHERITED = (
+    "LANG", "LANGUAGE", "LC_*", "TZ", "TMPDIR", "XDG_*",
+    "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY",
+    "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "NODE_EXTRA_CA_CERTS",
+    "UV_*", "PIP_*", "NPM_CONFIG_*",
+)  # fmt: skip
+"""Variables of ours, as patterns without regard to case, that a server inherits besides those the SDK passes on (PATH,
+HOME, USER, ...): what the launchers people use (uvx, npx, pipx) need to reach their registries behind a proxy or a
+mirror. Everything else, secrets above all, is passed on only by the `env` of its server."""
+
+
+def inherited(environ: Mapping[str, str]) -> dict[str, str]:
+    """The part of `environ` that every server may have."""
+    return {
+        name: value
+        for name, value in environ.items()
+        if any(fnmatchcase(name.upper(), pattern) for pattern in INHERITED) and not value.startswith("()")
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class StdioServer:
+    """A program that speaks MCP over its standard input and output."""
+
+    command: str
+    args: tuple[str, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Added to the few variables that every server inherits (see `INHERITED`)."""
+    cwd: Path | None = None
+
+    def __str__(self) -> str:
+        return " ".join((self.command, *self.args))
+
+
+@dataclass(frozen=True, slots=True)
+class HttpServer:
+    """A server that speaks MCP over HTTP."""
+
+    url: str
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+    transport: Literal["streamable-http", "sse"] = "streamable-http"
+
+    def __str__(self) -> str:
+        return self.url
+
+
+McpServer = StdioServer | HttpServer
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long to wait for a server, in seconds."""
+
+    start_s: float = 60.0
+    """From its start to the end of the handshake; a first start may have to install the program."""
+    list_s: float = 30.0
+    """For each page of its tools."""
+    call_s: float = 300.0
+    """For the answer to one call."""
+
+
+DEFAULT_PATIENCE = Patience()

@@ -1,0 +1,54 @@
+"""A source that is configured and cannot be: it says why wherever it is asked."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from types import TracebackType
+from typing import Any, Self
+
+import anyio
+
+from toolcrib.core.errors import SourceUnavailable
+from toolcrib.core.principal import CallContext
+from toolcrib.core.results import ToolResult
+from toolcrib.sources.base import Listing, ProgressListener
+
+
+class UnavailableSource:
+    """Stands in the catalog for a source whose configuration is wrong, so that nobody has to guess where it went."""
+
+    def __init__(self, name: str, reason: str) -> None:
+        self._name = name
+        self.reason = reason
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        return None
+
+    async def list_tools(self) -> Listing:
+        raise self._error()
+
+    async def call_tool(
+        self,
+        name: str,
+        arguments: Mapping[str, Any],
+        context: CallContext,
+        *,
+        progress: ProgressListener | None = None,
+    ) -> ToolResult:
+        raise self._error()
+
+    async def changes(self) -> AsyncIterator[None]:
+        await anyio.sleep_forever()
+        yield
+
+    def _error(self) -> SourceUnavailable:
+        return SourceUnavailable(self.reason)

@@ -1,0 +1,1 @@
+"""Where callers meet the operations: each surface translates its protocol, once, and decides nothing."""

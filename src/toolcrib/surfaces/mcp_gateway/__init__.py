@@ -1,0 +1,1 @@
+"""The operations as an MCP server, for clients of both protocol eras."""

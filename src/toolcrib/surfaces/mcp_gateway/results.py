@@ -1,0 +1,47 @@
+"""An upstream's answer made to fit the protocol version its reader speaks, with nothing of it lost."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, cast
+
+from mcp_types import methods as surfaces
+from pydantic import ValidationError
+
+from toolcrib.core.results import ToolResult
+
+
+def fitted(result: ToolResult, protocol_version: str) -> dict[str, Any]:
+    """`result` as a `tools/call` result of `protocol_version`.
+
+    What that version has no form for (a kind of content it does not know, structured content that is no object) is
+    carried as text.
+    """
+    wire = dict(result.wire)
+    if _fits(wire, protocol_version):
+        return wire
+    structured = wire.get("structuredContent")
+    if structured is not None and not isinstance(structured, dict):
+        wire["structuredContent"] = {"result": structured}
+    if not _fits({**wire, "content": []}, protocol_version):
+        wire = {key: wire[key] for key in ("content", "isError") if key in wire}
+        if structured is not None:
+            wire["content"] = [*wire.get("content", ()), _as_text(cast(object, structured))]
+    content = [
+        block if _fits({"content": [block]}, protocol_version) else _as_text(block) for block in wire.get("content", ())
+    ]
+    return {**wire, "content": content}
+
+
+def _fits(wire: Mapping[str, Any], protocol_version: str) -> bool:
+    complete = {"resultType": "complete", **wire}
+    try:
+        surfaces.validate_server_result("tools/call", protocol_version, complete)
+    except ValidationError:
+        return False
+    return True
+
+
+def _as_text(value: object) -> dict[str, Any]:
+    return {"type": "text", "text": json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)}

@@ -1,0 +1,129 @@
+"""The MCP server itself: a fixed list of operation tools, and each call passed to its operation."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import mcp_types
+import orjson
+from mcp.server import ServerRequestContext
+from mcp.server.lowlevel import NotificationOptions, Server
+from mcp.server.models import InitializationOptions
+from mcp.server.session import ServerSession
+from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, ToolsListChanged
+from mcp.shared.exceptions import MCPError
+from mcp_types import INVALID_PARAMS
+
+from toolcrib.core.errors import ToolcribError
+from toolcrib.core.principal import LOCAL, CallContext
+from toolcrib.core.results import ToolResult
+from toolcrib.crib import Toolcrib
+from toolcrib.protocol.dispatch import perform
+from toolcrib.protocol.rules import Top, instructions
+from toolcrib.protocol.tools import OPERATIONS, OperationTool, operation_tools
+from toolcrib.surfaces.mcp_gateway.results import fitted
+from toolcrib.version import VERSION
+
+LIST_TTL_MS = 300_000
+"""How long a client may keep the tool list, in milliseconds; a reload of the configuration is told at once anyway."""
+
+FIRST_ANSWER_WAIT_S = 10.0
+"""How long a question waits for servers that are still starting, in seconds; then it is answered without them."""
+
+
+class Gateway:
+    """One MCP server over one crib. Its tool list is made from the configuration: it does not move as sources start."""
+
+    def __init__(self, crib: Toolcrib, tops: Sequence[Top]) -> None:
+        self._crib = crib
+        self._bus = InMemorySubscriptionBus()
+        self._sessions: weakref.WeakSet[ServerSession] = weakref.WeakSet()
+        self.server: Server[dict[str, Any]] = Server(
+            "toolcrib",
+            version=VERSION,
+            title="Toolcrib",
+            on_list_tools=self._list_tools,
+            on_subscriptions_listen=ListenHandler(self._bus),
+        )
+        # Not `on_call_tool`: its type has no place for an upstream's answer as it came.
+        self.server.add_request_handler("tools/call", mcp_types.CallToolRequestParams, self._call_tool)
+        self.server.add_notification_handler(
+            "notifications/initialized", mcp_types.NotificationParams, self._remember_session
+        )
+        self._describe(tops)
+
+    @property
+    def initialization(self) -> InitializationOptions:
+        """What clients of the handshake era are told at `initialize`."""
+        return self.server.create_initialization_options(NotificationOptions(tools_changed=True))
+
+    async def reload(self, tops: Sequence[Top]) -> None:
+        """Describe a changed configuration, and tell every client that the tool list is another."""
+        self._describe(tops)
+        await self._bus.publish(ToolsListChanged())
+        for session in [*self._sessions]:
+            await session.send_tool_list_changed()
+
+    def _describe(self, tops: Sequence[Top]) -> None:
+        self._tools = [_definition(tool) for tool in operation_tools(tops)]
+        self.server.instructions = instructions(OPERATIONS, tops)
+
+    async def _list_tools(
+        self, ctx: ServerRequestContext[dict[str, Any]], params: mcp_types.PaginatedRequestParams | None
+    ) -> mcp_types.ListToolsResult:
+        return mcp_types.ListToolsResult(tools=self._tools, ttl_ms=LIST_TTL_MS, cache_scope="public")
+
+    async def _call_tool(
+        self, ctx: ServerRequestContext[dict[str, Any]], params: mcp_types.CallToolRequestParams
+    ) -> mcp_types.CallToolResult | dict[str, Any]:
+        if params.name not in OPERATIONS:
+            raise MCPError(INVALID_PARAMS, f"Unknown tool: {params.name}")
+
+        async def progress(progress: float, total: float | None, message: str | None) -> None:
+            await ctx.session.report_progress(progress, total, message)
+
+        if self._crib.starting:
+            await self._crib.ready(FIRST_ANSWER_WAIT_S)
+        try:
+            answer = await perform(
+                self._crib.operations,
+                self._crib.view(LOCAL),
+                params.name,
+                params.arguments or {},
+                CallContext(LOCAL),
+                progress=progress,
+            )
+        except ToolcribError as error:
+            return _json_result(error.to_wire(), is_error=True)
+        if isinstance(answer, ToolResult):
+            return fitted(answer, ctx.protocol_version)
+        return _json_result(answer.to_wire(), is_error=False)
+
+    async def _remember_session(
+        self, ctx: ServerRequestContext[dict[str, Any]], params: mcp_types.NotificationParams | None
+    ) -> None:
+        self._sessions.add(ctx.session)
+
+
+def _definition(tool: OperationTool) -> mcp_types.Tool:
+    hints = tool.annotations
+    return mcp_types.Tool(
+        name=tool.name,
+        description=tool.description,
+        input_schema=dict(tool.input_schema),
+        annotations=mcp_types.ToolAnnotations(
+            read_only_hint=hints.read_only,
+            destructive_hint=hints.destructive,
+            idempotent_hint=hints.idempotent,
+            open_world_hint=hints.open_world,
+        ),
+    )
+
+
+def _json_result(value: Mapping[str, Any], *, is_error: bool) -> mcp_types.CallToolResult:
+    text = orjson.dumps(value).decode()
+    return mcp_types.CallToolResult(
+        content=[mcp_types.TextContent(type="text", text=text)], structured_content=dict(value), is_error=is_error
+    )

@@ -1,0 +1,65 @@
+"""The gateway over standard input and output, ended by a signal or by the client that closes the input."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import threading
+from collections.abc import AsyncIterator
+from typing import cast
+
+import anyio
+from mcp.server.stdio import stdio_server
+
+from toolcrib.config import Config
+from toolcrib.crib import Toolcrib, tops
+from toolcrib.surfaces.mcp_gateway.server import Gateway
+
+
+async def serve_stdio(crib: Toolcrib, config: Config) -> None:
+    """Serve until the input is closed, or SIGINT or SIGTERM arrives; every server that was started is stopped then."""
+    gateway = Gateway(crib, tops(config))
+
+    async def reload(changed: Config) -> None:
+        await gateway.reload(tops(changed))
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(_stop_on_signal, tasks.cancel_scope)
+        async with crib:
+            tasks.start_soon(crib.follow, config, reload)
+            async with stdio_server(stdin=cast("anyio.AsyncFile[str]", _StandardInput())) as (read, write):
+                await gateway.server.run(read, write, gateway.initialization)
+            tasks.cancel_scope.cancel()
+
+
+async def _stop_on_signal(scope: anyio.CancelScope) -> None:
+    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+        async for _ in signals:
+            scope.cancel()
+            return
+
+
+class _StandardInput:
+    """The lines of standard input, read by a thread that the end of the program does not wait for.
+
+    A blocked read cannot be cancelled, and the SDK's own reader sits in a thread that the interpreter waits for: a
+    signal would then end nothing until the client sends one more line.
+    """
+
+    def __init__(self) -> None:
+        self._lines: asyncio.Queue[str | None] = asyncio.Queue()
+        loop = asyncio.get_running_loop()
+
+        def read() -> None:
+            # A descriptor of its own: the interpreter takes the lock of `sys.stdin` when it ends.
+            with os.fdopen(os.dup(0), encoding="utf-8", errors="replace") as lines:
+                for line in lines:
+                    loop.call_soon_threadsafe(self._lines.put_nowait, line)
+            loop.call_soon_threadsafe(self._lines.put_nowait, None)
+
+        threading.Thread(target=read, name="standard input", daemon=True).start()
+
+    async def __aiter__(self) -> AsyncIterator[str]:
+        while (line := await self._lines.get()) is not None:
+            yield line

@@ -1,0 +1,567 @@
+"""An MCP server over stdio that behaves well until told otherwise: every fault is a word on its command line.
+
+Standard library only: an SDK would not let it misbehave. It speaks both protocol eras, chosen request by request as the
+client does: the handshake (`initialize`, up to 2025-11-25), and the envelope in every request's `_meta` (2026-07-28).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+FAULTS = {
+    "exit-at-start": "say why on stderr and exit with code 3 before reading anything",
+    "slow-start": "wait before reading anything: slow-start=SECONDS",
+    "silent": "never answer anything",
+    "silent-list": "answer everything but tools/list",
+    "silent-call": "answer everything but tools/call",
+    "die-in-call": "add the tool `crash`: the process dies in the middle of its call; `torn` cuts its answer in half",
+    "garbage": "print lines that are not JSON, lines that are not JSON-RPC, and blank lines around every message",
+    "binary-garbage": "print bytes that are not UTF-8 before every message",
+    "flood-stderr": "write 5 MB to stderr at the start and in every call",
+    "odd-tools": "add definitions with bad names, bad schemas or no shape at all to the good ones",
+    "bad-output": "add the tool `mismatch`: its structuredContent misses its outputSchema",
+    "pages": "list the tools on two pages",
+    "endless-pages": "give a next cursor with every page, for ever",
+    "error": "add the tool `refuse`: it answers with a JSON-RPC error that carries data",
+    "ignore-stdin-close": "stay when stdin closes",
+    "ignore-sigterm": "stay when asked to terminate",
+}
+
+LEGACY_VERSIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
+MODERN_VERSION = "2026-07-28"
+
+CANCELLED = "notifications/cancelled"
+
+EXIT_AT_START = 3
+EXIT_IN_CALL = 9
+FLOOD_BYTES = 5_000_000
+REFUSAL_CODE = -32011
+"""In the band that 2026-07-28 leaves to implementations, -32000 to -32019."""
+
+_PREFIX = "io.modelcontextprotocol/"
+_SERVER_INFO = {"name": "faulty", "title": "A server with faults", "version": "1.0.0"}
+_INSTRUCTIONS = "Tools that show what a server may do to its client."
+_RED_PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAADElEQVR4nGP4z8AAAAMBAQDJ/pLvAAAAAElFTkSuQmCC"  # PNG, 1x1
+
+Json = dict[str, Any]
+
+
+def _schema(required: Sequence[str] = (), **properties: Json) -> Json:
+    schema: Json = {"type": "object", "properties": properties}
+    return {**schema, "required": list(required)} if required else schema
+
+
+_TEXT: Json = {"type": "string"}
+_INTEGER: Json = {"type": "integer"}
+_READS: Json = {"readOnlyHint": True, "openWorldHint": False}
+
+BASE_TOOLS: tuple[Json, ...] = (
+    {
+        "name": "echo",
+        "title": "Echo",
+        "description": "Give back a text, as text and as structured content.",
+        "inputSchema": _schema(["text"], text={**_TEXT, "description": "What to give back."}),
+        "outputSchema": _schema(["text"], text=_TEXT),
+        "annotations": {**_READS, "idempotentHint": True},
+        "_meta": {"example.com/shelf": "front"},
+    },
+    {
+        "name": "add",
+        "description": "Add two integers.",
+        "inputSchema": _schema(["a", "b"], a=_INTEGER, b=_INTEGER),
+        "outputSchema": _schema(["sum"], sum=_INTEGER),
+        "annotations": {**_READS, "idempotentHint": True},
+    },
+    {
+        "name": "slow",
+        "description": "Report progress a number of times, then answer; stops when cancelled.",
+        "inputSchema": _schema(
+            steps={**_INTEGER, "minimum": 0, "default": 3},
+            step_s={"type": "number", "minimum": 0, "default": 0, "description": "Seconds between two reports."},
+            hold={"type": "boolean", "default": False, "description": "After the last report wait for cancellation."},
+        ),
+    },
+    {"name": "fail", "description": "Fail, as a tool reports failure.", "inputSchema": _schema()},
+    {
+        "name": "image",
+        "description": "Answer with every kind of content, metadata, and fields nobody has heard of.",
+        "inputSchema": _schema(),
+    },
+    {"name": "pid", "description": "The id of this server's process.", "inputSchema": _schema()},
+    {
+        "name": "count",
+        "description": "How many tool calls this process has received, this one included.",
+        "inputSchema": _schema(),
+    },
+    {
+        "name": "env",
+        "description": "The value of an environment variable of this process, and its working directory.",
+        "inputSchema": _schema(["name"], name=_TEXT),
+    },
+    {
+        "name": "change",
+        "description": "Add a tool, or give the one of that name a new description, and announce the change.",
+        "inputSchema": _schema(name={**_TEXT, "default": "extra"}, description=_TEXT),
+    },
+)
+
+FAULT_TOOLS: Mapping[str, Json] = {
+    "die-in-call": {
+        "name": "crash",
+        "description": "End the process.",
+        "inputSchema": _schema(torn={"type": "boolean", "default": False}),
+    },
+    "bad-output": {
+        "name": "mismatch",
+        "description": "Promise a number and give a text.",
+        "inputSchema": _schema(),
+        "outputSchema": _schema(["total"], total=_INTEGER),
+    },
+    "error": {"name": "refuse", "description": "Refuse to run.", "inputSchema": _schema()},
+}
+
+LONG_NAME = "long_" * 40
+"""A name of 200 characters."""
+
+ODD_TOOLS: tuple[Any, ...] = (
+    {"name": "no_description", "inputSchema": _schema()},
+    {"name": LONG_NAME, "description": "A name of 200 characters.", "inputSchema": _schema()},
+    {"name": "files.read.all", "description": "Dots in the name.", "inputSchema": _schema()},
+    {"name": "read the file", "description": "Spaces in the name.", "inputSchema": _schema()},
+    {"name": "files/read", "description": "A slash in the name.", "inputSchema": _schema()},
+    {"name": "🔧_repair", "description": "An emoji in the name.", "inputSchema": _schema()},
+    {"name": "天気予報", "description": "東京の天気を調べます。", "inputSchema": _schema()},
+    {"name": "", "description": "No name to speak of.", "inputSchema": _schema()},
+    {"name": "twin", "description": "The first of two with one name.", "inputSchema": _schema(first=_TEXT)},
+    {"name": "twin", "description": "The second of two with one name.", "inputSchema": _schema(second=_TEXT)},
+    {"name": "getItem", "description": "Mixed case.", "inputSchema": _schema()},
+    {"name": "GetItem", "description": "Another case.", "inputSchema": _schema()},
+    {"name": "unknown_type", "description": "A type that JSON has not.", "inputSchema": {"type": "strin"}},
+    {
+        "name": "remote_ref",
+        "description": "A schema that points elsewhere.",
+        "inputSchema": {"type": "object", "properties": {"item": {"$ref": "https://example.com/item.json"}}},
+    },
+    {
+        "name": "recursive",
+        "description": "A schema that contains itself.",
+        "inputSchema": {
+            **_schema(["tree"], tree={"$ref": "#/$defs/node"}),
+            "$defs": {"node": _schema(children={"type": "array", "items": {"$ref": "#/$defs/node"}})},
+        },
+    },
+    {"name": "no_schema", "description": "No input schema."},
+    {"name": "array_schema", "description": "Arguments as a list.", "inputSchema": {"type": "array"}},
+    {"name": "list_for_schema", "description": "A list where a schema belongs.", "inputSchema": []},
+    {"name": "odd_description", "description": ["not", "a", "text"], "inputSchema": _schema()},
+    {"name": None, "description": "Null for a name.", "inputSchema": _schema()},
+    {"description": "No name at all.", "inputSchema": _schema()},
+    "not an object",
+    None,
+)
+"""Definitions as some servers really send them, and a few that none should."""
+
+ODD_NAMES_THAT_ANSWER = frozenset(
+    name for tool in ODD_TOOLS if isinstance(tool, dict) and isinstance(name := cast(Json, tool).get("name"), str)
+)
+"""Whatever has a name can be called; it answers with its own name."""
+
+
+class JsonRpcError(Exception):
+    """A request is answered with a JSON-RPC error."""
+
+    def __init__(self, code: int, message: str, data: Any = None) -> None:
+        super().__init__(message)
+        self.error: Json = {"code": code, "message": message}
+        if data is not None:
+            self.error["data"] = data
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the command line asked for."""
+
+    faults: Mapping[str, str]
+    """Fault to its value; empty where it takes none."""
+    era: str = "both"
+    log: Path | None = None
+    ttl_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One request that waits for its answer."""
+
+    id: Any
+    method: str
+    params: Json
+    modern: bool
+    cancelled: threading.Event = field(default_factory=threading.Event)
+
+    @property
+    def meta(self) -> Json:
+        return _object(self.params.get("_meta"))
+
+
+def _object(value: Any) -> Json:
+    return cast(Json, value) if isinstance(value, dict) else {}
+
+
+def _text(text: str, **more: Any) -> Json:
+    return {"content": [{"type": "text", "text": text}], **more}
+
+
+class Output:
+    """Whole lines on stdout, from any thread, with whatever noise was asked for."""
+
+    def __init__(self, faults: Mapping[str, str]) -> None:
+        self._faults = faults
+        self._lock = threading.Lock()
+
+    def send(self, message: Json) -> None:
+        line = json.dumps(message, ensure_ascii=False).encode() + b"\n"
+        if "garbage" in self._faults:
+            line = b'INFO  ready to serve\n\n{"level": "info"}\n' + line + b"   \n[1, 2]\nTraceback: none, only noise\n"
+        if "binary-garbage" in self._faults:
+            line = b"\xff\xfe\x80 not a text\n" + line
+        self.write(line)
+
+    def write(self, line: bytes) -> None:
+        with self._lock:
+            sys.stdout.buffer.write(line)
+            sys.stdout.buffer.flush()
+
+
+class Log:
+    """What the server saw, one JSON object a line, written through at once so that a test may read along."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._file = None if path is None else path.open("a", encoding="utf-8")
+        self._lock = threading.Lock()
+
+    def write(self, **entry: Any) -> None:
+        if self._file is not None:
+            with self._lock:
+                self._file.write(json.dumps(entry, ensure_ascii=False) + "\n")
+                self._file.flush()
+
+
+class Server:
+    """One process's state: its tools, its open calls and its subscriptions."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._faults = options.faults
+        self._output = Output(options.faults)
+        self._log = Log(options.log)
+        self._tools: list[Any] = [
+            *BASE_TOOLS,
+            *(tool for fault, tool in FAULT_TOOLS.items() if fault in self._faults),
+            *(ODD_TOOLS if "odd-tools" in self._faults else ()),
+        ]
+        self._calls = 0
+        self._handshaken = False
+        self._running: dict[Any, tuple[Request, threading.Thread]] = {}
+        self._subscriptions: set[Any] = set()
+        self._methods: Mapping[str, Callable[[Request], Json | None]] = {
+            "initialize": self._initialize,
+            "server/discover": self._discover,
+            "ping": lambda _: {},
+            "tools/list": self._list_tools,
+            "tools/call": self._call_tool,
+            "subscriptions/listen": self._listen,
+        }
+        self._answers: Mapping[str, Callable[[Json], Json]] = {
+            "echo": _echo,
+            "add": _add,
+            "fail": lambda _: _text("This tool always fails.", isError=True),
+            "image": _image,
+            "pid": lambda _: _text(str(os.getpid()), structuredContent={"pid": os.getpid()}),
+            "count": lambda _: _text(str(self._calls), structuredContent={"calls": self._calls}),
+            "env": _env,
+            "change": self._change,
+            "mismatch": lambda _: _text("many", structuredContent={"total": "many"}),
+            "refuse": _refuse,
+        }
+
+    def serve(self) -> None:
+        """Answer until stdin closes; calls that still run then are cancelled and awaited."""
+        self._log.write(event="start", pid=os.getpid())
+        for line in sys.stdin.buffer:
+            if not line.strip():
+                continue
+            try:
+                message: Any = json.loads(line)
+            except ValueError:
+                self._send_error(None, JsonRpcError(-32700, "Parse error"))
+                continue
+            self._log.write(received=message)
+            self._receive(_object(message))
+        self._log.write(event="stdin closed")
+        for request, thread in list(self._running.values()):
+            request.cancelled.set()
+            thread.join()
+        if "ignore-stdin-close" in self._faults:
+            threading.Event().wait()
+
+    def _receive(self, message: Json) -> None:
+        method = message.get("method")
+        if not isinstance(method, str) or "silent" in self._faults:
+            return
+        params = _object(message.get("params"))
+        if "id" not in message:
+            if method == CANCELLED:
+                self._cancel(params.get("requestId"))
+            return
+        enveloped = f"{_PREFIX}protocolVersion" in _object(params.get("_meta"))
+        request = Request(message["id"], method, params, enveloped and self._options.era != "legacy")
+        try:
+            result = self._answer(request)
+        except JsonRpcError as refusal:
+            self._send_error(request.id, refusal)
+        else:
+            if result is not None:
+                self._send_result(request, result)
+
+    def _answer(self, request: Request) -> Json | None:
+        """The result; None where it comes later, or never."""
+        if request.method.startswith("tools/") and request.method.replace("tools/", "silent-") in self._faults:
+            return None
+        if request.modern:
+            asked = request.meta[f"{_PREFIX}protocolVersion"]
+            if asked != MODERN_VERSION:
+                raise _unsupported(asked)
+        elif self._options.era == "modern":
+            raise _unsupported(request.params.get("protocolVersion", "none"))
+        method = self._methods.get(request.method)
+        if method is None or request.method in (_ONLY_LEGACY if request.modern else _ONLY_MODERN):
+            raise JsonRpcError(-32601, "Method not found", request.method)
+        return method(request)
+
+    def _initialize(self, request: Request) -> Json:
+        self._handshaken = True
+        asked = request.params.get("protocolVersion")
+        return {
+            "protocolVersion": asked if asked in LEGACY_VERSIONS else LEGACY_VERSIONS[-1],
+            "capabilities": {"tools": {"listChanged": True}},
+            "serverInfo": _SERVER_INFO,
+            "instructions": _INSTRUCTIONS,
+        }
+
+    def _discover(self, request: Request) -> Json:
+        return {
+            "supportedVersions": [MODERN_VERSION],
+            "capabilities": {"tools": {"listChanged": True}},
+            "instructions": _INSTRUCTIONS,
+        }
+
+    def _list_tools(self, request: Request) -> Json:
+        cursor = request.params.get("cursor")
+        if "endless-pages" in self._faults:
+            page = int(cursor.removeprefix("page-")) if isinstance(cursor, str) else 1
+            return {"tools": self._tools if page == 1 else [], "nextCursor": f"page-{page + 1}"}
+        if "pages" not in self._faults:
+            return {"tools": self._tools}
+        middle = len(self._tools) // 2
+        if cursor is None:
+            return {"tools": self._tools[:middle], "nextCursor": "page-2"}
+        if cursor != "page-2":
+            raise JsonRpcError(-32602, "Unknown cursor", cursor)
+        return {"tools": self._tools[middle:]}
+
+    def _listen(self, request: Request) -> None:
+        wanted = _object(request.params.get("notifications")).get("toolsListChanged") is True
+        if wanted:
+            self._subscriptions.add(request.id)
+        self._notify(
+            "notifications/subscriptions/acknowledged",
+            notifications={"toolsListChanged": True} if wanted else {},
+            _meta={f"{_PREFIX}subscriptionId": request.id},
+        )
+
+    def _call_tool(self, request: Request) -> Json | None:
+        self._calls += 1
+        if "flood-stderr" in self._faults:
+            _flood_stderr()
+        name, arguments = request.params.get("name"), _object(request.params.get("arguments"))
+        listed = [_object(tool).get("name") for tool in self._tools]
+        if not isinstance(name, str) or name not in listed:
+            raise JsonRpcError(-32602, f"Unknown tool: {name}")
+        if name == "slow":
+            thread = threading.Thread(target=self._be_slow, args=(request, arguments))
+            self._running[request.id] = request, thread
+            thread.start()
+            return None
+        if name == "crash":
+            self._crash(request, torn=arguments.get("torn") is True)
+        answer = self._answers.get(name)
+        return answer(arguments) if answer is not None else _text(name)
+
+    def _be_slow(self, request: Request, arguments: Json) -> None:
+        steps, step_s = int(arguments.get("steps", 3)), float(arguments.get("step_s", 0))
+        token = request.meta.get("progressToken")
+        for step in range(1, steps + 1):
+            if request.cancelled.wait(step_s):
+                break
+            if token is not None:
+                self._notify(
+                    "notifications/progress", progressToken=token, progress=step, total=steps, message=f"step {step}"
+                )
+        if arguments.get("hold") is True:
+            request.cancelled.wait()
+        if request.cancelled.is_set():
+            self._log.write(event="cancelled", tool="slow", request_id=request.id)
+        else:
+            self._send_result(request, _text(f"done after {steps} steps"))
+        self._running.pop(request.id, None)
+
+    def _cancel(self, request_id: Any) -> None:
+        self._subscriptions.discard(request_id)
+        running = self._running.get(request_id)
+        if running is not None:
+            running[0].cancelled.set()
+
+    def _change(self, arguments: Json) -> Json:
+        name = str(arguments.get("name", "extra"))
+        description = str(arguments.get("description", f"Tool {len(self._tools) + 1} of this server."))
+        known = next((tool for tool in self._tools if _object(tool).get("name") == name), None)
+        changed = {"inputSchema": _schema(), **_object(known), "name": name, "description": description}
+        self._tools = [changed if tool is known else tool for tool in self._tools]
+        if known is None:
+            self._tools.append(changed)
+        # Before the answer, so that whoever has the answer has been told.
+        if self._handshaken:
+            self._notify("notifications/tools/list_changed")
+        for subscription in self._subscriptions:
+            self._notify("notifications/tools/list_changed", _meta={f"{_PREFIX}subscriptionId": subscription})
+        return _text(f"{'added' if known is None else 'changed'} {name}")
+
+    def _crash(self, request: Request, *, torn: bool) -> None:
+        if torn:
+            answer = json.dumps({"jsonrpc": "2.0", "id": request.id, "result": _text("never whole")}).encode()
+            self._output.write(answer[: len(answer) // 2])
+        os._exit(EXIT_IN_CALL)  # no clean-up, as a real crash has none
+
+    def _send_result(self, request: Request, result: Json) -> None:
+        if request.modern:
+            meta = {**_object(result.get("_meta")), f"{_PREFIX}serverInfo": _SERVER_INFO}
+            result = {**result, "resultType": "complete", "_meta": meta}
+            if request.method in _CACHEABLE:
+                result |= {"ttlMs": self._options.ttl_ms, "cacheScope": "public"}
+        self._output.send({"jsonrpc": "2.0", "id": request.id, "result": result})
+
+    def _send_error(self, request_id: Any, refusal: JsonRpcError) -> None:
+        self._output.send({"jsonrpc": "2.0", "id": request_id, "error": refusal.error})
+
+    def _notify(self, method: str, **params: Any) -> None:
+        message: Json = {"jsonrpc": "2.0", "method": method}
+        self._output.send({**message, "params": params} if params else message)
+
+
+_ONLY_LEGACY = frozenset({"initialize", "ping"})
+_ONLY_MODERN = frozenset({"server/discover", "subscriptions/listen"})
+_CACHEABLE = frozenset({"server/discover", "tools/list"})
+
+
+def _unsupported(asked: Any) -> JsonRpcError:
+    return JsonRpcError(-32022, "Unsupported protocol version", {"supported": [MODERN_VERSION], "requested": asked})
+
+
+def _echo(arguments: Json) -> Json:
+    text = arguments.get("text")
+    if not isinstance(text, str):
+        return _text("`text` must be a string", isError=True)
+    return _text(text, structuredContent={"text": text})
+
+
+def _add(arguments: Json) -> Json:
+    numbers = [arguments.get("a"), arguments.get("b")]
+    # bool is a subclass of int in Python, and no integer in JSON.
+    integers = [n for n in numbers if isinstance(n, int) and not isinstance(n, bool)]
+    if len(integers) != 2:
+        return _text("`a` and `b` must be integers", isError=True)
+    return _text(str(sum(integers)), structuredContent={"sum": sum(integers)})
+
+
+def _image(_: Json) -> Json:
+    return {
+        "content": [
+            {"type": "text", "text": "one red pixel", "annotations": {"audience": ["user"], "priority": 0.5}},
+            {"type": "image", "data": _RED_PIXEL, "mimeType": "image/png", "futureField": {"depth": 8}},
+            {
+                "type": "resource",
+                "resource": {"uri": "memo://red", "mimeType": "text/plain", "text": "red", "_meta": {"memo": 1}},
+            },
+            {"type": "resource_link", "uri": "memo://palette", "name": "palette", "mimeType": "application/json"},
+        ],
+        "structuredContent": {"width": 1, "height": 1},
+        "futureField": ["kept"],
+        "_meta": {"example.com/camera": "none"},
+    }
+
+
+def _env(arguments: Json) -> Json:
+    value = os.environ.get(str(arguments.get("name")))
+    return _text(str(value), structuredContent={"value": value, "cwd": str(Path.cwd())})
+
+
+def _refuse(_: Json) -> Json:
+    raise JsonRpcError(REFUSAL_CODE, "The workbench is locked", {"locked_by": "somebody else", "since": "2026-01-01"})
+
+
+def _flood_stderr() -> None:
+    line = b"warning: " + b"x" * 990 + b"\n"
+    for _ in range(FLOOD_BYTES // len(line)):
+        sys.stderr.buffer.write(line)
+    sys.stderr.buffer.flush()
+
+
+def _fault(word: str) -> tuple[str, str]:
+    """A fault and its value from the command line."""
+    name, _, value = word.partition("=")
+    if name not in FAULTS:
+        raise argparse.ArgumentTypeError(f"no fault {name!r}; the faults are {', '.join(FAULTS)}")
+    if (name == "slow-start") != bool(value):
+        raise argparse.ArgumentTypeError("slow-start=SECONDS takes a value, and nothing else does")
+    return name, value
+
+
+def parse(arguments: Sequence[str]) -> Options:
+    table = "\n".join(f"  {name:<20}{what}" for name, what in FAULTS.items())
+    parser = argparse.ArgumentParser(
+        description=__doc__, epilog=f"faults:\n{table}", formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("faults", metavar="FAULT", nargs="*", type=_fault, help="one of those below")
+    parser.add_argument("--era", choices=("legacy", "modern", "both"), default="both", help="which protocol to speak")
+    parser.add_argument("--log", type=Path, metavar="FILE", help="append what was received and seen, as JSON lines")
+    parser.add_argument("--ttl-ms", type=int, default=0, help="how long the tool list may be kept (modern era)")
+    given = parser.parse_args(arguments)
+    return Options(dict(given.faults), given.era, given.log, given.ttl_ms)
+
+
+def main() -> None:
+    options = parse(sys.argv[1:])
+    if "exit-at-start" in options.faults:
+        print("faulty: cannot start: the vice is missing", file=sys.stderr)
+        sys.exit(EXIT_AT_START)
+    if "ignore-sigterm" in options.faults:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    if "flood-stderr" in options.faults:
+        _flood_stderr()
+    if "slow-start" in options.faults:
+        time.sleep(float(options.faults["slow-start"]))
+    Server(options).serve()
+
+
+if __name__ == "__main__":
+    main()

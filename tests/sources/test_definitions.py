@@ -1,0 +1,94 @@
+"""MCP tool definitions, whole and broken."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from toolcrib.core.errors import InvalidTool
+from toolcrib.sources.base import SetAside
+from toolcrib.sources.definitions import read_definition, read_definitions
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+def test_a_definition_keeps_everything_that_was_sent() -> None:
+    wire = {
+        "name": "add table/v2.0 ✓",
+        "title": "Add table",
+        "description": "Adds a table.",
+        "inputSchema": {"type": "object", "properties": {"rows": {"type": "integer"}}},
+        "outputSchema": {"type": "object"},
+        "annotations": {"readOnlyHint": True, "title": "Another title"},
+        "execution": {"taskSupport": "forbidden"},
+    }
+    tool = read_definition("word", wire)
+    assert (tool.id, tool.title, tool.description) == ("word.add table/v2.0 ✓", "Add table", "Adds a table.")
+    assert tool.annotations.read_only
+    assert tool.wire == wire
+    assert tool.output_schema == {"type": "object"}
+
+
+@pytest.mark.parametrize(
+    "schema", [True, {}, {"properties": {"a": {}}}, {"type": ["object", "null"]}, {"anyOf": [{"required": ["a"]}]}]
+)
+def test_an_input_schema_that_does_not_insist_on_its_type_is_one_of_an_object(schema: Any) -> None:
+    tool = read_definition("s", {"name": "t", "inputSchema": schema})
+    assert tool.arguments.is_valid({"a": 1})
+    assert not tool.arguments.is_valid([])
+
+
+@pytest.mark.parametrize(
+    ("wire", "reason"),
+    [
+        ([], "its definition is a list, not an object"),
+        ({"inputSchema": {}}, "it has no name"),
+        ({"name": " ", "inputSchema": {}}, "it has no name"),
+        ({"name": 3, "inputSchema": {}}, "its name is a number"),
+        ({"name": "t"}, "it has no input schema"),
+        ({"name": "t", "inputSchema": None}, "it has no input schema"),
+        ({"name": "t", "inputSchema": "{}"}, "its input schema is a text, not an object"),
+        ({"name": "t", "inputSchema": False}, "its input schema is a boolean, not an object"),
+        ({"name": "t", "inputSchema": {"type": "array"}}, "its input schema has the type 'array'"),
+        ({"name": "t", "inputSchema": {"type": "object", "properties": {"a": {"type": "int"}}}}, "not usable"),
+        ({"name": "t", "inputSchema": {"$ref": "https://example.com/schema"}}, "remote references are refused"),
+        ({"name": "t", "inputSchema": {}, "description": 3}, "its description is a number, not text"),
+        ({"name": "t", "inputSchema": {}, "outputSchema": []}, "its output schema is a list, not an object"),
+        ({"name": "t\ud800", "inputSchema": {}}, "half a surrogate pair"),
+    ],
+)
+def test_a_definition_that_cannot_be_used_is_refused_with_the_reason(wire: Any, reason: str) -> None:
+    with pytest.raises(InvalidTool) as refused:
+        read_definition("s", wire)
+    assert reason in refused.value.message
+
+
+def test_one_bad_definition_is_set_aside_alone() -> None:
+    good: dict[str, Any] = {"name": "good", "inputSchema": {}, "description": None}
+    tools, set_aside = read_definitions("s", [good, {"name": "bad"}, None, {**good, "description": "again"}])
+    assert [(tool.name, tool.description) for tool in tools] == [("good", "")]
+    assert set_aside == (
+        SetAside("bad", "it has no input schema"),
+        SetAside("#3", "its definition is null, not an object"),
+        SetAside("good", "an earlier definition has the same name"),
+    )
+
+
+def test_names_that_differ_only_in_case_are_two_tools() -> None:
+    tools, set_aside = read_definitions("s", [{"name": "Get", "inputSchema": {}}, {"name": "get", "inputSchema": {}}])
+    assert [tool.name for tool in tools] == ["Get", "get"]
+    assert not set_aside
+
+
+@given(st.lists(json_values | st.fixed_dictionaries({"name": json_values, "inputSchema": json_values}), max_size=4))
+def test_whatever_a_source_sends_each_definition_is_either_taken_or_set_aside(wires: list[Any]) -> None:
+    tools, set_aside = read_definitions("s", wires)
+    assert len(tools) + len(set_aside) == len(wires)
+    assert len({tool.id for tool in tools}) == len(tools)
