@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,7 +54,7 @@ def rows(count: int, seed: int = 0) -> Iterator[Row]:
         other_name, other_text, other_schema, _, _ = source.choice(originals)
         sentence = source.choice(other_text.split(". ") or [""])[:300]
         mixed = [source.choice(words) if source.random() < 1 / 12 else word for word in f"{text} {sentence}".split()]
-        new_name = f"{name[:40]}_{source.choice(other_name.replace('.', '_').split('_'))[:20]}"
+        new_name = re.sub(r"[^A-Za-z0-9]+", "_", f"{name[:40]}_{source.choice(re.split(r'[._]', other_name))[:20]}")
         properties = {**_properties(schema, source), **_properties(other_schema, source)}
         tool = Tool(
             source=f"server{at // TOOLS_OF_A_SERVER}",
@@ -81,9 +82,9 @@ def queries(count: int, seed: int = 0) -> list[str]:
         if (path := SHARED / "bench" / name / "queries.jsonl").exists()
         for query in source.sample(list(_json_lines(path)), 500)
     ]
-    if not texts:
-        return [f"please {' '.join(source.choice(words.split()) for words in (_VERBS, _NOUNS, _PLACES))}" for _ in range(count)]
-    return source.sample(texts, min(count, len(texts)))
+    parts = [words.split() for words in (_VERBS, _NOUNS, _PLACES)]
+    made_up = (f"please {' '.join(map(source.choice, parts))}" for _ in range(count))
+    return source.sample(texts, min(count, len(texts))) if texts else list(made_up)
 
 
 _Original = tuple[str, str, Mapping[str, Any], tuple[str, ...], str]
@@ -93,15 +94,17 @@ def _originals() -> Sequence[_Original]:
     found: list[_Original] = []
     if (servers := SHARED / "real-servers" / "tools.json").exists():
         for server, answer in json.loads(servers.read_text()).items():
-            for tool in answer["tools"]:
-                found.append((tool["name"], tool.get("description", ""), tool["inputSchema"], (), server))
+            found += [
+                (tool["name"], tool.get("description", ""), tool["inputSchema"], (), server) for tool in answer["tools"]
+            ]
     for name in SETS:
-        if (path := SHARED / "bench" / name / "tools.jsonl").exists():
-            for row in _json_lines(path):
-                category = tuple(row["category"] or ())
-                found.append((row["name"], row["description"] or "", row["input_schema"] or {}, category, row["server"] or ""))
+        if (SHARED / "bench" / name / "tools.jsonl").exists():
+            found += [
+                (row.tool.name, row.tool.description, row.tool.input_schema, row.category, row.server)
+                for row in set_rows(name)
+            ]
     return found or [
-        (f"{verb}_{noun}", f"{verb.title()} a {noun} of the {place}. Takes its id.", _schema(noun, place), (place,), place)
+        (f"{verb}_{noun}", f"{verb.title()} a {noun} of the {place}.", _schema(noun, place), (place,), place)
         for verb in _VERBS.split()
         for noun in _NOUNS.split()
         for place in _PLACES.split()

@@ -80,7 +80,7 @@ def test_no_text_raises_and_folding_twice_finds_no_new_words(text: str) -> None:
 
     assert set(words(" ".join(once))) == set(once)
     assert all(0 < len(word) <= MAX_WORD_CHARS for word in once)
-    assert terms(text) == [term for word in once for term in terms(word)]
+    assert len(terms(text, keep_stopwords=True)) == len(once)
 
 
 @pytest.mark.parametrize("text", ["", "\x00", "\ud800", "🔥👩‍👩‍👧", "'", "\u0301\u0301", "_-_"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import orjson
@@ -86,7 +87,7 @@ def expand(tool_id: str, config: Path, tools: Path | None, wait_s: float, *, as_
     run(main, as_json=as_json)
 
 
-def only_source_of(tool_id: str):
+def only_source_of(tool_id: str) -> Callable[[ServerConfig], bool] | None:
     """Start only the server whose tool this is, unless the id does not say which that is."""
     source = tool_id.partition(".")[0]
 
@@ -115,8 +116,8 @@ def _grow(tree: Tree, view: View, path: NodePath) -> None:
     ontology = view.ontology
     for child in ontology.children.get(path, ()):
         node = ontology.node(child)
-        label = f"[bold cyan]{escape(node.name)}[/] [dim]{ontology.counts[child]} · {escape(summarize(node.summary, 90))}[/]"
-        _grow(tree.add(label), view, child)
+        told = f"{ontology.counts[child]} · {summarize(node.summary, 90)}"
+        _grow(tree.add(f"[bold cyan]{escape(node.name)}[/] [dim]{escape(told)}[/]"), view, child)
     ids = ontology.tools_at.get(path, ())
     for tool_id in ids[:TREE_TOOLS]:
         tool = view.tools[tool_id]

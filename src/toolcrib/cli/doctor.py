@@ -27,7 +27,7 @@ def doctor(config: Path, wait_s: float, *, as_json: bool) -> None:
     async def main() -> bool:
         async with opened(config, None, wait_s=wait_s) as crib:
             state = crib.view().state
-        counts = {name: 0 for name in state.sources}
+        counts = dict.fromkeys(state.sources, 0)
         for tool in state.tools.values():
             counts[tool.source] += 1
         entries = sorted(state.sources.values(), key=lambda entry: entry.name)

@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
 import anyio
-import click
 import orjson
 from rich.console import Console
 from rich.logging import RichHandler
@@ -83,9 +82,5 @@ def _as_command(operation: str, arguments: Mapping[str, Any]) -> str:
 
 
 def _first(group: BaseExceptionGroup[ToolcribError]) -> ToolcribError:
-    found: BaseException = group
-    while isinstance(found, BaseExceptionGroup):
-        found = found.exceptions[0]
-    if not isinstance(found, ToolcribError):
-        raise click.ClickException(str(found))
-    return found
+    found = group.exceptions[0]
+    return _first(found) if isinstance(found, BaseExceptionGroup) else found

@@ -62,6 +62,11 @@ class ListingDispatcher(JSONRPCDispatcher[TransportContext]):
         finally:
             self.ended.set()
 
+    def _fan_out_closed(self) -> None:
+        # Before anybody whose call this cuts off wakes: who asks again at once must find a connection that has ended.
+        self.ended.set()
+        super()._fan_out_closed()
+
     async def send_raw_request(
         self,
         method: str,
@@ -136,6 +141,9 @@ async def _negotiate(session: ClientSession) -> None:
 async def _transport(server: McpServer, stderr: LastWords) -> AsyncGenerator[Any]:
     match server:
         case StdioServer():
+            if server.cwd is not None and not await anyio.Path(server.cwd).is_dir():
+                # The system says of it the same as of a program that does not exist.
+                raise NotADirectoryError(f"its working directory {server.cwd} is no folder")
             env = {**inherited(os.environ), **server.env}
             parameters = StdioServerParameters(
                 command=server.command,

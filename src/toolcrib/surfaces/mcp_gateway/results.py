@@ -18,26 +18,26 @@ def fitted(result: ToolResult, protocol_version: str) -> dict[str, Any]:
     What that version has no form for (a kind of content it does not know, structured content that is no object) is
     carried as text.
     """
-    wire = dict(result.wire)
+    wire: dict[str, Any] = {"resultType": "complete", **result.wire}  # servers of the older era leave it out
     if _fits(wire, protocol_version):
         return wire
     structured = wire.get("structuredContent")
     if structured is not None and not isinstance(structured, dict):
         wire["structuredContent"] = {"result": structured}
     if not _fits({**wire, "content": []}, protocol_version):
-        wire = {key: wire[key] for key in ("content", "isError") if key in wire}
+        wire = {key: wire[key] for key in ("resultType", "content", "isError") if key in wire}
         if structured is not None:
             wire["content"] = [*wire.get("content", ()), _as_text(cast(object, structured))]
     content = [
-        block if _fits({"content": [block]}, protocol_version) else _as_text(block) for block in wire.get("content", ())
+        block if _fits({"resultType": "complete", "content": [block]}, protocol_version) else _as_text(block)
+        for block in wire.get("content", ())
     ]
     return {**wire, "content": content}
 
 
 def _fits(wire: Mapping[str, Any], protocol_version: str) -> bool:
-    complete = {"resultType": "complete", **wire}
     try:
-        surfaces.validate_server_result("tools/call", protocol_version, complete)
+        surfaces.validate_server_result("tools/call", protocol_version, wire)
     except ValidationError:
         return False
     return True

