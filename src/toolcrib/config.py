@@ -86,6 +86,9 @@ def read_config(path: Path, environ: Mapping[str, str] = os.environ) -> Config:
 def parse_config(text: str, path: Path, environ: Mapping[str, str] = os.environ) -> Config:
     """The configuration in `text`, which stood at `path`; raises as `read_config` does."""
     document = _parsed(text, path)
+    for name in document.repeated:
+        if name in (*SERVER_KEYS, OUR_KEY):
+            raise InvalidConfig(f"{path}: {name}: it stands there twice")
     key = next((key for key in SERVER_KEYS if key in document), SERVER_KEYS[0])
     servers = _object(document.get(key, {}), path, key)
     for name in servers.repeated:
@@ -134,7 +137,7 @@ class _Object(dict[str, Any]):
 def _parsed(text: str, path: Path) -> _Object:
     try:
         document = json.loads(text, object_pairs_hook=_Object)
-    except (json.JSONDecodeError, RecursionError):
+    except (ValueError, RecursionError):
         # Some clients allow comments and trailing commas; only a file that is no plain JSON is read this way.
         try:
             document = json.loads(_without_comments(text), object_pairs_hook=_Object)
@@ -142,6 +145,8 @@ def _parsed(text: str, path: Path) -> _Object:
             raise InvalidConfig(f"{path}: line {error.lineno}, column {error.colno}: {error.msg}") from error
         except RecursionError as error:
             raise InvalidConfig(f"{path}: nested too deeply") from error
+        except ValueError as error:  # a number of thousands of digits
+            raise InvalidConfig(f"{path}: {error}") from error
     return _object(document, path, "the file")
 
 
@@ -166,7 +171,9 @@ def _object(value: object, path: Path, where: str) -> _Object:
     return value
 
 
-def _check_keys(given: Mapping[str, Any], known: Mapping[str, Any], path: Path, where: str) -> None:
+def _check_keys(given: _Object, known: Mapping[str, Any], path: Path, where: str) -> None:
+    for key in given.repeated:
+        raise InvalidConfig(f"{path}: {where}.{key}: it stands there twice")
     for key in given:
         if key not in known:
             near = nearest(key, known)
@@ -194,7 +201,7 @@ def _text(value: object, path: Path, where: str) -> str:
 
 def _free_name(label: str, taken: set[str]) -> str:
     """The source name of a server; two labels that come to the same name are told apart by a number."""
-    base = source_name(label) if any(c.isalnum() or c in "_-" for c in label) else "server"
+    base = source_name(label) if re.search(r"\w", label) else "server"
     name, count = base, 1
     while name in taken:
         count += 1
@@ -206,8 +213,11 @@ def _server(name: str, entry: object, where: str, environ: Mapping[str, str]) ->
     """`where` names the file and the server, for the sentence about what is wrong."""
     if not isinstance(entry, _Object):
         return ServerConfig(name, problem=f"{where}: an object is expected here")
-    if entry.get("disabled") is True:
+    disabled = entry.get("disabled", False)
+    if disabled is True:
         return ServerConfig(name, disabled=True)
+    if disabled is not False:  # whoever wrote it did not want the server started
+        return ServerConfig(name, problem=f"{where}.disabled: true or false is expected here")
     try:
         return ServerConfig(name, server=_address(entry, environ))
     except _Problem as problem:
@@ -245,7 +255,7 @@ def _http_transport(kind: object) -> Literal["streamable-http", "sse"]:
         case "sse":
             return "sse"
         case _:
-            raise _Problem(f"type: `{kind}` is not one of stdio, http, streamable-http, sse")
+            raise _Problem(f"type: `{kind}` is not one of http, streamable-http, sse, as a `url` needs")
 
 
 def _expanded_members(value: object, where: str, environ: Mapping[str, str]) -> Mapping[str, str]:
@@ -277,6 +287,8 @@ def _expanded(value: object, where: str, environ: Mapping[str, str]) -> str:
         if variable in environ and (environ[variable] or match["default"] is None):
             return environ[variable]
         if match["default"] is not None:
+            if "${" in match["default"]:
+                raise _Problem(f"{where}: a default cannot hold another placeholder")
             return match["default"]
         raise _Problem(f"{where}: the environment variable `{variable}` is not set")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -151,12 +151,17 @@ class Toolcrib:
         self._tasks = None
         await self._stack.aclose()
 
-    async def ready(self, timeout_s: float | None = None) -> bool:
-        """Wait until every source has listed its tools or failed to; False when `timeout_s` ran out first."""
+    async def ready(self, timeout_s: float | None = None, sources: Collection[str] | None = None) -> bool:
+        """Wait until every source, or each of `sources`, has listed its tools or failed to.
+
+        False when `timeout_s` ran out first.
+        """
         with anyio.move_on_after(timeout_s):
-            for attended in [*self._attended.values()]:
-                await attended.listed.wait()
-        return not self.starting
+            for name, attended in [*self._attended.items()]:
+                if sources is None or name in sources:
+                    await attended.listed.wait()
+            return True
+        return False
 
     @property
     def starting(self) -> tuple[str, ...]:

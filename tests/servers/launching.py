@@ -1,16 +1,21 @@
-"""The server with faults as a source is given it, as an `mcp.json` writes it, and the log it leaves."""
+"""The servers of this folder as sources are given them, as an `mcp.json` writes them, and what they leave behind."""
 
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from tests.servers import faulty
 
 from toolcrib.sources.mcp import StdioServer
+
+ROOT = Path(__file__).parents[2]
+"""Of the repository: modules below `tests` are found from here."""
 
 SCRIPT = str(Path(faulty.__file__))
 
@@ -25,6 +30,18 @@ def faulty_server(*words: str, env: Mapping[str, str] | None = None) -> StdioSer
 def faulty_entry(*words: str, **more: Any) -> Json:
     """The same, as a server of an `mcp.json`."""
     return {"command": sys.executable, "args": [SCRIPT, *words], **more}
+
+
+@contextmanager
+def http_server(*words: str) -> Generator[str]:
+    """The server over HTTP in a process of its own, for the block; gives its address without a path."""
+    command = [sys.executable, "-m", "tests.servers.over_http", *words]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        try:
+            assert process.stdout is not None
+            yield f"http://127.0.0.1:{int(process.stdout.readline())}"
+        finally:
+            process.kill()
 
 
 def write_config(path: Path, /, *, toolcrib: Json | None = None, **servers: Json) -> Path:

@@ -157,11 +157,12 @@ def main() -> None:
     parser.add_argument("--era", choices=("legacy", "modern", "both"), default="both")
     parser.add_argument("--locked", action="store_true")
     parser.add_argument("--status", type=int, default=401)
+    parser.add_argument("--port", type=int, default=0, help="where to listen; any free port by default")
     given = parser.parse_args()
     app: ASGIApp = application(given.era)
     if given.locked:
         app = locked(app, given.status)
-    with socket.create_server(("127.0.0.1", 0)) as listener:
+    with socket.create_server(("127.0.0.1", given.port)) as listener:
         # Bound before it is told: whoever reads the port can connect, and waits in the backlog until we serve.
         print(listener.getsockname()[1], flush=True)
         config = uvicorn.Config(app, log_level="error", timeout_graceful_shutdown=1)

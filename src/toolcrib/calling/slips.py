@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
-from toolcrib.core.schema import Schema, nearest
+from toolcrib.core.schema import Schema, at_reference, nearest
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,7 @@ def _from_wrapper(document: Mapping[str, Any], given: dict[str, Any]) -> _Undone
         return None
     ((key, value),) = given.items()
     inner = _object(value)
-    if key in _properties(document) or inner is None:
+    if key in _properties(document, document) or inner is None:
         return None
     return inner, f"the arguments stand one level too deep, under `{key}`"
 
@@ -60,7 +61,7 @@ def _from_json_text(document: Mapping[str, Any], given: dict[str, Any]) -> _Undo
     """`{"files": "[\\"a\\"]"}` for `{"files": ["a"]}`, and `{"limit": "5"}` for `{"limit": 5}`."""
     meant: dict[str, Any] = {}
     for key, value in given.items():
-        types = _types(_properties(document).get(key))
+        types = _types(document, _properties(document, document).get(key))
         if isinstance(value, str) and types and "string" not in types:
             inner = _parsed(value)
             if any(isinstance(inner, _PYTHON_TYPES.get(name, ())) for name in types):
@@ -72,7 +73,7 @@ def _from_json_text(document: Mapping[str, Any], given: dict[str, Any]) -> _Undo
 
 def _from_misspelt_keys(document: Mapping[str, Any], given: dict[str, Any]) -> _Undone:
     """`{"filePath": "."}` for `{"file_path": "."}`."""
-    known = _properties(document)
+    known = _properties(document, document)
     free = [key for key in known if key not in given]
     renamed: dict[str, str] = {}
     for key in given:
@@ -87,9 +88,9 @@ def _from_misspelt_keys(document: Mapping[str, Any], given: dict[str, Any]) -> _
 
 def _from_flattened(document: Mapping[str, Any], given: dict[str, Any]) -> _Undone:
     """`{"x": 1, "y": 2}` for `{"point": {"x": 1, "y": 2}}`."""
-    outer = _properties(document)
+    outer = _properties(document, document)
     for name, part in outer.items():
-        inner = _properties(part)
+        inner = _properties(document, part)
         inside = {key: value for key, value in given.items() if key in inner and key not in outer}
         if name not in given and inside:
             rest = {key: value for key, value in given.items() if key not in inside}
@@ -114,25 +115,42 @@ def _object(value: object) -> dict[str, Any] | None:
     return cast("dict[str, Any]", inner) if isinstance(inner, dict) else None
 
 
-def _properties(document: object) -> Mapping[str, Any]:
-    if not isinstance(document, Mapping):
-        return {}
-    properties = cast(Mapping[str, Any], document).get("properties")
-    return cast(Mapping[str, Any], properties) if isinstance(properties, Mapping) else {}
+def _alternatives(document: Mapping[str, Any], part: object) -> Iterator[Mapping[str, Any]]:
+    """What a value of the subschema `part` may match: itself, what it refers to and its alternatives, each once."""
+    waiting: deque[object] = deque([part])
+    seen: set[int] = set()
+    while waiting:
+        found = waiting.popleft()
+        if not isinstance(found, Mapping) or id(cast(object, found)) in seen:
+            continue
+        schema = cast(Mapping[str, Any], found)
+        seen.add(id(schema))
+        yield schema
+        waiting.append(at_reference(document, schema.get("$ref")))
+        for key in ("allOf", "anyOf", "oneOf"):
+            branches = schema.get(key)
+            waiting.extend(cast(list[object], branches) if isinstance(branches, list) else ())
 
 
-def _types(part: object) -> tuple[str, ...]:
+def _properties(document: Mapping[str, Any], part: object) -> Mapping[str, Any]:
+    found: dict[str, Any] = {}
+    for schema in _alternatives(document, part):
+        properties = schema.get("properties")
+        if isinstance(properties, Mapping):
+            found = {**cast(Mapping[str, Any], properties), **found}
+    return found
+
+
+def _types(document: Mapping[str, Any], part: object) -> tuple[str, ...]:
     """The JSON types a subschema names, alternatives included; empty where it names none."""
-    if not isinstance(part, Mapping):
-        return ()
-    schema = cast(Mapping[str, Any], part)
-    declared = schema.get("type")
-    if isinstance(declared, str):
-        return (declared,)
-    if isinstance(declared, list):
-        return tuple(str(name) for name in cast(list[Any], declared))
-    branches = schema.get("anyOf") or schema.get("oneOf") or ()
-    return tuple(name for branch in branches for name in _types(branch))
+    names: list[str] = []
+    for schema in _alternatives(document, part):
+        declared = schema.get("type")
+        if isinstance(declared, str):
+            names.append(declared)
+        elif isinstance(declared, list):
+            names += map(str, cast(list[Any], declared))
+    return tuple(names)
 
 
 _PYTHON_TYPES: Mapping[str, tuple[type, ...]] = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from toolcrib.core.tools import ROOT, Path, Tool
@@ -69,13 +69,13 @@ class Ontology:
 
     def node(self, path: Path) -> Node:
         """The node at a path of this ontology, made up from its children where nobody described it."""
-        if (node := self.described.get(path)) is not None and node.summary:
+        node = self.described.get(path, Node(path))
+        if node.summary:
             return node
-        title = node.title if node is not None else None
         names = [child[-1] for child in self.children.get(path, ())] or [
             self.tools[tool_id].name for tool_id in self.tools_at.get(path, ())
         ]
-        return Node(path, title, _enumerate(names))
+        return replace(node, summary=_enumerate(names))
 
     def within(self, path: Path) -> Iterable[str]:
         """Ids of all tools at or below `path`."""

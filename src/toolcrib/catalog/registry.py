@@ -28,7 +28,7 @@ class ToolRegistry:
         self._state = CatalogState()
         self._writing = threading.Lock()
         self._listeners: tuple[Listener, ...] = ()
-        self._untold: deque[Event] = deque()
+        self._untold: deque[tuple[Event, tuple[Listener, ...]]] = deque()
         self._telling = threading.Lock()
 
     @property
@@ -104,7 +104,8 @@ class ToolRegistry:
     def unsubscribe(self, listener: Listener) -> None:
         """Tell it no more; no error where it was not subscribed."""
         with self._writing:
-            self._listeners = tuple(known for known in self._listeners if known is not listener)
+            # Not `is not`: a method is another object each time it is taken from its owner.
+            self._listeners = tuple(known for known in self._listeners if known != listener)
 
     @staticmethod
     def _with(state: CatalogState, *, put: Iterable[Tool] = (), drop: Iterable[str] = ()) -> CatalogState:
@@ -126,8 +127,8 @@ class ToolRegistry:
                 return
             self._state = new = replace(new, version=old.version + 1)
             if self._listeners:
-                self._untold.extend(_difference(old.tools, new.tools))
-                self._untold.append(CatalogPublished(new.version))
+                events = (*_difference(old.tools, new.tools), CatalogPublished(new.version))
+                self._untold.extend((event, self._listeners) for event in events)
         self._tell()
 
     def _tell(self) -> None:
@@ -135,8 +136,10 @@ class ToolRegistry:
         while self._untold and self._telling.acquire(blocking=False):
             try:
                 while self._untold:
-                    event = self._untold.popleft()
-                    for listener in self._listeners:
+                    event, listeners = self._untold.popleft()
+                    for listener in listeners:
+                        if listener not in self._listeners:
+                            continue  # it unsubscribed meanwhile
                         try:
                             listener(event)
                         except Exception:
@@ -154,5 +157,5 @@ def _difference(old: Mapping[str, Tool], new: Mapping[str, Tool]) -> Iterable[Ev
         before = old.get(tool_id)
         if before is None:
             yield ToolRegistered(tool)
-        elif before is not tool:
+        elif before is not tool and before != tool:
             yield ToolReplaced(before, tool)

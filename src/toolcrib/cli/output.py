@@ -14,7 +14,10 @@ from rich.logging import RichHandler
 
 from toolcrib.core.errors import InvalidConfig, ToolcribError
 
-stdout = Console(highlight=False, soft_wrap=True)
+WIDTH_IN_A_PIPE = 200
+"""Columns of a table that no terminal shows: whoever reads it is a program or a file."""
+
+stdout = Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else WIDTH_IN_A_PIPE)
 stderr = Console(stderr=True, highlight=False, soft_wrap=True)
 
 
@@ -23,7 +26,8 @@ def set_up_logging(*, verbose: bool) -> None:
 
     Commands report what concerns a person themselves; only `serve`, which has nobody to report to, logs warnings.
     """
-    handler = RichHandler(console=stderr, show_path=False, show_time=verbose, rich_tracebacks=False)
+    at_terminal = RichHandler(console=stderr, show_path=False, show_time=verbose, rich_tracebacks=False)
+    handler = at_terminal if stderr.is_terminal else logging.StreamHandler()
     logging.basicConfig(level=logging.INFO if verbose else logging.CRITICAL, handlers=[handler], format="%(message)s")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections import Counter
 from collections.abc import Iterable
 
 from toolcrib.core.tools import Tool
@@ -19,21 +20,32 @@ _ODD = re.compile(r"[^a-zA-Z0-9_-]+")
 def model_names(tools: Iterable[Tool]) -> dict[str, str]:
     """A name for each tool, by tool id: `source__name` where that is accepted and free, else with a hash in its middle.
 
-    The hash is of the tool id, so a name depends on its neighbours only where two plain names are the same; then both
-    carry one.
+    No two are the same, upper and lower case aside. The hash is of the tool id, so a name depends on its neighbours
+    only where two plain names are the same; then both carry one.
     """
     plain = {tool.id: f"{tool.source}__{tool.name}" for tool in tools}
-    owners: dict[str, int] = {}
-    for name in plain.values():
-        owners[name.casefold()] = owners.get(name.casefold(), 0) + 1
-    return {
-        tool_id: name if _ACCEPTED.fullmatch(name) and owners[name.casefold()] == 1 else _with_hash(name, tool_id)
-        for tool_id, name in plain.items()
-    }
+    accepted = {tool_id: name for tool_id, name in plain.items() if _ACCEPTED.fullmatch(name)}
+    owners = Counter(name.casefold() for name in accepted.values())
+    names = {tool_id: name for tool_id, name in accepted.items() if owners[name.casefold()] == 1}
+    taken = {name.casefold() for name in names.values()}
+    waiting = plain.keys() - names.keys()
+    hash_chars = _HASH_CHARS
+    while waiting:  # one round, unless hashes meet: by chance among thousands, or with a name that was made to
+        tried = {tool_id: _with_hash(plain[tool_id], tool_id, hash_chars) for tool_id in waiting}
+        owners = Counter(name.casefold() for name in tried.values())
+        names.update(
+            (tool_id, name)
+            for tool_id, name in tried.items()
+            if owners[name.casefold()] == 1 and name.casefold() not in taken
+        )
+        taken.update(name.casefold() for name in tried.values())
+        waiting -= names.keys()
+        hash_chars += _HASH_CHARS
+    return {tool_id: names[tool_id] for tool_id in plain}
 
 
-def _with_hash(name: str, tool_id: str) -> str:
-    mark = f"_{hashlib.sha256(tool_id.encode('utf-8', 'surrogatepass')).hexdigest()[:_HASH_CHARS]}_"
+def _with_hash(name: str, tool_id: str, hash_chars: int) -> str:
+    mark = f"_{hashlib.sha256(tool_id.encode('utf-8', 'surrogatepass')).hexdigest()[:hash_chars]}_"
     clean = _ODD.sub("_", name)
     if not clean[:1].isalpha() and not clean.startswith("_"):
         clean = f"_{clean}"

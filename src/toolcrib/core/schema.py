@@ -18,6 +18,9 @@ MAX_VIOLATIONS = 8
 
 _MESSAGE_CHARS = 300
 
+_NO_JSON = (ValueError, TypeError, RecursionError)
+"""What the validator raises on a value that JSON cannot hold: half a surrogate pair, a key that is no text."""
+
 
 @dataclass(frozen=True, slots=True)
 class Violation:
@@ -58,16 +61,24 @@ class Schema:
             raise InvalidTool(f"its schema is not usable: {_first_line(error)}") from error
 
     def is_valid(self, value: Any) -> bool:
-        return self._validator.is_valid(value)
+        try:
+            return self._validator.is_valid(value)
+        except _NO_JSON:
+            return False
 
     def violations(self, value: Any) -> tuple[Violation, ...]:
         """What is wrong with `value`, at most `MAX_VIOLATIONS`; empty when it is valid."""
         found: dict[tuple[str, str], Violation] = {}
-        for error in self._validator.iter_errors(value):
-            for violation in self._explain(error, value):
-                found.setdefault((violation.place, violation.message), violation)
-            if len(found) >= MAX_VIOLATIONS:
-                break
+        try:
+            for error in self._validator.iter_errors(value):
+                for violation in self._explain(error, value):
+                    found.setdefault((violation.place, violation.message), violation)
+                if len(found) >= MAX_VIOLATIONS:
+                    break
+        except UnicodeEncodeError:
+            return (Violation("", "a text holds half a surrogate pair, which is no Unicode text", "type"),)
+        except _NO_JSON as error:
+            return (Violation("", f"this is no JSON value: {_first_line(error)}", "type"),)
         return tuple(found.values())[:MAX_VIOLATIONS]
 
     def _explain(self, error: jsonschema_rs.ValidationError, value: Any) -> Iterable[Violation]:
@@ -84,7 +95,7 @@ class Schema:
                     f"the key `{missing}` is missing from {at}" + (f" (`{near}` was given)" if near else ""),
                     "required",
                     allowed=tuple(sorted(known)),
-                    nearest=near,
+                    nearest=missing if near else None,
                 )
             case ValidationErrorKind.AdditionalProperties(unexpected=unexpected) | (
                 ValidationErrorKind.UnevaluatedProperties(unexpected=unexpected)
@@ -96,7 +107,7 @@ class Schema:
                     yield Violation(
                         pointer([*error.instance_path, key]),
                         f"`{key}` is not a key of {at}{meant}",
-                        "additionalProperties",
+                        kind.name,
                         allowed=tuple(sorted(known)),
                         nearest=near,
                     )
@@ -126,7 +137,7 @@ class Schema:
         branches = [branch for branch in context if branch]
         if not branches:
             return
-        type_misses = [_types_of(branch) for branch in branches]
+        type_misses = [_types_of(branch, place) for branch in branches]
         if all(type_misses):  # every alternative is another type: say them all at once
             expected = " or ".join(dict.fromkeys(name for names in type_misses for name in names))
             instance = branches[0][0].instance
@@ -146,7 +157,7 @@ class Schema:
             if isinstance(node, Mapping):
                 branch = cast("Mapping[str | int, Any]", node)
                 if "$ref" in branch and step == "$ref":
-                    node = self._resolve(branch["$ref"])
+                    node = at_reference(self.document, branch["$ref"])
                     continue
                 node = branch.get(step)
             elif isinstance(node, Sequence) and isinstance(step, int) and not isinstance(node, str):
@@ -157,19 +168,21 @@ class Schema:
         properties = cast("Mapping[str, Any]", node).get("properties") if isinstance(node, Mapping) else None
         return set(cast("Mapping[str, Any]", properties)) if isinstance(properties, Mapping) else set()
 
-    def _resolve(self, ref: Any) -> Any:
-        if not isinstance(ref, str) or not ref.startswith("#"):
-            return None
-        node: Any = self.document
-        for step in ref.removeprefix("#").split("/")[1:]:
-            key = step.replace("~1", "/").replace("~0", "~")
-            node = cast("Mapping[str, Any]", node).get(key) if isinstance(node, Mapping) else None
-        return node
-
 
 def pointer(steps: Sequence[str | int]) -> str:
     """A JSON Pointer (RFC 6901) of `steps`; `""` for none."""
     return "".join("/" + str(step).replace("~", "~0").replace("/", "~1") for step in steps)
+
+
+def at_reference(document: Mapping[str, Any], ref: object) -> Any:
+    """The subschema of `document` that a `$ref` of it names by JSON Pointer; None where it names none."""
+    if not isinstance(ref, str) or not ref.startswith("#"):
+        return None
+    node: Any = document
+    for step in ref.removeprefix("#").split("/")[1:]:
+        key = step.replace("~1", "/").replace("~0", "~")
+        node = cast("Mapping[str, Any]", node).get(key) if isinstance(node, Mapping) else None
+    return node
 
 
 def _refuse(uri: str) -> Any:
@@ -181,9 +194,9 @@ def _first_line(error: BaseException) -> str:
     return str(message).strip().splitlines()[0][:_MESSAGE_CHARS]
 
 
-def _types_of(branch: Sequence[jsonschema_rs.ValidationError]) -> tuple[str, ...]:
-    """The types one alternative asked for where the type is all it missed; empty otherwise."""
-    if len(branch) != 1:
+def _types_of(branch: Sequence[jsonschema_rs.ValidationError], place: str) -> tuple[str, ...]:
+    """The types one alternative asked for at `place` where that is all it missed; empty otherwise."""
+    if len(branch) != 1 or pointer(branch[0].instance_path) != place:
         return ()
     kind = branch[0].kind
     return tuple(kind.types) if isinstance(kind, ValidationErrorKind.Type) else ()

@@ -47,7 +47,7 @@ class ToolExample:
 
 @dataclass(frozen=True, slots=True)
 class ToolAnnotations:
-    """What a tool's author claims of its behaviour: hints from strangers, which may tighten a decision, never loosen it.
+    """What a tool's author claims of its behaviour: a stranger's hints, which may tighten a decision, never loosen it.
 
     Defaults are those of the MCP specification, `ToolAnnotations`.
     """
@@ -135,8 +135,8 @@ class Tool:
 
     @cached_property
     def summary(self) -> str:
-        """The first sentence of the description, on one line, of at most `SUMMARY_CHARS` characters."""
-        return summarize(self.description) or self.title or self.name
+        """The first sentence of the description, else title or name; one line of at most `SUMMARY_CHARS` characters."""
+        return summarize(self.description) or _one_line(self.title or "") or _one_line(self.name)
 
     @cached_property
     def arguments(self) -> Schema:
@@ -216,8 +216,12 @@ _SENTENCE_END = re.compile(
 
 def summarize(text: str, limit: int = SUMMARY_CHARS) -> str:
     """The first sentence of `text` on one line, cut at a word with an ellipsis beyond `limit` characters."""
-    first = next((part for part in _SENTENCE_END.split(text[: 4 * limit].strip(), maxsplit=1) if part), "")
-    line = " ".join(first.split())
+    start = text.lstrip()[: 4 * limit].rstrip()
+    return _one_line(next((part for part in _SENTENCE_END.split(start, maxsplit=1) if part), ""), limit)
+
+
+def _one_line(text: str, limit: int = SUMMARY_CHARS) -> str:
+    line = " ".join(text.split())
     if len(line) <= limit:
         return line
     cut = line[: limit - 1]

@@ -62,7 +62,8 @@ class Operations:
         Source: discovery protocol v0.1, `list`.
         """
         here = _existing(view, path)
-        request = {"path": [*here], "tags": [*tags], "query": query, "limit": _checked(limit)}
+        limit = _checked(limit)
+        request = {"path": [*here], "tags": [*tags], "query": query, "limit": limit}
         offset = self._offset(view, "list", request, cursor)
         wanted = frozenset(tags)
         if query:
@@ -108,7 +109,8 @@ class Operations:
         Source: discovery protocol v0.1, `search_tool_by_category`, here over the whole catalog.
         """
         here = _existing(view, category)
-        request = {"query": query, "category": [*here], "limit": _checked(limit)}
+        limit = _checked(limit)
+        request = {"query": query, "category": [*here], "limit": limit}
         offset = self._offset(view, "search_tools", request, cursor)
         ranking = view.search(query[:MAX_QUERY_CHARS], limit=limit, offset=offset, within=here)
         more = ranking.total > offset + limit
@@ -167,7 +169,7 @@ class Operations:
     def _offset(self, view: View, operation: str, request: Mapping[str, Any], cursor: str | None) -> int:
         if cursor is None:
             return 0
-        restart = NextAction(operation, {key: value for key, value in request.items() if value})
+        restart = NextAction(operation, {key: value for key, value in request.items() if value not in (None, [])})
         return self.seal.open(cursor, _bound(view, operation, request), restart=restart)
 
     def _next(self, view: View, operation: str, request: Mapping[str, Any], offset: int) -> str:
@@ -176,7 +178,7 @@ class Operations:
 
 def not_found(view: View, name: str) -> ToolNotFound | SourceUnavailable:
     """The error for an id that names no visible tool: whose source failed, or what visible ids come closest."""
-    source = name.partition(".")[0]
+    source = next((s for s in (name.partition(mark)[0] for mark in (".", "__")) if s in view.sources), "")
     entry = view.sources.get(source)
     if entry is not None and entry.status is not SourceStatus.READY:
         what = "is still starting" if entry.status is SourceStatus.STARTING else f"is unavailable: {entry.reason}"
@@ -235,7 +237,7 @@ def _shown(path: Path) -> str:
 def _checked(limit: int) -> int:
     if not 1 <= limit <= MAX_LIMIT:
         raise InvalidArguments(f"`limit` is 1 to {MAX_LIMIT}, not {limit}.")
-    return limit
+    return int(limit)  # 10.0 is an integer to JSON Schema, and none to Python
 
 
 def _pointer(tool: Tool, confidence: float | None = None) -> ToolPointer:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from toolcrib.calling import call_tool
-from toolcrib.calling.slips import repaired
+from toolcrib.calling.slips import Repair, repaired
 from toolcrib.catalog.view import View
 from toolcrib.core.errors import InvalidArguments, NextAction
 from toolcrib.core.principal import CallContext
@@ -33,7 +33,7 @@ async def perform(
     Raises:
         ToolcribError: as the operation does; `InvalidArguments` where `arguments` are not what it takes.
     """
-    given = _checked(name, arguments)
+    given = _checked(view, name, arguments)
     match name:
         case "list":
             return operations.list(view, given.pop("path", ()), **given)
@@ -58,7 +58,7 @@ def _expand(operations: Operations, view: View, given: Mapping[str, Any]) -> Exp
     )
 
 
-def _checked(name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+def _checked(view: View, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
     given = dict(arguments)
     # What stands under `arguments` is for the tool's own schema to judge, which has more to say than "an object".
     judged: dict[str, Any] = {**given, "arguments": {}} if name == "call_tool" and "arguments" in given else given
@@ -66,25 +66,28 @@ def _checked(name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
     problems = schema.violations(judged)
     if not problems:
         return given
-    repair = _unflattened(given) if name == "call_tool" else None
-    if repair is None:
-        undone = repaired(schema.document, schema, given)
-        repair = (undone.arguments, undone.what) if undone is not None else None
+    repair = _unflattened(view, given) if name == "call_tool" else None
+    repair = repair or repaired(schema.document, schema, given)
     raise InvalidArguments(
         f"The arguments of `{name}` do not match its schema: {'; '.join(problem.message for problem in problems[:3])}.",
-        hints=[repair[1]] if repair is not None else [],
-        next_action=NextAction(name, repair[0]) if repair is not None else None,
+        hints=[repair.what] if repair is not None else [],
+        next_action=NextAction(name, repair.arguments) if repair is not None else None,
         details={"violations": [problem.to_wire() for problem in problems]},
     )
 
 
-def _unflattened(given: Mapping[str, Any]) -> tuple[dict[str, Any], str] | None:
+def _unflattened(view: View, given: Mapping[str, Any]) -> Repair | None:
     """`{"tool_id": ..., "path": "."}` for `{"tool_id": ..., "arguments": {"path": "."}}`."""
     beside = {key: value for key, value in given.items() if key not in {"tool_id", "arguments"}}
-    inside = given.get("arguments", {})
-    if not beside or "tool_id" not in given or not isinstance(inside, dict):
+    reference, inside = given.get("tool_id"), given.get("arguments", {})
+    if not beside or not isinstance(reference, str) or not isinstance(inside, dict):
         return None
-    return (
-        {"tool_id": given["tool_id"], "arguments": {**cast("dict[str, Any]", inside), **beside}},
-        f"{', '.join(f'`{key}`' for key in beside)} stands inside `arguments`.",
-    )
+    meant: Mapping[str, Any] = {**cast("dict[str, Any]", inside), **beside}
+    tool = view.find(reference) or view.find(reference.rpartition("@")[0])
+    # `{"tool_id": ..., "args": {"path": "."}}` is told from a tool that takes `args` by the tool's own schema.
+    if tool is not None and (undone := repaired(tool.input_schema, tool.arguments, meant)) is not None:
+        meant = undone.arguments
+    arguments = {"tool_id": reference, "arguments": meant}
+    if not operation_schema("call_tool").is_valid(arguments):
+        return None
+    return Repair(arguments, f"{', '.join(f'`{key}`' for key in beside)} stands inside `arguments`.")

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from toolcrib.core.tools import summarize
 
-TOP_NAMES_CHARS = 400
-"""Room for the names of top categories in a tool's description."""
+TOP_NAMES_BYTES = 400
+"""Room for the names of top categories in a tool's description, in bytes of JSON."""
 
-TOP_SUMMARIES_CHARS = 1_200
-"""Room for their names with summaries in the instructions."""
+TOP_SUMMARIES_BYTES = 1_200
+"""Room for their names with summaries in the instructions, in bytes of JSON."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,11 +23,11 @@ class Top:
     summary: str = ""
 
 
-def top_names(tops: Sequence[Top], room: int = TOP_NAMES_CHARS) -> str:
-    """As many names as fit into `room` characters, and how many more there are."""
+def top_names(tops: Sequence[Top], room: int = TOP_NAMES_BYTES) -> str:
+    """As many names as fit into `room` bytes, and how many more there are."""
     shown: list[str] = []
     for top in tops:
-        room -= len(top.name) + 2
+        room -= _size(top.name) + 2
         if room < 0:
             break
         shown.append(top.name)
@@ -55,16 +56,21 @@ def instructions(operations: Collection[str], tops: Sequence[Top]) -> str:
 
 
 def _inside(tops: Sequence[Top]) -> str:
-    room = TOP_SUMMARIES_CHARS
+    room = TOP_SUMMARIES_BYTES
     lines = ["Inside:"]
     for position, top in enumerate(tops):
         line = f"- {top.name}" + (f": {summarize(top.summary, 80)}" if top.summary else "")
-        room -= len(line) + 1
+        room -= _size(line) + 2
         if room < 0:
             lines.append(f"- and {len(tops) - position} more")
             break
         lines.append(line)
     return "\n".join(lines)
+
+
+def _size(text: str) -> int:
+    """Bytes of `text` inside compact JSON: what a character costs differs by script, and some are escaped."""
+    return len(json.dumps(text, ensure_ascii=False).encode("utf-8", "replace")) - 2
 
 
 def _either(names: Sequence[str]) -> str:

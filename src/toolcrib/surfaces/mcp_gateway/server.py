@@ -6,6 +6,7 @@ import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import anyio
 import mcp_types
 import orjson
 from mcp.server import ServerRequestContext
@@ -30,7 +31,7 @@ LIST_TTL_MS = 300_000
 """How long a client may keep the tool list, in milliseconds; a reload of the configuration is told at once anyway."""
 
 FIRST_ANSWER_WAIT_S = 10.0
-"""How long a question waits for servers that are still starting, in seconds; then it is answered without them."""
+"""Until when after its start the gateway lets a question wait for servers that are starting, in seconds."""
 
 
 class Gateway:
@@ -38,6 +39,7 @@ class Gateway:
 
     def __init__(self, crib: Toolcrib, tops: Sequence[Top]) -> None:
         self._crib = crib
+        self._patient_until = anyio.current_time() + FIRST_ANSWER_WAIT_S
         self._bus = InMemorySubscriptionBus()
         self._sessions: weakref.WeakSet[ServerSession] = weakref.WeakSet()
         self.server: Server[dict[str, Any]] = Server(
@@ -84,8 +86,7 @@ class Gateway:
         async def progress(progress: float, total: float | None, message: str | None) -> None:
             await ctx.session.report_progress(progress, total, message)
 
-        if self._crib.starting:
-            await self._crib.ready(FIRST_ANSWER_WAIT_S)
+        await self._await_sources(params.name, params.arguments or {})
         try:
             answer = await perform(
                 self._crib.operations,
@@ -100,6 +101,15 @@ class Gateway:
         if isinstance(answer, ToolResult):
             return fitted(answer, ctx.protocol_version)
         return _json_result(answer.to_wire(), is_error=False)
+
+    async def _await_sources(self, operation: str, arguments: Mapping[str, Any]) -> None:
+        """Wait for the starting sources that a question is about: all of them, or those of the tools it names."""
+        starting = self._crib.starting
+        if starting and operation in {"expand_tool", "call_tool"}:
+            asked = [str(arguments.get("tool_id", "")), *map(str, arguments.get("tool_ids") or ())]
+            starting = [name for name in starting if any(tool_id.startswith(name) for tool_id in asked)]
+        if starting and (patience_s := self._patient_until - anyio.current_time()) > 0:
+            await self._crib.ready(patience_s, starting)
 
     async def _remember_session(
         self, ctx: ServerRequestContext[dict[str, Any]], params: mcp_types.NotificationParams | None

@@ -1,4 +1,4 @@
-"""What the tests of sources share."""
+"""What all tests share."""
 
 import pytest
 

@@ -1,0 +1,50 @@
+"""Small catalogs to test on: real registries over scripted sources."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from toolcrib.catalog.registry import ToolRegistry
+from toolcrib.catalog.state import SourceEntry, SourceStatus
+from toolcrib.catalog.view import View
+from toolcrib.core.principal import Principal
+from toolcrib.core.tools import Path, Tool, ToolMetadata
+from toolcrib.testing.scripted import ScriptedSource
+
+
+def tool(
+    tool_id: str,
+    description: str = "",
+    *,
+    category: Path = (),
+    tags: tuple[str, ...] = (),
+    properties: Mapping[str, Any] | None = None,
+    required: tuple[str, ...] = (),
+) -> Tool:
+    """The tool of this id; with `properties`, one that takes nothing else."""
+    source, _, name = tool_id.partition(".")
+    metadata = ToolMetadata(category=category, tags=tags)
+    if properties is None:
+        return Tool(source, name, description, metadata=metadata)
+    schema = {"type": "object", "properties": properties, "required": list(required), "additionalProperties": False}
+    return Tool(source, name, description, schema, metadata=metadata)
+
+
+def registry_of(*tools: Tool) -> ToolRegistry:
+    """A registry in which the source of every tool is ready."""
+    registry = ToolRegistry()
+    for name in dict.fromkeys(tool.source for tool in tools):
+        mine = [tool for tool in tools if tool.source == name]
+        registry.put_source(SourceEntry(ScriptedSource(name, mine), SourceStatus.READY), mine)
+    return registry
+
+
+def view_of(*tools: Tool, principal: str = "ada") -> View:
+    return View(registry_of(*tools).state, Principal(principal))
+
+
+def source_of(view: View, name: str) -> ScriptedSource:
+    source = view.state.sources[name].source
+    assert isinstance(source, ScriptedSource)
+    return source

@@ -1,0 +1,212 @@
+"""Servers behind an address, in processes of their own: both eras of streamable HTTP, SSE, and those that refuse."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import AsyncGenerator, Generator
+from contextlib import ExitStack, asynccontextmanager
+from typing import Any, Literal
+
+import anyio
+import pytest
+from tests.servers.launching import http_server
+from tests.waiting import until
+
+from toolcrib.catalog.state import SourceStatus
+from toolcrib.core.errors import SourceUnavailable
+from toolcrib.core.results import ToolResult
+from toolcrib.crib import Toolcrib
+from toolcrib.sources.base import Source
+from toolcrib.sources.mcp import HttpServer, Patience
+from toolcrib.sources.mcp.source import McpSource
+from toolcrib.testing.sources import check_source
+
+pytestmark = pytest.mark.anyio
+
+Transport = Literal["streamable-http", "sse"]
+
+PATIENT = Patience(start_s=30, list_s=30, call_s=30)
+
+KINDS = ["legacy", "modern", "sse"]
+EVERY_KIND = pytest.mark.parametrize("kind", KINDS)
+
+
+@pytest.fixture(scope="module")
+def addresses() -> Generator[dict[str, str]]:
+    """By kind: one server of the handshake era, and one of the newer; either speaks SSE besides."""
+    with http_server("--era", "legacy") as legacy, http_server("--era", "modern") as modern:
+        yield {"legacy": f"{legacy}/mcp", "modern": f"{modern}/mcp", "sse": f"{legacy}/sse"}
+
+
+def server_of(addresses: dict[str, str], kind: str, **headers: str) -> HttpServer:
+    return HttpServer(addresses[kind], headers, transport="sse" if kind == "sse" else "streamable-http")
+
+
+@asynccontextmanager
+async def crib_of(server: HttpServer, patience: Patience = PATIENT) -> AsyncGenerator[Toolcrib]:
+    crib = Toolcrib()
+    crib.add_source(McpSource("far", server, patience=patience))
+    async with crib:
+        assert await crib.ready(30)
+        yield crib
+
+
+async def call(crib: Toolcrib, name: str, /, **arguments: Any) -> ToolResult:
+    return await crib.call_tool(crib.expand_tool(f"far.{name}").handle, arguments)
+
+
+def reason(crib: Toolcrib) -> str:
+    entry = crib.view().sources["far"]
+    assert entry.status is SourceStatus.FAILED
+    assert entry.reason is not None
+    return entry.reason
+
+
+@EVERY_KIND
+async def test_a_server_behind_an_address_keeps_the_contract_of_a_source(addresses: dict[str, str], kind: str) -> None:
+    def make() -> Source:
+        return McpSource("far", server_of(addresses, kind), patience=PATIENT)
+
+    await check_source(make, tool="add", arguments={"a": 1, "b": 2}, other_arguments={"a": 3, "b": 4})
+
+
+@EVERY_KIND
+async def test_its_results_arrive_whole(addresses: dict[str, str], kind: str) -> None:
+    async with crib_of(server_of(addresses, kind)) as crib:
+        assert crib.view().sources["far"].title == "A server over HTTP"
+        wire = (await call(crib, "picture")).wire
+    assert [block["type"] for block in wire["content"]] == ["text", "image"]
+    assert wire["structuredContent"] == {"width": 1, "depth": None}
+    assert wire["_meta"]["example.com/camera"] == "none"
+
+
+@EVERY_KIND
+async def test_its_progress_is_heard(addresses: dict[str, str], kind: str) -> None:
+    heard: list[tuple[float, float | None, str | None]] = []
+
+    async def hear(progress: float, total: float | None, message: str | None) -> None:
+        heard.append((progress, total, message))
+
+    async with crib_of(server_of(addresses, kind)) as crib:
+        result = await crib.call_tool(crib.expand_tool("far.steps").handle, {"count": 2}, progress=hear)
+    assert result.text == "done"
+    assert heard == [(1, 2, "step 1"), (2, 2, "step 2")]
+
+
+@EVERY_KIND
+async def test_a_cancelled_call_is_cancelled_there(addresses: dict[str, str], kind: str) -> None:
+    async with crib_of(server_of(addresses, kind)) as crib:
+        before = (await call(crib, "cancelled")).structured_content["result"]
+        with anyio.CancelScope() as scope:
+
+            async def cancel(progress: float, total: float | None, message: str | None) -> None:
+                scope.cancel()
+
+            await crib.call_tool(crib.expand_tool("far.hold").handle, {}, progress=cancel)
+        assert scope.cancelled_caught
+        counts = [before]
+
+        async def count() -> None:
+            while counts[-1] == before:
+                counts.append((await call(crib, "cancelled")).structured_content["result"])
+
+        with anyio.fail_after(30):
+            await count()
+        assert counts[-1] == before + 1
+
+
+@EVERY_KIND
+async def test_a_change_that_it_announces_reaches_the_catalog(addresses: dict[str, str], kind: str) -> None:
+    async with crib_of(server_of(addresses, kind)) as crib:
+        # A server tells only streams that are open, and nothing tells when ours is: so it changes until it is heard.
+        names = [f"later_{kind}_{number}" for number in range(200)]
+        with anyio.fail_after(30):
+            for name in names:
+                await call(crib, "change", name=name)
+                with anyio.move_on_after(0.1):
+                    await until(lambda: f"far.{names[0]}" in crib.view().tools, "the new tool is in the catalog")
+                    break
+        assert f"far.{names[0]}" in crib.view().tools
+        assert (await call(crib, names[0])).text == names[0]
+
+
+@EVERY_KIND
+async def test_configured_headers_travel_with_every_call(addresses: dict[str, str], kind: str) -> None:
+    async with crib_of(server_of(addresses, kind, **{"X-Shelf": "top"})) as crib:
+        assert (await call(crib, "header", name="x-shelf")).text == "top"
+
+
+@pytest.mark.parametrize("transport", ["streamable-http", "sse"])
+async def test_an_address_where_nobody_listens_is_unavailable(transport: Transport) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]  # ours until the block ends, so nobody else's right after
+    async with crib_of(HttpServer(f"http://127.0.0.1:{port}/mcp", transport=transport)) as crib:
+        assert "could not be started or reached" in reason(crib)
+        assert "connect" in reason(crib).lower()
+
+
+async def test_a_host_that_does_not_exist_is_unavailable() -> None:
+    async with crib_of(HttpServer("http://no-such-host.invalid/mcp")) as crib:
+        assert "could not be started or reached" in reason(crib)
+
+
+async def test_an_address_that_accepts_and_never_answers_is_given_up() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}/mcp"
+        async with crib_of(HttpServer(url), Patience(start_s=0.2)) as crib:
+            assert "did not answer within 0.2 s" in reason(crib)
+
+
+@pytest.mark.parametrize(("kind", "path"), [("streamable-http", "mcp"), ("sse", "sse")])
+@pytest.mark.parametrize("status", [401, 403, 503])
+async def test_a_server_that_refuses_us_is_unavailable_with_the_status_until_the_header_is_right(
+    kind: Transport, path: str, status: int
+) -> None:
+    with http_server("--locked", "--status", str(status)) as address:
+        async with crib_of(HttpServer(f"{address}/{path}", transport=kind)) as crib:
+            assert str(status) in reason(crib)
+        headers = {"Authorization": "Bearer open"}
+        async with crib_of(HttpServer(f"{address}/{path}", headers, transport=kind)) as crib:
+            assert (await call(crib, "add", a=1, b=2)).text == "3"
+
+
+async def test_a_page_that_is_no_mcp_server_is_unavailable_with_the_status(addresses: dict[str, str]) -> None:
+    async with crib_of(HttpServer(addresses["legacy"].replace("/mcp", "/nothing-here"))) as crib:
+        assert "404" in reason(crib)
+
+
+@EVERY_KIND
+async def test_a_server_that_went_away_is_unavailable_and_is_reached_again_once_it_is_back(kind: str) -> None:
+    words = () if kind == "sse" else ("--era", kind)
+    with ExitStack() as first:
+        address = first.enter_context(http_server(*words))
+        port = address.rpartition(":")[2]
+        url = f"{address}/{'sse' if kind == 'sse' else 'mcp'}"
+        async with crib_of(server_of({kind: url}, kind)) as crib:
+            add = crib.expand_tool("far.add").handle
+            assert (await crib.call_tool(add, {"a": 1, "b": 2})).text == "3"
+            first.close()
+            for _ in range(2):
+                with pytest.raises(SourceUnavailable, match="`far`"):
+                    await crib.call_tool(add, {"a": 1, "b": 2})
+            with http_server(*words, "--port", port):
+                assert (await crib.call_tool(add, {"a": 1, "b": 2})).text == "3"
+
+
+@EVERY_KIND
+async def test_a_server_that_was_restarted_between_two_calls_is_reached_again(kind: str) -> None:
+    """It answers 404 to a session of its former life, where there are sessions."""
+    words = () if kind == "sse" else ("--era", kind)
+    with ExitStack() as first:
+        address = first.enter_context(http_server(*words))
+        port = address.rpartition(":")[2]
+        url = f"{address}/{'sse' if kind == 'sse' else 'mcp'}"
+        async with crib_of(server_of({kind: url}, kind)) as crib:
+            add = crib.expand_tool("far.add").handle
+            first.close()
+            with http_server(*words, "--port", port):
+                try:
+                    answer = await crib.call_tool(add, {"a": 1, "b": 2})
+                except SourceUnavailable:  # what had gone out when the loss was noticed is not sent twice
+                    answer = await crib.call_tool(add, {"a": 1, "b": 2})
+                assert answer.text == "3"

@@ -1,0 +1,45 @@
+"""The house itself: what no import contract can say."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+SOURCE = Path(__file__).parents[1] / "src" / "toolcrib"
+
+MAY_CALL_SOURCES = ("calling/", "sources/", "testing/")
+NO_SOURCES = {"crib", "client"}
+"""Names whose `call_tool` is not a source's: the crib, which goes through `calling/`, and an MCP client in the demo."""
+
+
+def calls_of_call_tool(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Attribute) and node.attr == "call_tool":
+            yield ast.unparse(node.value)
+
+
+def modules() -> Iterator[tuple[str, Path]]:
+    for path in sorted(SOURCE.rglob("*.py")):
+        yield path.relative_to(SOURCE).as_posix(), path
+
+
+def test_only_calling_calls_a_source() -> None:
+    callers = {name: receiver for name, path in modules() for receiver in calls_of_call_tool(path)}
+    assert "calling/caller.py" in callers
+    strangers = {
+        name: receiver
+        for name, receiver in callers.items()
+        if not name.startswith(MAY_CALL_SOURCES) and receiver not in NO_SOURCES
+    }
+    assert strangers == {}
+
+
+def test_every_module_opens_with_one_sentence_on_what_lives_there() -> None:
+    for name, path in modules():
+        docstring = ast.get_docstring(ast.parse(path.read_text()))
+        assert docstring, name
+        assert docstring.splitlines()[0].endswith((".", "?")), name
+
+
+def test_no_file_is_named_for_nothing() -> None:
+    for name, _ in modules():
+        assert not {"utils", "common", "helpers", "manager"} & set(name.removesuffix(".py").split("/")), name
