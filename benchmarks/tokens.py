@@ -36,7 +36,9 @@ async def sent(tops: list[Top]) -> int:
 
 
 async def main() -> None:
-    long = "Everything one could want to do with a thing of this kind, from making it to throwing it away, told at length"
+    long = (
+        "Everything one could want to do with a thing of this kind, from making it to throwing it away, told at length"
+    )
     catalogs = {
         "no servers": ([], None),
         "24 servers with long summaries": ([Top(f"server-number-{i}", long) for i in range(24)], None),

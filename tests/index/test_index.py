@@ -245,6 +245,24 @@ def test_an_index_from_which_most_was_removed_keeps_no_postings_of_it() -> None:
     assert len(index.parts[0].segment) == 6
 
 
+def test_a_predicate_is_asked_only_of_what_a_known_selection_does_not_cover() -> None:
+    asked: list[str] = []
+
+    def may_see(tool_id: str) -> bool:
+        asked.append(tool_id)
+        return True
+
+    index = Index.build(replace(tool("send_mail"), tool_id=f"s.{at}") for at in range(8))
+    known = index.select(may_see)
+    asked.clear()
+
+    grown = index.updated([replace(tool("read_mail"), tool_id="s.new")], ["s.3"])
+    selection = grown.select(may_see, known=known)
+
+    assert asked == ["s.new"]
+    assert set(selection) == set(grown)
+
+
 def test_a_selection_serves_only_the_index_it_was_made_of() -> None:
     index = Index.build([tool("create_issue")])
     selection = index.select(lambda _: True)

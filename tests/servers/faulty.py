@@ -30,6 +30,7 @@ FAULTS = {
     "flood-stderr": "write 5 MB to stderr at the start and in every call",
     "odd-tools": "add definitions with bad names, bad schemas or no shape at all to the good ones",
     "bad-output": "add the tool `mismatch`: its structuredContent misses its outputSchema",
+    "list-output": "add the tool `numbers`: its structuredContent is a list, which only the modern era allows",
     "pages": "list the tools on two pages",
     "endless-pages": "give a next cursor with every page, for ever",
     "error": "add the tool `refuse`: it answers with a JSON-RPC error that carries data",
@@ -127,6 +128,7 @@ FAULT_TOOLS: Mapping[str, Json] = {
         "inputSchema": _schema(),
         "outputSchema": _schema(["total"], total=_INTEGER),
     },
+    "list-output": {"name": "numbers", "description": "Give a list with a gap.", "inputSchema": _schema()},
     "error": {"name": "refuse", "description": "Refuse to run.", "inputSchema": _schema()},
 }
 
@@ -291,6 +293,7 @@ class Server:
             "env": _env,
             "change": self._change,
             "mismatch": lambda _: _text("many", structuredContent={"total": "many"}),
+            "numbers": lambda _: _text("one, nothing, three", structuredContent=[1, None, {"three": None}]),
             "refuse": _refuse,
         }
 

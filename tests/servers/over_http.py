@@ -1,7 +1,8 @@
 """An MCP server over HTTP, made with the SDK: streamable HTTP at /mcp, SSE at /sse, and what it prints is its port.
 
 Run as a module (`python -m tests.servers.over_http`). Requests need the header `Authorization: Bearer open` when it was
-started with `--locked`; each is refused with `--status` otherwise. `--era` narrows what it speaks at /mcp.
+started with `--locked`; others are refused with the status that the address asks for (`?status=503`), 401 where it asks
+for none. `--era` narrows what it speaks at /mcp.
 """
 
 from __future__ import annotations
@@ -97,12 +98,13 @@ def header(name: str, ctx: Context[Any]) -> str:
     return str(request.headers.get(name)) if isinstance(request, Request) else "none"
 
 
-def locked(app: ASGIApp, status: int) -> ASGIApp:
-    """`app` for those who show the key; the others are refused with `status`."""
+def locked(app: ASGIApp) -> ASGIApp:
+    """`app` for those who show the key."""
 
     async def guard(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and dict(scope["headers"]).get(b"authorization") != KEY.encode():
-            await PlainTextResponse("Show your key.", status)(scope, receive, send)
+            status = Request(scope).query_params.get("status", "401")
+            await PlainTextResponse("Show your key.", int(status))(scope, receive, send)
         else:
             await app(scope, receive, send)
 
@@ -156,12 +158,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--era", choices=("legacy", "modern", "both"), default="both")
     parser.add_argument("--locked", action="store_true")
-    parser.add_argument("--status", type=int, default=401)
     parser.add_argument("--port", type=int, default=0, help="where to listen; any free port by default")
     given = parser.parse_args()
     app: ASGIApp = application(given.era)
     if given.locked:
-        app = locked(app, given.status)
+        app = locked(app)
     with socket.create_server(("127.0.0.1", given.port)) as listener:
         # Bound before it is told: whoever reads the port can connect, and waits in the backlog until we serve.
         print(listener.getsockname()[1], flush=True)

@@ -73,7 +73,8 @@ class ToolRegistry:
 
         def put(state: CatalogState) -> CatalogState:
             known = state.sources.get(entry.name)
-            renamed = known is not None and known.title != entry.title  # a source's title is among its tools' words
+            # What a source is called and said to be for is among its tools' words.
+            renamed = known is not None and (known.title, known.summary) != (entry.title, entry.summary)
             state = replace(state, sources={**state.sources, entry.name: entry})
             if offered is None:
                 return state

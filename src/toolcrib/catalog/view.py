@@ -98,5 +98,5 @@ class View:
 def document_of(state: CatalogState, tool: Tool) -> Document:
     """What the index holds of a tool: its own texts, its category and the words of its source."""
     entry = state.sources.get(tool.source)
-    words = [tool.source] + ([entry.title] if entry is not None and entry.title else [])
+    words = (tool.source, entry.title or "", entry.summary) if entry is not None else (tool.source,)
     return document(tool, category=primary_path(tool)[1:], source_text=" ".join(words))

@@ -17,7 +17,7 @@ from toolcrib.sources.catalog_file import CatalogFileSource
 
 
 def evaluate(tools: Path, queries: Path, *, as_json: bool) -> None:
-    """Ask every query of the whole catalog and average; relevant tools are named by tool id or by row id of the file."""
+    """Ask every query of the whole catalog and average; relevant tools are named by tool id or by row id."""
 
     async def main() -> None:
         judged = read_queries(queries)

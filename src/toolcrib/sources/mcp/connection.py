@@ -15,7 +15,7 @@ from mcp.client._transport import ReadStream, WriteStream
 from mcp.client.session import ClientSession, MessageHandlerFnT
 from mcp.client.sse import sse_client
 from mcp.client.stdio import StdioServerParameters, stdio_client
-from mcp.client.streamable_http import streamable_http_client
+from mcp.client.streamable_http import MCP_SESSION_ID, streamable_http_client
 from mcp.shared.dispatcher import CallOptions, OnNotify, OnNotifyIntercept, OnRequest
 from mcp.shared.exceptions import MCPError
 from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
@@ -90,10 +90,16 @@ class Connection:
 
     session: ClientSession
     dispatcher: ListingDispatcher
+    forgotten: anyio.Event
+    """Set when an HTTP server has said that it does not know our session, as after a restart."""
 
     @property
     def is_open(self) -> bool:
-        return not self.dispatcher.ended.is_set()
+        return not self.dispatcher.ended.is_set() and not self.forgotten.is_set()
+
+    def give_up(self) -> None:
+        """Let whoever holds the connection end it."""
+        self.dispatcher.ended.set()
 
 
 def _is_acceptable(wire: object) -> bool:
@@ -112,12 +118,13 @@ async def connect(server: McpServer, on_message: MessageHandlerFnT, stderr: Last
     Raises:
         OSError, MCPError, httpx2.HTTPError: as the transport or the handshake fails, alone or in an exception group.
     """
-    async with _transport(server, stderr) as (read_stream, write_stream):
+    forgotten = anyio.Event()
+    async with _transport(server, stderr, forgotten) as (read_stream, write_stream):
         dispatcher = ListingDispatcher(read_stream, write_stream)
         session = ClientSession(dispatcher=dispatcher, message_handler=on_message, client_info=CLIENT_INFO)
         async with session:
             await _negotiate(session)
-            yield Connection(session, dispatcher)
+            yield Connection(session, dispatcher, forgotten)
 
 
 async def _negotiate(session: ClientSession) -> None:
@@ -138,7 +145,7 @@ async def _negotiate(session: ClientSession) -> None:
 
 
 @asynccontextmanager
-async def _transport(server: McpServer, stderr: LastWords) -> AsyncGenerator[Any]:
+async def _transport(server: McpServer, stderr: LastWords, forgotten: anyio.Event) -> AsyncGenerator[Any]:
     match server:
         case StdioServer():
             if server.cwd is not None and not await anyio.Path(server.cwd).is_dir():
@@ -158,16 +165,19 @@ async def _transport(server: McpServer, stderr: LastWords) -> AsyncGenerator[Any
             async with sse_client(server.url, headers=dict(server.headers)) as streams:
                 yield streams
         case HttpServer():
-            async with _http_client(server, stderr) as client:
+            async with _http_client(server, stderr, forgotten) as client:
                 async with streamable_http_client(server.url, http_client=client) as streams:
                     yield streams
 
 
-def _http_client(server: HttpServer, said: LastWords) -> httpx2.AsyncClient:
+def _http_client(server: HttpServer, said: LastWords, forgotten: anyio.Event) -> httpx2.AsyncClient:
     async def note(response: httpx2.Response) -> None:
         # The SDK turns every refusal into one and the same error; the status is what a person needs to know.
         if response.status_code >= 400:
             said.append(f"HTTP {response.status_code} {response.reason_phrase}\n".encode())
+        # Source: MCP specification 2025-11-25, "Session Management": 404 to a session's id means that it is over.
+        if response.status_code == 404 and MCP_SESSION_ID in response.request.headers:
+            forgotten.set()
 
     # Waits as long for an answer as the SDK's own client does: a server may hold its stream open.
     timeout = httpx2.Timeout(HTTP_TIMEOUT_S, read=HTTP_READ_TIMEOUT_S)

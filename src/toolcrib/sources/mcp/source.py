@@ -113,6 +113,8 @@ class McpSource:
                 request, _WholeResult, request_read_timeout_seconds=timeout_s, progress_callback=progress
             )
         except MCPError as error:
+            if connection.forgotten.is_set() and error.code != mcp_types.CONNECTION_CLOSED:
+                raise self._unavailable("was restarted and ran nothing; the next call opens a new session") from error
             raise self._refused(name, error, timeout_s) from error
         except ValidationError as error:
             problems = [
@@ -140,6 +142,8 @@ class McpSource:
                 return self._connection
             if self._tasks is None:
                 raise SourceUnavailable(f"`{self._name}` was not entered.")
+            if self._connection is not None:
+                self._connection.give_up()
             self._words, self._garbage = LastWords(), []
             try:
                 with anyio.fail_after(self._patience.start_s):

@@ -106,8 +106,8 @@ class Gateway:
         """Wait for the starting sources that a question is about: all of them, or those of the tools it names."""
         starting = self._crib.starting
         if starting and operation in {"expand_tool", "call_tool"}:
-            asked = [str(arguments.get("tool_id", "")), *map(str, arguments.get("tool_ids") or ())]
-            starting = [name for name in starting if any(tool_id.startswith(name) for tool_id in asked)]
+            asked = str([arguments.get("tool_id"), arguments.get("tool_ids")])  # not validated yet: of any shape
+            starting = [name for name in starting if name in asked]
         if starting and (patience_s := self._patient_until - anyio.current_time()) > 0:
             await self._crib.ready(patience_s, starting)
 

@@ -1,0 +1,365 @@
+"""The one place where the catalog changes: atomic, numbered, and told in order."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from tests.catalogs import registry_of, tool
+from toolcrib.catalog.registry import ToolRegistry
+from toolcrib.catalog.state import SourceEntry, SourceStatus
+from toolcrib.core.errors import InvalidTool, ToolNotFound
+from toolcrib.core.events import CatalogPublished, Event, ToolRegistered, ToolReplaced, ToolUnregistered
+from toolcrib.testing.scripted import ScriptedSource
+
+ENTRY = SourceEntry(ScriptedSource("git"), SourceStatus.READY)
+
+
+def found(registry: ToolRegistry, query: str) -> list[str]:
+    return [hit.tool_id for hit in registry.state.index.search(query, limit=50).hits]
+
+
+# -- publication ------------------------------------------------------------------------------------------------------
+
+
+def test_a_registered_tool_is_there_and_found_at_once() -> None:
+    registry = ToolRegistry()
+
+    registry.register(tool("git.commit", "Record changes"))
+
+    assert registry.state.version == 1
+    assert found(registry, "record") == ["git.commit"]
+
+
+def test_an_id_that_is_taken_is_refused_and_nothing_is_published() -> None:
+    registry = registry_of(tool("git.commit"))
+    before = registry.state
+
+    with pytest.raises(InvalidTool, match=r"git\.commit"):
+        registry.register(tool("git.commit", "Another"))
+
+    assert registry.state is before
+
+
+def test_letting_go_of_a_tool_that_is_not_there_is_an_error_and_nothing_is_published() -> None:
+    registry = registry_of(tool("git.commit"))
+    before = registry.state
+
+    with pytest.raises(ToolNotFound):
+        registry.unregister("git.log")
+
+    assert registry.state is before
+
+
+def test_replacing_puts_the_new_definition_in_the_place_of_the_old() -> None:
+    registry = registry_of(tool("git.commit", "Record changes"))
+
+    registry.replace(tool("git.commit", "Save everything"))
+    registry.replace(tool("git.log", "History"))
+
+    assert found(registry, "record") == []
+    assert found(registry, "save everything") == ["git.commit"]
+    assert found(registry, "history") == ["git.log"]
+
+
+def test_a_state_that_a_reader_holds_never_changes() -> None:
+    registry = registry_of(tool("git.commit", "Record changes"), tool("git.log", "Read history"))
+    held = registry.state
+    ontology = held.ontology
+
+    registry.unregister("git.commit")
+    registry.register(tool("fs.read", "Read a file"))
+    registry.drop_source("git")
+
+    assert set(held.tools) == {"git.commit", "git.log"}
+    assert [hit.tool_id for hit in held.index.search("record", limit=5).hits] == ["git.commit"]
+    assert held.ontology is ontology
+    assert ontology.counts == {(): 2, ("git",): 2}
+    assert set(held.sources) == {"git"}
+
+
+# -- sources ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_source_has_exactly_the_tools_it_offered_last() -> None:
+    registry = registry_of(tool("fs.read", "Read a file"))
+
+    registry.put_source(ENTRY, [tool("git.commit", "Record"), tool("git.log", "History")])
+    registry.put_source(ENTRY, [tool("git.log", "The past"), tool("git.tag", "Name a commit")])
+
+    assert set(registry.state.tools) == {"fs.read", "git.log", "git.tag"}
+    assert found(registry, "record") == []
+    assert found(registry, "history") == []
+    assert found(registry, "past") == ["git.log"]
+
+
+def test_what_is_known_of_a_source_can_change_without_its_tools() -> None:
+    registry = registry_of(tool("git.commit"))
+
+    registry.put_source(replace(ENTRY, status=SourceStatus.FAILED, reason="it exited"))
+
+    assert set(registry.state.tools) == {"git.commit"}
+    assert registry.state.sources["git"].reason == "it exited"
+
+
+def test_a_source_that_is_dropped_takes_its_tools_and_no_others() -> None:
+    registry = registry_of(tool("git.commit"), tool("github.issue"))
+
+    registry.drop_source("git")
+    before = registry.state
+    registry.drop_source("git")
+
+    assert set(registry.state.tools) == {"github.issue"}
+    assert set(registry.state.sources) == {"github"}
+    assert registry.state is before
+
+
+def test_a_source_that_gets_a_title_is_found_by_it() -> None:
+    registry = registry_of(tool("git.commit"))
+
+    registry.put_source(replace(ENTRY, title="Versioning"), [tool("git.commit")])
+
+    assert found(registry, "versioning") == ["git.commit"]
+
+
+def test_an_offer_may_be_read_only_once() -> None:
+    registry = ToolRegistry()
+
+    registry.put_source(ENTRY, iter([tool("git.commit"), tool("git.log")]))
+
+    assert set(registry.state.tools) == {"git.commit", "git.log"}
+
+
+# -- listeners --------------------------------------------------------------------------------------------------------
+
+
+def test_listeners_are_told_what_happened_and_last_that_it_is_published() -> None:
+    registry = registry_of(tool("git.commit", "Record"), tool("git.log"), tool("git.tag"))
+    told: list[Event] = []
+    registry.subscribe(told.append)
+
+    kept, changed, new = tool("git.tag"), tool("git.commit", "Save"), tool("git.add")
+    registry.put_source(ENTRY, [kept, changed, new])
+
+    assert told[-1] == CatalogPublished(registry.state.version)
+    assert len(told) == 4
+    assert ToolUnregistered(tool("git.log")) in told
+    assert ToolReplaced(tool("git.commit", "Record"), changed) in told
+    assert ToolRegistered(new) in told
+
+
+def test_a_source_that_is_renamed_has_changed_no_definition() -> None:
+    registry = registry_of(tool("git.commit"))
+    told: list[Event] = []
+    registry.subscribe(told.append)
+
+    registry.put_source(replace(ENTRY, title="Versioning"), [tool("git.commit")])
+
+    assert told == [CatalogPublished(registry.state.version)]
+
+
+def test_a_listener_sees_the_state_it_is_told_of_and_may_write() -> None:
+    registry = ToolRegistry()
+    versions: list[tuple[str, int]] = []
+
+    def follow(event: Event) -> None:
+        if isinstance(event, ToolRegistered):
+            assert event.tool.id in registry.state.tools
+            if event.tool.id == "a.first":
+                registry.register(tool("a.second"))
+        elif isinstance(event, CatalogPublished):
+            versions.append(("published", event.version))
+
+    registry.subscribe(follow)
+    registry.register(tool("a.first"))
+
+    assert versions == [("published", 1), ("published", 2)]
+    assert set(registry.state.tools) == {"a.first", "a.second"}
+
+
+def test_events_of_a_listeners_own_change_come_after_those_it_was_told_in() -> None:
+    registry = ToolRegistry()
+    told: list[str] = []
+
+    def answer(event: Event) -> None:
+        if event == ToolRegistered(tool("a.first")):
+            registry.register(tool("a.second"))
+
+    registry.subscribe(answer)
+    registry.subscribe(lambda event: told.append(event.tool.id if isinstance(event, ToolRegistered) else "published"))
+    registry.register(tool("a.first"))
+
+    assert told == ["a.first", "published", "a.second", "published"]
+
+
+def test_another_thread_may_write_while_a_listener_is_told() -> None:
+    registry = ToolRegistry()
+
+    def wait_for_another(event: Event) -> None:
+        if event == ToolRegistered(tool("a.first")):
+            writer = threading.Thread(target=registry.register, args=(tool("b.other"),))
+            writer.start()
+            writer.join(timeout=30)
+            assert not writer.is_alive(), "the writer waits for the listener"
+
+    registry.subscribe(wait_for_another)
+    registry.register(tool("a.first"))
+
+    assert set(registry.state.tools) == {"a.first", "b.other"}
+
+
+def test_a_listener_that_raises_harms_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    registry = ToolRegistry()
+    told: list[Event] = []
+
+    def broken(event: Event) -> None:
+        raise RuntimeError("broken")
+
+    registry.subscribe(broken)
+    registry.subscribe(told.append)
+    registry.register(tool("a.first"))
+
+    assert told == [ToolRegistered(tool("a.first")), CatalogPublished(1)]
+    assert "a catalog listener raised on ToolRegistered" in caplog.text
+
+
+def test_a_listener_that_unsubscribes_itself_hears_no_more_and_the_others_all() -> None:
+    registry = ToolRegistry()
+    heard: list[Event] = []
+    told: list[Event] = []
+
+    def once(event: Event) -> None:
+        heard.append(event)
+        registry.unsubscribe(once)
+
+    registry.subscribe(once)
+    registry.subscribe(told.append)
+    registry.register(tool("a.first"))
+
+    assert heard == [ToolRegistered(tool("a.first"))]
+    assert told == [ToolRegistered(tool("a.first")), CatalogPublished(1)]
+
+
+def test_a_listener_that_another_unsubscribes_hears_no_more() -> None:
+    registry = ToolRegistry()
+    told: list[Event] = []
+    listener: Callable[[Event], None] = told.append
+
+    registry.subscribe(lambda _: registry.unsubscribe(listener))
+    registry.subscribe(listener)
+    registry.register(tool("a.first"))
+
+    assert told == []
+
+
+def test_a_method_can_be_unsubscribed() -> None:
+    class Follower:
+        def __init__(self) -> None:
+            self.told: list[Event] = []
+
+        def follow(self, event: Event) -> None:
+            self.told.append(event)
+
+    registry, follower = ToolRegistry(), Follower()
+    registry.subscribe(follower.follow)
+    registry.unsubscribe(follower.follow)
+    registry.unsubscribe(follower.follow)
+
+    registry.register(tool("a.first"))
+
+    assert follower.told == []
+
+
+def test_who_subscribes_while_an_event_is_told_hears_from_the_next_publication_on() -> None:
+    registry = ToolRegistry()
+    told: list[Event] = []
+
+    def bring_another(event: Event) -> None:
+        if isinstance(event, ToolRegistered) and event.tool.id == "a.first":
+            registry.subscribe(told.append)
+
+    registry.subscribe(bring_another)
+    registry.register(tool("a.first"))
+    registry.register(tool("a.second"))
+
+    assert told == [ToolRegistered(tool("a.second")), CatalogPublished(2)]
+
+
+# -- many threads -----------------------------------------------------------------------------------------------------
+
+
+def test_a_hundred_threads_lose_no_update_and_never_see_half_of_one() -> None:
+    registry = registry_of(tool("base.tool", "shared words"))
+    told: list[Event] = []
+    registry.subscribe(told.append)
+    torn: list[str] = []
+    start = threading.Barrier(100)
+    before = registry.state.version
+
+    def write(number: int) -> None:
+        start.wait()
+        for turn in range(3):
+            registry.register(tool(f"s{number}.t{turn}", "shared words"))
+            state = registry.state
+            hits = state.index.search("shared words", limit=1_000)
+            torn.extend(hit.tool_id for hit in hits.hits if hit.tool_id not in state.tools)
+            if not len(state.tools) == len(state.index) == hits.total == state.ontology.counts[()]:
+                torn.append(f"version {state.version}")
+        registry.unregister(f"s{number}.t1")
+
+    threads = [threading.Thread(target=write, args=(number,)) for number in range(100)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    expected = {"base.tool"} | {f"s{number}.t{turn}" for number in range(100) for turn in (0, 2)}
+    assert torn == []
+    assert set(registry.state.tools) == set(registry.state.index) == expected
+    assert registry.state.version == before + 400
+    published = [event.version for event in told if isinstance(event, CatalogPublished)]
+    assert published == list(range(before + 1, before + 401))
+    replayed = {"base.tool"}
+    for event in told:
+        if isinstance(event, ToolRegistered):
+            replayed.add(event.tool.id)
+        elif isinstance(event, ToolUnregistered):
+            replayed.remove(event.tool.id)
+    assert replayed == expected
+
+
+def test_sources_that_come_and_go_in_threads_are_whole_in_every_state() -> None:
+    registry = ToolRegistry()
+    torn: list[str] = []
+    done = threading.Event()
+
+    def flicker(name: str) -> None:
+        entry = SourceEntry(ScriptedSource(name), SourceStatus.READY)
+        for turn in range(20):
+            registry.put_source(entry, [tool(f"{name}.a{turn}"), tool(f"{name}.b{turn}")])
+            if turn % 5 == 4:
+                registry.drop_source(name)
+
+    def watch() -> None:
+        while not done.is_set():
+            state = registry.state
+            for name in ("x", "y", "z"):
+                mine = sorted(tool.name for tool in state.tools.values() if tool.source == name)
+                if (name in state.sources) != bool(mine) or (mine and mine[0][1:] != mine[1][1:]) or len(mine) > 2:
+                    torn.append(f"{name}: {mine}")
+
+    watcher = threading.Thread(target=watch)
+    writers = [threading.Thread(target=flicker, args=(name,)) for name in ("x", "y", "z")]
+    for thread in (watcher, *writers):
+        thread.start()
+    for thread in writers:
+        thread.join()
+    done.set()
+    watcher.join()
+
+    assert torn == []
+    assert registry.state.tools == {}
+    assert len(registry.state.index) == 0

@@ -1,0 +1,43 @@
+"""One family of errors, and its form on the wire."""
+
+from __future__ import annotations
+
+from toolcrib.core import errors
+from toolcrib.core.errors import ErrorCode, NextAction, ToolcribError, ToolNotFound
+
+FAMILY = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, ToolcribError)]
+
+
+def test_every_code_has_one_error_and_every_error_one_code() -> None:
+    codes = [kind.code for kind in FAMILY if kind is not ToolcribError]
+
+    assert sorted(codes) == sorted(ErrorCode)
+
+
+def test_an_error_says_what_is_known_and_always_whether_trying_again_can_help() -> None:
+    assert ToolNotFound("There is none.").to_wire() == {
+        "error": {"code": "TOOL_NOT_FOUND", "message": "There is none.", "retryable": False}
+    }
+
+
+def test_hints_next_action_and_details_travel_along() -> None:
+    error = ToolNotFound(
+        "There is none.",
+        hints=["Look."],
+        next_action=NextAction("list", {"path": ["git"]}),
+        retryable=True,
+        details={"upstream": {"code": 1}},
+    )
+
+    assert error.to_wire()["error"] == {
+        "code": "TOOL_NOT_FOUND",
+        "message": "There is none.",
+        "hints": ["Look."],
+        "next_action": {"operation": "list", "arguments": {"path": ["git"]}},
+        "retryable": True,
+        "details": {"upstream": {"code": 1}},
+    }
+
+
+def test_an_error_reads_as_its_message() -> None:
+    assert str(ToolNotFound("There is none.")) == "There is none."

@@ -1,0 +1,329 @@
+"""What is said of arguments that miss their schema, and which schemas are taken at all."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jsonschema_rs
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from toolcrib.core.errors import InvalidTool
+from toolcrib.core.schema import MAX_VIOLATIONS, Schema, Violation, at_reference, nearest, pointer
+
+
+def violations(schema: dict[str, Any], value: object) -> tuple[Violation, ...]:
+    return Schema(schema).violations(value)
+
+
+def only(schema: dict[str, Any], value: object) -> Violation:
+    (violation,) = violations(schema, value)
+    return violation
+
+
+def of(**properties: Any) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, "additionalProperties": False}
+
+
+# -- what is wrong, where, and what would be right ----------------------------------------------------------------
+
+
+def test_a_value_that_matches_has_no_violations() -> None:
+    assert violations(of(limit={"type": "integer"}), {"limit": 5}) == ()
+    assert Schema({}).is_valid("anything")
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [(None, "null"), (True, "boolean"), (5.5, "number"), ("x", "string"), ([], "array"), ({}, "object")],
+)
+def test_a_wrong_type_names_what_is_expected_and_what_came(value: object, kind: str) -> None:
+    wrong = only(of(limit={"type": "integer"}), {"limit": value})
+
+    assert (wrong.place, wrong.keyword) == ("/limit", "type")
+    assert wrong.message == f"`/limit` must be integer, not {kind}"
+
+
+@pytest.mark.parametrize("value", [None, [], "path", 5])
+def test_arguments_that_are_no_object_are_told_so(value: object) -> None:
+    assert only(of(), value).message.startswith("the arguments must be object, not ")
+
+
+def test_a_missing_key_names_the_keys_there_are_and_the_one_that_was_probably_meant() -> None:
+    schema = {"type": "object", "properties": {"file_path": {}, "mode": {}}, "required": ["file_path"]}
+
+    wrong = only(schema, {"filePath": "."})
+
+    assert wrong.place == ""
+    assert wrong.message == "the key `file_path` is missing from the arguments (`filePath` was given)"
+    assert (wrong.allowed, wrong.nearest) == (("file_path", "mode"), "file_path")
+    assert only(schema, {}).nearest is None
+    assert only(schema, {"mode": 1}).nearest is None
+
+
+def test_an_unknown_key_names_the_keys_there_are_and_the_nearest() -> None:
+    wrong = only(of(files={}, limit={}), {"File": []})
+
+    assert (wrong.place, wrong.allowed, wrong.nearest) == ("/File", ("files", "limit"), "files")
+    assert wrong.message == "`File` is not a key of the arguments; did you mean `files`?"
+    assert only(of(files={}), {"zebra": 1}).nearest is None
+
+
+def test_an_unknown_key_is_found_where_a_schema_leaves_it_unevaluated() -> None:
+    schema = {"properties": {"name": {}}, "unevaluatedProperties": False}
+
+    wrong = only(schema, {"nmae": 1})
+
+    assert (wrong.place, wrong.keyword, wrong.nearest) == ("/nmae", "unevaluatedProperties", "name")
+
+
+def test_a_value_outside_an_enum_names_the_values_and_the_nearest() -> None:
+    wrong = only(of(unit={"enum": ["celsius", "fahrenheit"]}), {"unit": "Celcius"})
+
+    assert wrong.message == '`/unit` must be one of "celsius", "fahrenheit", not "Celcius"'
+    assert (wrong.allowed, wrong.nearest) == (("celsius", "fahrenheit"), "celsius")
+
+
+def test_a_long_enum_is_cut_in_the_sentence_and_whole_on_the_wire() -> None:
+    wrong = only({"enum": list(range(100))}, "x" * 100_000)
+
+    assert "and 80 more" in wrong.message
+    assert len(wrong.message) < 300
+    assert wrong.to_wire()["allowed"] == list(range(100))
+
+
+@pytest.mark.parametrize(
+    ("schema", "value", "keyword"),
+    [
+        ({"minimum": 1}, 0, "minimum"),
+        ({"maximum": 1}, 2, "maximum"),
+        ({"exclusiveMinimum": 1}, 1, "exclusiveMinimum"),
+        ({"exclusiveMaximum": 1}, 1, "exclusiveMaximum"),
+        ({"multipleOf": 2}, 3, "multipleOf"),
+        ({"minLength": 2}, "a", "minLength"),
+        ({"maxLength": 2}, "abc", "maxLength"),
+        ({"pattern": "^a"}, "b", "pattern"),
+        ({"const": 3}, 4, "const"),
+        ({"minItems": 1}, [], "minItems"),
+        ({"maxItems": 1}, [1, 2], "maxItems"),
+        ({"uniqueItems": True}, [1, 1], "uniqueItems"),
+        ({"contains": {"const": 1}}, [2], "contains"),
+        ({"minProperties": 1}, {}, "minProperties"),
+        ({"maxProperties": 0}, {"a": 1}, "maxProperties"),
+        ({"propertyNames": {"pattern": "^a"}}, {"b": 1}, "propertyNames"),
+        ({"dependentRequired": {"a": ["b"]}}, {"a": 1}, "required"),
+        ({"not": {"type": "string"}}, "x", "not"),
+        ({"oneOf": [{"minimum": 1}, {"maximum": 5}]}, 3, "oneOf"),
+        (False, 1, "falseSchema"),
+        ({"if": {"const": 1}, "then": False}, 1, "falseSchema"),
+    ],
+    ids=str,
+)
+def test_every_kind_of_violation_names_its_place_and_keyword(schema: Any, value: object, keyword: str) -> None:
+    wrong = only(of(**{"a/b~": schema}), {"a/b~": value})
+
+    assert wrong.keyword == keyword
+    assert wrong.place == "/a~1b~0"
+    assert "`/a~1b~0`" in wrong.message
+    assert wrong.to_wire()["place"] == wrong.place
+
+
+def test_a_violation_deep_inside_is_placed_there() -> None:
+    schema = of(edits={"type": "array", "items": of(line={"type": "integer"})})
+
+    assert only(schema, {"edits": [{"line": 1}, {"line": "2"}]}).place == "/edits/1/line"
+
+
+def test_of_many_violations_the_first_few_are_told() -> None:
+    assert len(violations({"items": {"type": "integer"}}, ["x"] * 1_000)) == MAX_VIOLATIONS
+
+
+# -- alternatives ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("keyword", ["anyOf", "oneOf"])
+def test_alternatives_of_other_types_are_told_all_at_once(keyword: str) -> None:
+    wrong = only(of(limit={keyword: [{"type": "integer"}, {"type": "null"}]}), {"limit": "5"})
+
+    assert (wrong.place, wrong.keyword) == ("/limit", keyword)
+    assert wrong.message == "`/limit` must be integer or null, not string"
+
+
+@pytest.mark.parametrize("keyword", ["anyOf", "oneOf"])
+def test_of_alternatives_the_one_that_comes_closest_is_explained(keyword: str) -> None:
+    schema = of(target={keyword: [{"type": "string"}, of(line={"type": "integer"})]})
+
+    wrong = only(schema, {"target": {"line": "3"}})
+
+    assert wrong.message == "`/target/line` must be integer, not string"
+
+
+def test_a_missing_key_of_an_alternative_is_explained() -> None:
+    schema = {"anyOf": [{"type": "null"}, {"type": "object", "properties": {"name": {}}, "required": ["name"]}]}
+
+    assert only(schema, {"nmae": 1}).nearest == "name"
+
+
+# -- which schemas are taken ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"$ref": "https://example.com/schema.json"},
+        {"$ref": "http://127.0.0.1:1/schema.json"},
+        {"$ref": "file:///etc/passwd"},
+        {"properties": {"a": {"$ref": "other.json#/a"}}},
+        {"$id": "https://example.com/a", "properties": {"a": {"$ref": "b"}}},
+        {"$schema": "https://example.com/dialect"},
+        {"$dynamicRef": "https://example.com/schema.json#x"},
+    ],
+    ids=str,
+)
+def test_nothing_is_ever_fetched(schema: dict[str, Any]) -> None:
+    with pytest.raises(InvalidTool, match="its schema is not usable"):
+        Schema(schema)
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "nothing"},
+        {"type": 5},
+        {"required": "name"},
+        {"properties": []},
+        {"minLength": "2"},
+        {"pattern": "("},
+        {"enum": 3},
+        {"$ref": "#/$defs/missing"},
+        {"$schema": 5},
+        {"description": "\ud800"},
+        {"properties": {1: {}}},
+    ],
+    ids=str,
+)
+def test_a_schema_that_is_none_is_refused_with_the_reason_in_one_line(schema: dict[str, Any]) -> None:
+    with pytest.raises(InvalidTool) as refused:
+        Schema(schema)
+
+    assert "\n" not in refused.value.message
+    assert len(refused.value.message) < 400
+
+
+def test_a_schema_nested_without_end_is_refused() -> None:
+    schema: dict[str, Any] = {}
+    for _ in range(5_000):
+        schema = {"properties": {"a": schema}}
+
+    with pytest.raises(InvalidTool):
+        Schema(schema)
+
+
+def test_the_dialect_a_schema_names_is_the_one_it_is_read_in() -> None:
+    schema = {"properties": {"n": {"minimum": 1, "exclusiveMinimum": True}}}
+
+    old = Schema({"$schema": "http://json-schema.org/draft-04/schema#", **schema})
+
+    assert not old.is_valid({"n": 1})
+    assert old.is_valid({"n": 2})
+    with pytest.raises(InvalidTool):
+        Schema(schema)
+
+
+def test_without_a_dialect_it_is_that_of_2020_12() -> None:
+    assert not Schema({"prefixItems": [{"type": "string"}]}).is_valid([1])
+
+
+def test_a_schema_that_holds_itself_is_followed_as_deep_as_the_value_goes() -> None:
+    node = {
+        "type": "object",
+        "properties": {"name": {"type": "string"}, "next": {"$ref": "#/$defs/node"}},
+        "required": ["name"],
+        "additionalProperties": False,
+    }
+    schema = {"$ref": "#/$defs/node", "$defs": {"node": node}}
+    value: dict[str, Any] = {"nmae": "last"}
+    for _ in range(20):
+        value = {"name": "x", "next": value}
+
+    unknown, missing = sorted(violations(schema, value), key=lambda violation: violation.keyword)
+
+    assert unknown.place == "/next" * 20 + "/nmae"
+    assert (unknown.nearest, missing.nearest) == ("name", "name")
+    assert unknown.allowed == ("name", "next")
+
+
+# -- odd values -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "value", [{"a": "\ud800"}, {"\udfff": 1}, {1: 2}, {"a": {2, 3}, 4: 5}, {"a": object()}], ids=ascii
+)
+def test_a_value_that_json_cannot_hold_is_a_violation_and_no_traceback(value: dict[Any, Any]) -> None:
+    schema = Schema(of(a={"type": "string", "enum": ["x"]}))
+
+    wrong = schema.violations(value)
+
+    assert wrong
+    assert all(violation.message.encode() for violation in wrong)
+    assert not schema.is_valid(value)
+
+
+def test_numbers_that_json_has_no_word_for_are_no_numbers() -> None:
+    schema = Schema(of(a={"type": "number"}))
+
+    assert not schema.is_valid({"a": float("nan")})
+    assert schema.violations({"a": float("inf")})
+
+
+def test_integers_of_any_size_are_compared_exactly() -> None:
+    schema = Schema(of(a={"type": "integer", "maximum": 2**64}))
+
+    assert schema.is_valid({"a": 2**64})
+    assert not schema.is_valid({"a": 2**64 + 1})
+    assert schema.violations({"a": 10**400})
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from("abc"), inner, max_size=3),
+)
+ANY_SCHEMA = of(
+    a={"type": "integer", "enum": [1, 2]},
+    b={"anyOf": [{"type": "string", "maxLength": 2}, of(a={"$ref": "#"}), {"type": "array", "items": {"minimum": 1}}]},
+    c={"oneOf": [{"$ref": "#"}, {"const": None}]},
+)
+
+
+@given(JSON)
+def test_there_are_violations_exactly_where_the_validator_says_no(value: object) -> None:
+    schema = Schema(ANY_SCHEMA)
+
+    assert bool(schema.violations(value)) != jsonschema_rs.is_valid(ANY_SCHEMA, value)
+    assert schema.is_valid(value) == jsonschema_rs.is_valid(ANY_SCHEMA, value)
+
+
+# -- the small parts ----------------------------------------------------------------------------------------------------
+
+
+def test_a_pointer_escapes_what_would_be_read_as_a_step() -> None:
+    assert pointer(["a/b", "~1", 0]) == "/a~1b/~01/0"
+    assert pointer([]) == ""
+
+
+def test_the_nearest_word_is_found_over_case_and_separators() -> None:
+    assert nearest("filePath", ["file-path", "mode"]) == "file-path"
+    assert nearest("zebra", ["file_path"]) is None
+    assert nearest("x", []) is None
+    assert nearest("", ["file_path"]) is None
+
+
+def test_a_reference_leads_to_its_subschema_or_nowhere() -> None:
+    document = {"$defs": {"a/b": {"type": "string"}}}
+
+    assert at_reference(document, "#/$defs/a~1b") == {"type": "string"}
+    assert at_reference(document, "#") == document
+    assert at_reference(document, "#/$defs/c/d") is None
+    assert at_reference(document, "other.json") is None
+    assert at_reference(document, None) is None

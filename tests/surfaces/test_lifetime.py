@@ -1,0 +1,121 @@
+"""A gateway's life: it follows its configuration, and it ends promptly and leaves no server behind."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+from typing import Any
+
+import anyio
+import psutil
+import pytest
+from mcp.client.subscriptions import ToolsListChanged
+from mcp_types import ToolListChangedNotification
+from tests.servers.launching import events, faulty_entry, replace_config, write_config
+from tests.surfaces.serving import Mode, ask, conversation, run_tool, served, text_of
+from tests.waiting import until, until_blocking
+
+BOTH = pytest.mark.parametrize("mode", ["legacy", "auto"])
+
+
+@BOTH
+@pytest.mark.anyio
+async def test_a_changed_configuration_is_taken_over_and_told(mode: Mode, tmp_path: Path) -> None:
+    config = write_config(
+        tmp_path / "mcp.json", old=faulty_entry(), kept=faulty_entry("--log", str(log := tmp_path / "kept.jsonl"))
+    )
+    told = anyio.Event()
+
+    async def hear(message: Any) -> None:
+        if isinstance(message, ToolListChangedNotification):
+            told.set()
+
+    async with served(config, mode, hear) as client:
+        before = {tool.name: tool.description for tool in (await client.list_tools()).tools}
+        kept = (await run_tool(client, "kept.pid")).structured_content
+        (old,) = [(await run_tool(client, "old.pid")).structured_content["pid"]]
+
+        async def change() -> None:
+            write_config(config, new=faulty_entry(), kept=faulty_entry("--log", str(log)))
+
+        with anyio.fail_after(30):
+            if mode == "auto":
+                async with client.listen(tools_list_changed=True) as subscription:
+                    await change()
+                    assert await anext(subscription) == ToolsListChanged()
+            else:
+                await change()
+                await told.wait()
+
+        after = {tool.name: tool.description for tool in (await client.list_tools(cache_mode="bypass")).tools}
+        assert after.keys() == before.keys()
+        assert "old" in str(before["list"])
+        assert "new" in str(after["list"])
+        assert "old" not in str(after["list"])
+        assert text_of(await run_tool(client, "new.echo", text="hello")) == "hello"
+        assert (await ask(client, "expand_tool", tool_id="old.echo"))["error"]["code"] == "TOOL_NOT_FOUND"
+        assert not psutil.pid_exists(old)
+        assert (await run_tool(client, "kept.pid")).structured_content == kept
+    assert len(events(log, "start")) == 1
+
+
+@pytest.mark.anyio
+async def test_an_unusable_file_changes_nothing_until_it_is_mended(tmp_path: Path) -> None:
+    config = write_config(tmp_path / "mcp.json", bench=faulty_entry())
+    async with served(config) as client:
+        before = (await run_tool(client, "bench.pid")).structured_content
+        # Whether it was read shows only in what follows, so the next file is written when this one must have been.
+        async with client.listen(tools_list_changed=True) as subscription:
+            for broken in ('{"mcpServers": ', '{"mcpServers": []}', '{"toolcrib": {"unknown": 1}}'):
+                replace_config(config, broken)
+                assert (await run_tool(client, "bench.pid")).structured_content == before
+            config.unlink()
+            assert (await run_tool(client, "bench.pid")).structured_content == before
+            write_config(config, bench=faulty_entry(), second=faulty_entry())
+            with anyio.fail_after(30):
+                assert await anext(subscription) == ToolsListChanged()
+        assert (await run_tool(client, "bench.pid")).structured_content == before
+        assert text_of(await run_tool(client, "second.echo", text="mended")) == "mended"
+
+
+@pytest.mark.parametrize("ending", ["SIGINT", "SIGTERM", "closed input"])
+def test_it_ends_promptly_and_leaves_no_server_behind(ending: str, tmp_path: Path) -> None:
+    config = write_config(
+        tmp_path / "mcp.json",
+        good=faulty_entry(),
+        deaf=faulty_entry("ignore-stdin-close"),
+        starting=faulty_entry("silent"),
+        shell={"command": "sh", "args": ["-c", "sleep 1000 & wait"]},
+    )
+    with conversation(config) as gateway:
+        gateway.shake_hands()
+        until_blocking(lambda: len(gateway.servers()) >= 5, "every server runs, and what the shell started")
+        servers = gateway.servers()
+        match ending:
+            case "closed input":
+                assert gateway.end() == 0
+            case _:
+                gateway.process.send_signal(getattr(signal, ending))
+                assert gateway.process.wait(30) == 0
+        gone, alive = psutil.wait_procs(servers, timeout=30)
+        assert not alive
+        assert len(gone) >= 5
+
+
+def test_a_call_that_runs_does_not_keep_it_from_ending(tmp_path: Path) -> None:
+    log = tmp_path / "seen.jsonl"
+    with conversation(write_config(tmp_path / "mcp.json", bench=faulty_entry("--log", str(log)))) as gateway:
+        gateway.shake_hands()
+        expansion = gateway.call("expand_tool", {"tool_id": "bench.slow"})["structuredContent"]
+        arguments = {"tool_id": expansion["handle"], "arguments": {"hold": True}}
+        gateway.send("tools/call", {"name": "call_tool", "arguments": arguments})
+        until_blocking(lambda: "tools/call" in log.read_text(), "the call runs")
+        gateway.process.send_signal(signal.SIGTERM)
+        assert gateway.process.wait(30) == 0
+
+
+def test_a_gateway_without_a_usable_file_says_why_and_ends_with_2(tmp_path: Path) -> None:
+    (config := tmp_path / "mcp.json").write_text('{"mcpServers": 1}')
+    with conversation(config) as gateway:
+        assert gateway.end() == 2
+        assert gateway.lines == []

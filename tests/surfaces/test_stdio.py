@@ -1,0 +1,271 @@
+"""The gateway over stdio, as clients of both protocol eras meet it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from mcp import MCPError
+from tests.servers import faulty
+from tests.servers.launching import events, faulty_entry, write_config
+from tests.surfaces.serving import Json, Mode, ask, conversation, run_tool, served, text_of
+from tests.waiting import until
+
+pytestmark = pytest.mark.anyio
+
+BOTH = pytest.mark.parametrize("mode", ["legacy", "auto"])
+BOTH_RAW = pytest.mark.parametrize("modern", [False, True])
+
+OPERATIONS = ["list", "search_tools", "expand_tool", "call_tool"]
+
+
+@BOTH
+async def test_a_client_sees_four_operations_and_finds_and_runs_a_tool_through_them(mode: Mode, tmp_path: Path) -> None:
+    async with served(write_config(tmp_path / "mcp.json", bench=faulty_entry()), mode) as client:
+        listed = await client.list_tools()
+        assert [tool.name for tool in listed.tools] == OPERATIONS
+        assert "bench" in str(listed.tools[1].description)
+        assert client.instructions is not None
+        assert "bench" in client.instructions
+        assert "handle" in client.instructions
+
+        root = await ask(client, "list")
+        assert [(node["name"], node["tool_count"]) for node in root["nodes"]] == [("bench", len(faulty.BASE_TOOLS))]
+        found = (await ask(client, "search_tools", query="add two numbers"))["results"]
+        assert found[0]["tool_id"] == "bench.add"
+        expansion = await ask(client, "expand_tool", tool_id="bench.add")
+        assert expansion["args_schema"]["required"] == ["a", "b"]
+        called = {"tool_id": expansion["handle"], "arguments": {"a": 2, "b": 3}}
+        result = await client.call_tool("call_tool", called)
+        assert (text_of(result), result.structured_content, result.is_error) == ("5", {"sum": 5}, False)
+
+
+@BOTH_RAW
+def test_the_list_of_tools_is_the_same_before_and_after_the_servers_started(modern: bool, tmp_path: Path) -> None:
+    slow = write_config(tmp_path / "mcp.json", bench=faulty_entry("slow-start=1"), broken=faulty_entry("exit-at-start"))
+    with conversation(slow) as gateway:
+        if not modern:
+            gateway.shake_hands()
+        before = gateway.ask("tools/list", modern=modern)
+        assert gateway.call("search_tools", {"query": "add"}, modern=modern)["structuredContent"]["results"]
+        assert gateway.ask("tools/list", modern=modern) == before
+        if modern:
+            assert before["ttlMs"] > 0
+            assert before["cacheScope"] in {"public", "private"}
+            assert before["resultType"] == "complete"
+        else:
+            assert not {"ttlMs", "cacheScope", "resultType"} & before.keys()
+        hints = {tool["name"]: tool["annotations"] for tool in before["tools"]}
+        assert all(hints[name]["readOnlyHint"] for name in OPERATIONS[:3])
+        assert hints["call_tool"]["destructiveHint"]
+        assert not hints["call_tool"]["readOnlyHint"]
+        assert gateway.end() == 0
+
+
+def test_a_client_of_the_handshake_era_is_told_that_the_list_may_change(tmp_path: Path) -> None:
+    with conversation(write_config(tmp_path / "mcp.json")) as gateway:
+        told = gateway.shake_hands()
+        assert told["capabilities"]["tools"] == {"listChanged": True}
+        assert told["serverInfo"]["name"] == "toolcrib"
+        assert "search_tools" in told["instructions"]
+
+
+@BOTH
+async def test_every_error_is_a_result_with_text_structure_and_a_way_on(mode: Mode, tmp_path: Path) -> None:
+    async with served(write_config(tmp_path / "mcp.json", bench=faulty_entry("die-in-call", "error")), mode) as client:
+
+        async def error(operation: str, /, **arguments: Any) -> Json:
+            return (await ask(client, operation, **arguments))["error"]
+
+        missing = await error("expand_tool", tool_id="bench.ad")
+        assert missing["code"] == "TOOL_NOT_FOUND"
+        assert "bench.add" in missing["hints"][0]
+        bare = await error("call_tool", tool_id="bench.add", arguments={"a": 1, "b": 2})
+        assert bare["code"] == "NOT_EXPANDED"
+        assert bare["next_action"] == {"operation": "expand_tool", "arguments": {"tool_id": "bench.add"}}
+
+        handle = (await ask(client, "expand_tool", **bare["next_action"]["arguments"]))["handle"]
+        wrong = await error("call_tool", tool_id=handle, arguments={"a": "1", "b": 2})
+        assert wrong["code"] == "INVALID_ARGUMENTS"
+        again = await client.call_tool(wrong["next_action"]["operation"], wrong["next_action"]["arguments"])
+        assert again.structured_content == {"sum": 3}
+
+        assert (await error("call_tool", tool_id="bench.add@000000000000"))["code"] == "STALE_EXPANSION"
+        assert (await error("list", path=["bnch"]))["code"] == "UNKNOWN_PATH"
+        assert (await error("search_tools", query="add", cursor="AAAA"))["code"] == "INVALID_CURSOR"
+        assert (await error("search_tools", qurey="add"))["code"] == "INVALID_ARGUMENTS"
+        assert (await error("expand_tool"))["code"] == "INVALID_ARGUMENTS"
+
+        for tool_id, code in [("bench.refuse", "TOOL_FAILED"), ("bench.crash", "SOURCE_UNAVAILABLE")]:
+            expanded = await ask(client, "expand_tool", tool_id=tool_id)
+            assert (await error("call_tool", tool_id=expanded["handle"]))["code"] == code
+        assert (await run_tool(client, "bench.echo", text="back again")).structured_content == {"text": "back again"}
+
+
+@BOTH
+async def test_a_tool_that_is_no_operation_is_refused_by_the_protocol(mode: Mode, tmp_path: Path) -> None:
+    async with served(write_config(tmp_path / "mcp.json", bench=faulty_entry()), mode) as client:
+        for name in ("bench.add", "hammer"):
+            with pytest.raises(MCPError, match="Unknown tool") as caught:
+                await client.call_tool(name, {})
+            assert caught.value.error.code == -32602
+
+
+@pytest.mark.parametrize("upstream", ["legacy", "modern"])
+@BOTH_RAW
+def test_results_pass_through_whole_in_both_eras(modern: bool, upstream: str, tmp_path: Path) -> None:
+    config = write_config(tmp_path / "mcp.json", bench=faulty_entry("bad-output", "--era", upstream))
+    with conversation(config) as gateway:
+        if not modern:
+            gateway.shake_hands()
+        picture = gateway.run_tool("bench.image", modern=modern)
+        direct = faulty._image({})  # pyright: ignore[reportPrivateUsage]  what the server itself answers
+        assert picture["content"] == direct["content"]
+        assert picture["structuredContent"] == direct["structuredContent"]
+        assert picture["futureField"] == direct["futureField"]
+        assert picture["_meta"]["example.com/camera"] == "none"
+        nothing = gateway.run_tool("bench.env", {"name": "NOT_SET"}, modern=modern)
+        assert nothing["structuredContent"]["value"] is None
+        assert gateway.run_tool("bench.mismatch", modern=modern)["structuredContent"] == {"total": "many"}
+        failed = gateway.run_tool("bench.fail", modern=modern)
+        assert failed["isError"]
+        assert failed["content"] == [{"type": "text", "text": "This tool always fails."}]
+
+
+@BOTH_RAW
+def test_structured_content_that_is_no_object_reaches_clients_of_the_handshake_era_inside_one(
+    modern: bool, tmp_path: Path
+) -> None:
+    config = write_config(tmp_path / "mcp.json", bench=faulty_entry("list-output", "--era", "modern"))
+    with conversation(config) as gateway:
+        if not modern:
+            gateway.shake_hands()
+        result = gateway.run_tool("bench.numbers", modern=modern)
+        numbers = [1, None, {"three": None}]
+        assert result["structuredContent"] == (numbers if modern else {"result": numbers})
+        assert result["content"] == [{"type": "text", "text": "one, nothing, three"}]
+
+
+@BOTH
+async def test_progress_travels_from_the_server_to_the_client(mode: Mode, tmp_path: Path) -> None:
+    heard: list[tuple[float, float | None, str | None]] = []
+
+    async def hear(progress: float, total: float | None, message: str | None) -> None:
+        heard.append((progress, total, message))
+
+    async with served(write_config(tmp_path / "mcp.json", bench=faulty_entry()), mode) as client:
+        handle = (await ask(client, "expand_tool", tool_id="bench.slow"))["handle"]
+        called = {"tool_id": handle, "arguments": {"steps": 3}}
+        result = await client.call_tool("call_tool", called, progress_callback=hear)
+    assert text_of(result) == "done after 3 steps"
+    assert heard == [(1, 3, "step 1"), (2, 3, "step 2"), (3, 3, "step 3")]
+
+
+@BOTH
+async def test_cancellation_travels_from_the_client_to_the_server(mode: Mode, tmp_path: Path) -> None:
+    log = tmp_path / "seen.jsonl"
+    config = write_config(tmp_path / "mcp.json", bench=faulty_entry("--log", str(log)))
+    async with served(config, mode) as client:
+        handle = (await ask(client, "expand_tool", tool_id="bench.slow"))["handle"]
+        with anyio.CancelScope() as scope:
+
+            async def cancel(progress: float, total: float | None, message: str | None) -> None:
+                scope.cancel()
+
+            called = {"tool_id": handle, "arguments": {"steps": 1, "hold": True}}
+            await client.call_tool("call_tool", called, progress_callback=cancel)
+        assert scope.cancelled_caught
+        await until(lambda: events(log, "cancelled"), "the server stops the call")
+        assert text_of(await run_tool(client, "bench.echo", text="still here")) == "still here"
+
+
+@BOTH
+async def test_many_calls_at_once_each_get_their_own_answer(mode: Mode, tmp_path: Path) -> None:
+    answers: dict[int, Any] = {}
+    async with served(write_config(tmp_path / "mcp.json", bench=faulty_entry()), mode) as client:
+        handle = (await ask(client, "expand_tool", tool_id="bench.add"))["handle"]
+
+        async def add(number: int) -> None:
+            called = {"tool_id": handle, "arguments": {"a": number, "b": 1000}}
+            answers[number] = (await client.call_tool("call_tool", called)).structured_content
+
+        async with anyio.create_task_group() as calls:
+            for number in range(50):
+                calls.start_soon(add, number)
+    assert answers == {number: {"sum": number + 1000} for number in range(50)}
+
+
+@BOTH_RAW
+def test_nothing_but_protocol_messages_is_printed_whatever_servers_print(modern: bool, tmp_path: Path) -> None:
+    config = write_config(
+        tmp_path / "mcp.json",
+        noisy=faulty_entry("garbage", "flood-stderr"),
+        broken=faulty_entry("exit-at-start"),
+        absent={"command": "no-such-program-4b1f"},
+    )
+    with conversation(config) as gateway:
+        if not modern:
+            gateway.shake_hands()
+        assert gateway.run_tool("noisy.echo", {"text": "through"}, modern=modern)["structuredContent"] == {
+            "text": "through"
+        }
+        assert gateway.process.stdin is not None
+        gateway.process.stdin.write(b'this is no JSON\n\n[1, 2]\n{"jsonrpc": "2.0"}\n')
+        assert gateway.run_tool("noisy.add", {"a": 1, "b": 2}, modern=modern)["structuredContent"] == {"sum": 3}
+        assert gateway.end() == 0
+        for line in gateway.lines:
+            assert line.startswith(b'{"jsonrpc":"2.0"'), line
+
+
+@BOTH
+async def test_one_failing_server_takes_nothing_with_it_and_is_named(mode: Mode, tmp_path: Path) -> None:
+    config = write_config(
+        tmp_path / "mcp.json",
+        bench=faulty_entry(),
+        broken=faulty_entry("exit-at-start"),
+        unset={"command": "x", "env": {"TOKEN": "${TOOLCRIB_TEST_NOT_SET}"}},
+        off={"command": "x", "disabled": True},
+    )
+    async with served(config, mode) as client:
+        root = await ask(client, "list")
+        assert [node["name"] for node in root["nodes"]] == ["bench"]
+        assert root["unavailable"] == ["broken", "unset"]
+        why = (await ask(client, "expand_tool", tool_id="broken.echo"))["error"]
+        assert why["code"] == "SOURCE_UNAVAILABLE"
+        assert "the vice is missing" in why["message"]
+        unset = (await ask(client, "expand_tool", tool_id="unset.echo"))["error"]
+        assert "TOOLCRIB_TEST_NOT_SET" in unset["message"]
+        assert text_of(await run_tool(client, "bench.echo", text="fine")) == "fine"
+
+
+@BOTH
+async def test_the_first_search_waits_for_servers_that_are_starting(mode: Mode, tmp_path: Path) -> None:
+    config = write_config(tmp_path / "mcp.json", bench=faulty_entry("slow-start=1.5"))
+    async with served(config, mode) as client:
+        found = await ask(client, "search_tools", query="add two integers")
+        assert found["results"][0]["tool_id"] == "bench.add"
+        assert "starting" not in found
+
+
+@BOTH
+async def test_a_catalog_without_servers_is_served_as_an_empty_one(mode: Mode, tmp_path: Path) -> None:
+    async with served(write_config(tmp_path / "mcp.json"), mode) as client:
+        assert (await ask(client, "search_tools", query="anything"))["results"] == []
+        assert (await ask(client, "list"))["nodes"] == []
+
+
+async def test_a_page_of_results_leads_to_the_next_through_its_cursor(tmp_path: Path) -> None:
+    async with served(write_config(tmp_path / "mcp.json", bench=faulty_entry("odd-tools"))) as client:
+        seen: list[str] = []
+        cursor = None
+        while True:
+            page = await ask(client, "list", path=["bench"], limit=7, cursor=cursor)
+            seen += [tool["tool_id"] for tool in page["tools"]]
+            if (cursor := page["next_cursor"]) is None:
+                break
+        assert len(seen) == len(set(seen)) == len(faulty.BASE_TOOLS) + 11
+        assert "bench.天気予報" in seen
+
+
