@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
-
 from tests.catalogs import tool
+
 from toolcrib.catalog.ontology import Node, Ontology, primary_path
 from toolcrib.core.tools import ROOT, Path, Tool
 
@@ -69,7 +69,8 @@ def test_walking_the_children_from_the_root_reaches_every_tool_once(categories: 
         here = list(of.tools_at.get(path, ()))
         below = [walk(child) for child in of.children.get(path, ())]
         assert of.counts[path] == len(here) + sum(map(len, below))
-        assert sorted(of.within(path)) == sorted(found := here + [tool_id for ids in below for tool_id in ids])
+        found = [*here, *(tool_id for ids in below for tool_id in ids)]
+        assert sorted(of.within(path)) == sorted(found)
         return found
 
     assert sorted(walk(ROOT)) == sorted(of.tools)

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-
 from tests.catalogs import registry_of, tool
+
 from toolcrib.catalog.registry import ToolRegistry
 from toolcrib.catalog.state import SourceEntry, SourceStatus
 from toolcrib.core.errors import InvalidTool, ToolNotFound

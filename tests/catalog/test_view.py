@@ -10,8 +10,8 @@ from typing import Any
 import anyio
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
 from tests.catalogs import registry_of, tool, view_of
+
 from toolcrib.catalog.access import Access
 from toolcrib.catalog.registry import ToolRegistry
 from toolcrib.catalog.state import SourceEntry, SourceStatus
@@ -120,7 +120,7 @@ def test_a_source_that_fails_tells_nothing_of_hidden_tools_either(
 
     def over(offered: list[Tool]) -> bytes:
         registry = ToolRegistry()
-        for name in ("files", "Files", "git"):
+        for name in {t.source for t in offered}:
             entry = SourceEntry(ScriptedSource(name), status, reason="it exited")
             registry.put_source(entry, [t for t in offered if t.source == name])
         return everything(View(registry.state, ADA, Hide(hidden)), tools)

@@ -48,4 +48,6 @@ def test_what_rfc_8785_cannot_hold_still_has_a_digest() -> None:
 
 
 def test_a_read_only_mapping_is_the_object_it_shows() -> None:
-    assert digest(MappingProxyType({"a": MappingProxyType({})})) == digest({"a": {}})
+    inner: dict[str, Any] = {"b": []}
+
+    assert digest(MappingProxyType({"a": MappingProxyType(inner)})) == digest({"a": inner})

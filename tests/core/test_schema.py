@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 from typing import Any
 
 import jsonschema_rs
@@ -12,21 +15,23 @@ from hypothesis import strategies as st
 from toolcrib.core.errors import InvalidTool
 from toolcrib.core.schema import MAX_VIOLATIONS, Schema, Violation, at_reference, nearest, pointer
 
+Json = dict[str, Any]
 
-def violations(schema: dict[str, Any], value: object) -> tuple[Violation, ...]:
+
+def violations(schema: Json, value: object) -> tuple[Violation, ...]:
     return Schema(schema).violations(value)
 
 
-def only(schema: dict[str, Any], value: object) -> Violation:
+def only(schema: Json, value: object) -> Violation:
     (violation,) = violations(schema, value)
     return violation
 
 
-def of(**properties: Any) -> dict[str, Any]:
+def of(**properties: Any) -> Json:
     return {"type": "object", "properties": properties, "additionalProperties": False}
 
 
-# -- what is wrong, where, and what would be right ----------------------------------------------------------------
+# -- what is wrong, where, and what would be right --------------------------------------------------------------------
 
 
 def test_a_value_that_matches_has_no_violations() -> None:
@@ -51,7 +56,7 @@ def test_arguments_that_are_no_object_are_told_so(value: object) -> None:
 
 
 def test_a_missing_key_names_the_keys_there_are_and_the_one_that_was_probably_meant() -> None:
-    schema = {"type": "object", "properties": {"file_path": {}, "mode": {}}, "required": ["file_path"]}
+    schema: Json = {"type": "object", "properties": {"file_path": {}, "mode": {}}, "required": ["file_path"]}
 
     wrong = only(schema, {"filePath": "."})
 
@@ -71,7 +76,7 @@ def test_an_unknown_key_names_the_keys_there_are_and_the_nearest() -> None:
 
 
 def test_an_unknown_key_is_found_where_a_schema_leaves_it_unevaluated() -> None:
-    schema = {"properties": {"name": {}}, "unevaluatedProperties": False}
+    schema: Json = {"properties": {"name": {}}, "unevaluatedProperties": False}
 
     wrong = only(schema, {"nmae": 1})
 
@@ -139,7 +144,7 @@ def test_of_many_violations_the_first_few_are_told() -> None:
     assert len(violations({"items": {"type": "integer"}}, ["x"] * 1_000)) == MAX_VIOLATIONS
 
 
-# -- alternatives ---------------------------------------------------------------------------------------------------
+# -- alternatives -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("keyword", ["anyOf", "oneOf"])
@@ -160,7 +165,8 @@ def test_of_alternatives_the_one_that_comes_closest_is_explained(keyword: str) -
 
 
 def test_a_missing_key_of_an_alternative_is_explained() -> None:
-    schema = {"anyOf": [{"type": "null"}, {"type": "object", "properties": {"name": {}}, "required": ["name"]}]}
+    named: Json = {"type": "object", "properties": {"name": {}}, "required": ["name"]}
+    schema: Json = {"anyOf": [{"type": "null"}, named]}
 
     assert only(schema, {"nmae": 1}).nearest == "name"
 
@@ -181,9 +187,36 @@ def test_a_missing_key_of_an_alternative_is_explained() -> None:
     ],
     ids=str,
 )
-def test_nothing_is_ever_fetched(schema: dict[str, Any]) -> None:
+def test_nothing_is_ever_fetched(schema: Json) -> None:
     with pytest.raises(InvalidTool, match="its schema is not usable"):
         Schema(schema)
+
+
+def test_a_schema_in_a_file_that_is_there_is_not_read(tmp_path: Path) -> None:
+    path = tmp_path / "schema.json"
+    path.write_text('{"type": "object"}')
+
+    with pytest.raises(InvalidTool, match="remote references are refused"):
+        Schema({"$ref": path.as_uri()})
+
+
+def test_a_schema_on_a_server_that_would_answer_is_not_asked_for() -> None:
+    asked: list[str] = []
+
+    class Answering(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b"{}")
+
+    with HTTPServer(("127.0.0.1", 0), Answering) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        with pytest.raises(InvalidTool, match="remote references are refused"):
+            Schema({"$ref": f"http://127.0.0.1:{server.server_port}/schema.json"})
+        server.shutdown()
+
+    assert asked == []
 
 
 @pytest.mark.parametrize(
@@ -203,7 +236,7 @@ def test_nothing_is_ever_fetched(schema: dict[str, Any]) -> None:
     ],
     ids=str,
 )
-def test_a_schema_that_is_none_is_refused_with_the_reason_in_one_line(schema: dict[str, Any]) -> None:
+def test_a_schema_that_is_none_is_refused_with_the_reason_in_one_line(schema: Json) -> None:
     with pytest.raises(InvalidTool) as refused:
         Schema(schema)
 
@@ -212,7 +245,7 @@ def test_a_schema_that_is_none_is_refused_with_the_reason_in_one_line(schema: di
 
 
 def test_a_schema_nested_without_end_is_refused() -> None:
-    schema: dict[str, Any] = {}
+    schema: Json = {}
     for _ in range(5_000):
         schema = {"properties": {"a": schema}}
 
@@ -243,7 +276,7 @@ def test_a_schema_that_holds_itself_is_followed_as_deep_as_the_value_goes() -> N
         "additionalProperties": False,
     }
     schema = {"$ref": "#/$defs/node", "$defs": {"node": node}}
-    value: dict[str, Any] = {"nmae": "last"}
+    value: Json = {"nmae": "last"}
     for _ in range(20):
         value = {"name": "x", "next": value}
 
@@ -304,7 +337,7 @@ def test_there_are_violations_exactly_where_the_validator_says_no(value: object)
     assert schema.is_valid(value) == jsonschema_rs.is_valid(ANY_SCHEMA, value)
 
 
-# -- the small parts ----------------------------------------------------------------------------------------------------
+# -- the small parts --------------------------------------------------------------------------------------------------
 
 
 def test_a_pointer_escapes_what_would_be_read_as_a_step() -> None:

@@ -31,6 +31,7 @@ FAULTS = {
     "odd-tools": "add definitions with bad names, bad schemas or no shape at all to the good ones",
     "bad-output": "add the tool `mismatch`: its structuredContent misses its outputSchema",
     "list-output": "add the tool `numbers`: its structuredContent is a list, which only the modern era allows",
+    "odd-output": "add the tool `chart`: its content is of a kind nobody knows, or lacks what its kind must have",
     "pages": "list the tools on two pages",
     "endless-pages": "give a next cursor with every page, for ever",
     "error": "add the tool `refuse`: it answers with a JSON-RPC error that carries data",
@@ -129,6 +130,7 @@ FAULT_TOOLS: Mapping[str, Json] = {
         "outputSchema": _schema(["total"], total=_INTEGER),
     },
     "list-output": {"name": "numbers", "description": "Give a list with a gap.", "inputSchema": _schema()},
+    "odd-output": {"name": "chart", "description": "Draw a chart.", "inputSchema": _schema(broken={"type": "boolean"})},
     "error": {"name": "refuse", "description": "Refuse to run.", "inputSchema": _schema()},
 }
 
@@ -294,6 +296,7 @@ class Server:
             "change": self._change,
             "mismatch": lambda _: _text("many", structuredContent={"total": "many"}),
             "numbers": lambda _: _text("one, nothing, three", structuredContent=[1, None, {"three": None}]),
+            "chart": _chart,
             "refuse": _refuse,
         }
 
@@ -511,6 +514,12 @@ def _image(_: Json) -> Json:
         "futureField": ["kept"],
         "_meta": {"example.com/camera": "none"},
     }
+
+
+def _chart(arguments: Json) -> Json:
+    if arguments.get("broken") is True:
+        return {"content": "no list"}
+    return {"content": [{"type": "chart", "bars": [1, None, 3]}, {"type": "text"}, {"type": "text", "text": "a chart"}]}
 
 
 def _env(arguments: Json) -> Json:

@@ -123,9 +123,7 @@ class Conversation:
 def conversation(config: Path) -> Generator[Conversation]:
     """A gateway for the block; the processes that it would leave behind are ended with it."""
     command = [TOOLCRIB, "serve", str(config)]
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-    ) as process:
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
         left = Conversation(process)
         try:
             yield left

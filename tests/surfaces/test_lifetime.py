@@ -13,7 +13,7 @@ from mcp.client.subscriptions import ToolsListChanged
 from mcp_types import ToolListChangedNotification
 from tests.servers.launching import events, faulty_entry, replace_config, write_config
 from tests.surfaces.serving import Mode, ask, conversation, run_tool, served, text_of
-from tests.waiting import until, until_blocking
+from tests.waiting import until_blocking
 
 BOTH = pytest.mark.parametrize("mode", ["legacy", "auto"])
 

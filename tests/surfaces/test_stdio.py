@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -134,11 +135,12 @@ def test_results_pass_through_whole_in_both_eras(modern: bool, upstream: str, tm
         assert failed["content"] == [{"type": "text", "text": "This tool always fails."}]
 
 
+@pytest.mark.parametrize("upstream", ["legacy", "modern"])
 @BOTH_RAW
-def test_structured_content_that_is_no_object_reaches_clients_of_the_handshake_era_inside_one(
-    modern: bool, tmp_path: Path
+def test_what_the_era_of_the_client_has_no_form_for_is_carried_in_one_that_it_has(
+    modern: bool, upstream: str, tmp_path: Path
 ) -> None:
-    config = write_config(tmp_path / "mcp.json", bench=faulty_entry("list-output", "--era", "modern"))
+    config = write_config(tmp_path / "mcp.json", bench=faulty_entry("list-output", "odd-output", "--era", upstream))
     with conversation(config) as gateway:
         if not modern:
             gateway.shake_hands()
@@ -146,6 +148,10 @@ def test_structured_content_that_is_no_object_reaches_clients_of_the_handshake_e
         numbers = [1, None, {"three": None}]
         assert result["structuredContent"] == (numbers if modern else {"result": numbers})
         assert result["content"] == [{"type": "text", "text": "one, nothing, three"}]
+        chart = gateway.run_tool("bench.chart", modern=modern)["content"]
+        assert [block["type"] for block in chart] == ["text", "text", "text"]
+        assert json.loads(chart[0]["text"]) == {"type": "chart", "bars": [1, None, 3]}
+        assert chart[2]["text"] == "a chart"
 
 
 @BOTH
@@ -181,10 +187,9 @@ async def test_cancellation_travels_from_the_client_to_the_server(mode: Mode, tm
         assert text_of(await run_tool(client, "bench.echo", text="still here")) == "still here"
 
 
-@BOTH
-async def test_many_calls_at_once_each_get_their_own_answer(mode: Mode, tmp_path: Path) -> None:
+async def test_many_calls_at_once_each_get_their_own_answer(tmp_path: Path) -> None:
     answers: dict[int, Any] = {}
-    async with served(write_config(tmp_path / "mcp.json", bench=faulty_entry()), mode) as client:
+    async with served(write_config(tmp_path / "mcp.json", bench=faulty_entry())) as client:
         handle = (await ask(client, "expand_tool", tool_id="bench.add"))["handle"]
 
         async def add(number: int) -> None:
@@ -219,8 +224,7 @@ def test_nothing_but_protocol_messages_is_printed_whatever_servers_print(modern:
             assert line.startswith(b'{"jsonrpc":"2.0"'), line
 
 
-@BOTH
-async def test_one_failing_server_takes_nothing_with_it_and_is_named(mode: Mode, tmp_path: Path) -> None:
+async def test_one_failing_server_takes_nothing_with_it_and_is_named(tmp_path: Path) -> None:
     config = write_config(
         tmp_path / "mcp.json",
         bench=faulty_entry(),
@@ -228,7 +232,7 @@ async def test_one_failing_server_takes_nothing_with_it_and_is_named(mode: Mode,
         unset={"command": "x", "env": {"TOKEN": "${TOOLCRIB_TEST_NOT_SET}"}},
         off={"command": "x", "disabled": True},
     )
-    async with served(config, mode) as client:
+    async with served(config) as client:
         root = await ask(client, "list")
         assert [node["name"] for node in root["nodes"]] == ["bench"]
         assert root["unavailable"] == ["broken", "unset"]
@@ -240,18 +244,16 @@ async def test_one_failing_server_takes_nothing_with_it_and_is_named(mode: Mode,
         assert text_of(await run_tool(client, "bench.echo", text="fine")) == "fine"
 
 
-@BOTH
-async def test_the_first_search_waits_for_servers_that_are_starting(mode: Mode, tmp_path: Path) -> None:
+async def test_the_first_search_waits_for_servers_that_are_starting(tmp_path: Path) -> None:
     config = write_config(tmp_path / "mcp.json", bench=faulty_entry("slow-start=1.5"))
-    async with served(config, mode) as client:
+    async with served(config) as client:
         found = await ask(client, "search_tools", query="add two integers")
         assert found["results"][0]["tool_id"] == "bench.add"
         assert "starting" not in found
 
 
-@BOTH
-async def test_a_catalog_without_servers_is_served_as_an_empty_one(mode: Mode, tmp_path: Path) -> None:
-    async with served(write_config(tmp_path / "mcp.json"), mode) as client:
+async def test_a_catalog_without_servers_is_served_as_an_empty_one(tmp_path: Path) -> None:
+    async with served(write_config(tmp_path / "mcp.json")) as client:
         assert (await ask(client, "search_tools", query="anything"))["results"] == []
         assert (await ask(client, "list"))["nodes"] == []
 
@@ -267,5 +269,3 @@ async def test_a_page_of_results_leads_to_the_next_through_its_cursor(tmp_path: 
                 break
         assert len(seen) == len(set(seen)) == len(faulty.BASE_TOOLS) + 11
         assert "bench.天気予報" in seen
-
-

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Mapping
 from dataclasses import replace
@@ -20,7 +21,7 @@ from toolcrib.core.errors import (
 )
 from toolcrib.core.principal import CallContext
 from toolcrib.core.results import ToolResult
-from toolcrib.core.schema import Schema
+from toolcrib.core.schema import Schema, Violation
 from toolcrib.core.tools import Tool
 from toolcrib.disclosure.operations import not_found
 from toolcrib.sources.base import ProgressListener
@@ -96,7 +97,7 @@ def _check_expansion(tool: Tool, shown: str | None) -> None:
 
 def _check_arguments(tool: Tool, arguments: object) -> Mapping[str, Any]:
     given = cast("dict[str, Any]", {} if arguments is None else arguments)
-    problems = tool.arguments.violations(given)
+    problems = tool.arguments.violations(given) or _unsendable(given)
     if not problems and isinstance(given, dict):  # pyright: ignore[reportUnnecessaryIsInstance]  it came off a wire
         return given
     repair = repaired(tool.input_schema, tool.arguments, given)
@@ -112,6 +113,17 @@ def _check_arguments(tool: Tool, arguments: object) -> Mapping[str, Any]:
         retryable=False,
         details={"violations": [problem.to_wire() for problem in problems]},
     )
+
+
+def _unsendable(given: object) -> tuple[Violation, ...]:
+    """A schema that does not look into a text passes half a surrogate pair, which ends a connection when written."""
+    try:
+        json.dumps(given, ensure_ascii=False, default=str).encode()
+    except UnicodeEncodeError:
+        return (Violation("", "a text holds half a surrogate pair, which is no Unicode text", "type"),)
+    except (TypeError, ValueError, RecursionError) as error:
+        return (Violation("", f"this cannot be written as JSON: {error}", "type"),)
+    return ()
 
 
 def _expand(tool: Tool) -> NextAction:

@@ -10,6 +10,9 @@ from typing import Any, cast
 
 from toolcrib.core.schema import Schema, at_reference, nearest
 
+MAX_MISSPELT = 16
+"""Unknown keys that are looked into; arguments with more were meant for something else."""
+
 
 @dataclass(frozen=True, slots=True)
 class Repair:
@@ -76,8 +79,11 @@ def _from_misspelt_keys(document: Mapping[str, Any], given: dict[str, Any]) -> _
     known = _properties(document, document)
     free = [key for key in known if key not in given]
     renamed: dict[str, str] = {}
-    for key in given:
-        if key not in known and (near := nearest(key, free)) is not None:
+    unknown = [key for key in given if key not in known]
+    if len(unknown) > MAX_MISSPELT:
+        return None
+    for key in unknown:
+        if (near := nearest(key, free)) is not None:
             renamed[key] = near
             free.remove(near)
     if not renamed:

@@ -54,6 +54,9 @@ def search(query: str, config: Path, tools: Path | None, limit: int, wait_s: flo
             if not page.results:
                 stderr.print("No tool matches. Try other words, or look around with `toolcrib tree`.", markup=False)
             table = Table.grid(padding=(0, 2))
+            table.add_column()
+            table.add_column(overflow="fold")  # an id that is cut can be given to no other command
+            table.add_column()
             for pointer in page.results:
                 table.add_row(
                     f"{pointer.confidence or 0:.2f}", f"[bold]{escape(pointer.tool_id)}[/]", escape(pointer.summary)

@@ -59,6 +59,7 @@ def _show(result: ToolResult) -> None:
                 stdout.print(f"{block.get('name', '')} <{block.get('uri', '')}>", markup=False)
             case kind:
                 size = len(str(block.get("data", "")))
-                stdout.print(f"\\[{kind} {block.get('mimeType', '')}, {size} characters of base64; --json shows it]")
+                shown = f"[{kind} {block.get('mimeType', '')}, {size} characters of base64; --json shows it]"
+                stdout.print(shown, markup=False)
     if not result.content and result.structured_content is not None:
         stdout.print_json(data=result.structured_content)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Callable, Mapping
+from shlex import quote
 from typing import Any, NoReturn
 
 import anyio
@@ -17,8 +18,9 @@ from toolcrib.core.errors import InvalidConfig, ToolcribError
 WIDTH_IN_A_PIPE = 200
 """Columns of a table that no terminal shows: whoever reads it is a program or a file."""
 
-stdout = Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else WIDTH_IN_A_PIPE)
-stderr = Console(stderr=True, highlight=False, soft_wrap=True)
+# Without emoji: what a server wrote as `:bug:` stays that.
+stdout = Console(emoji=False, highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else WIDTH_IN_A_PIPE)
+stderr = Console(stderr=True, emoji=False, highlight=False, soft_wrap=True)
 
 
 def set_up_logging(*, verbose: bool) -> None:
@@ -73,14 +75,15 @@ def fail(error: ToolcribError, *, as_json: bool) -> NoReturn:
 
 
 def _as_command(operation: str, arguments: Mapping[str, Any]) -> str:
-    """The next action as a person would type it."""
+    """The next action as a person would type it into a shell."""
     match operation, arguments:
         case "search_tools", {"query": str(query)}:
-            return f"toolcrib search {query}"
+            return f"toolcrib search {quote(query)}"
         case "expand_tool", {"tool_id": str(tool_id)}:
-            return f"toolcrib expand '{tool_id}'"
+            return f"toolcrib expand {quote(tool_id)}"
         case "call_tool", {"tool_id": str(tool_id), "arguments": given}:
-            return f"toolcrib call '{tool_id.rpartition('@')[0] or tool_id}' '{orjson.dumps(given).decode()}'"
+            name = tool_id.rpartition("@")[0] or tool_id
+            return f"toolcrib call {quote(name)} {quote(orjson.dumps(given).decode())}"
         case _:
             return "toolcrib tree"
 

@@ -101,7 +101,7 @@ class Schema:
                 ValidationErrorKind.UnevaluatedProperties(unexpected=unexpected)
             ):
                 known = self._properties_at(error.schema_path[:-1])
-                for key in unexpected:
+                for key in unexpected[:MAX_VIOLATIONS]:
                     near = nearest(key, known)
                     meant = f"; did you mean `{near}`?" if near else ""
                     yield Violation(

@@ -128,10 +128,10 @@ class Expansions:
 
     tools: tuple[Expansion, ...]
     errors: Mapping[str, ToolcribError]
-    """By the id that was asked for."""
+    """By the id that was asked for, of which the wire form repeats 200 characters at most."""
 
     def to_wire(self) -> dict[str, Any]:
         wire: dict[str, Any] = {"tools": [tool.to_wire() for tool in self.tools]}
         if self.errors:
-            wire["errors"] = [{"tool_id": asked, **error.to_wire()} for asked, error in self.errors.items()]
+            wire["errors"] = [{"tool_id": asked[:200], **error.to_wire()} for asked, error in self.errors.items()]
         return wire

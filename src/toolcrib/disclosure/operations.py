@@ -30,6 +30,9 @@ MAX_LIMIT = 50
 MAX_EXPANDED = 10
 """Tools that one `expand_tool` gives out; whoever needs more has not chosen."""
 
+MAX_COMPARED = 2_000
+"""Ids that are compared with one that is not there, letter by letter; in a larger catalog only those of its source."""
+
 MAX_QUERY_CHARS = 2_000
 """What of a query is read; a longer one is a document, and its beginning says what it is about."""
 
@@ -186,7 +189,8 @@ def not_found(view: View, name: str) -> ToolNotFound | SourceUnavailable:
             f"The source `{source}` {what}".rstrip(".") + ".", next_action=NextAction("list"), retryable=True
         )
     words = name.replace(".", " ").replace("_", " ")
-    near = difflib.get_close_matches(name, view.tools, n=3, cutoff=0.6) if len(view.tools) <= 20_000 else []
+    alike = view.tools if len(view.tools) <= MAX_COMPARED else islice(view.ontology.within((source,)), MAX_COMPARED)
+    near = difflib.get_close_matches(name, alike, n=3, cutoff=0.6)
     near += [hit.tool_id for hit in view.search(words[:200], limit=3).hits if hit.tool_id not in near]
     return ToolNotFound(
         f"There is no tool `{name[:200]}`.",

@@ -11,7 +11,7 @@ from toolcrib.core.tools import summarize
 TOP_NAMES_BYTES = 400
 """Room for the names of top categories in a tool's description, in bytes of JSON."""
 
-TOP_SUMMARIES_BYTES = 1_200
+TOP_SUMMARIES_BYTES = 1_100
 """Room for their names with summaries in the instructions, in bytes of JSON."""
 
 

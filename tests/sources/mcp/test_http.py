@@ -197,21 +197,15 @@ async def test_a_server_that_went_away_is_unavailable_and_is_reached_again_once_
                 assert (await crib.call_tool(add, {"a": 1, "b": 2})).text == "3"
 
 
-@EVERY_KIND
-async def test_a_server_that_was_restarted_between_two_calls_is_reached_again(kind: str) -> None:
-    """It answers 404 to a session of its former life, where there are sessions."""
-    words = () if kind == "sse" else ("--era", kind)
+async def test_a_restarted_server_that_knows_our_session_no_more_is_reached_in_a_new_one() -> None:
+    """Only the handshake era has sessions; a server answers 404 to one of its former life."""
     with ExitStack() as first:
-        address = first.enter_context(http_server(*words))
-        port = address.rpartition(":")[2]
-        url = f"{address}/{'sse' if kind == 'sse' else 'mcp'}"
-        async with crib_of(server_of({kind: url}, kind)) as crib:
+        address = first.enter_context(http_server("--era", "legacy"))
+        async with crib_of(HttpServer(f"{address}/mcp")) as crib:
             add = crib.expand_tool("far.add").handle
             first.close()
-            with http_server(*words, "--port", port):
-                try:
-                    answer = await crib.call_tool(add, {"a": 1, "b": 2})
-                except SourceUnavailable as lost:
-                    assert lost.retryable == (kind == "legacy")  # only a server that answers 404 says that nothing ran
-                    answer = await crib.call_tool(add, {"a": 1, "b": 2})
-                assert answer.text == "3"
+            with http_server("--era", "legacy", "--port", address.rpartition(":")[2]):
+                with pytest.raises(SourceUnavailable, match="was restarted and ran nothing") as caught:
+                    await crib.call_tool(add, {"a": 1, "b": 2})
+                assert caught.value.retryable
+                assert (await crib.call_tool(add, {"a": 1, "b": 2})).text == "3"

@@ -27,6 +27,9 @@ from toolcrib.testing.sources import check_source
 
 pytestmark = pytest.mark.anyio
 
+SERVER = Path(faulty.__file__).read_text(encoding="utf-8")
+"""The program itself, for servers that come back as another."""
+
 PATIENT = Patience(start_s=30, list_s=30, call_s=30)
 
 ERAS = pytest.mark.parametrize("era", ["legacy", "modern"])
@@ -203,7 +206,7 @@ async def test_a_hundred_calls_at_a_dead_server_start_it_once(tmp_path: Path) ->
 
 async def test_a_server_that_is_gone_for_good_fails_every_call_with_the_reason(tmp_path: Path) -> None:
     program = tmp_path / "server.py"
-    program.write_text(Path(faulty.__file__).read_text())
+    program.write_text(SERVER)
     server = faulty_server("die-in-call")
     async with crib_of(bench=StdioServer(server.command, (str(program), *server.args[1:]))) as crib:
         with pytest.raises(SourceUnavailable):
@@ -254,7 +257,8 @@ async def test_of_odd_tools_only_the_unusable_are_set_aside_each_with_its_reason
             assert complaint in reasons[name]
         nameless = {name: reason for name, reason in reasons.items() if name.startswith("#")}
         assert sorted(nameless.values()) == sorted(
-            ["it has no name"] * 3 + ["its definition is a text, not an object", "its definition is null, not an object"]
+            ["it has no name"] * 3
+            + ["its definition is a text, not an object", "its definition is null, not an object"]
         )
         assert len(usable) + len(entry_of(crib).set_aside) == len(faulty.ODD_TOOLS)
 
@@ -333,9 +337,32 @@ async def test_a_result_is_passed_on_with_every_field_nobody_here_knows(era: str
     assert wire["structuredContent"] == {"width": 1, "height": 1}
 
 
+@ERAS
+async def test_an_answer_of_a_kind_that_nobody_knows_is_not_lost(era: str) -> None:
+    async with crib_of(bench=faulty_server("odd-output", "list-output", "--era", era)) as crib:
+        chart = await call(crib, "bench.chart")
+        assert chart.content[0] == {"type": "chart", "bars": [1, None, 3]}
+        assert chart.content[1] == {"type": "text"}
+        assert (await call(crib, "bench.numbers")).structured_content == [1, None, {"three": None}]
+
+
+@ERAS
+async def test_an_answer_that_is_no_tool_result_at_all_is_a_failed_tool(era: str) -> None:
+    async with crib_of(bench=faulty_server("odd-output", "--era", era)) as crib:
+        with pytest.raises(ToolFailed, match="is not a tool result") as caught:
+            await call(crib, "bench.chart", broken=True)
+        assert "`content`" in caught.value.hints[0]
+
+
 async def test_null_arguments_and_values_beyond_ascii_reach_the_server_as_they_are(tmp_path: Path) -> None:
     log = tmp_path / "seen.jsonl"
-    sent = {"nothing": None, "inside": {"deep": [None, {"x": None}]}, "text": "\u2028 天気 🔧", "big": 2**60, "half": 0.5}
+    sent = {
+        "nothing": None,
+        "inside": {"deep": [None, {"x": None}]},
+        "text": "\u2028 天気 🔧",
+        "big": 2**60,
+        "half": 0.5,
+    }
     async with crib_of(bench=faulty_server("--log", str(log))) as crib:
         await call(crib, "bench.pid", **sent)
     (message,) = received(log, "tools/call")
@@ -409,14 +436,13 @@ async def test_a_change_that_the_server_announces_reaches_the_catalog(era: str, 
 
 async def test_a_tool_that_changed_while_its_server_was_away_is_not_called_with_the_old_schema(tmp_path: Path) -> None:
     program = tmp_path / "server.py"
-    text = Path(faulty.__file__).read_text()
-    program.write_text(text)
+    program.write_text(SERVER)
     server = faulty_server("die-in-call", "--log", str(log := tmp_path / "seen.jsonl"))
     async with crib_of(bench=StdioServer(server.command, (str(program), *server.args[1:]))) as crib:
         add, pid = crib.expand_tool("bench.add").handle, crib.expand_tool("bench.pid").handle
         with pytest.raises(SourceUnavailable):
             await call(crib, "bench.crash")
-        program.write_text(text.replace("Add two integers.", "Subtract two integers."))
+        program.write_text(SERVER.replace("Add two integers.", "Subtract two integers."))
         with pytest.raises(StaleExpansion, match="changed while its server was away") as caught:
             await crib.call_tool(add, {"a": 1, "b": 2})
         assert caught.value.next_action is not None
@@ -429,14 +455,13 @@ async def test_a_tool_that_changed_while_its_server_was_away_is_not_called_with_
 
 async def test_a_tool_that_is_gone_when_its_server_comes_back_is_not_called(tmp_path: Path) -> None:
     program = tmp_path / "server.py"
-    text = Path(faulty.__file__).read_text()
-    program.write_text(text)
+    program.write_text(SERVER)
     server = faulty_server("die-in-call")
     async with crib_of(bench=StdioServer(server.command, (str(program), *server.args[1:]))) as crib:
         add = crib.expand_tool("bench.add").handle
         with pytest.raises(SourceUnavailable):
             await call(crib, "bench.crash")
-        program.write_text(text.replace('"name": "add"', '"name": "sum"'))
+        program.write_text(SERVER.replace('"name": "add"', '"name": "sum"'))
         with pytest.raises(StaleExpansion, match="is gone"):
             await crib.call_tool(add, {"a": 1, "b": 2})
         await until(lambda: "bench.add" not in crib.view().tools, "the catalog lets it go")
@@ -452,7 +477,8 @@ async def test_a_server_sees_its_own_environment_and_directory_and_none_of_our_s
     server = faulty_server(env={"SHELF": "top"})
     async with crib_of(bench=StdioServer(server.command, server.args, server.env, cwd=tmp_path)) as crib:
         seen = (await call(crib, "bench.env", name="SHELF")).structured_content
-        assert seen == {"value": "top", "cwd": str(tmp_path.resolve())}
+        assert seen["value"] == "top"
+        assert await anyio.Path(seen["cwd"]).samefile(tmp_path)
         assert (await call(crib, "bench.env", name="SECRET_OF_OURS")).structured_content["value"] is None
         assert (await call(crib, "bench.env", name="HTTPS_PROXY")).text == "http://proxy.example"
 

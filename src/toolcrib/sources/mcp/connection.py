@@ -36,11 +36,17 @@ HTTP_READ_TIMEOUT_S = 300.0
 CLIENT_INFO = Implementation(name="toolcrib", title="Toolcrib", version=VERSION)
 
 
+WHOLE = "toolcrib/whole"
+"""The key under which the answer to a call passes the session, as it was sent."""
+
+
 class ListingDispatcher(JSONRPCDispatcher[TransportContext]):
-    """The SDK's dispatcher, except that one malformed tool in a page does not cost the page.
+    """The SDK's dispatcher, except that one malformed tool in a page does not cost the page, nor a tool its answer.
 
     The SDK validates `tools/list` as a whole. Here the session sees a page without the definitions that its model
-    rejects, and `listed` keeps every definition as it was sent, for our own reader to judge.
+    rejects, and `listed` keeps every definition as it was sent, for our own reader to judge. It validates what a call
+    gives as strictly; a tool that has run must not lose its answer to that, so the session sees an empty one which
+    carries the real one as `WHOLE`.
     """
 
     def __init__(self, read_stream: ReadStream[SessionMessage | Exception], write_stream: WriteStream[SessionMessage]):
@@ -81,6 +87,8 @@ class ListingDispatcher(JSONRPCDispatcher[TransportContext]):
             wires = cast("list[object]", sent)
             self.listed.extend(wires)
             return {**raw, "tools": [wire for wire in wires if _is_acceptable(wire)]}
+        if method == "tools/call":
+            return {"content": [], "resultType": "complete", WHOLE: raw}
         return raw
 
 

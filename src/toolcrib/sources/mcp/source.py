@@ -21,11 +21,10 @@ from pydantic import RootModel, ValidationError
 from toolcrib.core.errors import SourceUnavailable, StaleExpansion, ToolcribError, ToolFailed
 from toolcrib.core.principal import CallContext
 from toolcrib.core.results import ToolResult
-from toolcrib.core.schema import pointer
 from toolcrib.core.tools import Tool
 from toolcrib.sources.base import Listing, ProgressListener, headline
 from toolcrib.sources.definitions import read_definitions
-from toolcrib.sources.mcp.connection import Connection, connect
+from toolcrib.sources.mcp.connection import WHOLE, Connection, connect
 from toolcrib.sources.mcp.last_words import LastWords
 from toolcrib.sources.mcp.server import DEFAULT_PATIENCE, McpServer, Patience
 
@@ -38,8 +37,13 @@ MAX_GARBAGE_LINES = 3
 MAX_HINT_LINES = 4
 
 
+def _is_answer(wire: Mapping[str, Any]) -> bool:
+    content = wire.get("content", [])
+    return isinstance(content, list) and all(isinstance(block, dict) for block in cast("list[object]", content))
+
+
 class _WholeResult(RootModel[dict[str, Any]]):
-    """A result as it came, with the fields the SDK's models would drop."""
+    """A result as the session gives it, with the fields the SDK's models would drop."""
 
 
 class McpSource:
@@ -116,14 +120,12 @@ class McpSource:
             if connection.forgotten.is_set() and error.code != mcp_types.CONNECTION_CLOSED:
                 raise self._unavailable("was restarted and ran nothing; the next call opens a new session") from error
             raise self._refused(name, error, timeout_s) from error
-        except ValidationError as error:
-            problems = [
-                f"{pointer(problem['loc']) or 'the answer'}: {problem['msg']}" for problem in error.errors()[:3]
-            ]
+        wire = answer.root[WHOLE]
+        if not _is_answer(wire):
             raise ToolFailed(
-                f"`{self._name}` answered the call with something that is not a tool result.", hints=problems
-            ) from error
-        wire = answer.root
+                f"`{self._name}` answered the call with something that is not a tool result.",
+                hints=["Its `content` is not a list of objects."],
+            )
         if wire.get("resultType") == "input_required":
             raise ToolFailed(
                 f"`{self._name}.{name}` asks for more input in the middle of a call; that is not passed on."

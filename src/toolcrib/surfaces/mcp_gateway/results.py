@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any, cast, get_args
 
 from mcp_types import methods as surfaces
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from toolcrib.core.results import ToolResult
 
@@ -36,8 +36,11 @@ def fitted(result: ToolResult, protocol_version: str) -> dict[str, Any]:
 
 
 def _fits(wire: Mapping[str, Any], protocol_version: str) -> bool:
+    # In the newer era the SDK's own check takes nearly everything for a request for more input, the alternative there.
+    model = surfaces.SERVER_RESULTS["tools/call", protocol_version]
+    complete = next((kind for kind in get_args(model) if kind.__name__ == "CallToolResult"), model)
     try:
-        surfaces.validate_server_result("tools/call", protocol_version, wire)
+        TypeAdapter[object](complete).validate_python({"resultType": "complete", **wire}, by_name=False)
     except ValidationError:
         return False
     return True

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Mapping, Sequence
-from typing import Any
+from contextvars import ContextVar
+from typing import Any, cast
 
 import anyio
 import mcp_types
 import orjson
 from mcp.server import ServerRequestContext
+from mcp.server.connection import Connection
+from mcp.server.context import CallNext, HandlerResult
 from mcp.server.lowlevel import NotificationOptions, Server
 from mcp.server.models import InitializationOptions
-from mcp.server.session import ServerSession
 from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, ToolsListChanged
 from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_PARAMS
@@ -34,6 +36,10 @@ FIRST_ANSWER_WAIT_S = 10.0
 """Until when after its start the gateway lets a question wait for servers that are starting, in seconds."""
 
 
+_passed_on: ContextVar[list[dict[str, Any]]] = ContextVar("_passed_on")
+"""Takes the upstream's answer to the request that is being handled, if it is one to pass on."""
+
+
 class Gateway:
     """One MCP server over one crib. Its tool list is made from the configuration: it does not move as sources start."""
 
@@ -41,7 +47,7 @@ class Gateway:
         self._crib = crib
         self._patient_until = anyio.current_time() + FIRST_ANSWER_WAIT_S
         self._bus = InMemorySubscriptionBus()
-        self._sessions: weakref.WeakSet[ServerSession] = weakref.WeakSet()
+        self._connections: weakref.WeakSet[Connection] = weakref.WeakSet()
         self.server: Server[dict[str, Any]] = Server(
             "toolcrib",
             version=VERSION,
@@ -52,8 +58,9 @@ class Gateway:
         # Not `on_call_tool`: its type has no place for an upstream's answer as it came.
         self.server.add_request_handler("tools/call", mcp_types.CallToolRequestParams, self._call_tool)
         self.server.add_notification_handler(
-            "notifications/initialized", mcp_types.NotificationParams, self._remember_session
+            "notifications/initialized", mcp_types.NotificationParams, self._remember_connection
         )
+        self.server.middleware.append(self._pass_on_whole)
         self._describe(tops)
 
     @property
@@ -65,8 +72,8 @@ class Gateway:
         """Describe a changed configuration, and tell every client that the tool list is another."""
         self._describe(tops)
         await self._bus.publish(ToolsListChanged())
-        for session in [*self._sessions]:
-            await session.send_tool_list_changed()
+        for connection in [*self._connections]:
+            await connection.send_tool_list_changed()
 
     def _describe(self, tops: Sequence[Top]) -> None:
         self._tools = [_definition(tool) for tool in operation_tools(tops)]
@@ -99,7 +106,9 @@ class Gateway:
         except ToolcribError as error:
             return _json_result(error.to_wire(), is_error=True)
         if isinstance(answer, ToolResult):
-            return fitted(answer, ctx.protocol_version)
+            whole = fitted(answer, ctx.protocol_version)
+            _passed_on.get().append(whole)
+            return whole
         return _json_result(answer.to_wire(), is_error=False)
 
     async def _await_sources(self, operation: str, arguments: Mapping[str, Any]) -> None:
@@ -111,10 +120,25 @@ class Gateway:
         if starting and (patience_s := self._patient_until - anyio.current_time()) > 0:
             await self._crib.ready(patience_s, starting)
 
-    async def _remember_session(
+    async def _pass_on_whole(self, ctx: ServerRequestContext[dict[str, Any]], call_next: CallNext) -> HandlerResult:
+        """Give back to an upstream's answer the fields that the SDK, which lets through only those it knows, took."""
+        passed_on: list[dict[str, Any]] = []
+        token = _passed_on.set(passed_on)
+        try:
+            shaped = await call_next(ctx)
+        finally:
+            _passed_on.reset(token)
+        if not passed_on:
+            return shaped
+        envelope = cast("dict[str, Any]", shaped)
+        whole = {key: value for key, value in passed_on[0].items() if key != "resultType"}
+        return whole | {key: envelope[key] for key in ("resultType", "_meta") if key in envelope}
+
+    async def _remember_connection(
         self, ctx: ServerRequestContext[dict[str, Any]], params: mcp_types.NotificationParams | None
     ) -> None:
-        self._sessions.add(ctx.session)
+        # The session is made anew for every message; the connection lives as long as the client stays.
+        self._connections.add(ctx.session._connection)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
 
 
 def _definition(tool: OperationTool) -> mcp_types.Tool:

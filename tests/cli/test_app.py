@@ -1,0 +1,111 @@
+"""The command line as a whole: help, versions, and errors that all commands share."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+from pathlib import Path
+
+import click
+import psutil
+import pytest
+from click.testing import CliRunner
+from tests.cli.running import ENVIRONMENT, TOOLCRIB, toolcrib
+from tests.servers.launching import faulty_entry, write_config
+from tests.waiting import until_blocking
+
+from toolcrib.cli.app import main
+from toolcrib.version import VERSION
+
+READING = [["tree"], ["search", "words"], ["expand", "a.b"], ["call", "a.b"], ["doctor"]]
+
+
+def run(*words: str) -> str:
+    result = CliRunner().invoke(main, list(words))
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def test_help_names_every_command_and_each_has_help_of_its_own() -> None:
+    overview = run("--help")
+    assert overview == run("-h")
+    assert {"serve", "tree", "search", "expand", "call", "doctor", "eval"} <= main.commands.keys()
+    for name, command in main.commands.items():
+        assert f"  {name} " in overview
+        shown = run(name, "--help")
+        assert str(command.help).splitlines()[0].split(":")[0] in " ".join(shown.split())
+        for parameter in command.params:
+            if isinstance(parameter, click.Option):
+                assert parameter.opts[-1] in shown
+                assert parameter.is_flag or parameter.help, f"{name} {parameter.name}"
+
+
+def test_every_example_in_help_stands_on_a_line_of_its_own() -> None:
+    assert '\n    {"mcpServers": {"toolcrib": {"command": "toolcrib", "args":' in run("serve", "--help")
+    assert "\n    toolcrib call git.git_log '{" in run("call", "--help")
+
+
+def test_the_version_is_told() -> None:
+    assert VERSION in run("--version")
+
+
+@pytest.mark.parametrize("words", [["serch"], ["search"], ["search", "x", "--limit", "0"], ["tree", "--tools", "nope"]])
+def test_a_wrong_command_line_ends_with_2_and_the_way_to_help(words: list[str]) -> None:
+    result = CliRunner().invoke(main, words)
+    assert result.exit_code == 2
+    assert "--help" in result.output
+
+
+@pytest.mark.parametrize("command", READING, ids=lambda words: words[0])
+def test_a_configuration_that_cannot_be_used_ends_with_2(command: list[str], tmp_path: Path) -> None:
+    takes_it_plain = command[0] in {"tree", "doctor"}
+    absent, broken = tmp_path / "absent.json", tmp_path / "broken.json"
+    broken.write_text('{"mcpServers": {"a": {}, "a": {}}}')
+    for config, complaint in [(absent, "cannot be read"), (broken, "two servers are named `a`")]:
+        place = [str(config)] if takes_it_plain else ["-c", str(config)]
+        shown = CliRunner().invoke(main, [*command, *place])
+        assert shown.exit_code == 2
+        assert shown.stdout == ""
+        assert complaint in shown.stderr
+        assert str(config) in shown.stderr.replace("\n", "")
+        as_json = CliRunner().invoke(main, [*command, *place, "--json"])
+        assert as_json.exit_code == 2
+        assert '"code":"INVALID_CONFIG"' in as_json.stdout
+        assert as_json.stderr == ""
+
+
+def test_the_configuration_is_taken_from_the_folder_or_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_config(tmp_path / "mcp.json")
+    elsewhere = write_config(tmp_path / "other.json", off={"command": "x", "disabled": True})
+    monkeypatch.chdir(tmp_path)
+    assert '"disabled":[]' in run("doctor", "--json")
+    monkeypatch.setenv("TOOLCRIB_CONFIG", str(elsewhere))
+    assert '"disabled":["off"]' in run("doctor", "--json")
+
+
+def test_interrupting_a_command_ends_it_and_its_servers(tmp_path: Path) -> None:
+    config = write_config(tmp_path / "mcp.json", mute=faulty_entry("silent"))
+    with subprocess.Popen(
+        [TOOLCRIB, "tree", str(config)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=ENVIRONMENT
+    ) as process:
+        try:
+            here = psutil.Process(process.pid)
+            until_blocking(here.children, "the server is started")
+            servers = here.children(recursive=True)
+            process.send_signal(signal.SIGINT)
+            out, err = process.communicate(timeout=30)
+            assert process.returncode == 130
+            assert out == b""
+            assert b"Traceback" not in err
+            assert not psutil.wait_procs(servers, timeout=30)[1]
+        finally:
+            process.kill()
+
+
+def test_what_servers_and_the_sdk_say_is_shown_only_when_asked_for(tmp_path: Path) -> None:
+    config = write_config(tmp_path / "mcp.json", broken=faulty_entry("exit-at-start"), noisy=faulty_entry("garbage"))
+    assert toolcrib("doctor", config, "--json").err == ""
+    asked = subprocess.run([TOOLCRIB, "-v", "doctor", config], capture_output=True, text=True, check=False)
+    assert "source broken is unavailable" in " ".join(asked.stderr.split())

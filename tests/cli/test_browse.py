@@ -1,0 +1,146 @@
+"""`toolcrib tree`, `search` and `expand`, over definitions in a file and over servers that run."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from tests.cli.running import toolcrib
+from tests.servers import faulty
+from tests.servers.launching import faulty_entry, write_config
+
+from toolcrib.cli.app import main
+
+LONG = "a_name_that_goes_on_" * 6
+
+TOOLS: list[dict[str, Any]] = [
+    {
+        "name": "[red]x",
+        "description": "Paint the [bold]fence[/] red :bug: [/nope]. And more.",
+        "inputSchema": {"type": "object", "properties": {"[link=x]colour[/]": {"type": "string"}}},
+        "annotations": {"readOnlyHint": True, "destructiveHint": False},
+    },
+    {"name": "water", "description": "Water the garden \\", "inputSchema": {"type": "object"}},
+    {"name": LONG, "description": "A long name.", "inputSchema": {"type": "object"}},
+]
+
+
+@pytest.fixture
+def tools(tmp_path: Path) -> str:
+    (path := tmp_path / "garden.json").write_text(json.dumps({"tools": TOOLS}))
+    return str(path)
+
+
+def run(*words: str) -> Result:
+    return CliRunner().invoke(main, list(words))
+
+
+def wire(*words: str) -> dict[str, Any]:
+    result = run(*words, "--json")
+    assert result.exit_code == 0, result.output
+    assert result.stdout.count("\n") == 1
+    assert result.stderr == ""
+    return json.loads(result.stdout)
+
+
+def test_a_tree_shows_every_tool_as_it_is_called(tools: str) -> None:
+    shown = run("tree", "--tools", tools)
+    assert shown.exit_code == 0
+    assert "3 tools" in shown.stdout
+    assert "[red]x Paint the [bold]fence[/] red :bug: [/nope]." in shown.stdout
+    assert LONG in shown.stdout
+
+
+def test_a_tree_as_json_holds_nodes_tools_and_counts(tools: str) -> None:
+    tree = wire("tree", "--tools", tools)
+    (garden,) = tree["nodes"]
+    assert (garden["name"], garden["path"], garden["tool_count"]) == ("garden", ["garden"], 3)
+    assert {tool["tool_id"] for tool in garden["tools"]} == {f"garden.{tool['name']}" for tool in TOOLS}
+
+
+def test_a_search_shows_the_best_first_and_whole_ids(tools: str) -> None:
+    assert wire("search", "paint", "the", "fence", "--tools", tools)["results"][0]["tool_id"] == "garden.[red]x"
+    shown = run("search", "paint the fence, a long name", "--tools", tools)
+    assert shown.exit_code == 0
+    assert "garden.[red]x" in shown.stdout
+    assert ":bug:" in shown.stdout
+    assert f"garden.{LONG}" in shown.stdout
+    assert "…" not in shown.stdout
+
+
+def test_a_search_gives_no_more_than_asked_for(tools: str) -> None:
+    page = wire("search", "garden", "-n", "1", "--tools", tools)
+    assert len(page["results"]) == 1
+    assert page["next_cursor"]
+
+
+def test_a_search_without_an_answer_says_so_and_is_no_error(tools: str) -> None:
+    shown = run("search", "quux", "--tools", tools)
+    assert (shown.exit_code, shown.stdout.strip()) == (0, "")
+    assert "No tool matches" in shown.stderr
+    assert wire("search", "quux", "--tools", tools)["results"] == []
+
+
+def test_an_expansion_shows_what_a_tool_takes_and_what_it_claims(tools: str) -> None:
+    shown = run("expand", "garden.[red]x", "--tools", tools)
+    assert shown.exit_code == 0
+    assert '"[link=x]colour[/]"' in shown.stdout
+    assert "Paint the [bold]fence[/] red :bug: [/nope]. And more." in " ".join(shown.stdout.split())
+    assert "claims to be: readOnly, openWorld" in shown.stdout
+    expansion = wire("expand", "garden.[red]x", "--tools", tools)
+    assert expansion["args_schema"] == TOOLS[0]["inputSchema"]
+    assert expansion["handle"] in shown.stdout
+
+
+def test_an_id_that_names_nothing_ends_with_1_and_a_command_that_can_be_typed(tools: str) -> None:
+    shown = run("expand", "garden.[red]y", "--tools", tools)
+    assert shown.exit_code == 1
+    assert shown.stdout == ""
+    assert "TOOL_NOT_FOUND" in shown.stderr
+    assert "`garden.[red]x`" in shown.stderr
+    (line,) = [line for line in shown.stderr.splitlines() if "Next:" in line]
+    command = shlex.split(line.partition("Next:")[2])
+    assert command[0] == "toolcrib"
+    assert run(*command[1:], "--tools", tools).exit_code == 0
+    error = run("expand", "garden.[red]y", "--tools", tools, "--json")
+    assert error.exit_code == 1
+    assert json.loads(error.stdout)["error"]["code"] == "TOOL_NOT_FOUND"
+
+
+def test_a_file_without_definitions_ends_with_2(tmp_path: Path) -> None:
+    (path := tmp_path / "tools.json").write_text("[[")
+    assert run("tree", "--tools", str(path)).exit_code == 2
+
+
+def test_servers_that_run_are_searched_and_those_that_do_not_are_named(tmp_path: Path) -> None:
+    config = write_config(tmp_path / "mcp.json", bench=faulty_entry("odd-tools"), broken=faulty_entry("exit-at-start"))
+    found = toolcrib("search", "add", "two", "integers", "-c", config)
+    assert found.code == 0
+    assert "bench.add" in found.out.splitlines()[0]
+    assert "Unavailable: broken. `toolcrib doctor` says why." in found.err
+    tree = toolcrib("tree", config, "--json").json
+    assert tree["unavailable"] == ["broken"]
+    assert tree["nodes"][0]["tool_count"] == len(faulty.BASE_TOOLS) + 11
+
+
+def test_an_expansion_starts_only_the_server_that_it_is_about(tmp_path: Path) -> None:
+    other = tmp_path / "other.jsonl"
+    config = write_config(tmp_path / "mcp.json", bench=faulty_entry(), other=faulty_entry("--log", str(other)))
+    assert toolcrib("expand", "bench.add", "-c", config, "--json").json["tool_id"] == "bench.add"
+    assert not other.exists()
+    assert toolcrib("expand", "bench__add", "-c", config, "--json").json["tool_id"] == "bench.add"
+    assert other.exists()
+
+
+def test_a_server_that_starts_slowly_is_waited_for_no_longer_than_asked(tmp_path: Path) -> None:
+    config = write_config(tmp_path / "mcp.json", mute=faulty_entry("silent"))
+    tree = toolcrib("tree", config, "--wait", "0")
+    assert tree.code == 0
+    assert "Not waiting any longer for mute." in tree.err
+    assert toolcrib("tree", config, "--wait", "0", "--json").json["starting"] == ["mute"]
+    expansion = toolcrib("expand", "mute.echo", "-c", config, "--wait", "0", "--json")
+    assert (expansion.code, expansion.json["error"]["code"]) == (1, "SOURCE_UNAVAILABLE")

@@ -1,0 +1,103 @@
+"""`toolcrib call`: one tool run from a terminal, and what is said when that does not work."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import pytest
+from tests.cli.running import toolcrib
+from tests.servers.launching import faulty_entry, received, write_config
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    return write_config(
+        tmp_path / "mcp.json",
+        bench=faulty_entry("odd-tools", "error", "bad-output", "die-in-call"),
+        other={"command": "x"},
+    )
+
+
+def test_a_tool_is_run_with_its_arguments_from_the_command_line(config: Path) -> None:
+    ended = toolcrib("call", "bench.echo", '{"text": "[red]tea[/] :bug: お茶"}', "-c", config)
+    assert (ended.code, ended.out, ended.err) == (0, "[red]tea[/] :bug: お茶\n", "")
+
+
+def test_arguments_can_come_from_standard_input_and_the_answer_go_out_as_json(config: Path) -> None:
+    ended = toolcrib("call", "bench.add", "-", "-c", config, "--json", given='{"a": 1, "b": 2}')
+    assert ended.code == 0
+    assert ended.json["structuredContent"] == {"sum": 3}
+
+
+def test_a_tool_without_arguments_needs_none(config: Path) -> None:
+    assert toolcrib("call", "bench.files.read.all", "-c", config).out == "files.read.all\n"
+
+
+def test_every_kind_of_content_is_shown_or_named(config: Path) -> None:
+    ended = toolcrib("call", "bench.image", "-c", config)
+    assert ended.code == 0
+    assert "one red pixel" in ended.out
+    assert "[image image/png, " in ended.out
+    assert "palette <memo://palette>" in ended.out
+    whole = toolcrib("call", "bench.image", "-c", config, "--json").json
+    assert whole["futureField"] == ["kept"]
+
+
+def test_progress_goes_to_standard_error(config: Path) -> None:
+    ended = toolcrib("call", "bench.slow", '{"steps": 2}', "-c", config)
+    assert (ended.code, ended.out) == (0, "done after 2 steps\n")
+    assert "1/2 step 1" in ended.err
+    assert "2/2 step 2" in ended.err
+
+
+def test_a_tool_that_fails_ends_with_1_and_its_answer(config: Path) -> None:
+    ended = toolcrib("call", "bench.fail", "-c", config)
+    assert (ended.code, ended.out) == (1, "This tool always fails.\n")
+    assert toolcrib("call", "bench.fail", "-c", config, "--json").json["isError"] is True
+
+
+@pytest.mark.parametrize(
+    ("tool", "code", "words"),
+    [
+        ("bench.refuse", "TOOL_FAILED", "The workbench is locked"),
+        ("bench.crash", "SOURCE_UNAVAILABLE", "went away before it answered"),
+        ("bench.hammer", "TOOL_NOT_FOUND", "There is no tool `bench.hammer`"),
+        ("other.x", "SOURCE_UNAVAILABLE", "there is no program `x`"),
+    ],
+)
+def test_a_call_that_cannot_be_answered_ends_with_1_and_the_reason(
+    config: Path, tool: str, code: str, words: str
+) -> None:
+    ended = toolcrib("call", tool, "-c", config)
+    assert (ended.code, ended.out) == (1, "")
+    assert code in ended.err
+    assert words in " ".join(ended.err.split())
+
+
+def test_an_answer_that_misses_its_schema_is_shown_with_a_warning(config: Path) -> None:
+    ended = toolcrib("call", "bench.mismatch", "-c", config)
+    assert (ended.code, ended.out) == (0, "many\n")
+    assert "misses the tool's output schema" in " ".join(ended.err.split())
+
+
+def test_wrong_arguments_are_explained_and_the_command_that_is_proposed_works(tmp_path: Path) -> None:
+    log = tmp_path / "seen.jsonl"
+    config = write_config(tmp_path / "mcp.json", bench=faulty_entry("--log", str(log)))
+    ended = toolcrib("call", "bench.echo", """{"txet": "it's tea"}""", "-c", config)
+    assert (ended.code, ended.out) == (1, "")
+    assert "INVALID_ARGUMENTS" in ended.err
+    assert "`text`" in ended.err
+    assert received(log, "tools/call") == []
+    (line,) = [line for line in ended.err.splitlines() if "Next:" in line]
+    _, *words = shlex.split(line.partition("Next:")[2])
+    assert toolcrib(*words, "-c", config).out == "it's tea\n"
+
+
+@pytest.mark.parametrize("text", ["{", "[1]", "tea"])
+def test_arguments_that_are_no_json_object_are_refused_before_anything_starts(tmp_path: Path, text: str) -> None:
+    log = tmp_path / "seen.jsonl"
+    config = write_config(tmp_path / "mcp.json", bench=faulty_entry("--log", str(log)))
+    ended = toolcrib("call", "bench.echo", text, "-c", config, "--json")
+    assert (ended.code, ended.json["error"]["code"]) == (1, "INVALID_ARGUMENTS")
+    assert not log.exists()

@@ -1,0 +1,69 @@
+"""`toolcrib doctor`: every source with its state, and the reason wherever something is wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.cli.running import toolcrib
+from tests.servers import faulty
+from tests.servers.launching import faulty_entry, write_config
+
+
+def test_when_all_is_well_it_says_so_and_ends_with_0(tmp_path: Path) -> None:
+    config = write_config(tmp_path / "mcp.json", bench=faulty_entry(), off={"command": "x", "disabled": True})
+    ended = toolcrib("doctor", config)
+    assert ended.code == 0
+    assert "disabled" in ended.out
+    assert f"{len(faulty.BASE_TOOLS)} tools from 1 sources" in ended.out
+    report = toolcrib("doctor", config, "--json").json
+    assert report["healthy"] is True
+    assert report["disabled"] == ["off"]
+    (bench,) = report["sources"]
+    assert bench["listed_in_s"] > 0
+    assert (bench["status"], bench["title"], bench["reason"]) == ("ready", "A server with faults", None)
+    assert (bench["set_aside"], bench["warnings"]) == ([], [])
+
+
+def test_everything_that_is_wrong_is_named_with_its_reason_and_it_ends_with_1(tmp_path: Path) -> None:
+    markup = "import sys; sys.exit('[red]no[/] [/vice] :bug:')"
+    config = write_config(
+        tmp_path / "mcp.json",
+        toolcrib={"start_timeout_s": 20, "sources": {"mute": {"start_timeout_s": 0.3}}},
+        absent={"command": "no-such-program-4b1f"},
+        broken=faulty_entry("exit-at-start"),
+        marked={"command": faulty_entry()["command"], "args": ["-c", markup]},
+        mute=faulty_entry("silent"),
+        noisy=faulty_entry("garbage", "odd-tools"),
+        unreachable={"url": "http://127.0.0.1:9/mcp"},
+        unset={"command": "x", "args": ["${TOOLCRIB_TEST_NOT_SET}"]},
+        shapeless=7,  # pyright: ignore[reportArgumentType]  as somebody may write it
+    )
+    ended = toolcrib("doctor", config, "--json")
+    assert ended.code == 1
+    report = ended.json
+    assert report["healthy"] is False
+    sources = {source["name"]: source for source in report["sources"]}
+    for name, complaint in {
+        "absent": "there is no program `no-such-program-4b1f`",
+        "broken": "the vice is missing",
+        "marked": "[red]no[/] [/vice] :bug:",
+        "mute": "did not answer within 0.3 s",
+        "unreachable": "connect",
+        "unset": "`TOOLCRIB_TEST_NOT_SET` is not set",
+        "shapeless": "an object is expected here",
+    }.items():
+        assert sources[name]["status"] == "failed"
+        assert complaint in sources[name]["reason"]
+    assert sources["noisy"]["status"] == "ready"
+    assert "no protocol message" in sources["noisy"]["warnings"][0]
+    assert {
+        "name": "array_schema",
+        "reason": "its input schema has the type 'array'; arguments are always an object",
+    } in (sources["noisy"]["set_aside"])
+
+    shown = toolcrib("doctor", config)
+    assert shown.code == 1
+    said = " ".join(shown.out.split())
+    assert "[red]no[/] [/vice] :bug:" in said
+    assert "the vice is missing" in said
+    assert "`array_schema` is set aside" in said

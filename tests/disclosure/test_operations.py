@@ -1,0 +1,517 @@
+"""Browsing, searching and expanding: every page, and every error with its way on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.catalogs import registry_of, source_of, tool, view_of
+
+from toolcrib.catalog.registry import ToolRegistry
+from toolcrib.catalog.state import SourceEntry, SourceStatus
+from toolcrib.catalog.view import View
+from toolcrib.core.errors import (
+    InvalidArguments,
+    InvalidCursor,
+    NextAction,
+    SourceUnavailable,
+    ToolcribError,
+    ToolNotFound,
+    UnknownPath,
+)
+from toolcrib.core.principal import CallContext, Principal
+from toolcrib.core.tools import Tool, ToolExample
+from toolcrib.disclosure.messages import ListPage, SearchPage
+from toolcrib.disclosure.operations import MAX_COMPARED, MAX_EXPANDED, MAX_LIMIT, Operations
+from toolcrib.protocol.dispatch import perform
+from toolcrib.testing.scripted import ScriptedSource
+
+OPERATIONS = Operations()
+
+VIEW = view_of(
+    tool("git.commit", "Record changes to the repository.", category=("write",), tags=("vcs", "write")),
+    tool("git.log", "Show the history of commits.", tags=("vcs",)),
+    tool("git.status", "Show what has changed.", tags=("vcs",)),
+    tool("files.read", "Read a file."),
+    tool("files.write", "Write a file."),
+)
+
+
+async def sent(view: View, step: NextAction | None) -> object:
+    """What comes of sending a next action as it stands."""
+    assert step is not None
+    return await perform(OPERATIONS, view, step.operation, step.arguments, CallContext(view.principal))
+
+
+# -- list -------------------------------------------------------------------------------------------------------------
+
+
+def test_the_top_shows_every_source_with_what_is_in_it() -> None:
+    page = OPERATIONS.list(VIEW).to_wire()
+
+    assert page == {
+        "path": [],
+        "nodes": [
+            {"name": "files", "path": ["files"], "summary": "read, write", "tool_count": 2},
+            {"name": "git", "path": ["git"], "summary": "write", "tool_count": 3},
+        ],
+        "tools": [],
+        "next_cursor": None,
+    }
+
+
+def test_nodes_stand_before_tools_and_tools_are_pointers_without_schemas() -> None:
+    page = OPERATIONS.list(VIEW, ["git"]).to_wire()
+
+    assert [node["name"] for node in page["nodes"]] == ["write"]
+    assert page["tools"][0] == {
+        "tool_id": "git.log",
+        "path": ["git"],
+        "summary": "Show the history of commits.",
+        "tags": ["vcs"],
+    }
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    st.lists(st.lists(st.sampled_from("abc"), max_size=2).map(tuple), max_size=14),
+    st.integers(1, MAX_LIMIT),
+)
+def test_a_walk_over_the_pages_of_a_list_yields_nodes_then_tools_each_once(
+    categories: list[tuple[str, ...]], limit: int
+) -> None:
+    view = view_of(*(tool(f"s.t{number:02}", category=path) for number, path in enumerate(categories)))
+    walked: list[str] = []
+    cursor: str | None = None
+    while True:
+        page = OPERATIONS.list(view, ["s"] if categories else [], limit=limit, cursor=cursor)
+        assert len(page.nodes) + len(page.tools) <= limit
+        walked += [f"node {node.node.name}" for node in page.nodes] + [pointer.tool_id for pointer in page.tools]
+        cursor = page.next_cursor
+        if cursor is None:
+            break
+
+    nodes = sorted({f"node {path[0]}" for path in categories if path})
+    tools = [f"s.t{number:02}" for number, path in enumerate(categories) if not path]
+    assert walked == nodes + tools
+
+
+def test_a_list_with_a_query_ranks_what_is_at_or_below_the_path() -> None:
+    page = OPERATIONS.list(VIEW, ["git"], query="record changes")
+
+    assert page.tools[0].tool_id == "git.commit"
+    assert page.tools[0].confidence is not None
+    assert page.nodes == ()
+    assert all(pointer.tool_id.startswith("git.") for pointer in page.tools)
+
+
+def test_a_list_with_tags_shows_only_what_carries_all_of_them() -> None:
+    assert OPERATIONS.list(VIEW, ["git"], tags=["vcs", "write"]).tools == ()
+    assert [t.tool_id for t in OPERATIONS.list(VIEW, ["git", "write"], tags=["write", "vcs"]).tools] == ["git.commit"]
+    assert [t.tool_id for t in OPERATIONS.list(VIEW, query="changes", tags=["write"]).tools] == ["git.commit"]
+
+
+def test_what_is_not_known_yet_is_said() -> None:
+    registry = registry_of(tool("git.log", "History"))
+    registry.put_source(SourceEntry(ScriptedSource("slow")))
+    registry.put_source(SourceEntry(ScriptedSource("broken"), SourceStatus.FAILED, reason="it exited"))
+    view = View(registry.state)
+
+    for page in (OPERATIONS.list(view), OPERATIONS.search_tools(view, "history")):
+        wire = page.to_wire()
+        assert (wire["starting"], wire["unavailable"]) == (["slow"], ["broken"])
+    assert "starting" not in OPERATIONS.list(view, ["git"]).to_wire()
+
+
+# -- search -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 7, 50])
+def test_a_walk_over_the_pages_of_a_search_yields_every_match_once_best_first(limit: int) -> None:
+    view = view_of(*(tool(f"s.t{number:02}", "match " * (1 + number % 3)) for number in range(20)), tool("s.other"))
+    found: list[tuple[str, float]] = []
+    cursor: str | None = None
+    while True:
+        page = OPERATIONS.search_tools(view, "match", limit=limit, cursor=cursor)
+        assert len(page.results) <= limit
+        found += [(hit.tool_id, hit.confidence or 0.0) for hit in page.results]
+        if (cursor := page.next_cursor) is None:
+            break
+
+    assert len(found) == len({tool_id for tool_id, _ in found}) == 20
+    assert found == sorted(found, key=lambda hit: (-hit[1], hit[0]))
+
+
+def test_a_search_in_a_category_finds_nothing_outside_it() -> None:
+    found = OPERATIONS.search_tools(VIEW, "changes", category=["git", "write"])
+
+    assert [hit.tool_id for hit in found.results] == ["git.commit"]
+
+
+def test_a_search_that_finds_nothing_is_an_answer() -> None:
+    assert OPERATIONS.search_tools(VIEW, "zebra").to_wire() == {"results": [], "next_cursor": None}
+    assert OPERATIONS.search_tools(view_of(), "zebra").results == ()
+    assert OPERATIONS.list(view_of(), query="zebra").tools == ()
+
+
+@pytest.mark.parametrize("limit", [0, -1, MAX_LIMIT + 1])
+def test_a_limit_out_of_range_is_refused(limit: int) -> None:
+    with pytest.raises(InvalidArguments, match="1 to 50"):
+        OPERATIONS.list(VIEW, limit=limit)
+    with pytest.raises(InvalidArguments, match="1 to 50"):
+        OPERATIONS.search_tools(VIEW, "x", limit=limit)
+
+
+@pytest.mark.anyio
+async def test_a_limit_that_json_wrote_with_a_point_is_the_same_limit() -> None:
+    listed = await sent(VIEW, NextAction("list", {"limit": 1.0}))
+    found = await sent(VIEW, NextAction("search_tools", {"query": "changes", "limit": 1.0}))
+
+    assert isinstance(listed, ListPage)
+    assert listed.next_cursor is not None
+    assert isinstance(found, SearchPage)
+    assert len(found.results) == 1
+
+
+# -- cursors ----------------------------------------------------------------------------------------------------------
+
+
+def first_list_cursor(view: View) -> str:
+    cursor = OPERATIONS.list(view, ["git"], limit=1).next_cursor
+    assert cursor is not None
+    return cursor
+
+
+@given(st.integers(0, 20), st.sampled_from("ABCabc012-_=+ é"))
+def test_a_cursor_that_was_altered_is_refused(position: int, letter: str) -> None:
+    cursor = first_list_cursor(VIEW)
+    altered = cursor[:position] + letter + cursor[position + 1 :]
+    if altered == cursor or altered.translate({43: 45, 47: 95}) == cursor:
+        return
+
+    with pytest.raises(InvalidCursor):
+        OPERATIONS.list(VIEW, ["git"], limit=1, cursor=altered)
+
+
+@pytest.mark.parametrize("cursor", ["", "x", "AAAA", "=" * 8, "é", "\x00", "\ud800", "A" * 100_000, "AAAAAA=="])
+def test_what_was_never_a_cursor_is_refused(cursor: str) -> None:
+    with pytest.raises(InvalidCursor):
+        OPERATIONS.list(VIEW, cursor=cursor)
+    with pytest.raises(InvalidCursor):
+        OPERATIONS.search_tools(VIEW, "x", cursor=cursor)
+
+
+def test_a_cursor_belongs_to_its_request() -> None:
+    cursor = first_list_cursor(VIEW)
+
+    for other in (
+        lambda: OPERATIONS.list(VIEW, ["files"], limit=1, cursor=cursor),
+        lambda: OPERATIONS.list(VIEW, ["git"], limit=2, cursor=cursor),
+        lambda: OPERATIONS.list(VIEW, ["git"], limit=1, tags=["vcs"], cursor=cursor),
+        lambda: OPERATIONS.list(VIEW, ["git"], limit=1, query="changes", cursor=cursor),
+        lambda: OPERATIONS.search_tools(VIEW, "changes", limit=1, cursor=cursor),
+        lambda: OPERATIONS.list(replace(VIEW, principal=Principal("grace")), ["git"], limit=1, cursor=cursor),
+        lambda: Operations().list(VIEW, ["git"], limit=1, cursor=cursor),
+    ):
+        with pytest.raises(InvalidCursor):
+            other()
+    assert OPERATIONS.list(VIEW, ["git"], limit=1, cursor=cursor).tools[0].tool_id == "git.log"
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    "request_",
+    [
+        NextAction("list", {"path": ["git"], "limit": 1}),
+        NextAction("list", {"tags": ["vcs"], "query": "changes", "limit": 1}),
+        NextAction("list", {}),
+        NextAction("search_tools", {"query": "changes", "category": ["git"], "limit": 1}),
+        NextAction("search_tools", {"query": ""}),
+    ],
+    ids=str,
+)
+async def test_after_a_refused_cursor_the_next_action_begins_again(request_: NextAction) -> None:
+    first = await sent(VIEW, request_)
+
+    with pytest.raises(InvalidCursor) as refused:
+        await sent(VIEW, NextAction(request_.operation, {**request_.arguments, "cursor": "stale"}))
+
+    assert await sent(VIEW, refused.value.next_action) == first
+
+
+@pytest.mark.anyio
+async def test_a_cursor_from_before_a_change_of_the_catalog_is_refused_and_begins_again() -> None:
+    registry = registry_of(tool("git.log"), tool("git.tag"))
+    cursor = OPERATIONS.list(View(registry.state), ["git"], limit=1).next_cursor
+    registry.register(tool("git.add"))
+    view = View(registry.state)
+
+    with pytest.raises(InvalidCursor) as refused:
+        OPERATIONS.list(view, ["git"], limit=1, cursor=cursor)
+
+    page = await sent(view, refused.value.next_action)
+    assert isinstance(page, ListPage)
+    assert page.tools[0].tool_id == "git.add"
+
+
+def test_a_cursor_outlives_a_change_that_came_to_nothing() -> None:
+    registry = registry_of(tool("git.log"), tool("git.tag"))
+    cursor = OPERATIONS.list(View(registry.state), ["git"], limit=1).next_cursor
+    registry.register(tool("git.add"))
+    registry.unregister("git.add")
+
+    assert OPERATIONS.list(View(registry.state), ["git"], limit=1, cursor=cursor).tools[0].tool_id == "git.tag"
+
+
+# -- paths that are not there -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.anyio
+async def test_an_unknown_path_names_the_nearest_and_the_way_there() -> None:
+    with pytest.raises(UnknownPath) as unknown:
+        OPERATIONS.list(VIEW, ["git", "wirte", "deep"])
+
+    error = unknown.value
+    assert error.message == "There is no node at git/wirte/deep."
+    assert error.hints == ("Nearest that exists: git/write", "Below git: write")
+    page = await sent(VIEW, error.next_action)
+    assert isinstance(page, ListPage)
+    assert page.path == ("git", "write")
+
+
+@pytest.mark.anyio
+async def test_an_unknown_path_like_nothing_there_is_names_what_exists() -> None:
+    with pytest.raises(UnknownPath) as unknown:
+        OPERATIONS.search_tools(VIEW, "x", category=["zebra"])
+
+    assert unknown.value.hints == ("the root exists", "Below the root: files, git")
+    assert isinstance(await sent(VIEW, unknown.value.next_action), ListPage)
+
+
+def test_a_path_below_which_there_are_only_tools_says_so() -> None:
+    with pytest.raises(UnknownPath) as unknown:
+        OPERATIONS.list(VIEW, ["files", "deep"])
+
+    assert unknown.value.hints == ("files exists", "Below files: no nodes, only tools")
+
+
+def test_a_path_in_another_case_is_found_where_only_one_can_be_meant() -> None:
+    assert OPERATIONS.list(VIEW, ["GIT", "Write"]).path == ("git", "write")
+
+    twins = view_of(tool("git.a"), tool("Git.b"))
+    assert OPERATIONS.list(twins, ["Git"]).path == ("Git",)
+    with pytest.raises(UnknownPath):
+        OPERATIONS.list(twins, ["GIT"])
+
+
+# -- expand -----------------------------------------------------------------------------------------------------------
+
+
+def test_expanding_gives_everything_that_a_call_needs() -> None:
+    shown = tool("git.commit", " Record changes. Then push. ", properties={"message": {"type": "string"}})
+    shown = replace(
+        shown,
+        output_schema={"type": "object"},
+        metadata=replace(
+            shown.metadata,
+            usage_hint="After add.",
+            examples=(ToolExample("First", {"message": "x"}), ToolExample("Other", {}, "done")),
+        ),
+    )
+
+    assert OPERATIONS.expand_tool(view_of(shown), "git.commit").to_wire() == {
+        "tool_id": "git.commit",
+        "handle": shown.handle,
+        "path": ["git"],
+        "summary": "Record changes.",
+        "description": "Record changes. Then push.",
+        "usage_hint": "After add.",
+        "args_schema": shown.input_schema,
+        "result_schema": {"type": "object"},
+        "examples": [
+            {"description": "First", "input": {"message": "x"}},
+            {"description": "Other", "input": {}, "output": "done"},
+        ],
+        "annotations": shown.annotations.to_wire(),
+    }
+
+
+@pytest.mark.parametrize(
+    "name", ["git.commit", "git__commit", "git.commit@000000000000", "git__commit@old", "git.commit@"]
+)
+def test_a_tool_is_expanded_under_any_of_its_names_and_by_an_old_handle(name: str) -> None:
+    assert OPERATIONS.expand_tool(VIEW, name).tool_id == "git.commit"
+
+
+def test_a_description_that_is_its_own_summary_is_told_once() -> None:
+    assert "description" not in OPERATIONS.expand_tool(VIEW, "git.log").to_wire()
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("asked", "nearest"),
+    [
+        ("git.comit", "git.commit"),
+        ("commit", "git.commit"),
+        ("files.raed", "files.read"),
+        ("read a file", "files.read"),
+    ],
+)
+async def test_a_tool_that_is_not_there_names_the_closest(asked: str, nearest: str) -> None:
+    with pytest.raises(ToolNotFound) as missing:
+        OPERATIONS.expand_tool(VIEW, asked)
+
+    assert missing.value.message == f"There is no tool `{asked}`."
+    assert f"`{nearest}`" in missing.value.hints[0]
+    assert isinstance(await sent(VIEW, missing.value.next_action), SearchPage)
+
+
+def test_in_a_large_catalog_the_closest_tools_of_the_same_source_are_named() -> None:
+    view = view_of(tool("git.commit"), *(tool(f"many.t{number}") for number in range(MAX_COMPARED)))
+
+    with pytest.raises(ToolNotFound) as missing:
+        OPERATIONS.expand_tool(view, "git.comimt")
+
+    assert missing.value.hints == ("Closest: `git.commit`",)
+
+
+def test_a_tool_like_nothing_there_is_has_no_hints() -> None:
+    with pytest.raises(ToolNotFound) as missing:
+        OPERATIONS.expand_tool(VIEW, "zebra")
+
+    assert missing.value.hints == ()
+
+
+@pytest.mark.parametrize("asked", ["slow.anything", "slow__anything", "slow.anything@000000000000", "slow"])
+def test_a_tool_of_a_source_that_is_still_starting_may_yet_come(asked: str) -> None:
+    registry = registry_of(tool("git.log"))
+    registry.put_source(SourceEntry(ScriptedSource("slow")))
+
+    with pytest.raises(SourceUnavailable) as missing:
+        OPERATIONS.expand_tool(View(registry.state), asked)
+
+    assert missing.value.message == "The source `slow` is still starting."
+    assert missing.value.retryable
+
+
+@pytest.mark.anyio
+async def test_a_tool_of_a_source_that_failed_is_told_with_the_reason() -> None:
+    registry = registry_of(tool("git.log"))
+    registry.put_source(SourceEntry(ScriptedSource("broken"), SourceStatus.FAILED, reason="it exited."))
+    view = View(registry.state)
+
+    with pytest.raises(SourceUnavailable) as missing:
+        OPERATIONS.expand_tool(view, "broken.anything")
+
+    assert missing.value.message == "The source `broken` is unavailable: it exited."
+    page = await sent(view, missing.value.next_action)
+    assert isinstance(page, ListPage)
+    assert page.missing.unavailable == ("broken",)
+
+
+def test_a_tool_that_a_failed_source_still_has_can_be_expanded() -> None:
+    registry = registry_of(tool("git.log"))
+    entry = registry.state.sources["git"]
+    registry.put_source(replace(entry, status=SourceStatus.FAILED, reason="it exited"))
+
+    assert OPERATIONS.expand_tool(View(registry.state), "git.log").tool_id == "git.log"
+
+
+def test_of_several_the_unknown_one_takes_none_of_the_others_with_it() -> None:
+    told = OPERATIONS.expand_tools(VIEW, ["git.log", "git.lgo", "files.read", "git.log"]).to_wire()
+
+    assert [shown["tool_id"] for shown in told["tools"]] == ["git.log", "files.read"]
+    (missing,) = told["errors"]
+    assert missing["tool_id"] == "git.lgo"
+    assert missing["error"]["code"] == "TOOL_NOT_FOUND"
+
+
+@pytest.mark.parametrize("count", [0, MAX_EXPANDED + 1])
+def test_only_so_many_are_expanded_at_once(count: int) -> None:
+    with pytest.raises(InvalidArguments, match="1 to 10"):
+        OPERATIONS.expand_tools(VIEW, [f"git.t{number}" for number in range(count)])
+
+
+def test_expanding_more_than_is_allowed_of_one_tool_is_expanding_one() -> None:
+    assert len(OPERATIONS.expand_tools(VIEW, ["git.log"] * 50).tools) == 1
+
+
+# -- odd input --------------------------------------------------------------------------------------------------------
+
+ODD = [
+    "",
+    " ",
+    "x" * 100_000,
+    "file " * 20_000,
+    "\x00",
+    "read\x00file",
+    "🧰" * 50,
+    "ファイルを読む",
+    "\ud800",
+    "a\udfffb",
+    "' OR 1=1 --",
+    "${jndi:ldap://x}",
+    "@",
+    ".",
+    "..",
+    "__",
+    "git.",
+    ".commit",
+    "%s%n{0}",
+]
+
+
+@pytest.mark.parametrize("odd", ODD, ids=lambda odd: ascii(odd[:20]))
+@pytest.mark.parametrize("view", [VIEW, view_of()], ids=["tools", "empty"])
+def test_odd_input_has_an_answer_or_an_error_that_says_what_is_wrong(odd: str, view: View) -> None:
+    for ask in (
+        lambda: OPERATIONS.search_tools(view, odd),
+        lambda: OPERATIONS.list(view, query=odd),
+        lambda: OPERATIONS.list(view, [odd]),
+        lambda: OPERATIONS.list(view, tags=[odd]),
+        lambda: OPERATIONS.search_tools(view, "read", category=["git", odd]),
+        lambda: OPERATIONS.expand_tool(view, odd),
+        lambda: OPERATIONS.expand_tools(view, [odd]),
+    ):
+        try:
+            told: dict[str, Any] = ask().to_wire()
+        except ToolcribError as error:
+            told = error.to_wire()
+        assert len(json.dumps(told)) < 10_000
+
+
+def test_a_query_in_japanese_finds_what_is_described_in_japanese() -> None:
+    view = view_of(tool("jp.yomu", "ファイルを読む。"), tool("jp.kaku", "手紙を書く。"))
+
+    assert OPERATIONS.search_tools(view, "ファイル").results[0].tool_id == "jp.yomu"
+
+
+def test_a_query_of_a_hundred_thousand_characters_is_read_from_its_beginning() -> None:
+    found = OPERATIONS.search_tools(VIEW, "record changes " + "zebra " * 20_000)
+
+    assert found.results[0].tool_id == "git.commit"
+
+
+def walk_of(view: View) -> Iterator[Tool]:
+    yield from view.tools.values()
+
+
+def test_looking_runs_nothing() -> None:
+    for known in walk_of(VIEW):
+        OPERATIONS.expand_tool(VIEW, known.id)
+    OPERATIONS.search_tools(VIEW, "commit")
+
+    assert source_of(VIEW, "git").calls == []
+
+
+def test_an_empty_registry_answers() -> None:
+    view = View(ToolRegistry().state)
+
+    assert OPERATIONS.list(view).to_wire() == {"path": [], "nodes": [], "tools": [], "next_cursor": None}
+    with pytest.raises(UnknownPath):
+        OPERATIONS.list(view, ["git"])

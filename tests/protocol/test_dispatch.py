@@ -1,0 +1,210 @@
+"""From the name and arguments of an operation to its answer, and what every error leads to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import anyio
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.catalogs import registry_of, tool
+
+from toolcrib.catalog.state import SourceEntry, SourceStatus
+from toolcrib.catalog.view import View
+from toolcrib.core.errors import InvalidArguments, NextAction, ToolcribError, UnknownPath
+from toolcrib.core.principal import CallContext
+from toolcrib.core.results import ToolResult
+from toolcrib.disclosure.messages import Expansion, Expansions, ListPage, SearchPage
+from toolcrib.disclosure.operations import Operations
+from toolcrib.protocol.dispatch import Answer, perform
+from toolcrib.protocol.tools import OPERATIONS as NAMES
+from toolcrib.protocol.tools import operation_schema
+from toolcrib.testing.scripted import ScriptedSource
+
+OPERATIONS = Operations()
+
+READ = tool("files.read", "Read a file.", properties={"path": {"type": "string"}}, required=("path",))
+
+
+def catalog() -> View:
+    registry = registry_of(READ, tool("git.commit", category=("write",)), tool("git.log"), tool("git.tag"))
+    registry.put_source(SourceEntry(ScriptedSource("slow")))
+    registry.put_source(SourceEntry(ScriptedSource("broken"), SourceStatus.FAILED, reason="it exited"))
+    return View(registry.state)
+
+
+VIEW = catalog()
+
+
+async def asked(name: str, arguments: Mapping[str, Any], view: View = VIEW) -> Answer:
+    return await perform(OPERATIONS, view, name, arguments, CallContext())
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("name", "arguments", "kind"),
+    [
+        ("list", {}, ListPage),
+        ("list", {"path": ["git"], "tags": [], "query": "log", "limit": 5, "cursor": None}, ListPage),
+        ("search_tools", {"query": "read"}, SearchPage),
+        ("expand_tool", {"tool_id": "files.read"}, Expansion),
+        ("expand_tool", {"tool_ids": ["files.read"]}, Expansions),
+        ("call_tool", {"tool_id": READ.handle, "arguments": {"path": "."}}, ToolResult),
+    ],
+)
+async def test_every_operation_has_its_answer(name: str, arguments: dict[str, Any], kind: type) -> None:
+    assert isinstance(await asked(name, arguments), kind)
+
+
+@pytest.mark.anyio
+async def test_what_was_sent_is_left_as_it_was() -> None:
+    sent = {"path": ["git"], "limit": 1}
+
+    await asked("list", sent)
+
+    assert sent == {"path": ["git"], "limit": 1}
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("arguments", [{}, {"tool_id": "files.read", "tool_ids": ["git.log"]}])
+async def test_expanding_needs_one_way_of_saying_what(arguments: dict[str, Any]) -> None:
+    with pytest.raises(InvalidArguments, match="one of `tool_id` and `tool_ids`"):
+        await asked("expand_tool", arguments)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("name", "slip", "meant"),
+    [
+        ("list", {"path": '["git"]'}, {"path": ["git"]}),
+        ("list", {"paths": ["git"]}, {"path": ["git"]}),
+        ("list", {"limit": "5"}, {"limit": 5}),
+        ("list", {"arguments": {"path": ["git"]}}, {"path": ["git"]}),
+        ("search_tools", {"Query": "read"}, {"query": "read"}),
+        ("search_tools", {"input": {"query": "read"}}, {"query": "read"}),
+        ("expand_tool", {"toolId": "files.read"}, {"tool_id": "files.read"}),
+        ("expand_tool", {"tool_ids": '["files.read"]'}, {"tool_ids": ["files.read"]}),
+    ],
+)
+async def test_a_slip_in_an_operations_own_arguments_is_undone_in_its_next_action(
+    name: str, slip: dict[str, Any], meant: dict[str, Any]
+) -> None:
+    with pytest.raises(InvalidArguments) as wrong:
+        await asked(name, slip)
+
+    assert wrong.value.next_action == NextAction(name, meant)
+    assert wrong.value.hints
+    await asked(name, meant)
+
+
+@pytest.mark.anyio
+async def test_an_error_about_an_operations_arguments_names_the_place() -> None:
+    with pytest.raises(InvalidArguments) as wrong:
+        await asked("search_tools", {"query": 5, "limit": 500})
+
+    message = wrong.value.message
+    assert message.startswith("The arguments of `search_tools` do not match its schema: ")
+    assert {violation["place"] for violation in wrong.value.details["violations"]} == {"/query", "/limit"}
+
+
+@pytest.mark.anyio
+async def test_odd_texts_in_paths_and_queries_have_an_answer_or_an_error() -> None:
+    for odd in ("", "\x00", "🧰", "ファイル", "x" * 100_000):
+        assert isinstance(await asked("search_tools", {"query": odd}), SearchPage)
+        with pytest.raises(UnknownPath):
+            await asked("list", {"path": [odd]})
+
+
+WORDS = st.sampled_from(
+    [
+        "files.read",
+        READ.handle,
+        "files.read@0",
+        "git.lgo",
+        "slow.x",
+        "broken.x",
+        "git",
+        "GIT",
+        "write",
+        "",
+        "\ud800",
+        "5",
+    ]
+)
+VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-1, 60)
+    | st.floats()
+    | WORDS
+    | st.sampled_from(['["git"]', '{"path": "."}']),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["path", "query", "Path", "arguments", "tool_id"]), inner, max_size=2)
+    ),
+    max_leaves=4,
+)
+KEYS = st.sampled_from(
+    [
+        "path",
+        "tags",
+        "query",
+        "limit",
+        "cursor",
+        "category",
+        "tool_id",
+        "tool_ids",
+        "arguments",
+        "args",
+        "Query",
+        "toolId",
+    ]
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.sampled_from(sorted(NAMES)), st.dictionaries(KEYS, VALUES, max_size=3))
+def test_whatever_is_asked_the_answer_is_an_answer_or_an_error_whose_next_action_can_be_sent(
+    name: str, arguments: dict[str, Any]
+) -> None:
+    async def main() -> None:
+        errors: list[ToolcribError] = []
+        try:
+            answer = await asked(name, arguments)
+        except ToolcribError as error:
+            errors.append(error)
+        else:
+            if isinstance(answer, Expansions):
+                errors += answer.errors.values()
+        for step in (error.next_action for error in errors if error.next_action is not None):
+            assert operation_schema(step.operation).violations(step.arguments) == ()
+            after: NextAction | None = None
+            try:
+                await asked(step.operation, step.arguments)
+            except ToolcribError as error:
+                after = error.next_action
+            assert after != step, "it leads in a circle"
+
+    anyio.run(main)
+
+
+@pytest.mark.anyio
+async def test_following_next_actions_from_a_bare_id_and_a_slip_ends_in_the_call() -> None:
+    view = replace(VIEW)
+    shown = await asked("expand_tool", {"tool_id": "files.read"}, view)
+    assert isinstance(shown, Expansion)
+    request: NextAction | None = NextAction("call_tool", {"tool_id": shown.handle, "Path": "."})
+    for _ in range(3):
+        assert request is not None
+        try:
+            answer = await asked(request.operation, request.arguments, view)
+        except ToolcribError as error:
+            request = error.next_action
+        else:
+            assert isinstance(answer, ToolResult)
+            assert answer.structured_content == {"path": "."}
+            return
+    raise AssertionError("the next actions lead nowhere")

@@ -1,0 +1,150 @@
+"""What stands in a model's tool list in place of the catalog, and what it costs."""
+
+from __future__ import annotations
+
+import json
+from itertools import combinations
+
+import pytest
+
+from toolcrib.core.schema import Schema
+from toolcrib.core.tools import ToolAnnotations
+from toolcrib.disclosure.operations import MAX_EXPANDED, MAX_LIMIT
+from toolcrib.protocol.rules import TOP_NAMES_BYTES, Top, instructions, top_names
+from toolcrib.protocol.tools import OPERATIONS, OperationTool, operation_schema, operation_tools
+
+BAR_TOKENS = 1_200
+
+SUMMARIES = {
+    "long": "Reads, writes and transforms everything anybody could ask for in this area of work, " * 20,
+    "japanese": "ファイルを読み書きし、変換し、検索し、要約し、翻訳し、印刷し、送信し、保管し、整理する" * 20,
+    "emoji": "🧰🔧🪛" * 200,
+    "quotes": '"\\' * 500,
+    "control characters": "\x01\x02" * 500,
+    "none": "",
+}
+
+
+def tokens(tops: list[Top]) -> float:
+    """An estimate: the UTF-8 bytes of what a model is shown, as compact JSON, by four."""
+    shown = {
+        "instructions": instructions(OPERATIONS, tops),
+        "tools": [
+            {
+                "name": tool.name,
+                "description": tool.description,
+                "inputSchema": tool.input_schema,
+                "annotations": tool.annotations.to_wire(),
+            }
+            for tool in operation_tools(tops)
+        ],
+    }
+    return len(json.dumps(shown, ensure_ascii=False, separators=(",", ":")).encode()) / 4
+
+
+@pytest.mark.parametrize("count", [0, 1, 24, 10_000])
+@pytest.mark.parametrize("summary", SUMMARIES)
+@pytest.mark.parametrize(
+    "name", ["server-{}", "ファイル管理サーバー-{}", "x" * 300 + "{}"], ids=["plain", "wide", "long"]
+)
+def test_what_a_model_is_shown_first_is_small_whatever_the_catalog_holds(count: int, summary: str, name: str) -> None:
+    tops = [Top(name.format(number), SUMMARIES[summary]) for number in range(count)]
+
+    assert tokens(tops) <= BAR_TOKENS
+
+
+def test_the_top_of_a_small_catalog_is_told_whole() -> None:
+    tops = [Top("git", "Version control."), Top("files")]
+
+    for operation in operation_tools(tops)[:2]:
+        assert operation.description.endswith(" Inside: git, files.")
+    assert instructions(OPERATIONS, tops).endswith("Inside:\n- git: Version control.\n- files")
+
+
+def test_of_a_large_catalog_it_is_told_how_much_more_there_is() -> None:
+    tops = [Top(f"server-{number:04}") for number in range(1_000)]
+
+    names = top_names(tops)
+    shown = names.count("server-")
+    assert names.endswith(f" and {1_000 - shown} more")
+    assert 10 < shown * len("server-0000, ") <= TOP_NAMES_BYTES
+    told = instructions(OPERATIONS, tops)
+    assert told.endswith(f"- and {1_000 - told.count('- server-')} more")
+
+
+def test_an_empty_catalog_is_not_spoken_of() -> None:
+    assert "Inside" not in instructions(OPERATIONS, ())
+    assert all("Inside" not in operation.description for operation in operation_tools())
+    assert top_names(()) == ""
+
+
+def test_a_name_that_does_not_fit_leaves_a_number() -> None:
+    assert top_names([Top("x" * 1_000), Top("y")]) == "2 sources"
+
+
+@pytest.mark.parametrize(
+    "exposed", [set(some) for size in range(5) for some in combinations(sorted(OPERATIONS), size)], ids=str
+)
+def test_the_rules_mention_only_operations_that_are_exposed(exposed: set[str]) -> None:
+    text = instructions(exposed, [Top("git")])
+    words = set(text.replace(":", " ").replace(".", " ").replace(",", " ").split())
+
+    assert words & {*OPERATIONS} <= exposed
+
+
+def test_the_rules_mention_all_four_where_all_are_exposed() -> None:
+    text = instructions(OPERATIONS, ())
+
+    assert all(name in text for name in OPERATIONS)
+    assert "next_action" in text
+
+
+@pytest.mark.parametrize("tool", operation_tools([Top("git")]), ids=lambda tool: tool.name)
+def test_every_operation_takes_only_the_keys_it_names(tool: OperationTool) -> None:
+    assert tool.input_schema["additionalProperties"] is False
+    assert tool.input_schema["type"] == "object"
+    schema = Schema(tool.input_schema)
+    assert not schema.is_valid({"zebra": 1})
+    assert operation_schema(tool.name).document == tool.input_schema
+
+
+@pytest.mark.parametrize(
+    ("operation", "arguments"),
+    [
+        ("list", {}),
+        ("list", {"path": ["git"], "tags": [], "query": "x", "limit": MAX_LIMIT, "cursor": None}),
+        ("search_tools", {"query": "", "category": [], "limit": 1, "cursor": "x"}),
+        ("expand_tool", {"tool_id": "git.commit"}),
+        ("expand_tool", {"tool_ids": ["x"] * MAX_EXPANDED}),
+        ("call_tool", {"tool_id": "git.commit@1", "arguments": {"anything": 1}}),
+    ],
+)
+def test_what_an_operation_takes(operation: str, arguments: dict[str, object]) -> None:
+    assert operation_schema(operation).violations(arguments) == ()
+
+
+@pytest.mark.parametrize(
+    ("operation", "arguments"),
+    [
+        ("list", {"path": "git"}),
+        ("list", {"limit": 0}),
+        ("list", {"limit": MAX_LIMIT + 1}),
+        ("list", {"limit": 1.5}),
+        ("search_tools", {}),
+        ("search_tools", {"query": None}),
+        ("expand_tool", {"tool_ids": []}),
+        ("expand_tool", {"tool_ids": ["x"] * (MAX_EXPANDED + 1)}),
+        ("call_tool", {"arguments": {}}),
+        ("call_tool", {"tool_id": "x", "arguments": []}),
+    ],
+)
+def test_what_an_operation_does_not_take(operation: str, arguments: dict[str, object]) -> None:
+    assert operation_schema(operation).violations(arguments)
+
+
+def test_only_calling_a_tool_may_change_anything() -> None:
+    annotations = {tool.name: tool.annotations for tool in operation_tools()}
+
+    assert annotations.pop("call_tool") == ToolAnnotations()
+    assert all(looking.read_only and not looking.destructive for looking in annotations.values())
+    assert set(annotations) == {"list", "search_tools", "expand_tool"}
