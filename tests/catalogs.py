@@ -40,7 +40,7 @@ def registry_of(*tools: Tool) -> ToolRegistry:
     return registry
 
 
-def view_of(*tools: Tool, principal: str = "ada") -> View:
+def view_of(*tools: Tool, principal: str = "local") -> View:
     return View(registry_of(*tools).state, Principal(principal))
 
 

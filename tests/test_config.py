@@ -108,7 +108,7 @@ def test_whoever_wrote_disabled_in_another_way_does_not_get_the_server_started(d
     wrong = server({"command": "x", "disabled": disabled})
 
     assert wrong.server is None
-    assert wrong.problem == "mcp.json: mcpServers.git.disabled: true or false is expected here"
+    assert wrong.problem == "mcpServers.git.disabled: true or false is expected here"
 
 
 # -- one server that is wrong -----------------------------------------------------------------------------------------
@@ -153,7 +153,7 @@ def test_what_is_wrong_with_a_server_is_told_with_file_server_and_key(entry: obj
 
     wrong, other = config.servers
     assert (wrong.server, wrong.disabled) == (None, False)
-    assert wrong.problem == f"mcp.json: mcpServers.git{problem}"
+    assert wrong.problem == f"mcpServers.git{problem}"
     assert other.server == StdioServer("x", (), {}, None)
     assert config.enabled == config.servers
 
@@ -161,7 +161,7 @@ def test_what_is_wrong_with_a_server_is_told_with_file_server_and_key(entry: obj
 def test_a_key_that_stands_twice_in_a_server_is_told() -> None:
     config = parse_config('{"servers": {"git": {"command": "x", "command": "y"}}}', FILE)
 
-    assert config.servers[0].problem == "mcp.json: servers.git.command: it stands there twice"
+    assert config.servers[0].problem == "servers.git.command: it stands there twice"
 
 
 # -- variables --------------------------------------------------------------------------------------------------------
@@ -211,7 +211,7 @@ def test_what_a_variable_holds_is_not_read_again() -> None:
 def test_a_variable_that_is_not_set_disables_that_server_alone_and_is_named(entry: object, key: str) -> None:
     config = read({"mcpServers": {"git": entry, "files": {"command": "x"}}})
 
-    assert config.servers[0].problem == f"mcp.json: mcpServers.git.{key}: the environment variable `UNSET` is not set"
+    assert config.servers[0].problem == f"mcpServers.git.{key}: the environment variable `UNSET` is not set"
     assert config.servers[1].server is not None
 
 
@@ -234,14 +234,14 @@ def test_a_placeholder_of_another_program_is_never_passed_on(placeholder: str) -
 
     assert wrong.problem is not None
     assert (
-        wrong.problem == f"mcp.json: mcpServers.git.env.A: `{placeholder}` is not a variable that Toolcrib can fill in"
+        wrong.problem == f"mcpServers.git.env.A: `{placeholder}` is not a variable that Toolcrib can fill in"
     )
 
 
 def test_a_default_that_holds_a_placeholder_is_never_passed_on() -> None:
     wrong = server({"command": "${UNSET:-${TOKEN}}"})
 
-    assert wrong.problem == "mcp.json: mcpServers.git.command: a default cannot hold another placeholder"
+    assert wrong.problem == "mcpServers.git.command: a default cannot hold another placeholder"
 
 
 def test_no_problem_repeats_what_a_variable_holds() -> None:

@@ -26,13 +26,14 @@ SETTINGS: Mapping[str, str] = {
     "start_timeout_s": "Seconds a server may take from its start to the end of the handshake (60).",
     "list_timeout_s": "Seconds it may take for each page of its tools (30).",
     "call_timeout_s": "Seconds it may take to answer a call (300).",
-    "sources": "By server name: `title`, `summary`, and time-outs of its own.",
+    "sources": "By server name: `title`, `summary`, `trusted`, and time-outs of its own.",
 }
 """Every key below `toolcrib`, with what it does."""
 
 SOURCE_SETTINGS: Mapping[str, str] = {
     "title": "What to call the server instead of what it calls itself.",
     "summary": "One line on what it is for; models read it before they search.",
+    "trusted": "`true` where what its tools claim of themselves (read-only, idempotent) may be relied on.",
     **{key: SETTINGS[key] for key in _TIMEOUTS},
 }
 """Every key below `toolcrib.sources.NAME`."""
@@ -46,11 +47,12 @@ class ServerConfig:
     """The name of its source."""
     server: McpServer | None = None
     problem: str | None = None
-    """Why it cannot be used, naming file, server and key."""
+    """Why it cannot be used, naming server and key, as a sentence without a full stop; no value that was filled in."""
     disabled: bool = False
     """Switched off by the person: not an error, and not in the catalog."""
     title: str | None = None
     summary: str = ""
+    trusted: bool = False
     patience: Patience = DEFAULT_PATIENCE
 
 
@@ -106,12 +108,13 @@ def parse_config(text: str, path: Path, environ: Mapping[str, str] = os.environ)
         _check_keys(settings, SOURCE_SETTINGS, path, f"{where}.{label}")
         name = _free_name(label, taken)
         taken.add(name)
-        config = _server(name, entry, f"{path}: {key}.{label}", environ)
+        config = _server(name, entry, f"{key}.{label}", environ)
         read.append(
             replace(
                 config,
                 title=_text(settings.get("title"), path, f"{where}.{label}.title") or None,
                 summary=_text(settings.get("summary"), path, f"{where}.{label}.summary"),
+                trusted=_flag(settings.get("trusted", False), path, f"{where}.{label}.trusted"),
                 patience=_patience(patience, settings, path, f"{where}.{label}"),
             )
         )
@@ -199,6 +202,12 @@ def _text(value: object, path: Path, where: str) -> str:
     return value
 
 
+def _flag(value: object, path: Path, where: str) -> bool:
+    if not isinstance(value, bool):
+        raise InvalidConfig(f"{path}: {where}: true or false is expected here")
+    return value
+
+
 def _free_name(label: str, taken: set[str]) -> str:
     """The source name of a server; two labels that come to the same name are told apart by a number."""
     base = source_name(label) if re.search(r"\w", label) else "server"
@@ -210,7 +219,7 @@ def _free_name(label: str, taken: set[str]) -> str:
 
 
 def _server(name: str, entry: object, where: str, environ: Mapping[str, str]) -> ServerConfig:
-    """`where` names the file and the server, for the sentence about what is wrong."""
+    """`where` names the server, for the sentence about what is wrong."""
     if not isinstance(entry, _Object):
         return ServerConfig(name, problem=f"{where}: an object is expected here")
     disabled = entry.get("disabled", False)
@@ -237,15 +246,22 @@ def _address(entry: _Object, environ: Mapping[str, str]) -> McpServer:
             command=_expanded(entry["command"], "command", environ),
             args=tuple(_expanded(arg, f"args.{i}", environ) for i, arg in enumerate(cast("list[object]", args))),
             env=_expanded_members(entry.get("env"), "env", environ),
-            cwd=Path(_expanded(cwd, "cwd", environ)).expanduser() if cwd else None,
+            cwd=_folder(_expanded(cwd, "cwd", environ)) if cwd else None,
         )
     if "url" in entry:
         url = _expanded(entry["url"], "url", environ)
         if not re.match(r"https?://[^/\s]", url):
-            raise _Problem(f"url: `{url}` is no http or https address")
+            raise _Problem(f"url: `{entry['url']}` is no http or https address")  # as it stands: no secret filled in
         headers = _expanded_members(entry.get("headers"), "headers", environ)
         return HttpServer(url, headers, transport=_http_transport(kind))
     raise _Problem("command: neither a `command` nor a `url` is given")
+
+
+def _folder(text: str) -> Path:
+    try:
+        return Path(text).expanduser()
+    except RuntimeError as error:  # `~name` of nobody
+        raise _Problem(f"cwd: {error}") from error
 
 
 def _http_transport(kind: object) -> Literal["streamable-http", "sse"]:

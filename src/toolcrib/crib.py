@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 import anyio
-from anyio.abc import TaskGroup
 
 from toolcrib.calling import call_tool
 from toolcrib.catalog.access import ALLOW_ALL, Policy
@@ -20,7 +17,7 @@ from toolcrib.catalog.registry import ToolRegistry
 from toolcrib.catalog.state import SourceEntry, SourceStatus
 from toolcrib.catalog.view import View
 from toolcrib.config import Config, ServerConfig, read_config
-from toolcrib.core.errors import InvalidConfig, InvalidTool
+from toolcrib.core.errors import InvalidConfig
 from toolcrib.core.principal import LOCAL, CallContext, Principal
 from toolcrib.core.results import ToolResult
 from toolcrib.core.tools import ROOT, Tool, ToolMetadata
@@ -36,16 +33,11 @@ logger = logging.getLogger(__name__)
 POLL_S = 1.0
 """How often a followed configuration file is looked at."""
 
+FUNCTIONS = "functions"
+"""What the source of a crib's own functions is called, where no configured server has the name."""
 
-@dataclass
-class _Attended:
-    """A source whose task runs, and how to end it."""
-
-    config: ServerConfig | None
-    scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
-    listed: anyio.Event = field(default_factory=anyio.Event)
-    """Set once it has listed its tools for the first time, or failed to."""
-    ended: anyio.Event = field(default_factory=anyio.Event)
+MAX_VIEWS = 1_000
+"""Views of one state that are kept; each holds what one principal may see."""
 
 
 class Toolcrib:
@@ -60,12 +52,10 @@ class Toolcrib:
         self.operations = Operations()
         self._policy = policy
         self._intake = Intake(self.registry)
-        self._functions = FunctionSource()
-        self._waiting: dict[str, tuple[Source, SourceEntry, ServerConfig | None]] = {}
-        self._attended: dict[str, _Attended] = {}
-        self._tasks: TaskGroup | None = None
-        self._stack = AsyncExitStack()
-        self._view = View(self.registry.state, LOCAL, policy)
+        self._functions: FunctionSource | None = None
+        self._configured: dict[str, ServerConfig] = {}
+        self._viewed = self.registry.state
+        self._views: dict[Principal, View] = {}
 
     # -- what there is ------------------------------------------------------------------------------------------------
 
@@ -82,21 +72,23 @@ class Toolcrib:
         Raises:
             InvalidTool: no schema can be made of it, or the name is taken.
         """
-        tool = self._functions.add(function, name=name, description=description, metadata=metadata or ToolMetadata())
-        sources = self.registry.state.sources
-        if self._functions.name not in sources:
+        if self._functions is None:
+            self._functions = FunctionSource(self._free_name(FUNCTIONS))
             title = "Functions of this program"
-            self.registry.put_source(SourceEntry(self._functions, SourceStatus.READY, title))
+            self.registry.put_source(SourceEntry(self._functions, SourceStatus.READY, title, trusted=True))
+        tool = self._functions.add(function, name=name, description=description, metadata=metadata or ToolMetadata())
         self.registry.register(tool)
         return tool
 
-    def add_source(self, source: Source, *, title: str | None = None, summary: str = "") -> None:
+    def add_source(self, source: Source, *, title: str | None = None, summary: str = "", trusted: bool = False) -> None:
         """Take in any source; it is listed in the background from when the crib is entered.
+
+        `trusted`: what its tools claim of themselves (read-only, idempotent) may be relied on.
 
         Raises:
             InvalidTool: a source of this name is there already.
         """
-        self._add(source, SourceEntry(source, title=title, summary=summary), None)
+        self._intake.add(source, SourceEntry(source, title=title, summary=summary, trusted=trusted))
 
     def add_config(self, path: str | Path, wanted: Callable[[ServerConfig], bool] | None = None) -> Config:
         """Take in the servers of an `mcp.json`, or those that are `wanted`.
@@ -104,12 +96,13 @@ class Toolcrib:
         A server that is wrong in itself is kept as unavailable, with the reason.
 
         Raises:
-            InvalidConfig: the file as a whole cannot be used.
+            InvalidConfig: the file as a whole cannot be used, or a server has the name of a source that is there.
         """
         config = read_config(Path(path))
-        for server in config.enabled:
-            if wanted is None or wanted(server):
-                self._add_server(server)
+        servers = [server for server in config.enabled if wanted is None or wanted(server)]
+        self._check_free(config, servers)
+        for server in servers:
+            self._add_server(server, config.path)
         return config
 
     async def follow(self, config: Config, changed: Callable[[Config], Awaitable[None]] | None = None) -> None:
@@ -126,55 +119,43 @@ class Toolcrib:
             seen = now
             try:
                 new = read_config(config.path)
+                await self._take_over(new)
             except InvalidConfig as error:
                 logger.warning("%s; the configuration before it stays in force", error.message)
                 continue
-            await self._take_over(config, new)
-            config = new
             if changed is not None:
-                await changed(config)
+                await changed(new)
 
     # -- its life -----------------------------------------------------------------------------------------------------
 
     async def __aenter__(self) -> Self:
-        self._tasks = await self._stack.enter_async_context(anyio.create_task_group())
-        for source, entry, config in self._waiting.values():
-            self._attend(source, entry, config)
-        self._waiting.clear()
+        await self._intake.__aenter__()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if self._tasks is not None:
-            self._tasks.cancel_scope.cancel()
-        self._tasks = None
-        await self._stack.aclose()
+        await self._intake.__aexit__(kind, error, traceback)
+        self._configured.clear()
 
     async def ready(self, timeout_s: float | None = None, sources: Collection[str] | None = None) -> bool:
-        """Wait until every source, or each of `sources`, has listed its tools or failed to.
-
-        False when `timeout_s` ran out first.
-        """
-        with anyio.move_on_after(timeout_s):
-            for name, attended in [*self._attended.items()]:
-                if sources is None or name in sources:
-                    await attended.listed.wait()
-            return True
-        return False
+        """Wait until every source, or each of `sources`, has listed its tools or failed to; see `Intake.ready`."""
+        return await self._intake.ready(timeout_s, sources)
 
     @property
     def starting(self) -> tuple[str, ...]:
         """Names of the sources that have neither listed their tools nor failed to."""
-        return (*self._waiting, *(name for name, attended in self._attended.items() if not attended.listed.is_set()))
+        return self._intake.starting
 
     # -- the operations -----------------------------------------------------------------------------------------------
 
     def view(self, principal: Principal = LOCAL) -> View:
         """What `principal` may see of the catalog as it is now."""
-        view = self._view
-        if view.state is not self.registry.state or view.principal != principal:
-            view = self._view = View(self.registry.state, principal, self._policy)
+        state = self.registry.state
+        if self._viewed is not state or len(self._views) >= MAX_VIEWS:
+            self._viewed, self._views = state, {}
+        if (view := self._views.get(principal)) is None:
+            view = self._views[principal] = View(state, principal, self._policy)
         return view
 
     def list(
@@ -185,19 +166,26 @@ class Toolcrib:
         query: str | None = None,
         limit: int = DEFAULT_LIMIT,
         cursor: str | None = None,
+        principal: Principal = LOCAL,
     ) -> ListPage:
         """The nodes and tools at `path`; see `Operations.list`."""
-        return self.operations.list(self.view(), path, tags=tags, query=query, limit=limit, cursor=cursor)
+        return self.operations.list(self.view(principal), path, tags=tags, query=query, limit=limit, cursor=cursor)
 
     def search_tools(
-        self, query: str, *, category: Sequence[str] = ROOT, limit: int = DEFAULT_LIMIT, cursor: str | None = None
+        self,
+        query: str,
+        *,
+        category: Sequence[str] = ROOT,
+        limit: int = DEFAULT_LIMIT,
+        cursor: str | None = None,
+        principal: Principal = LOCAL,
     ) -> SearchPage:
         """The tools that serve `query`, best first; see `Operations.search_tools`."""
-        return self.operations.search_tools(self.view(), query, category=category, limit=limit, cursor=cursor)
+        return self.operations.search_tools(self.view(principal), query, category=category, limit=limit, cursor=cursor)
 
-    def expand_tool(self, tool_id: str) -> Expansion:
+    def expand_tool(self, tool_id: str, *, principal: Principal = LOCAL) -> Expansion:
         """The full schemas of one tool and the handle to call it by; see `Operations.expand_tool`."""
-        return self.operations.expand_tool(self.view(), tool_id)
+        return self.operations.expand_tool(self.view(principal), tool_id)
 
     async def call_tool(
         self,
@@ -213,49 +201,39 @@ class Toolcrib:
 
     # -- the sources --------------------------------------------------------------------------------------------------
 
-    def _add_server(self, config: ServerConfig) -> None:
+    def _add_server(self, config: ServerConfig, path: Path) -> None:
         if config.server is None:
-            source: Source = UnavailableSource(config.name, config.problem or "it is not configured")
+            source: Source = UnavailableSource(config.name, f"{config.problem}.", diagnosis=f"It stands in {path}.")
         else:
             from toolcrib.sources.mcp.source import McpSource  # noqa: PLC0415  the SDK takes half a second to import
 
             source = McpSource(config.name, config.server, patience=config.patience)
-        self._add(source, SourceEntry(source, title=config.title, summary=config.summary), config)
+        entry = SourceEntry(source, title=config.title, summary=config.summary, trusted=config.trusted)
+        self._intake.add(source, entry)
+        self._configured[config.name] = config
 
-    def _add(self, source: Source, entry: SourceEntry, config: ServerConfig | None) -> None:
-        if source.name in (*self._waiting, *self._attended, *self.registry.state.sources):
-            raise InvalidTool(f"a source named `{source.name}` is there already")
-        if self._tasks is None:
-            self._waiting[source.name] = (source, entry, config)
-        else:
-            self._attend(source, entry, config)
+    async def _take_over(self, config: Config) -> None:
+        wanted = {server.name: server for server in config.enabled}
+        gone = [name for name, server in self._configured.items() if wanted.get(name) != server]
+        new = [server for name, server in wanted.items() if name in gone or name not in self._configured]
+        self._check_free(config, [server for server in new if server.name not in gone])
+        await self._intake.remove(gone)
+        for name in gone:
+            del self._configured[name]
+        for server in new:
+            self._add_server(server, config.path)
 
-    def _attend(self, source: Source, entry: SourceEntry, config: ServerConfig | None) -> None:
-        if self._tasks is None:
-            raise RuntimeError("the crib was not entered")
-        attended = self._attended[source.name] = _Attended(config)
-        self.registry.put_source(entry)
+    def _check_free(self, config: Config, servers: Iterable[ServerConfig]) -> None:
+        for server in servers:
+            if server.name in self.registry.state.sources:
+                raise InvalidConfig(f"{config.path}: a source named `{server.name}` is there already")
 
-        async def attend() -> None:
-            try:
-                with attended.scope:
-                    await self._intake.attend(source, entry, attended.listed)
-            finally:
-                attended.ended.set()
-
-        self._tasks.start_soon(attend, name=f"source {source.name}")
-
-    async def _take_over(self, old: Config, new: Config) -> None:
-        wanted = {server.name: server for server in new.enabled}
-        for server in old.enabled:
-            attended = self._attended.get(server.name)
-            if attended is not None and wanted.get(server.name) != server:
-                attended.scope.cancel()
-                await attended.ended.wait()
-                del self._attended[server.name]
-        for name, server in wanted.items():
-            if name not in self._attended:
-                self._add_server(server)
+    def _free_name(self, name: str) -> str:
+        taken, number, free = self.registry.state.sources, 1, name
+        while free in taken:
+            number += 1
+            free = f"{name}-{number}"
+        return free
 
 
 def tops(config: Config) -> tuple[Top, ...]:

@@ -23,7 +23,7 @@ from toolcrib.core.errors import (
     ToolFailed,
     ToolNotFound,
 )
-from toolcrib.core.principal import CallContext, Principal
+from toolcrib.core.principal import LOCAL, CallContext, Principal
 from toolcrib.core.results import ToolResult
 from toolcrib.core.tools import Tool, ToolAnnotations
 from toolcrib.disclosure.messages import Expansion
@@ -36,7 +36,7 @@ from toolcrib.testing.scripted import ScriptedSource
 pytestmark = pytest.mark.anyio
 
 OPERATIONS = Operations()
-CONTEXT = CallContext(Principal("ada"))
+CONTEXT = CallContext(LOCAL)
 READ = tool("files.read", "Read a file.", properties={"path": {"type": "string"}}, required=("path",))
 
 
@@ -83,10 +83,10 @@ async def test_context_and_progress_reach_the_source_as_they_are() -> None:
         kept: tuple[object, ...] = ()
 
         async def call_tool(
-            self, name: str, arguments: Any, context: CallContext, *, progress: ProgressListener | None = None
+            self, tool: Tool, arguments: Any, context: CallContext, *, progress: ProgressListener | None = None
         ) -> ToolResult:
             self.kept = (context, progress)
-            return await super().call_tool(name, arguments, context, progress=progress)
+            return await super().call_tool(tool, arguments, context, progress=progress)
 
     async def hear(progress: float, total: float | None, message: str | None) -> None: ...
 
@@ -140,7 +140,7 @@ async def test_what_is_wrong_first_is_told_first() -> None:
 
 
 async def test_a_hidden_tool_is_told_of_in_the_words_of_one_that_is_not_there() -> None:
-    hidden = View(registry_of(READ).state, Principal("ada"), Only(Access.HIDDEN))
+    hidden = View(registry_of(READ).state, LOCAL, Only(Access.HIDDEN))
 
     with pytest.raises(ToolNotFound) as missing:
         await call_tool(hidden, READ.handle, {}, CONTEXT)
@@ -151,9 +151,9 @@ async def test_a_hidden_tool_is_told_of_in_the_words_of_one_that_is_not_there() 
 
 
 async def test_an_error_about_access_names_the_tool_and_who_asked() -> None:
-    view = View(registry_of(READ).state, Principal("ada"), Only(Access.SEE))
+    view = View(registry_of(READ).state, LOCAL, Only(Access.SEE))
 
-    with pytest.raises(NotAuthorized, match=r"`files\.read` may be seen and not called by `ada`"):
+    with pytest.raises(NotAuthorized, match=r"`files\.read` may be seen and not called by `local`"):
         await call_tool(view, READ.handle, {"path": "."}, CONTEXT)
 
 
@@ -385,17 +385,20 @@ async def test_what_the_source_refuses_is_passed_on_with_its_details() -> None:
 
 @pytest.mark.parametrize("nothing_sent", [True, False])
 @pytest.mark.parametrize("idempotent", [True, False])
+@pytest.mark.parametrize("trusted", [True, False])
 async def test_a_source_that_went_away_is_worth_another_try_only_where_nothing_can_run_twice(
-    nothing_sent: bool, idempotent: bool
+    nothing_sent: bool, idempotent: bool, trusted: bool
 ) -> None:
     shown = replace(READ, annotations=ToolAnnotations(idempotent=idempotent))
     view = view_of(shown)
+    entry = replace(view.state.sources["files"], trusted=trusted)
+    view = replace(view, state=replace(view.state, sources={"files": entry}))
     source_of(view, "files").failure = SourceUnavailable("It went away.", retryable=nothing_sent)
 
     with pytest.raises(SourceUnavailable) as gone:
         await call_tool(view, shown.handle, {"path": "."}, CONTEXT)
 
-    assert gone.value.retryable == (nothing_sent or idempotent)
+    assert gone.value.retryable == (nothing_sent or (idempotent and trusted))
 
 
 async def test_a_tool_that_only_reads_is_not_for_that_reason_worth_another_try() -> None:

@@ -245,7 +245,8 @@ def test_an_object_that_stands_where_it_belongs_is_not_taken_for_the_arguments()
 
 
 def test_arguments_with_hundreds_of_unknown_keys_are_not_guessed_at() -> None:
-    schema = {"type": "object", "properties": {f"key_{n}": {} for n in range(99)}, "additionalProperties": False}
+    properties: dict[str, Any] = {f"key_{n}": {} for n in range(99)}
+    schema = {"type": "object", "properties": properties, "additionalProperties": False}
 
     assert repaired(schema, Schema(schema), {f"kye_{n}": n for n in range(99)}) is None
     assert repaired(schema, Schema(schema), {"kye_1": 1}) is not None

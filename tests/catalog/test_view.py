@@ -15,7 +15,7 @@ from tests.catalogs import registry_of, tool, view_of
 from toolcrib.catalog.access import Access
 from toolcrib.catalog.registry import ToolRegistry
 from toolcrib.catalog.state import SourceEntry, SourceStatus
-from toolcrib.catalog.view import View
+from toolcrib.catalog.view import Overlay, View
 from toolcrib.core.errors import ToolcribError
 from toolcrib.core.principal import CallContext, Principal
 from toolcrib.core.results import ToolResult
@@ -141,14 +141,14 @@ def test_tools_of_a_session_are_found_as_if_the_catalog_held_them(tools: list[To
         else:
             rest.unregister(tool_id)
 
-    over_both = everything(View(rest.state, ADA, Hide(hidden), overlay=session), tools)
+    over_both = everything(View(rest.state, ADA, Hide(hidden), overlay=Overlay(session)), tools)
 
     assert over_both == everything(View(whole, ADA, Hide(hidden)), tools)
 
 
 def test_a_tool_of_the_session_stands_in_the_place_of_the_catalogs() -> None:
     own = tool("git.commit", "Only in this editor")
-    view = replace(view_of(tool("git.commit", "Record changes"), tool("git.log")), overlay={own.id: own})
+    view = replace(view_of(tool("git.commit", "Record changes"), tool("git.log")), overlay=Overlay({own.id: own}))
 
     assert view.find("git.commit") is own
     assert view.find("git__commit") is own
@@ -159,7 +159,7 @@ def test_a_tool_of_the_session_stands_in_the_place_of_the_catalogs() -> None:
 
 def test_what_policy_hides_of_the_session_is_hidden() -> None:
     own = tool("editor.open", "Open a file")
-    view = View(registry_of().state, ADA, Hide(frozenset({own.id})), {own.id: own})
+    view = View(registry_of().state, ADA, Hide(frozenset({own.id})), Overlay({own.id: own}))
 
     assert view.find(own.id) is None
     assert view.search("open", limit=5).total == 0

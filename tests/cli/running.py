@@ -1,4 +1,4 @@
-"""The command as a person runs it, in a process of its own, and what comes of it."""
+"""The command as a person runs it, and what comes of it."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-TOOLCRIB = str(Path(sys.executable).with_name("toolcrib"))
+from click.testing import CliRunner
 
-ENVIRONMENT = {**os.environ, "COLUMNS": "120", "NO_COLOR": "1"}
+from toolcrib.cli import main
+
+TOOLCRIB = str(Path(sys.executable).with_name("toolcrib"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,18 +34,24 @@ class Ended:
         return json.loads(line)
 
 
-def toolcrib(*words: object, given: str | None = None, cwd: Path | None = None) -> Ended:
-    """Run `toolcrib` with `words`, `given` on its standard input; it must end on its own."""
+def toolcrib(*words: object, given: str | None = None) -> Ended:
+    """Run `toolcrib` with `words`, `given` on its standard input: in this process, which spares its imports."""
+    result = CliRunner().invoke(main, [str(word) for word in words], input=given)
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return Ended(result.exit_code, result.stdout, result.stderr)
+
+
+def toolcrib_process(*words: object, given: str | None = None) -> Ended:
+    """The same in a process of its own, for what only that shows."""
     ended = subprocess.run(
         [TOOLCRIB, *map(str, words)],
         input=given or "",
         capture_output=True,
-        text=True,
         encoding="utf-8",
         check=False,
         timeout=60,
-        cwd=cwd,
-        env=ENVIRONMENT,
+        env={**os.environ, "NO_COLOR": "1"},
     )
     assert "Traceback" not in ended.stderr, ended.stderr
     return Ended(ended.returncode, ended.stdout, ended.stderr)

@@ -10,7 +10,7 @@ import click
 import psutil
 import pytest
 from click.testing import CliRunner
-from tests.cli.running import ENVIRONMENT, TOOLCRIB, toolcrib
+from tests.cli.running import TOOLCRIB, toolcrib_process
 from tests.servers.launching import faulty_entry, write_config
 from tests.waiting import until_blocking
 
@@ -87,9 +87,7 @@ def test_the_configuration_is_taken_from_the_folder_or_the_environment(
 
 def test_interrupting_a_command_ends_it_and_its_servers(tmp_path: Path) -> None:
     config = write_config(tmp_path / "mcp.json", mute=faulty_entry("silent"))
-    with subprocess.Popen(
-        [TOOLCRIB, "tree", str(config)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=ENVIRONMENT
-    ) as process:
+    with subprocess.Popen([TOOLCRIB, "tree", str(config)], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         try:
             here = psutil.Process(process.pid)
             until_blocking(here.children, "the server is started")
@@ -106,6 +104,15 @@ def test_interrupting_a_command_ends_it_and_its_servers(tmp_path: Path) -> None:
 
 def test_what_servers_and_the_sdk_say_is_shown_only_when_asked_for(tmp_path: Path) -> None:
     config = write_config(tmp_path / "mcp.json", broken=faulty_entry("exit-at-start"), noisy=faulty_entry("garbage"))
-    assert toolcrib("doctor", config, "--json").err == ""
-    asked = subprocess.run([TOOLCRIB, "-v", "doctor", config], capture_output=True, text=True, check=False)
-    assert "source broken is unavailable" in " ".join(asked.stderr.split())
+    quiet = toolcrib_process("doctor", config, "--json")
+    assert (quiet.code, quiet.json["healthy"], quiet.err) == (1, False, "")
+    write_config(config, broken=faulty_entry("exit-at-start"))
+    asked = toolcrib_process("-v", "doctor", config, "--json")
+    assert (asked.code, asked.json["healthy"]) == (1, False)
+    assert "`broken` could not be started" in " ".join(asked.err.split())
+
+
+def test_a_tool_is_called_from_a_shell(tmp_path: Path) -> None:
+    config = write_config(tmp_path / "mcp.json", bench=faulty_entry("flood-stderr"))
+    ended = toolcrib_process("call", "bench.echo", "-", "-c", config, given='{"text": "お茶"}')
+    assert (ended.code, ended.out, ended.err) == (0, "お茶\n", "")

@@ -13,7 +13,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolcrib.core.errors import InvalidTool
-from toolcrib.core.schema import MAX_VIOLATIONS, Schema, Violation, at_reference, nearest, pointer
+from toolcrib.core.schema import (
+    MAX_ALLOWED,
+    MAX_BRANCHES,
+    MAX_VIOLATIONS,
+    Schema,
+    Violation,
+    at_reference,
+    nearest,
+    pointer,
+)
 
 Json = dict[str, Any]
 
@@ -90,12 +99,13 @@ def test_a_value_outside_an_enum_names_the_values_and_the_nearest() -> None:
     assert (wrong.allowed, wrong.nearest) == (("celsius", "fahrenheit"), "celsius")
 
 
-def test_a_long_enum_is_cut_in_the_sentence_and_whole_on_the_wire() -> None:
+def test_a_long_enum_is_cut_in_the_sentence_and_on_the_wire() -> None:
     wrong = only({"enum": list(range(100))}, "x" * 100_000)
 
     assert "and 80 more" in wrong.message
     assert len(wrong.message) < 300
-    assert wrong.to_wire()["allowed"] == list(range(100))
+    assert wrong.to_wire()["allowed"] == list(range(MAX_ALLOWED))
+    assert wrong.to_wire()["allowed_count"] == 100
 
 
 @pytest.mark.parametrize(
@@ -360,3 +370,31 @@ def test_a_reference_leads_to_its_subschema_or_nowhere() -> None:
     assert at_reference(document, "#/$defs/c/d") is None
     assert at_reference(document, "other.json") is None
     assert at_reference(document, None) is None
+
+
+def chain_of_choices(links: int) -> dict[str, object]:
+    """Each link offers the next one twice, so the last is reached in two to the power of `links` ways."""
+    link = {f"l{n}": {"anyOf": [{"$ref": f"#/$defs/l{n + 1}"}, {"$ref": f"#/$defs/l{n + 1}"}]} for n in range(links)}
+    return {"type": "object", "$ref": "#/$defs/l0", "$defs": {**link, f"l{links}": {"required": ["y"]}}}
+
+
+def test_a_chain_of_choices_is_refused_before_it_can_keep_anybody_busy() -> None:
+    assert Schema(chain_of_choices(6)).violations({"x": 1})
+    with pytest.raises(InvalidTool, match=f"more than {MAX_BRANCHES} ways"):
+        Schema(chain_of_choices(64))
+
+
+@pytest.mark.parametrize("key", ["$anchor", "$dynamicAnchor"])
+def test_a_chain_of_choices_does_not_hide_behind_anchors(key: str) -> None:
+    refs = {"$anchor": "$ref", "$dynamicAnchor": "$dynamicRef"}
+    link = {f"l{n}": {key: f"a{n}", "anyOf": [{refs[key]: f"#a{n + 1}"}, {refs[key]: f"#a{n + 1}"}]} for n in range(40)}
+    with pytest.raises(InvalidTool, match="ways"):
+        Schema({"anyOf": [{refs[key]: "#a0"}], "$defs": {**link, "l40": {key: "a40"}}})
+
+
+def test_a_reference_to_itself_is_refused_and_one_through_a_property_is_recursion() -> None:
+    with pytest.raises(InvalidTool):
+        Schema({"$ref": "#"})
+    tree = Schema({"type": "object", "properties": {"left": {"$ref": "#"}}, "additionalProperties": False})
+    assert tree.is_valid({"left": {"left": {}}})
+    assert not tree.is_valid({"left": {"right": {}}})

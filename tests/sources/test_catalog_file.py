@@ -142,8 +142,9 @@ def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
 
 async def test_a_tool_without_a_server_cannot_be_called(tmp_path: Path) -> None:
     (source,) = load_catalog_file(written(tmp_path, "pets.json", [ECHO]))
+    (echo,) = (await source.list_tools()).tools
     with pytest.raises(SourceUnavailable) as refused:
-        await source.call_tool("echo", {}, CallContext())
+        await source.call_tool(echo, {}, CallContext())
     assert "no server behind it" in refused.value.message
     assert refused.value.hints
     assert not refused.value.retryable

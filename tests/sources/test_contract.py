@@ -84,9 +84,14 @@ class Faulty:
                 return Listing((tool,))
 
     async def call_tool(
-        self, name: str, arguments: Mapping[str, Any], context: CallContext, *, progress: ProgressListener | None = None
+        self,
+        tool: Tool,
+        arguments: Mapping[str, Any],
+        context: CallContext,
+        *,
+        progress: ProgressListener | None = None,
     ) -> ToolResult:
-        if name != "echo" and self.fault != "takes any name":
+        if tool.name != "echo" and self.fault != "takes any name":
             raise ToolFailed("there is no such tool")
         mixed = self.fault == "mixes up" and self._last
         answer, self._last = (self._last if mixed else arguments), arguments

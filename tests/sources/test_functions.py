@@ -73,7 +73,7 @@ async def call(fn: Callable[..., Any], /, **arguments: Any) -> ToolResult:
     source = FunctionSource()
     tool = source.add(fn, name="tool")
     assert tool.arguments.violations(arguments) == ()
-    return await source.call_tool("tool", arguments, CallContext())
+    return await source.call_tool(tool, arguments, CallContext())
 
 
 def schema_of(fn: Callable[..., Any]) -> dict[str, Any]:
@@ -306,9 +306,9 @@ async def test_the_call_itself_fills_in_context_and_progress() -> None:
         tool = source.add(fn)
         assert list(tool.input_schema["properties"]) == ["steps"]
         context = CallContext(Principal("ada"))
-        result = await source.call_tool(tool.name, {"steps": 2}, context, progress=hear)
+        result = await source.call_tool(tool, {"steps": 2}, context, progress=hear)
         assert result.text == "ada"
-        silent = await source.call_tool(tool.name, {"steps": 2}, context)
+        silent = await source.call_tool(tool, {"steps": 2}, context)
         assert silent.text == "ada"
     assert heard == [(1, 2, "async"), (1, 2, "thread")]
 
@@ -359,7 +359,7 @@ async def test_bound_methods_callable_objects_and_lambdas_are_functions_too() ->
         ("lambda", ""),
     ]
     results = [
-        await source.call_tool(tool.name, {"by": 1} if tool.name != "lambda" else {}, CallContext()) for tool in tools
+        await source.call_tool(tool, {"by": 1} if tool.name != "lambda" else {}, CallContext()) for tool in tools
     ]
     assert [result.text for result in results] == ["1", "2", "3"]
 
@@ -428,7 +428,7 @@ async def test_a_schema_declared_by_hand_needs_nothing_but_a_callable() -> None:
 
     tool = source.add(find, name="find", description="Finds.", input_schema=schema)
     assert (tool.description, tool.input_schema) == ("Finds.", {"type": "object", **schema})
-    assert (await source.call_tool("find", {"q": "it"}, CallContext())).text == "it"
+    assert (await source.call_tool(tool, {"q": "it"}, CallContext())).text == "it"
     for broken in ({"type": "array"}, {"type": "object", "properties": 3}):
         with pytest.raises(InvalidTool):
             source.add(lambda: None, name="broken", input_schema=broken)
@@ -584,7 +584,7 @@ async def test_errors_made_for_the_model_pass_through(error: Exception) -> None:
 
 async def test_an_unknown_tool_is_refused() -> None:
     with pytest.raises(ToolFailed, match="`functions` has no tool `none`"):
-        await FunctionSource().call_tool("none", {}, CallContext())
+        await FunctionSource().call_tool(Tool("functions", "none"), {}, CallContext())
     with pytest.raises(ToolFailed):
         FunctionSource().remove("none")
 

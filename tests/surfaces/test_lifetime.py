@@ -13,7 +13,7 @@ from mcp.client.subscriptions import ToolsListChanged
 from mcp_types import ToolListChangedNotification
 from tests.servers.launching import events, faulty_entry, replace_config, write_config
 from tests.surfaces.serving import Mode, ask, conversation, run_tool, served, text_of
-from tests.waiting import until_blocking
+from tests.waiting import until, until_blocking
 
 BOTH = pytest.mark.parametrize("mode", ["legacy", "auto"])
 
@@ -100,6 +100,14 @@ def test_it_ends_promptly_and_leaves_no_server_behind(ending: str, tmp_path: Pat
         gone, alive = psutil.wait_procs(servers, timeout=30)
         assert not alive
         assert len(gone) >= 5
+
+
+@pytest.mark.anyio
+async def test_a_client_that_leaves_as_the_specification_says_takes_every_server_with_it(tmp_path: Path) -> None:
+    """It closes the input, and sends SIGTERM while the gateway still stops a server that ignores just that."""
+    async with served(write_config(tmp_path / "mcp.json", deaf=faulty_entry("ignore-stdin-close"))) as client:
+        server = psutil.Process((await run_tool(client, "deaf.pid")).structured_content["pid"])  # pyright: ignore[reportOptionalSubscript]
+    await until(lambda: not server.is_running(), "the server is stopped")
 
 
 def test_a_call_that_runs_does_not_keep_it_from_ending(tmp_path: Path) -> None:

@@ -19,6 +19,9 @@ pytestmark = pytest.mark.anyio
 BOTH = pytest.mark.parametrize("mode", ["legacy", "auto"])
 BOTH_RAW = pytest.mark.parametrize("modern", [False, True])
 
+ACROSS = pytest.mark.parametrize(("modern", "upstream"), [(False, "modern"), (True, "legacy")])
+"""A client of one era and a server of the other, where most would be lost."""
+
 OPERATIONS = ["list", "search_tools", "expand_tool", "call_tool"]
 
 
@@ -45,7 +48,9 @@ async def test_a_client_sees_four_operations_and_finds_and_runs_a_tool_through_t
 
 @BOTH_RAW
 def test_the_list_of_tools_is_the_same_before_and_after_the_servers_started(modern: bool, tmp_path: Path) -> None:
-    slow = write_config(tmp_path / "mcp.json", bench=faulty_entry("slow-start=1"), broken=faulty_entry("exit-at-start"))
+    slow = write_config(
+        tmp_path / "mcp.json", bench=faulty_entry("slow-start=0.5"), broken=faulty_entry("exit-at-start")
+    )
     with conversation(slow) as gateway:
         if not modern:
             gateway.shake_hands()
@@ -114,8 +119,7 @@ async def test_a_tool_that_is_no_operation_is_refused_by_the_protocol(mode: Mode
             assert caught.value.error.code == -32602
 
 
-@pytest.mark.parametrize("upstream", ["legacy", "modern"])
-@BOTH_RAW
+@ACROSS
 def test_results_pass_through_whole_in_both_eras(modern: bool, upstream: str, tmp_path: Path) -> None:
     config = write_config(tmp_path / "mcp.json", bench=faulty_entry("bad-output", "--era", upstream))
     with conversation(config) as gateway:
@@ -135,8 +139,7 @@ def test_results_pass_through_whole_in_both_eras(modern: bool, upstream: str, tm
         assert failed["content"] == [{"type": "text", "text": "This tool always fails."}]
 
 
-@pytest.mark.parametrize("upstream", ["legacy", "modern"])
-@BOTH_RAW
+@ACROSS
 def test_what_the_era_of_the_client_has_no_form_for_is_carried_in_one_that_it_has(
     modern: bool, upstream: str, tmp_path: Path
 ) -> None:
@@ -238,14 +241,15 @@ async def test_one_failing_server_takes_nothing_with_it_and_is_named(tmp_path: P
         assert root["unavailable"] == ["broken", "unset"]
         why = (await ask(client, "expand_tool", tool_id="broken.echo"))["error"]
         assert why["code"] == "SOURCE_UNAVAILABLE"
-        assert "the vice is missing" in why["message"]
+        assert "it exited" in why["message"]
+        assert "the vice is missing" not in str(why)  # for its owner alone, as paths and secrets may stand there
         unset = (await ask(client, "expand_tool", tool_id="unset.echo"))["error"]
         assert "TOOLCRIB_TEST_NOT_SET" in unset["message"]
         assert text_of(await run_tool(client, "bench.echo", text="fine")) == "fine"
 
 
 async def test_the_first_search_waits_for_servers_that_are_starting(tmp_path: Path) -> None:
-    config = write_config(tmp_path / "mcp.json", bench=faulty_entry("slow-start=1.5"))
+    config = write_config(tmp_path / "mcp.json", bench=faulty_entry("slow-start=0.7"))
     async with served(config) as client:
         found = await ask(client, "search_tools", query="add two integers")
         assert found["results"][0]["tool_id"] == "bench.add"

@@ -35,10 +35,10 @@ async def test_it_answers_as_it_was_told_and_remembers_what_it_was_asked() -> No
     )
 
     async with source:
-        assert (await source.call_tool("echo", {"a": 1}, CallContext())).text == "1"
-        assert (await source.call_tool("fixed", {}, CallContext())).structured_content == {"n": 5}
+        assert (await source.call_tool(ECHO, {"a": 1}, CallContext())).text == "1"
+        assert (await source.call_tool(tool("scripted.fixed"), {}, CallContext())).structured_content == {"n": 5}
         with pytest.raises(ToolFailed, match="No"):
-            await source.call_tool("broken", {"b": 2}, CallContext())
+            await source.call_tool(tool("scripted.broken"), {"b": 2}, CallContext())
 
     assert source.calls == [("echo", {"a": 1}), ("fixed", {}), ("broken", {"b": 2})]
 
@@ -49,7 +49,7 @@ async def test_while_it_fails_it_neither_lists_nor_answers() -> None:
     with pytest.raises(SourceUnavailable):
         await source.list_tools()
     with pytest.raises(SourceUnavailable):
-        await source.call_tool("echo", {}, CallContext())
+        await source.call_tool(ECHO, {}, CallContext())
 
     source.failure = None
 

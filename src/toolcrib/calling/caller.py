@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, cast
 
+import anyio
+
 from toolcrib.calling.slips import repaired
 from toolcrib.catalog.view import View
 from toolcrib.core.errors import (
@@ -21,7 +23,7 @@ from toolcrib.core.errors import (
 )
 from toolcrib.core.principal import CallContext
 from toolcrib.core.results import ToolResult
-from toolcrib.core.schema import Schema, Violation
+from toolcrib.core.schema import Violation
 from toolcrib.core.tools import Tool
 from toolcrib.disclosure.operations import not_found
 from toolcrib.sources.base import ProgressListener
@@ -50,23 +52,30 @@ async def call_tool(
 
     Source: discovery protocol v0.1, `call_tool` and behavioural rule 4.
     """
+    if view.principal != context.principal:
+        raise ValueError(f"a view for {view.principal.id} cannot serve a call for {context.principal.id}")
     tool, shown = _resolve(view, reference)
     if not view.may_call(tool):
         raise NotAuthorized(f"`{tool.id}` may be seen and not called by `{view.principal.id}`.")
     _check_expansion(tool, shown)
     checked = _check_arguments(tool, arguments)
-    entry = view.state.sources.get(tool.source)
+    entry = view.sources.get(tool.source)
     if entry is None:
         raise SourceUnavailable(f"The source `{tool.source}` is gone.", next_action=NextAction("list"))
     try:
-        result = await entry.source.call_tool(tool.name, checked, context, progress=progress)
+        with anyio.fail_after(context.remaining_s()):
+            result = await entry.source.call_tool(tool, checked, context, progress=progress)
+    except TimeoutError as error:
+        raise SourceUnavailable(f"`{tool.id}` was given up: the caller's time is over.") from error
     except StaleExpansion as stale:
-        stale.next_action = _expand(tool)
-        raise
+        raise StaleExpansion(stale.message, hints=stale.hints, next_action=_expand(tool)) from stale
     except SourceUnavailable as gone:
-        # The request had gone out: asking again is safe only where running twice is the same as running once.
-        gone.retryable = gone.retryable or tool.annotations.idempotent
-        raise
+        if gone.retryable or not (entry.trusted and tool.annotations.idempotent):
+            raise
+        # The request had gone out, and its owner vouches that running twice is the same as running once.
+        raise SourceUnavailable(
+            gone.message, hints=gone.hints, diagnosis=gone.diagnosis, next_action=gone.next_action, retryable=True
+        ) from gone
     return _with_warnings(tool, result)
 
 
@@ -132,18 +141,21 @@ def _expand(tool: Tool) -> NextAction:
 
 def _with_warnings(tool: Tool, result: ToolResult) -> ToolResult:
     """The result as it came; one that misses the tool's own output schema is passed on with a warning, never lost."""
-    if tool.output_schema is None or result.is_error:
+    problem = None if result.is_error else _output_problem(tool, result)
+    if problem is None:
         return result
-    if result.structured_content is None:
-        problem = "the answer has no structured content, though the tool declares an output schema"
-    else:
-        try:
-            violations = Schema(tool.output_schema).violations(result.structured_content)
-        except InvalidTool as error:
-            violations, problem = (), f"the answer cannot be checked: {error.message}"
-        else:
-            if not violations:
-                return result
-            problem = f"the answer misses the tool's output schema: {violations[0].message}"
     logger.warning("%s: %s", tool.id, problem)
     return replace(result, warnings=(*result.warnings, problem))
+
+
+def _output_problem(tool: Tool, result: ToolResult) -> str | None:
+    try:
+        schema = tool.results
+    except InvalidTool as error:
+        return f"the answer cannot be checked: {error.message}"
+    if schema is None:
+        return None
+    if result.structured_content is None:
+        return "the answer has no structured content, though the tool declares an output schema"
+    violations = schema.violations(result.structured_content, "the answer")
+    return f"the answer misses the tool's output schema: {violations[0].message}" if violations else None

@@ -118,7 +118,9 @@ def _parsed(text: str) -> Any:
 def _object(value: object) -> dict[str, Any] | None:
     """A JSON object, given as itself or as its text; None for anything else."""
     inner = _parsed(value) if isinstance(value, str) else value
-    return cast("dict[str, Any]", inner) if isinstance(inner, dict) else None
+    if not isinstance(inner, dict) or not all(isinstance(key, str) for key in cast("dict[Any, Any]", inner)):
+        return None
+    return cast("dict[str, Any]", inner)
 
 
 def _alternatives(document: Mapping[str, Any], part: object) -> Iterator[Mapping[str, Any]]:

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import logging
 import time
-from dataclasses import replace
+from collections.abc import Collection
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field, replace
+from types import TracebackType
+from typing import Self
 
 import anyio
+from anyio.abc import TaskGroup
 
 from toolcrib.catalog.registry import ToolRegistry
 from toolcrib.catalog.state import SourceEntry, SourceStatus
-from toolcrib.core.errors import ToolcribError
+from toolcrib.core.errors import InvalidTool, SourceUnavailable, ToolcribError
 from toolcrib.sources.base import Source
 
 logger = logging.getLogger(__name__)
@@ -18,52 +23,158 @@ logger = logging.getLogger(__name__)
 LISTED_AT_ONCE = 8
 """Sources that are started and listed side by side; more at once only make each of them later."""
 
+TURN_S = 5.0
+"""How long a source waits for such a place at most: slow ones must not keep out the others."""
+
 FIRST_RETRY_S = 5.0
 LAST_RETRY_S = 300.0
 """A source that could not be listed is tried again after the first, then after twice as long, up to the last."""
 
+FIRST_PAUSE_S = 0.2
+LAST_PAUSE_S = 30.0
+"""A source that tells of a change as soon as it was listed is listed after the first, then after twice as long."""
+
+
+@dataclass(slots=True)
+class _Attended:
+    """A source that is taken in, and how its task is doing."""
+
+    source: Source
+    entry: SourceEntry
+    scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
+    listed: anyio.Event = field(default_factory=anyio.Event)
+    """Set once it has listed its tools for the first time, or failed to."""
+    ended: anyio.Event = field(default_factory=anyio.Event)
+
 
 class Intake:
-    """Keeps the registry in step with its sources, each in a task of its own: one that fails takes nothing with it."""
+    """Keeps the registry in step with its sources, each in a task of its own: one that fails takes nothing with it.
+
+    Sources can be added at any time; they are started from when the intake is entered.
+    """
 
     def __init__(self, registry: ToolRegistry) -> None:
         self._registry = registry
-        self._starts = anyio.CapacityLimiter(LISTED_AT_ONCE)
+        self._attended: dict[str, _Attended] = {}
+        self._places = anyio.Semaphore(LISTED_AT_ONCE)
+        self._stack = AsyncExitStack()
+        self._tasks: TaskGroup | None = None
 
-    async def attend(self, source: Source, entry: SourceEntry, listed: anyio.Event) -> None:
-        """Enter `source`, publish its listing and keep it current; once cancelled, let go of its tools and leave it.
+    async def __aenter__(self) -> Self:
+        if self._tasks is not None:
+            raise RuntimeError("it was entered already")
+        self._tasks = await self._stack.enter_async_context(anyio.create_task_group())
+        for attended in self._attended.values():
+            self._tasks.start_soon(self._attend, attended, name=f"source {attended.source.name}")
+        return self
 
-        `entry` holds what is known beforehand; a title and summary there stand before those the source sends. `listed`
-        is set once the source has listed its tools, or failed to, for the first time. A first listing that fails is
-        tried again, less and less often; a later one that fails leaves the tools as last seen, for the next call to
-        start the source anew or to say why it cannot.
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Leave every source, side by side."""
+        if self._tasks is not None:
+            self._tasks.cancel_scope.cancel()
+        await self._stack.aclose()
+        self._tasks = None
+        for name in self._attended:
+            self._registry.drop_source(name)
+        self._attended.clear()
+
+    def add(self, source: Source, entry: SourceEntry) -> None:
+        """Take in `source`. `entry` holds what is known of it; a title and summary there stand before its own.
+
+        Raises:
+            InvalidTool: a source of this name is there already.
         """
-        try:
-            async with source:
-                wait_s = FIRST_RETRY_S
-                while not await self._list(source, entry, known=False):
-                    listed.set()
-                    await anyio.sleep(wait_s)
-                    wait_s = min(2 * wait_s, LAST_RETRY_S)
-                listed.set()
-                async for _ in source.changes():
-                    await self._list(source, entry, known=True)
-        except Exception as error:  # a source that breaks its contract must not take the others with it
-            logger.exception("source %s broke off", source.name)
-            self._fail(entry, f"it broke off: {type(error).__name__}: {error}", known=False)
-            listed.set()
-        except BaseException:
-            self._registry.drop_source(source.name)
-            raise
+        if source.name in self._attended or source.name in self._registry.state.sources:
+            raise InvalidTool(f"a source named `{source.name}` is there already")
+        attended = self._attended[source.name] = _Attended(source, entry)
+        self._registry.put_source(entry)
+        if self._tasks is not None:
+            self._tasks.start_soon(self._attend, attended, name=f"source {source.name}")
 
-    async def _list(self, source: Source, entry: SourceEntry, *, known: bool) -> bool:
-        began = time.monotonic()
-        try:
-            async with self._starts:
-                listing = await source.list_tools()
-        except ToolcribError as error:
-            self._fail(entry, " ".join((error.message, *error.hints)), known=known)
+    async def remove(self, names: Collection[str]) -> None:
+        """Leave the sources of these names, side by side, and let go of their tools; unknown names are passed over."""
+        leaving = [self._attended[name] for name in names if name in self._attended]
+        for attended in leaving:
+            attended.scope.cancel()
+        for attended in leaving:
+            if self._tasks is not None:
+                await attended.ended.wait()
+            del self._attended[attended.source.name]
+            self._registry.drop_source(attended.source.name)
+
+    async def ready(self, timeout_s: float | None = None, sources: Collection[str] | None = None) -> bool:
+        """Wait until every source, or each of `sources`, has listed its tools or failed to.
+
+        False when `timeout_s` ran out first, or nothing is running.
+        """
+        if self._tasks is None:
             return False
+        with anyio.move_on_after(timeout_s):
+            for name, attended in [*self._attended.items()]:
+                if sources is None or name in sources:
+                    await attended.listed.wait()
+            return True
+        return False
+
+    @property
+    def starting(self) -> tuple[str, ...]:
+        """Names of the sources that have neither listed their tools nor failed to."""
+        return tuple(name for name, attended in self._attended.items() if not attended.listed.is_set())
+
+    async def _attend(self, attended: _Attended) -> None:
+        """Enter a source, publish its listing and keep it current; once cancelled, leave it and let go of its tools.
+
+        A listing that fails is tried again, less and less often; one that fails later leaves the tools as last seen,
+        for the next call to start the source anew or to say why it cannot.
+        """
+        source = attended.source
+        try:
+            with attended.scope:
+                async with source, anyio.create_task_group() as tasks:
+                    changed = _Bell()
+                    tasks.start_soon(changed.follow, source)
+                    await self._keep_current(source, attended.entry, attended.listed, changed)
+        except Exception as error:
+            logger.exception("source %s broke off", source.name)
+            self._fail(attended.entry, SourceUnavailable(f"`{source.name}` broke off.", diagnosis=repr(error)))
+        else:
+            self._registry.drop_source(source.name)
+        finally:
+            attended.listed.set()
+            attended.ended.set()
+
+    async def _keep_current(self, source: Source, entry: SourceEntry, listed: anyio.Event, changed: _Bell) -> None:
+        retry_s, pause_s = FIRST_RETRY_S, FIRST_PAUSE_S
+        while True:
+            in_order = await self._list(source, entry)
+            listed.set()
+            began = anyio.current_time()
+            if in_order:
+                retry_s = FIRST_RETRY_S
+                await changed.wait()
+                back_to_back = anyio.current_time() - began < pause_s
+                pause_s = min(2 * pause_s, LAST_PAUSE_S) if back_to_back else FIRST_PAUSE_S
+                await anyio.sleep_until(began + pause_s)
+            else:
+                with anyio.move_on_after(retry_s):
+                    await changed.wait()
+                retry_s = min(2 * retry_s, LAST_RETRY_S)
+            changed.still()
+
+    async def _list(self, source: Source, entry: SourceEntry) -> bool:
+        began = time.monotonic()
+        with anyio.move_on_after(TURN_S) as waiting:
+            await self._places.acquire()
+        try:
+            listing = await source.list_tools()
+        except ToolcribError as error:
+            self._fail(entry, error)
+            return False
+        finally:
+            if not waiting.cancelled_caught:
+                self._places.release()
         self._registry.put_source(
             replace(
                 entry,
@@ -78,6 +189,27 @@ class Intake:
         )
         return True
 
-    def _fail(self, entry: SourceEntry, reason: str, *, known: bool) -> None:
-        logger.warning("source %s is unavailable: %s", entry.name, reason)
-        self._registry.put_source(replace(entry, status=SourceStatus.FAILED, reason=reason), None if known else ())
+    def _fail(self, entry: SourceEntry, error: ToolcribError) -> None:
+        """Publish why; what is known from an earlier listing stays."""
+        diagnosis = error.diagnosis if isinstance(error, SourceUnavailable) else ""
+        logger.warning("%s", " ".join(filter(None, (error.message, diagnosis))))
+        known = self._registry.state.sources.get(entry.name, entry)
+        failed = replace(known, status=SourceStatus.FAILED, reason=error.message, diagnosis=diagnosis)
+        self._registry.put_source(failed)
+
+
+class _Bell:
+    """Rings when a source tells of a change, and rings on until it is stilled; waiting for it can be given up."""
+
+    def __init__(self) -> None:
+        self._rung = anyio.Event()
+
+    async def follow(self, source: Source) -> None:
+        async for _ in source.changes():
+            self._rung.set()
+
+    async def wait(self) -> None:
+        await self._rung.wait()
+
+    def still(self) -> None:
+        self._rung = anyio.Event()

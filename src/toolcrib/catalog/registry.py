@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from toolcrib.catalog.state import CatalogState, SourceEntry
@@ -15,6 +15,9 @@ from toolcrib.core.events import CatalogPublished, Event, Listener, ToolRegister
 from toolcrib.core.tools import Tool
 
 logger = logging.getLogger(__name__)
+
+_Change = tuple[CatalogState, Sequence[Event]]
+"""A state that follows another, and what happened between them."""
 
 
 class ToolRegistry:
@@ -42,7 +45,7 @@ class ToolRegistry:
             InvalidTool: a tool of this id is there already.
         """
 
-        def add(state: CatalogState) -> CatalogState:
+        def add(state: CatalogState) -> _Change:
             if tool.id in state.tools:
                 raise InvalidTool(f"`{tool.id}` is registered already")
             return self._with(state, put=(tool,))
@@ -60,7 +63,7 @@ class ToolRegistry:
             ToolNotFound: there is none of this id.
         """
 
-        def drop(state: CatalogState) -> CatalogState:
+        def drop(state: CatalogState) -> _Change:
             if tool_id not in state.tools:
                 raise ToolNotFound(f"`{tool_id}` is not registered")
             return self._with(state, drop=(tool_id,))
@@ -71,16 +74,16 @@ class ToolRegistry:
         """Publish what is known of a source and, unless `tools` is None, exactly these as all of its tools."""
         offered = None if tools is None else tuple(tools)
 
-        def put(state: CatalogState) -> CatalogState:
+        def put(state: CatalogState) -> _Change:
             known = state.sources.get(entry.name)
             # What a source is called and said to be for is among its tools' words.
             renamed = known is not None and (known.title, known.summary) != (entry.title, entry.summary)
             state = replace(state, sources={**state.sources, entry.name: entry})
             if offered is None:
-                return state
+                return state, ()
             mine = {tool_id for tool_id, tool in state.tools.items() if tool.source == entry.name}
             gone = mine.difference(tool.id for tool in offered)
-            moved = offered if renamed else tuple(tool for tool in offered if state.tools.get(tool.id) != tool)
+            moved = offered if renamed else tuple(tool for tool in offered if not _same(state.tools.get(tool.id), tool))
             return self._with(state, put=moved, drop=gone)
 
         self._publish(put)
@@ -88,9 +91,9 @@ class ToolRegistry:
     def drop_source(self, name: str) -> None:
         """Forget a source and its tools; no error where it is not known."""
 
-        def drop(state: CatalogState) -> CatalogState:
+        def drop(state: CatalogState) -> _Change:
             if name not in state.sources:
-                return state
+                return state, ()
             rest = {key: entry for key, entry in state.sources.items() if key != name}
             gone = [tool_id for tool_id, tool in state.tools.items() if tool.source == name]
             return self._with(replace(state, sources=rest), drop=gone)
@@ -109,27 +112,35 @@ class ToolRegistry:
             self._listeners = tuple(known for known in self._listeners if known != listener)
 
     @staticmethod
-    def _with(state: CatalogState, *, put: Iterable[Tool] = (), drop: Iterable[str] = ()) -> CatalogState:
+    def _with(state: CatalogState, *, put: Iterable[Tool] = (), drop: Iterable[str] = ()) -> _Change:
         put, drop = tuple(put), tuple(drop)
         if not put and not drop:
-            return state
-        tools = dict(state.tools)
+            return state, ()
+        tools, fingerprint, events = dict(state.tools), state.fingerprint, list[Event]()
         for tool_id in drop:
-            del tools[tool_id]
-        tools.update((tool.id, tool) for tool in put)
-        index = state.index.updated(added=(document_of(state, tool) for tool in put), removed=drop)
-        return replace(state, tools=tools, index=index)
+            gone = tools.pop(tool_id)
+            fingerprint -= gone.fingerprint
+            events.append(ToolUnregistered(gone))
+        for tool in put:
+            before = tools.get(tool.id)
+            tools[tool.id] = tool
+            fingerprint += tool.fingerprint
+            if before is None:
+                events.append(ToolRegistered(tool))
+            else:
+                fingerprint -= before.fingerprint
+                events += () if _same(before, tool) else (ToolReplaced(before, tool),)
+        index = state.index.updated(added=(document_of(state.sources, tool) for tool in put), removed=drop)
+        return replace(state, tools=tools, index=index, fingerprint=fingerprint), events
 
-    def _publish(self, change: Callable[[CatalogState], CatalogState]) -> None:
+    def _publish(self, change: Callable[[CatalogState], _Change]) -> None:
         with self._writing:
             old = self._state
-            new = change(old)
+            new, events = change(old)
             if new is old:
                 return
             self._state = new = replace(new, version=old.version + 1)
-            if self._listeners:
-                events = (*_difference(old.tools, new.tools), CatalogPublished(new.version))
-                self._untold.extend((event, self._listeners) for event in events)
+            self._untold.extend((event, self._listeners) for event in (*events, CatalogPublished(new.version)))
         self._tell()
 
     def _tell(self) -> None:
@@ -149,14 +160,6 @@ class ToolRegistry:
                 self._telling.release()
 
 
-def _difference(old: Mapping[str, Tool], new: Mapping[str, Tool]) -> Iterable[Event]:
-    if old is new:
-        return
-    for tool_id in old.keys() - new.keys():
-        yield ToolUnregistered(old[tool_id])
-    for tool_id, tool in new.items():
-        before = old.get(tool_id)
-        if before is None:
-            yield ToolRegistered(tool)
-        elif before is not tool and before != tool:
-            yield ToolReplaced(before, tool)
+def _same(one: Tool | None, other: Tool) -> bool:
+    """Whether two definitions tell the same; Python's `==` alone takes `true` for `1`."""
+    return one is not None and one.fingerprint == other.fingerprint and one == other

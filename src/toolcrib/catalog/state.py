@@ -31,7 +31,11 @@ class SourceEntry:
     title: str | None = None
     summary: str = ""
     reason: str | None = None
-    """Why it failed."""
+    """Why it failed, in words that any caller may read."""
+    diagnosis: str = ""
+    """What only its owner may read of that."""
+    trusted: bool = False
+    """Whether its owner vouches for what its tools claim of themselves."""
     set_aside: tuple[SetAside, ...] = ()
     warnings: tuple[str, ...] = ()
     listed_in_s: float | None = None
@@ -52,6 +56,8 @@ class CatalogState:
     index: Index = Index.EMPTY
     sources: Mapping[str, SourceEntry] = field(default_factory=dict[str, SourceEntry])
     """By name."""
+    fingerprint: int = 0
+    """The sum of the fingerprints of its tools: kept up, not made anew, when one of 100,000 comes or goes."""
 
     @cached_property
     def described(self) -> Mapping[Path, Node]:

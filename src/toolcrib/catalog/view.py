@@ -10,11 +10,28 @@ from functools import cached_property
 from toolcrib.catalog.access import ALLOW_ALL, Access, Policy
 from toolcrib.catalog.ontology import Ontology, primary_path
 from toolcrib.catalog.state import CatalogState, SourceEntry
-from toolcrib.core.names import model_names
+from toolcrib.core.names import may_be_model_name, model_names
 from toolcrib.core.principal import LOCAL, Principal
 from toolcrib.core.tools import ROOT, Path, Tool
 from toolcrib.index.fields import Document, document
 from toolcrib.index.index import Index, Ranking, Selection
+
+
+@dataclass(frozen=True)
+class Overlay:
+    """Tools that belong to one session; one with the id of a catalog tool stands in its place."""
+
+    tools: Mapping[str, Tool] = field(default_factory=dict[str, Tool])
+    """By id."""
+    sources: Mapping[str, SourceEntry] = field(default_factory=dict[str, SourceEntry])
+    """By name: where calls to them go."""
+
+    @cached_property
+    def index(self) -> Index:
+        return Index.build(document_of(self.sources, tool) for tool in self.tools.values())
+
+
+NO_OVERLAY = Overlay()
 
 
 @dataclass(frozen=True)
@@ -28,15 +45,14 @@ class View:
     state: CatalogState
     principal: Principal = LOCAL
     policy: Policy = ALLOW_ALL
-    overlay: Mapping[str, Tool] = field(default_factory=dict[str, Tool])
-    """By id: tools that belong to one session; one with the id of a catalog tool stands in its place."""
+    overlay: Overlay = NO_OVERLAY
 
     @cached_property
     def tools(self) -> Mapping[str, Tool]:
         """The visible tools, by id."""
         if self._everything:
             return self.state.tools
-        both = {**self.state.tools, **self.overlay}
+        both = {**self.state.tools, **self.overlay.tools}
         return {i: tool for i, tool in both.items() if self.policy.decide(self.principal, tool) is not Access.HIDDEN}
 
     @cached_property
@@ -46,16 +62,19 @@ class View:
     @cached_property
     def sources(self) -> Mapping[str, SourceEntry]:
         """Sources that may be spoken of, by name: all where nothing is hidden, else those with a visible tool."""
-        if self.policy is ALLOW_ALL:
+        if self._everything:
             return self.state.sources
+        both = {**self.state.sources, **self.overlay.sources}
+        if self.policy is ALLOW_ALL:
+            return both
         seen = {tool.source for tool in self.tools.values()}
-        return {name: entry for name, entry in self.state.sources.items() if name in seen}
+        return {name: entry for name, entry in both.items() if name in seen}
 
     def find(self, name: str) -> Tool | None:
         """The visible tool with this id, or standing in a model's tool list under this name; None if there is none."""
         if (tool := self.tools.get(name)) is not None:
             return tool
-        return self.tools.get(self._model_names.get(name, ""))
+        return self.tools.get(self._model_names.get(name, "")) if may_be_model_name(name) else None
 
     def may_call(self, tool: Tool) -> bool:
         """Whether a visible tool may be called as well."""
@@ -69,14 +88,13 @@ class View:
     @cached_property
     def fingerprint(self) -> str:
         """A digest of what can be seen, in hex: equal for two views exactly when their tools are."""
-        total = 0
-        for tool in self.tools.values():  # a sum does not depend on the order, and costs no sort of 100,000 ids
-            total += int.from_bytes(tool.fingerprint, "big")
+        # A sum does not depend on the order.
+        total = self.state.fingerprint if self._everything else sum(t.fingerprint for t in self.tools.values())
         return hashlib.blake2b(f"{len(self.tools)}:{total}".encode(), digest_size=16).hexdigest()
 
     @cached_property
     def _everything(self) -> bool:
-        return self.policy is ALLOW_ALL and not self.overlay
+        return self.policy is ALLOW_ALL and not self.overlay.tools
 
     @cached_property
     def _model_names(self) -> Mapping[str, str]:
@@ -86,17 +104,15 @@ class View:
 
     @cached_property
     def _index(self) -> Index:
-        if not self.overlay:
-            return self.state.index
-        return self.state.index.combined(Index.build(document_of(self.state, tool) for tool in self.overlay.values()))
+        return self.state.index.combined(self.overlay.index) if self.overlay.tools else self.state.index
 
     @cached_property
     def _selection(self) -> Selection | None:
         return None if self.policy is ALLOW_ALL else self._index.select(self.tools.__contains__)
 
 
-def document_of(state: CatalogState, tool: Tool) -> Document:
+def document_of(sources: Mapping[str, SourceEntry], tool: Tool) -> Document:
     """What the index holds of a tool: its own texts, its category and the words of its source."""
-    entry = state.sources.get(tool.source)
+    entry = sources.get(tool.source)
     words = (tool.source, entry.title or "", entry.summary) if entry is not None else (tool.source,)
     return document(tool, category=primary_path(tool)[1:], source_text=" ".join(words))

@@ -258,7 +258,7 @@ async def _weigh(config: Path, report: Report, *, as_json: bool) -> None:
     began = time.monotonic()
     async with opened(config, None, wait_s=300) as crib:
         view = crib.view()
-        failed = {name: entry.reason for name, entry in view.sources.items() if entry.reason}
+        failed = {name: f"{e.reason} {e.diagnosis}" for name, e in view.sources.items() if e.reason}
         if failed:
             raise ToolFailed(f"Not every server started: {failed}", hints=["The first run downloads them."])
         for tool in view.tools.values():

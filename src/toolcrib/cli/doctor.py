@@ -55,6 +55,11 @@ def doctor(config: Path, wait_s: float, *, as_json: bool) -> None:
     sys.exit(0 if healthy == [True] else 1)
 
 
+def _reason(entry: SourceEntry) -> str | None:
+    """Why a source failed, with what only its owner may read."""
+    return " ".join(filter(None, (entry.reason, entry.diagnosis))) or None
+
+
 def _wire(entry: SourceEntry, tool_count: int) -> dict[str, Any]:
     return {
         "name": entry.name,
@@ -62,7 +67,7 @@ def _wire(entry: SourceEntry, tool_count: int) -> dict[str, Any]:
         "title": entry.title,
         "tool_count": tool_count,
         "listed_in_s": None if entry.listed_in_s is None else round(entry.listed_in_s, 3),
-        "reason": entry.reason,
+        "reason": _reason(entry),
         "set_aside": [{"name": aside.name, "reason": aside.reason} for aside in entry.set_aside],
         "warnings": list(entry.warnings),
     }
@@ -73,7 +78,7 @@ def _show(entries: list[SourceEntry], counts: dict[str, int], disabled: list[str
     for column in ("source", "status", "tools", "seconds", "what is wrong"):
         table.add_column(column, justify="right" if column in {"tools", "seconds"} else "left", overflow="fold")
     for entry in entries:
-        wrong = [entry.reason] if entry.reason else []
+        wrong = [reason] if (reason := _reason(entry)) else []
         wrong += [f"`{aside.name[:60]}` is set aside: {aside.reason}" for aside in entry.set_aside]
         wrong += entry.warnings
         took = f"{entry.listed_in_s:.2f}" if entry.listed_in_s is not None else ""

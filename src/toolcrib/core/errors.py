@@ -122,9 +122,25 @@ class InvalidCursor(ToolcribError):
 
 
 class SourceUnavailable(ToolcribError):
-    """The tool's source cannot be reached, or went away before it answered."""
+    """The tool's source cannot be reached, or went away before it answered.
+
+    `diagnosis` is for the source's owner: what a server wrote as it died, what its configuration says. It may hold
+    paths and secrets, so it goes to `doctor` and the log, never to a caller.
+    """
 
     code = ErrorCode.SOURCE_UNAVAILABLE
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        diagnosis: str = "",
+        hints: Sequence[str] = (),
+        next_action: NextAction | None = None,
+        retryable: bool = False,
+    ) -> None:
+        super().__init__(message, hints=hints, next_action=next_action, retryable=retryable)
+        self.diagnosis = diagnosis
 
 
 class ToolFailed(ToolcribError):

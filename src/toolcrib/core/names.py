@@ -17,6 +17,11 @@ _ACCEPTED = re.compile(r"[a-zA-Z_][a-zA-Z0-9_-]{0,62}")
 _ODD = re.compile(r"[^a-zA-Z0-9_-]+")
 
 
+def may_be_model_name(text: str) -> bool:
+    """Whether `text` could be a name of `model_names`; a tool id, with its dot, never is."""
+    return _ACCEPTED.fullmatch(text) is not None
+
+
 def model_names(tools: Iterable[Tool]) -> dict[str, str]:
     """A name for each tool, by tool id: `source__name` where that is accepted and free, else with a hash in its middle.
 

@@ -7,14 +7,28 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
+from urllib.parse import unquote
 
 import jsonschema_rs
+import orjson
 from jsonschema_rs import ValidationErrorKind
 
 from toolcrib.core.errors import InvalidTool
 
 MAX_VIOLATIONS = 8
 """Violations reported of one value; more would drown the first."""
+
+MAX_ALLOWED = 20
+"""Allowed values or keys that one violation lists."""
+
+MAX_BRANCHES = 2_000
+"""Subschemas that may apply to one value, `$ref`s followed. A chain of choices doubles them with each link: a
+definition of a kilobyte could keep a validator busy for minutes.
+
+Source: MCP 2026-07-28, "Composition-Keyword Resource Use"."""
+
+MAX_STRAYS = 8
+"""References by `$id` or anchor; more of them could hide such a chain."""
 
 _MESSAGE_CHARS = 300
 
@@ -40,7 +54,9 @@ class Violation:
     def to_wire(self) -> dict[str, Any]:
         wire: dict[str, Any] = {"place": self.place, "message": self.message}
         if self.allowed:
-            wire["allowed"] = list(self.allowed)
+            wire["allowed"] = list(self.allowed[:MAX_ALLOWED])
+            if len(self.allowed) > MAX_ALLOWED:
+                wire["allowed_count"] = len(self.allowed)
         if self.nearest is not None:
             wire["nearest"] = self.nearest
         return wire
@@ -56,6 +72,8 @@ class Schema:
     def __init__(self, document: Mapping[str, Any]) -> None:
         self.document = document
         try:
+            if _has_references(document):  # without one, a schema has no more branches than it has text
+                _check_size(document)
             self._validator = jsonschema_rs.validator_for(dict(document), retriever=_refuse)
         except (ValueError, TypeError, RecursionError) as error:  # ValidationError and ReferencingError are ValueErrors
             raise InvalidTool(f"its schema is not usable: {_first_line(error)}") from error
@@ -66,12 +84,14 @@ class Schema:
         except _NO_JSON:
             return False
 
-    def violations(self, value: Any) -> tuple[Violation, ...]:
-        """What is wrong with `value`, at most `MAX_VIOLATIONS`; empty when it is valid."""
+    def violations(self, value: Any, whole: str = "the arguments") -> tuple[Violation, ...]:
+        """What is wrong with `value`, at most `MAX_VIOLATIONS`; empty when it is valid. `whole` is what to call it."""
+        if self.is_valid(value):
+            return ()
         found: dict[tuple[str, str], Violation] = {}
         try:
             for error in self._validator.iter_errors(value):
-                for violation in self._explain(error, value):
+                for violation in self._explain(error, whole):
                     found.setdefault((violation.place, violation.message), violation)
                 if len(found) >= MAX_VIOLATIONS:
                     break
@@ -81,9 +101,9 @@ class Schema:
             return (Violation("", f"this is no JSON value: {_first_line(error)}", "type"),)
         return tuple(found.values())[:MAX_VIOLATIONS]
 
-    def _explain(self, error: jsonschema_rs.ValidationError, value: Any) -> Iterable[Violation]:
+    def _explain(self, error: jsonschema_rs.ValidationError, whole: str) -> Iterable[Violation]:
         place = pointer(error.instance_path)
-        at = f"`{place}`" if place else "the arguments"
+        at = f"`{place}`" if place else whole
         kind = error.kind
         match kind:
             case ValidationErrorKind.Required(property=missing):
@@ -125,13 +145,13 @@ class Schema:
                 expected = " or ".join(types)
                 yield Violation(place, f"{at} must be {expected}, not {_type_name(error.instance)}", "type")
             case ValidationErrorKind.AnyOf(context=context) | ValidationErrorKind.OneOfNotValid(context=context):
-                yield from self._explain_choice(place, at, kind.name, context, value)
+                yield from self._explain_choice(place, at, kind.name, context, whole)
             case _:
                 message = _first_line(error)
                 yield Violation(place, f"{at}: {message}", kind.name)
 
     def _explain_choice(
-        self, place: str, at: str, keyword: str, context: Sequence[Sequence[jsonschema_rs.ValidationError]], value: Any
+        self, place: str, at: str, keyword: str, context: Sequence[Sequence[jsonschema_rs.ValidationError]], whole: str
     ) -> Iterable[Violation]:
         """Of several alternatives, explain the one the value comes closest to."""
         branches = [branch for branch in context if branch]
@@ -148,7 +168,7 @@ class Schema:
             key=lambda branch: (-max(len(e.instance_path) for e in branch), len(branch)),
         )
         for error in closest:
-            yield from self._explain(error, value)
+            yield from self._explain(error, whole)
 
     def _properties_at(self, schema_path: Sequence[str | int]) -> set[str]:
         """Keys that the subschema at `schema_path` declares; empty where a `$ref` leads elsewhere."""
@@ -169,6 +189,55 @@ class Schema:
         return set(cast("Mapping[str, Any]", properties)) if isinstance(properties, Mapping) else set()
 
 
+_IN_PLACE = ("allOf", "anyOf", "oneOf", "not", "if", "then", "else", "dependentSchemas")
+"""Keywords whose subschemas apply to the very value their schema applies to, as a `$ref` does."""
+
+
+def _has_references(document: Mapping[str, Any]) -> bool:
+    try:
+        text = orjson.dumps(document)
+    except (TypeError, RecursionError):  # an integer beyond 64 bits, say: nothing that a schema may not hold
+        return True
+    return any(keyword in text for keyword in (b'$ref"', b'$dynamicRef"', b'$recursiveRef"'))
+
+
+def _check_size(document: Mapping[str, Any]) -> None:
+    """Refuse a document that looks at one value in too many ways; one that looks for ever looks in too many.
+
+    Raises:
+        InvalidTool: more than `MAX_BRANCHES`, or more than `MAX_STRAYS` references that only the validator can follow.
+    """
+    counted: dict[int, int] = {}
+
+    def branches(value: object, above: frozenset[int]) -> int:
+        """How many subschemas `value`, a schema or a list or object of them, applies to one value."""
+        if isinstance(value, list):
+            return sum(branches(part, above) for part in cast("list[object]", value))
+        if not isinstance(value, Mapping):
+            return 0
+        schema = cast("Mapping[str, object]", value)
+        if id(schema) in above:
+            return MAX_BRANCHES + 1
+        if id(schema) not in counted:
+            inside = above | {id(schema)}
+            total = 1 + sum(branches(schema[key], inside) for key in _IN_PLACE if key in schema)
+            counted[id(schema)] = total + branches(at_reference(document, schema.get("$ref")), inside)
+        return counted[id(schema)]
+
+    strays, waiting = 0, [cast("object", document)]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, list):
+            waiting += cast("list[object]", value)
+        elif isinstance(value, Mapping):
+            schema = cast("Mapping[str, object]", value)
+            waiting += schema.values()
+            ref = schema.get("$ref", schema.get("$dynamicRef"))
+            strays += isinstance(ref, str) and at_reference(document, ref) is None
+            if branches(schema, frozenset()) > MAX_BRANCHES or strays > MAX_STRAYS:
+                raise InvalidTool(f"its schema looks at one value in more than {MAX_BRANCHES} ways")
+
+
 def pointer(steps: Sequence[str | int]) -> str:
     """A JSON Pointer (RFC 6901) of `steps`; `""` for none."""
     return "".join("/" + str(step).replace("~", "~0").replace("/", "~1") for step in steps)
@@ -176,12 +245,15 @@ def pointer(steps: Sequence[str | int]) -> str:
 
 def at_reference(document: Mapping[str, Any], ref: object) -> Any:
     """The subschema of `document` that a `$ref` of it names by JSON Pointer; None where it names none."""
-    if not isinstance(ref, str) or not ref.startswith("#"):
+    if not isinstance(ref, str) or not (ref == "#" or ref.startswith("#/")):
         return None
     node: Any = document
-    for step in ref.removeprefix("#").split("/")[1:]:
+    for step in unquote(ref).split("/")[1:]:
         key = step.replace("~1", "/").replace("~0", "~")
-        node = cast("Mapping[str, Any]", node).get(key) if isinstance(node, Mapping) else None
+        if isinstance(node, list):
+            node = cast("list[Any]", node)[int(key)] if key.isdecimal() and int(key) < len(node) else None
+        else:
+            node = cast("Mapping[str, Any]", node).get(key) if isinstance(node, Mapping) else None
     return node
 
 

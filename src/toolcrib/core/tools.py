@@ -10,6 +10,8 @@ from enum import StrEnum
 from functools import cached_property
 from typing import Any, Self, cast
 
+import orjson
+
 from toolcrib.core.digests import digest
 from toolcrib.core.schema import Schema
 
@@ -24,8 +26,8 @@ ROOT: Path = ()
 SUMMARY_CHARS = 160
 """The longest summary a pointer carries, in characters."""
 
-DIGEST_CHARS = 12
-"""Hex digits of the digest in a handle: 48 bits, too many to search for a second definition with the same one."""
+DIGEST_CHARS = 24
+"""Hex digits of the digest in a handle: 96 bits, so that nobody can make two definitions with the same one."""
 
 
 class Optionality(StrEnum):
@@ -148,6 +150,15 @@ class Tool:
         return Schema(self.input_schema)
 
     @cached_property
+    def results(self) -> Schema | None:
+        """The compiled output schema; None where the tool declares none.
+
+        Raises:
+            InvalidTool: the schema cannot be used.
+        """
+        return None if self.output_schema is None else Schema(self.output_schema)
+
+    @cached_property
     def digests(self) -> Digests:
         contract = {"input": self.input_schema, "output": self.output_schema}
         text = {
@@ -164,10 +175,18 @@ class Tool:
         )
 
     @cached_property
-    def fingerprint(self) -> bytes:
-        """16 bytes that differ between two definitions; cheaper than `digests`, and good only inside one process."""
-        told = repr((self.id, self.title, self.description, self.input_schema, self.output_schema, self.metadata))
-        return hashlib.blake2b(told.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+    def fingerprint(self) -> int:
+        """128 bits of what can be told of the tool; cheaper than `digests`, and good only inside one process.
+
+        Unlike `==`, it tells `true` from `1`, as JSON does. Key order counts.
+        """
+        shown = (self.id, self.title, self.description, self.input_schema, self.output_schema)
+        try:
+            told = orjson.dumps(shown)
+        except TypeError:  # half a surrogate pair, or an integer beyond 64 bits
+            told = repr(shown).encode("utf-8", "surrogatepass")
+        claimed = repr((self.annotations, self.metadata)).encode("utf-8", "surrogatepass")
+        return int.from_bytes(hashlib.blake2b(told + claimed, digest_size=16).digest(), "big")
 
     @cached_property
     def handle(self) -> str:

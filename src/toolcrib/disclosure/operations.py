@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 from typing import Any
 
-from toolcrib.catalog.ontology import primary_path
+from toolcrib.catalog.ontology import Ontology, primary_path
 from toolcrib.catalog.state import SourceStatus
 from toolcrib.catalog.view import View
 from toolcrib.core.errors import (
     InvalidArguments,
     NextAction,
+    NoMatchInCategory,
     SourceUnavailable,
     ToolcribError,
     ToolNotFound,
@@ -55,7 +56,8 @@ class Operations:
     ) -> ListPage:
         """The nodes and tools at `path`; with a query, the tools at or below it that match, best first.
 
-        At most `limit` (1 to 50) nodes and tools together, nodes first. With `tags`, only what carries all of them.
+        At most `limit` (1 to 50) nodes and tools together, nodes first. With `tags`, only tools that carry all of
+        them, and nodes with such a tool at or below them.
 
         Raises:
             UnknownPath: nothing visible stands at `path`; hints name the nearest that does.
@@ -68,20 +70,19 @@ class Operations:
         limit = _checked(limit)
         request = {"path": [*here], "tags": [*tags], "query": query, "limit": limit}
         offset = self._offset(view, "list", request, cursor)
-        wanted = frozenset(tags)
+        ontology = view.ontology if not tags else _tagged(view, frozenset(tags))
         if query:
-            ranking = view.search(query[:MAX_QUERY_CHARS], limit=len(view.tools), within=here)
-            pointers = (_pointer(view.tools[hit.tool_id], hit.confidence) for hit in ranking.hits)
-            nodes: list[NodePointer] = []
+            # Without tags the search pages by itself; else what it finds is thinned first.
+            skipped, wanted = (offset, limit + 1) if not tags else (0, len(view.tools))
+            ranking = view.search(query[:MAX_QUERY_CHARS], limit=wanted, offset=skipped, within=here)
+            hits = [hit for hit in ranking.hits if hit.tool_id in ontology.tools]
+            page: list[NodePointer | ToolPointer] = [
+                _pointer(view.tools[hit.tool_id], hit.confidence) for hit in hits[offset - skipped :][: limit + 1]
+            ]
         else:
-            ontology = view.ontology
-            nodes = [NodePointer(ontology.node(p), ontology.counts[p]) for p in ontology.children.get(here, ())]
-            pointers = (_pointer(view.tools[tool_id]) for tool_id in ontology.tools_at.get(here, ()))
-        entries = chain(
-            (node for node in nodes if wanted <= {*node.node.tags}),
-            (pointer for pointer in pointers if wanted <= {*pointer.tags}),
-        )
-        page = [*islice(entries, offset, offset + limit + 1)]
+            nodes = (NodePointer(ontology.node(p), ontology.counts[p]) for p in ontology.children.get(here, ()))
+            tools = (_pointer(view.tools[tool_id]) for tool_id in ontology.tools_at.get(here, ()))
+            page = [*islice(chain(nodes, tools), offset, offset + limit + 1)]
         shown = page[:limit]
         return ListPage(
             path=here,
@@ -106,6 +107,7 @@ class Operations:
 
         Raises:
             UnknownPath: nothing visible stands at `category`; hints name the nearest that does.
+            NoMatchInCategory: nothing at or below `category` matches; hints name categories where something does.
             InvalidCursor: `cursor` is not of this request over this view.
             InvalidArguments: `limit` is out of range.
 
@@ -116,6 +118,8 @@ class Operations:
         request = {"query": query, "category": [*here], "limit": limit}
         offset = self._offset(view, "search_tools", request, cursor)
         ranking = view.search(query[:MAX_QUERY_CHARS], limit=limit, offset=offset, within=here)
+        if here and not ranking.total and query.strip():
+            raise _no_match(view, query[:MAX_QUERY_CHARS], here)
         more = ranking.total > offset + limit
         return SearchPage(
             results=tuple(_pointer(view.tools[hit.tool_id], hit.confidence) for hit in ranking.hits),
@@ -186,7 +190,10 @@ def not_found(view: View, name: str) -> ToolNotFound | SourceUnavailable:
     if entry is not None and entry.status is not SourceStatus.READY:
         what = "is still starting" if entry.status is SourceStatus.STARTING else f"is unavailable: {entry.reason}"
         return SourceUnavailable(
-            f"The source `{source}` {what}".rstrip(".") + ".", next_action=NextAction("list"), retryable=True
+            f"The source `{source}` {what}".rstrip(".") + ".",
+            hints=["`toolcrib doctor` tells its owner more."] if entry.diagnosis else [],
+            next_action=NextAction("list"),
+            retryable=True,
         )
     words = name.replace(".", " ").replace("_", " ")
     alike = view.tools if len(view.tools) <= MAX_COMPARED else islice(view.ontology.within((source,)), MAX_COMPARED)
@@ -197,6 +204,23 @@ def not_found(view: View, name: str) -> ToolNotFound | SourceUnavailable:
         hints=[f"Closest: {', '.join(f'`{tool_id}`' for tool_id in near[:3])}"] if near else [],
         next_action=NextAction("search_tools", {"query": words[:200]}),
     )
+
+
+def _no_match(view: View, query: str, category: Path) -> NoMatchInCategory:
+    elsewhere = dict.fromkeys(
+        primary_path(view.tools[hit.tool_id]) for hit in view.search(query, limit=DEFAULT_LIMIT).hits
+    )
+    paths = [_shown(path) for path in islice(elsewhere, 3)]
+    return NoMatchInCategory(
+        f"Nothing in {_shown(category)} matches.",
+        hints=[f"Matches stand in: {', '.join(paths)}"] if paths else ["Nothing in the whole catalog matches either."],
+        next_action=NextAction("search_tools", {"query": query}) if paths else NextAction("list"),
+    )
+
+
+def _tagged(view: View, wanted: frozenset[str]) -> Ontology:
+    tools = {tool_id: tool for tool_id, tool in view.tools.items() if wanted <= {*tool.metadata.tags}}
+    return replace(view.ontology, tools=tools)
 
 
 def _bound(view: View, operation: str, request: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -66,18 +66,18 @@ class Source(AbstractAsyncContextManager["Source"], Protocol):
 
     async def call_tool(
         self,
-        name: str,
+        tool: Tool,
         arguments: Mapping[str, Any],
         context: CallContext,
         *,
         progress: ProgressListener | None = None,
     ) -> ToolResult:
-        """Run the tool the source knows as `name`; only `toolcrib.calling` calls this.
+        """Run `tool`, which is one of this source's as it was shown; only `toolcrib.calling` calls this.
 
         Raises:
             SourceUnavailable: the source cannot be reached, went away or did not answer in time; `retryable` when
                 nothing was sent to it.
-            StaleExpansion: the source came back with another definition of the tool; nothing was sent.
+            StaleExpansion: the source has another definition of it by now, or none; nothing was sent.
             ToolFailed: the source refused to run it, or has no such tool.
         """
         ...

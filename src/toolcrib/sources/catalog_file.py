@@ -51,7 +51,7 @@ class CatalogFileSource:
 
     async def call_tool(
         self,
-        name: str,
+        tool: Tool,
         arguments: Mapping[str, Any],
         context: CallContext,
         *,
@@ -61,7 +61,7 @@ class CatalogFileSource:
         SourceUnavailable: always.
         """
         raise SourceUnavailable(
-            f"`{self._name}.{name}` cannot be called: its definition comes from a file and has no server behind it",
+            f"`{tool.id}` cannot be called: its definition comes from a file and has no server behind it",
             hints=("Configure the server itself to call its tools.",),
         )
 

@@ -129,13 +129,13 @@ class FunctionSource:
 
     async def call_tool(
         self,
-        name: str,
+        tool: Tool,
         arguments: Mapping[str, Any],
         context: CallContext,
         *,
         progress: ProgressListener | None = None,
     ) -> ToolResult:
-        """Run the function `name` with `arguments`, which match its schema, as the Python types it asks for.
+        """Run the function behind `tool` with `arguments`, which match its schema, as the Python types it asks for.
 
         A `str` is answered as text alone and None as no content at all, unless the output schema speaks of them.
         Everything else is answered as compact JSON and, the same value, as structured content.
@@ -145,7 +145,7 @@ class FunctionSource:
             ToolFailed: there is no such tool, or the function raised this itself.
             SourceUnavailable: the function raised this itself.
         """
-        function = self._named(name)
+        function = self._named(tool.name)
         listener: ProgressListener = progress or _say_nothing
         if not function.is_async:
             listener = cast("ProgressListener", partial(_tell_from_worker, listener))

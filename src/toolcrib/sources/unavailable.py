@@ -11,15 +11,17 @@ import anyio
 from toolcrib.core.errors import SourceUnavailable
 from toolcrib.core.principal import CallContext
 from toolcrib.core.results import ToolResult
+from toolcrib.core.tools import Tool
 from toolcrib.sources.base import Listing, ProgressListener
 
 
 class UnavailableSource:
     """Stands in the catalog for a source whose configuration is wrong, so that nobody has to guess where it went."""
 
-    def __init__(self, name: str, reason: str) -> None:
+    def __init__(self, name: str, reason: str, *, diagnosis: str = "") -> None:
         self._name = name
         self.reason = reason
+        self.diagnosis = diagnosis
 
     @property
     def name(self) -> str:
@@ -38,7 +40,7 @@ class UnavailableSource:
 
     async def call_tool(
         self,
-        name: str,
+        tool: Tool,
         arguments: Mapping[str, Any],
         context: CallContext,
         *,
@@ -51,4 +53,4 @@ class UnavailableSource:
         yield
 
     def _error(self) -> SourceUnavailable:
-        return SourceUnavailable(self.reason)
+        return SourceUnavailable(self.reason, diagnosis=self.diagnosis)

@@ -63,18 +63,18 @@ class ScriptedSource:
 
     async def call_tool(
         self,
-        name: str,
+        tool: Tool,
         arguments: Mapping[str, Any],
         context: CallContext,
         *,
         progress: ProgressListener | None = None,
     ) -> ToolResult:
-        self.calls.append((name, arguments))
+        self.calls.append((tool.name, arguments))
         if self.failure is not None:
             raise self.failure
-        if all(tool.name != name for tool in self._tools):
-            raise ToolFailed(f"`{self._name}` has no tool `{name}`")
-        answer = self.answers.get(name)
+        if all(offered.name != tool.name for offered in self._tools):
+            raise ToolFailed(f"`{self._name}` has no tool `{tool.name}`")
+        answer = self.answers.get(tool.name)
         if isinstance(answer, ToolcribError):
             raise answer
         if isinstance(answer, ToolResult):

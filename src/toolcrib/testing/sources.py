@@ -12,6 +12,7 @@ import anyio
 from toolcrib.core.errors import InvalidTool, ToolcribError
 from toolcrib.core.principal import CallContext, Principal
 from toolcrib.core.results import ToolResult
+from toolcrib.core.tools import Tool
 from toolcrib.sources.base import Listing, Source
 
 _UNKNOWN = "no-such-tool-4b1f"
@@ -36,19 +37,21 @@ async def check_source(
     """
     await check_listing(make)
     async with make() as source:
-        names = [listed.name for listed in (await source.list_tools()).tools]
-        assert tool in names, f"`{tool}` is not listed; there are {names}"
+        offered = {listed.name: listed for listed in (await source.list_tools()).tools}
+        assert tool in offered, f"`{tool}` is not listed; there are {[*offered]}"
+        tried = offered[tool]
         given = copy.deepcopy(dict(arguments))
-        result = await source.call_tool(tool, given, CallContext())
+        result = await source.call_tool(tried, given, CallContext())
         _check_result(result)
         assert not result.is_error, f"`{tool}` fails on the given arguments: {result.text}"
         assert given == arguments, f"calling `{tool}` changed the arguments of its caller"
         await _check_unknown(source)
-        result = await source.call_tool(tool, arguments, CallContext(Principal("somebody else")), progress=_hear)
+        result = await source.call_tool(tried, arguments, CallContext(Principal("somebody else")), progress=_hear)
         _check_result(result)
         if other_arguments is not None:
-            await _check_concurrent(source, tool, arguments, other_arguments)
-        assert [listed.name for listed in (await source.list_tools()).tools] == names, "calling tools changed the list"
+            await _check_concurrent(source, tried, arguments, other_arguments)
+        listed_last = [listed.name for listed in (await source.list_tools()).tools]
+        assert listed_last == [*offered], "calling tools changed the list"
 
 
 async def check_listing(make: Callable[[], Source]) -> None:
@@ -100,18 +103,20 @@ def _check_result(result: object) -> None:
 async def _check_unknown(source: Source) -> None:
     """Refused by the source, or by the server behind it: either way it must not look like success."""
     try:
-        result = await source.call_tool(_UNKNOWN, {}, CallContext())
+        result = await source.call_tool(Tool(source.name, _UNKNOWN), {}, CallContext())
     except ToolcribError:
         return
     assert result.is_error, "calling a tool that does not exist succeeds"
 
 
 async def _check_concurrent(
-    source: Source, tool: str, arguments: Mapping[str, Any], other_arguments: Mapping[str, Any]
+    source: Source, tool: Tool, arguments: Mapping[str, Any], other_arguments: Mapping[str, Any]
 ) -> None:
     kinds = (arguments, other_arguments)
     expected = [(await source.call_tool(tool, kind, CallContext())).content for kind in kinds]
-    assert expected[0] != expected[1], f"`{tool}` answers both arguments alike, so that mixed up calls cannot be told"
+    assert expected[0] != expected[1], (
+        f"`{tool.name}` answers both arguments alike, so that mixed up calls cannot be told"
+    )
     mixed_up: list[int] = []
 
     async def call(kind: int) -> None:

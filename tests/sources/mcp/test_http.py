@@ -66,7 +66,7 @@ def reason(crib: Toolcrib) -> str:
     entry = crib.view().sources["far"]
     assert entry.status is SourceStatus.FAILED
     assert entry.reason is not None
-    return entry.reason
+    return f"{entry.reason} {entry.diagnosis}"
 
 
 @EVERY_KIND

@@ -36,11 +36,13 @@ ERAS = pytest.mark.parametrize("era", ["legacy", "modern"])
 
 
 @asynccontextmanager
-async def crib_of(*, patience: Patience = PATIENT, **servers: McpServer) -> AsyncGenerator[Toolcrib]:
+async def crib_of(
+    *, patience: Patience = PATIENT, trusted: bool = False, **servers: McpServer
+) -> AsyncGenerator[Toolcrib]:
     """A crib over `servers`, once each has listed its tools or failed to."""
     crib = Toolcrib()
     for name, server in servers.items():
-        crib.add_source(McpSource(name, server, patience=patience))
+        crib.add_source(McpSource(name, server, patience=patience), trusted=trusted)
     async with crib:
         assert await crib.ready(30)
         yield crib
@@ -63,7 +65,7 @@ def reason(crib: Toolcrib, source: str = "bench") -> str:
     entry = entry_of(crib, source)
     assert entry.status is SourceStatus.FAILED
     assert entry.reason is not None
-    return entry.reason
+    return f"{entry.reason} {entry.diagnosis}"
 
 
 async def test_it_keeps_the_contract_of_a_source() -> None:
@@ -151,9 +153,9 @@ async def test_a_call_that_is_never_answered_is_given_up_and_the_next_one_goes_t
 async def test_the_deadline_of_a_call_counts_where_it_is_shorter_than_patience() -> None:
     async with crib_of(bench=faulty_server("silent-call")) as crib:
         handle = crib.expand_tool("bench.echo").handle
-        with pytest.raises(SourceUnavailable, match="did not answer within 0") as caught:
+        with pytest.raises(SourceUnavailable, match="the caller's time is over") as caught:
             await crib.call_tool(handle, {"text": "?"}, context=CallContext().within(0.2))
-        assert caught.value.retryable  # echo says that running it twice is running it once
+        assert not caught.value.retryable
 
 
 @ERAS
@@ -169,8 +171,9 @@ async def test_a_server_that_dies_in_a_call_fails_that_call_and_the_next_one_sta
         assert await pid_of(crib) != before
 
 
-async def test_a_call_of_an_idempotent_tool_that_a_death_cut_off_may_be_sent_again() -> None:
-    async with crib_of(bench=faulty_server("silent-call")) as crib:
+@pytest.mark.parametrize("trusted", [True, False])
+async def test_a_death_leaves_a_call_to_be_sent_again_only_where_its_owner_vouches_for_that(trusted: bool) -> None:
+    async with crib_of(trusted=trusted, bench=faulty_server("silent-call")) as crib:
         (server,) = psutil.Process().children()
         errors: list[SourceUnavailable] = []
 
@@ -184,7 +187,7 @@ async def test_a_call_of_an_idempotent_tool_that_a_death_cut_off_may_be_sent_aga
             calls.start_soon(lambda: ask("bench.count"))
             await anyio.wait_all_tasks_blocked()
             server.kill()
-        assert sorted(error.retryable for error in errors) == [False, True]
+        assert sorted(error.retryable for error in errors) == [False, trusted]  # echo claims to be idempotent
 
 
 async def test_a_hundred_calls_at_a_dead_server_start_it_once(tmp_path: Path) -> None:
@@ -216,7 +219,8 @@ async def test_a_server_that_is_gone_for_good_fails_every_call_with_the_reason(t
             with pytest.raises(SourceUnavailable, match="could not be started") as caught:
                 await call(crib, "bench.echo", text="?")
             assert caught.value.retryable
-            assert "the bench was sold" in caught.value.hints[0]
+            assert "the bench was sold" in caught.value.diagnosis
+            assert "the bench was sold" not in str(caught.value.to_wire())
 
 
 @pytest.mark.parametrize("fault", ["garbage", "binary-garbage"])
@@ -443,7 +447,7 @@ async def test_a_tool_that_changed_while_its_server_was_away_is_not_called_with_
         with pytest.raises(SourceUnavailable):
             await call(crib, "bench.crash")
         program.write_text(SERVER.replace("Add two integers.", "Subtract two integers."))
-        with pytest.raises(StaleExpansion, match="changed while its server was away") as caught:
+        with pytest.raises(StaleExpansion, match="has changed at its server") as caught:
             await crib.call_tool(add, {"a": 1, "b": 2})
         assert caught.value.next_action is not None
         assert caught.value.next_action.operation == "expand_tool"
@@ -491,5 +495,5 @@ async def test_leaving_a_source_ends_its_process(words: tuple[str, ...]) -> None
 
 
 async def test_a_source_that_was_not_entered_says_so() -> None:
-    with pytest.raises(SourceUnavailable, match="was not entered"):
+    with pytest.raises(SourceUnavailable, match="is not running"):
         await McpSource("bench", faulty_server()).list_tools()

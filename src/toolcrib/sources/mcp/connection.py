@@ -26,6 +26,7 @@ from mcp_types import methods as surfaces
 from mcp_types.version import LATEST_MODERN_VERSION
 from pydantic import ValidationError
 
+from toolcrib.sources.definitions import label
 from toolcrib.sources.mcp.last_words import LastWords, listening
 from toolcrib.sources.mcp.server import HttpServer, McpServer, StdioServer, inherited
 from toolcrib.version import VERSION
@@ -52,6 +53,8 @@ class ListingDispatcher(JSONRPCDispatcher[TransportContext]):
     def __init__(self, read_stream: ReadStream[SessionMessage | Exception], write_stream: WriteStream[SessionMessage]):
         super().__init__(read_stream, write_stream)
         self.listed: list[object] = []
+        self.odd: set[str] = set()
+        """Names of the definitions that the session was not shown."""
         self.ended = anyio.Event()
         """Set when nothing will come from the server any more."""
 
@@ -68,11 +71,6 @@ class ListingDispatcher(JSONRPCDispatcher[TransportContext]):
         finally:
             self.ended.set()
 
-    def _fan_out_closed(self) -> None:
-        # Before anybody whose call this cuts off wakes: who asks again at once must find a connection that has ended.
-        self.ended.set()
-        super()._fan_out_closed()
-
     async def send_raw_request(
         self,
         method: str,
@@ -86,7 +84,9 @@ class ListingDispatcher(JSONRPCDispatcher[TransportContext]):
         if method == "tools/list" and isinstance(sent, list):
             wires = cast("list[object]", sent)
             self.listed.extend(wires)
-            return {**raw, "tools": [wire for wire in wires if _is_acceptable(wire)]}
+            accepted = [wire for wire in wires if _is_acceptable(wire)]
+            self.odd |= {name for wire in wires if wire not in accepted and (name := label(wire)) is not None}
+            return {**raw, "tools": accepted}
         if method == "tools/call":
             return {"content": [], "resultType": "complete", WHOLE: raw}
         return raw
@@ -98,6 +98,8 @@ class Connection:
 
     session: ClientSession
     dispatcher: ListingDispatcher
+    over_http: bool
+    """Whether it goes over HTTP, where one call may be cut off alone and arguments may travel as headers."""
     forgotten: anyio.Event
     """Set when an HTTP server has said that it does not know our session, as after a restart."""
 
@@ -120,19 +122,25 @@ def _is_acceptable(wire: object) -> bool:
 
 
 @asynccontextmanager
-async def connect(server: McpServer, on_message: MessageHandlerFnT, stderr: LastWords) -> AsyncGenerator[Connection]:
+async def connect(
+    server: McpServer, on_message: MessageHandlerFnT, said: LastWords, *, call_timeout_s: float
+) -> AsyncGenerator[Connection]:
     """Start or reach `server`, agree on a protocol era, and stay connected for the block.
+
+    What it says beside the protocol goes to `said`: its standard error, or the statuses it refuses with.
 
     Raises:
         OSError, MCPError, httpx2.HTTPError: as the transport or the handshake fails, alone or in an exception group.
     """
     forgotten = anyio.Event()
-    async with _transport(server, stderr, forgotten) as (read_stream, write_stream):
+    async with _transport(server, said, forgotten, call_timeout_s) as (read_stream, write_stream):
         dispatcher = ListingDispatcher(read_stream, write_stream)
         session = ClientSession(dispatcher=dispatcher, message_handler=on_message, client_info=CLIENT_INFO)
         async with session:
             await _negotiate(session)
-            yield Connection(session, dispatcher, forgotten)
+            if isinstance(server, HttpServer):
+                said.clear()  # the era it does not speak was refused with a status, which says nothing of what follows
+            yield Connection(session, dispatcher, isinstance(server, HttpServer), forgotten)
 
 
 async def _negotiate(session: ClientSession) -> None:
@@ -153,7 +161,11 @@ async def _negotiate(session: ClientSession) -> None:
 
 
 @asynccontextmanager
-async def _transport(server: McpServer, stderr: LastWords, forgotten: anyio.Event) -> AsyncGenerator[Any]:
+async def _transport(
+    server: McpServer, said: LastWords, forgotten: anyio.Event, call_timeout_s: float
+) -> AsyncGenerator[Any]:
+    # A server may hold its stream open for as long as a call may take.
+    read_timeout_s = max(HTTP_READ_TIMEOUT_S, call_timeout_s + HTTP_TIMEOUT_S)
     match server:
         case StdioServer():
             if server.cwd is not None and not await anyio.Path(server.cwd).is_dir():
@@ -167,26 +179,33 @@ async def _transport(server: McpServer, stderr: LastWords, forgotten: anyio.Even
                 cwd=server.cwd,
                 encoding_error_handler="replace",
             )
-            async with listening(stderr) as errlog, stdio_client(parameters, errlog=errlog) as streams:
-                yield streams
+            async with listening(said) as errlog:
+                # A start that is cancelled half-way would leave a process that nobody waits for.
+                with anyio.CancelScope(shield=True) as starting:
+                    async with stdio_client(parameters, errlog=errlog) as streams:
+                        starting.shield = False
+                        yield streams
         case HttpServer(transport="sse"):
-            async with sse_client(server.url, headers=dict(server.headers)) as streams:
+            async with sse_client(server.url, headers=dict(server.headers), sse_read_timeout=read_timeout_s) as streams:
                 yield streams
         case HttpServer():
-            async with _http_client(server, stderr, forgotten) as client:
+            async with _http_client(server, said, forgotten, read_timeout_s) as client:
                 async with streamable_http_client(server.url, http_client=client) as streams:
                     yield streams
 
 
-def _http_client(server: HttpServer, said: LastWords, forgotten: anyio.Event) -> httpx2.AsyncClient:
+def _http_client(
+    server: HttpServer, said: LastWords, forgotten: anyio.Event, read_timeout_s: float
+) -> httpx2.AsyncClient:
     async def note(response: httpx2.Response) -> None:
         # The SDK turns every refusal into one and the same error; the status is what a person needs to know.
         if response.status_code >= 400:
             said.append(f"HTTP {response.status_code} {response.reason_phrase}\n".encode())
-        # Source: MCP specification 2025-11-25, "Session Management": 404 to a session's id means that it is over.
-        if response.status_code == 404 and MCP_SESSION_ID in response.request.headers:
+        # Source: MCP specification 2025-11-25, "Session Management": 404 to a session's id means that it is over. Not
+        # to a GET: servers without the optional stream for their own messages answer so too.
+        request = response.request
+        if response.status_code == 404 and request.method == "POST" and MCP_SESSION_ID in request.headers:
             forgotten.set()
 
-    # Waits as long for an answer as the SDK's own client does: a server may hold its stream open.
-    timeout = httpx2.Timeout(HTTP_TIMEOUT_S, read=HTTP_READ_TIMEOUT_S)
+    timeout = httpx2.Timeout(HTTP_TIMEOUT_S, read=read_timeout_s)
     return httpx2.AsyncClient(headers=dict(server.headers), timeout=timeout, event_hooks={"response": [note]})

@@ -26,6 +26,11 @@ class LastWords:
         while self._size - len(self._chunks[0]) >= KEPT_BYTES:
             self._size -= len(self._chunks.popleft())
 
+    def clear(self) -> None:
+        """Forget what was written so far."""
+        self._chunks.clear()
+        self._size = 0
+
     def lines(self) -> list[str]:
         """The non-empty lines that were kept; the first may be cut."""
         text = b"".join(self._chunks)[-KEPT_BYTES:].decode("utf-8", "replace")

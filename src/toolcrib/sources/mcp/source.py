@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack
+from dataclasses import dataclass, field, replace
+from functools import partial
 from types import TracebackType
 from typing import Any, Self, cast
 
 import anyio
 import mcp_types
-from anyio.abc import TaskGroup, TaskStatus
+from anyio.abc import TaskGroup
 from mcp.client.session import IncomingMessage
 from mcp.client.subscriptions import SubscriptionLost, listen
 from mcp.shared.exceptions import MCPError
-from mcp_types import PaginatedRequestParams
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import RootModel, ValidationError
 
@@ -22,19 +24,20 @@ from toolcrib.core.errors import SourceUnavailable, StaleExpansion, ToolcribErro
 from toolcrib.core.principal import CallContext
 from toolcrib.core.results import ToolResult
 from toolcrib.core.tools import Tool
-from toolcrib.sources.base import Listing, ProgressListener, headline
-from toolcrib.sources.definitions import read_definitions
+from toolcrib.sources.base import Listing, ProgressListener
 from toolcrib.sources.mcp.connection import WHOLE, Connection, connect
 from toolcrib.sources.mcp.last_words import LastWords
+from toolcrib.sources.mcp.listing import list_all
 from toolcrib.sources.mcp.server import DEFAULT_PATIENCE, McpServer, Patience
 
 logger = logging.getLogger(__name__)
 
-MAX_PAGES = 1_000
-"""Pages read of one listing; a server that goes on beyond is not followed for ever."""
-
 MAX_GARBAGE_LINES = 3
-MAX_HINT_LINES = 4
+MAX_WORDS_LINES = 4
+
+FIRST_LISTEN_AGAIN_S = 1.0
+LAST_LISTEN_AGAIN_S = 60.0
+"""A stream of changes that was lost is asked for again after the first, then after twice as long, up to the last."""
 
 
 def _is_answer(wire: Mapping[str, Any]) -> bool:
@@ -46,6 +49,24 @@ class _WholeResult(RootModel[dict[str, Any]]):
     """A result as the session gives it, with the fields the SDK's models would drop."""
 
 
+@dataclass(slots=True, eq=False)
+class _Attempt:
+    """One way to the server: first the start, then the connection, then its end."""
+
+    settled: anyio.Event = field(default_factory=anyio.Event)
+    """Set once it is known whether the server can be used."""
+    connection: Connection | None = None
+    failure: SourceUnavailable | None = None
+    listing: Listing | None = None
+    """What the server offered when it was connected, until somebody takes it."""
+    said: LastWords = field(default_factory=LastWords)
+    garbage: list[str] = field(default_factory=list[str])
+
+    @property
+    def is_over(self) -> bool:
+        return self.failure is not None or (self.connection is not None and not self.connection.is_open)
+
+
 class McpSource:
     """One server. Its connection lives in a task of its own, so that callers come and go without ending it."""
 
@@ -55,14 +76,12 @@ class McpSource:
         self._patience = patience
         self._stack = AsyncExitStack()
         self._tasks: TaskGroup | None = None
-        self._connecting = anyio.Lock()
+        self._attempt: _Attempt | None = None
         self._listing = anyio.Lock()
         """One listing at a time: pages of two would mix."""
-        self._connection: Connection | None = None
+        self._offered: dict[str, Tool] = {}
+        """What the server offers, by name, as it said last."""
         self._changed = anyio.Event()
-        self._words = LastWords()
-        self._garbage: list[str] = []
-        self._known: dict[str, Tool] = {}
 
     @property
     def name(self) -> str:
@@ -77,49 +96,44 @@ class McpSource:
     ) -> None:
         if self._tasks is not None:
             self._tasks.cancel_scope.cancel()
+        self._tasks = None
         await self._stack.aclose()
 
     async def list_tools(self) -> Listing:
+        attempt, connection = await self._connected()
         async with self._listing:
-            connection = await self._connected()
+            if attempt.listing is not None:  # connecting lists; once is enough
+                listing, attempt.listing = attempt.listing, None
+                return listing
             try:
-                return await self._list(connection)
+                return await self._list(attempt, connection)
             except TimeoutError as error:
-                raise self._unavailable(f"did not list its tools within {self._patience.list_s:g} s") from error
+                raise self._unavailable(attempt, self._slow_listing) from error
             except (MCPError, ValidationError) as error:
-                raise self._unavailable("did not list its tools", error) from error
+                raise self._unavailable(attempt, "did not list its tools", error) from error
 
     async def call_tool(
         self,
-        name: str,
+        tool: Tool,
         arguments: Mapping[str, Any],
         context: CallContext,
         *,
         progress: ProgressListener | None = None,
     ) -> ToolResult:
-        known = self._known.get(name)
-        connection = await self._connected()
-        if known is not None and (now := self._known.get(name)) != known:
-            raise StaleExpansion(
-                f"The definition of `{self._name}.{name}` changed while its server was away."
-                if now is not None
-                else f"`{self._name}.{name}` is gone since its server came back."
-            )
-        remaining_s = context.remaining_s()
-        timeout_s = self._patience.call_s if remaining_s is None else min(remaining_s, self._patience.call_s)
-        request = mcp_types.CallToolRequest(
-            params=mcp_types.CallToolRequestParams(name=name, arguments=dict(arguments))
-        )
+        attempt, connection = await self._connected()
+        self._check_offered(tool)
+        parameters = mcp_types.CallToolRequestParams(name=tool.name, arguments=dict(arguments))
         try:
             # Not `session.call_tool`: it drops fields it does not know, and raises on an answer that misses its
             # output schema, which would lose it.
             answer = await connection.session.send_request(
-                request, _WholeResult, request_read_timeout_seconds=timeout_s, progress_callback=progress
+                mcp_types.CallToolRequest(params=parameters),
+                _WholeResult,
+                request_read_timeout_seconds=self._patience.call_s,
+                progress_callback=progress,
             )
         except MCPError as error:
-            if connection.forgotten.is_set() and error.code != mcp_types.CONNECTION_CLOSED:
-                raise self._unavailable("was restarted and ran nothing; the next call opens a new session") from error
-            raise self._refused(name, error, timeout_s) from error
+            raise self._refused(attempt, connection, tool, error) from error
         wire = answer.root[WHOLE]
         if not _is_answer(wire):
             raise ToolFailed(
@@ -127,9 +141,7 @@ class McpSource:
                 hints=["Its `content` is not a list of objects."],
             )
         if wire.get("resultType") == "input_required":
-            raise ToolFailed(
-                f"`{self._name}.{name}` asks for more input in the middle of a call; that is not passed on."
-            )
+            raise ToolFailed(f"`{tool.id}` asks for more input in the middle of a call; that is not passed on.")
         return ToolResult(wire)
 
     async def changes(self) -> AsyncIterator[None]:
@@ -138,132 +150,154 @@ class McpSource:
             self._changed = anyio.Event()
             yield
 
-    async def _connected(self) -> Connection:
-        async with self._connecting:
-            if self._connection is not None and self._connection.is_open:
-                return self._connection
-            if self._tasks is None:
-                raise SourceUnavailable(f"`{self._name}` was not entered.")
-            if self._connection is not None:
-                self._connection.give_up()
-            self._words, self._garbage = LastWords(), []
-            try:
-                with anyio.fail_after(self._patience.start_s):
-                    connection = await self._tasks.start(self._stay_connected)
-                if self._connection is not None:
-                    # What came back need not be what went away: list it before anybody calls it.
-                    await self._list(connection)
-                    self._changed.set()
-            except TimeoutError as error:
-                raise self._unavailable(f"did not answer within {self._patience.start_s:g} s of its start") from error
-            except Exception as error:
-                raise self._unavailable("could not be started or reached", error) from error
-            self._connection = connection
-            return connection
+    def _check_offered(self, tool: Tool) -> None:
+        """Whoever calls was shown a definition; what is run must be what the server says it is now.
 
-    async def _stay_connected(self, *, task_status: TaskStatus[Connection]) -> None:
-        """Connect, then hold the connection until it ends or the source is left. A failure to connect is `start`'s."""
-        started = False
+        Raises:
+            StaleExpansion: it is not.
+        """
+        offered = self._offered.get(tool.name)
+        if offered is None:
+            raise StaleExpansion(f"`{tool.id}` is gone from its server.")
+        if offered is not tool and offered.handle != tool.handle:
+            raise StaleExpansion(f"The definition of `{tool.id}` has changed at its server.")
+
+    async def _connected(self) -> tuple[_Attempt, Connection]:
+        """The connection there is, or a new one; many may wait for it, and none of them ends it by going away."""
+        attempt = self._attempt
+        if attempt is None or attempt.is_over:
+            if self._tasks is None:
+                raise SourceUnavailable(f"`{self._name}` is not running.")
+            again = attempt is not None
+            attempt = self._attempt = _Attempt()
+            self._tasks.start_soon(self._live, attempt, again, name=f"connection to {self._name}")
+        await attempt.settled.wait()
+        if attempt.connection is None:
+            failure = attempt.failure or SourceUnavailable(f"`{self._name}` was stopped.", retryable=True)
+            raise SourceUnavailable(failure.message, diagnosis=failure.diagnosis, retryable=failure.retryable)
+        return attempt, attempt.connection
+
+    async def _live(self, attempt: _Attempt, again: bool) -> None:
+        """Connect, list, and hold the connection until it ends or the source is left."""
+        start_s = self._patience.start_s
+        on_message = partial(self._on_message, attempt)
         try:
-            async with connect(self.server, self._on_message, self._words) as connection:
-                started = True
-                task_status.started(connection)
-                async with anyio.create_task_group() as tasks:
-                    tasks.start_soon(self._listen_for_changes, connection)
-                    await connection.dispatcher.ended.wait()
-                    tasks.cancel_scope.cancel()
-        except Exception as error:
-            if not started:
-                raise
-            logger.info("source %s: its connection broke: %s", self._name, _cause(error))
+            with anyio.move_on_after(start_s) as start:
+                async with connect(
+                    self.server, on_message, attempt.said, call_timeout_s=self._patience.call_s
+                ) as connection:
+                    start.deadline = math.inf
+                    # Before anybody calls: what came back need not be what went away.
+                    attempt.listing = await self._list(attempt, connection)
+                    attempt.connection = connection
+                    attempt.settled.set()
+                    if again:
+                        self._changed.set()
+                    await self._hold(connection)
+            if start.cancelled_caught and attempt.connection is None:
+                what = f"did not answer within {start_s:g} s of its start"
+                attempt.failure = self._unavailable(attempt, what)
+        except Exception as error:  # noqa: BLE001  whatever keeps one server from working stays with it
+            cause = _bottom(error)
+            if attempt.connection is not None:
+                logger.info("source %s: its connection broke: %s", self._name, _told(cause))
+            elif isinstance(cause, TimeoutError):
+                attempt.failure = self._unavailable(attempt, self._slow_listing, error)
+            else:
+                attempt.failure = self._unavailable(attempt, "could not be started or reached", cause)
+        finally:
+            if attempt.connection is not None:
+                attempt.connection.give_up()
+            attempt.settled.set()
+
+    async def _hold(self, connection: Connection) -> None:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._listen_for_changes, connection)
+            await connection.dispatcher.ended.wait()
+            tasks.cancel_scope.cancel()
 
     async def _listen_for_changes(self, connection: Connection) -> None:
-        """Servers of the newer era tell of changes only on a stream that was asked for."""
+        """Servers of the newer era tell of changes only on a stream one asked for; a lost one is asked for again."""
         session = connection.session
         tools = session.server_capabilities.tools if session.server_capabilities is not None else None
         if session.protocol_version not in MODERN_PROTOCOL_VERSIONS or tools is None or not tools.list_changed:
             return
-        try:
-            async with listen(session, tools_list_changed=True) as events:
-                async for _ in events:
-                    self._changed.set()
-        except (MCPError, SubscriptionLost, TimeoutError) as error:
-            logger.info("source %s: not told of changes any more: %s", self._name, error)
-
-    async def _on_message(self, message: IncomingMessage) -> None:
-        if isinstance(message, mcp_types.ToolListChangedNotification):
-            self._changed.set()
-        elif isinstance(message, Exception) and len(self._garbage) < MAX_GARBAGE_LINES:
-            self._garbage.append(_garbled(message))
-
-    async def _list(self, connection: Connection) -> Listing:
-        session, listed = connection.session, connection.dispatcher.listed
-        listed.clear()
-        kept: set[str] = set()
-        cursors: set[str] = set()
-        warnings: list[str] = []
-        ttl_ms: int | None = None
-        cursor: str | None = None
+        wait_s = FIRST_LISTEN_AGAIN_S
         while True:
-            with anyio.fail_after(self._patience.list_s):
-                page = await session.list_tools(params=PaginatedRequestParams(cursor=cursor) if cursor else None)
-            kept.update(tool.name for tool in page.tools)
-            if "ttl_ms" in page.model_fields_set:
-                ttl_ms = page.ttl_ms if ttl_ms is None else min(ttl_ms, page.ttl_ms)
-            cursor = page.next_cursor
-            if not cursor:
-                break
-            if cursor in cursors or len(cursors) >= MAX_PAGES:
-                warnings.append(f"its list of tools does not end; {len(listed)} definitions were read")
-                break
-            cursors.add(cursor)
-        tools, set_aside = read_definitions(self._name, listed)
-        if self._garbage:
-            warnings.append(f"it writes to standard output what is no protocol message, e.g. {self._garbage[0]!r}")
-        self._known = {tool.name: tool for tool in tools}
-        info = session.server_info
-        return Listing(
-            tools=tools,
-            title=(info.title or info.name) if info is not None else None,
-            summary=headline(session.instructions) or headline(info.description if info is not None else None),
-            set_aside=set_aside,
-            warnings=tuple(warnings),
-            ttl_s=None if ttl_ms is None else ttl_ms / 1000,
-        )
+            try:
+                async with listen(session, tools_list_changed=True) as events:
+                    async for _ in events:
+                        wait_s = FIRST_LISTEN_AGAIN_S
+                        self._changed.set()
+            except (MCPError, SubscriptionLost, TimeoutError) as error:
+                logger.info("source %s: its stream of changes was lost: %s", self._name, error)
+            await anyio.sleep(wait_s)
+            wait_s = min(2 * wait_s, LAST_LISTEN_AGAIN_S)
+            self._changed.set()  # nobody told of what changed meanwhile
 
-    def _refused(self, name: str, error: MCPError, timeout_s: float) -> ToolcribError:
+    async def _on_message(self, attempt: _Attempt, message: IncomingMessage) -> None:
+        if isinstance(message, mcp_types.ToolListChangedNotification):
+            attempt.listing = None
+            self._changed.set()
+        elif isinstance(message, Exception) and len(attempt.garbage) < MAX_GARBAGE_LINES:
+            attempt.garbage.append(_garbled(message))
+
+    async def _list(self, attempt: _Attempt, connection: Connection) -> Listing:
+        listing = await list_all(connection, self._name, page_timeout_s=self._patience.list_s)
+        self._offered = {tool.name: tool for tool in listing.tools}
+        if not attempt.garbage:
+            return listing
+        warning = f"it writes to standard output what is no protocol message, e.g. {attempt.garbage[0]!r}"
+        return replace(listing, warnings=(*listing.warnings, warning))
+
+    def _refused(self, attempt: _Attempt, connection: Connection, tool: Tool, error: MCPError) -> ToolcribError:
+        if connection.forgotten.is_set() and error.code != mcp_types.CONNECTION_CLOSED:
+            connection.give_up()
+            return self._unavailable(attempt, "was restarted and ran nothing; the next call opens a new session")
         match error.code:
             case mcp_types.CONNECTION_CLOSED:
-                return self._unavailable("went away before it answered", retryable=False)
+                if not connection.over_http:
+                    connection.give_up()  # who asks again at once must not find a connection that has ended
+                return self._unavailable(attempt, "went away before it answered", retryable=False)
             case mcp_types.REQUEST_TIMEOUT:
-                return self._unavailable(f"did not answer within {timeout_s:g} s", retryable=False)
+                what = f"did not answer within {self._patience.call_s:g} s"
+                return self._unavailable(attempt, what, retryable=False)
             case _:
                 details: dict[str, Any] = {"upstream": error.error.model_dump(mode="json", exclude_none=True)}
-                return ToolFailed(f"`{self._name}` refused to run `{name}`: {error.message}", details=details)
+                return ToolFailed(f"`{self._name}` refused to run `{tool.name}`: {error.message}", details=details)
+
+    @property
+    def _slow_listing(self) -> str:
+        return f"did not list its tools within {self._patience.list_s:g} s"
 
     def _unavailable(
-        self, what: str, error: BaseException | None = None, *, retryable: bool = True
+        self, attempt: _Attempt, what: str, error: BaseException | None = None, *, retryable: bool = True
     ) -> SourceUnavailable:
-        """`{name} {what}`, with the cause and the server's last words: most servers say there what they miss."""
-        cause = f": {_cause(error)}" if error is not None else ""
-        words = self._words.lines()[-MAX_HINT_LINES:]
+        """`{name} {what}`, and for its owner what the server said last: most servers say there what they miss."""
+        cause = f": {_told(error)}" if error is not None and not isinstance(_bottom(error), TimeoutError) else ""
+        words = " / ".join(attempt.said.lines()[-MAX_WORDS_LINES:])
         return SourceUnavailable(
-            f"`{self._name}` {what}{cause}.".replace("..", "."),
-            hints=[f"Its last words: {' / '.join(words)}"] if words else [],
+            f"`{self._name}` {what}{cause}".rstrip(".") + ".",
+            diagnosis=f"Its last words: {words}" if words else "",
             retryable=retryable,
         )
 
 
-def _cause(error: BaseException) -> str:
-    """What went wrong at the bottom of an exception group, in one line."""
+def _bottom(error: BaseException) -> BaseException:
+    """What an exception group is about."""
     while isinstance(error, BaseExceptionGroup):
         error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
+    return error
+
+
+def _told(error: BaseException) -> str:
+    """What went wrong, in one line."""
+    error = _bottom(error)
     if isinstance(error, FileNotFoundError):
         return f"there is no program `{error.filename}`"
     if isinstance(error, MCPError) and error.code == mcp_types.CONNECTION_CLOSED:
         return "it exited"
-    text = " ".join(str(error).split())
-    return text[:300] or type(error).__name__
+    return " ".join(str(error).split())[:300] or type(error).__name__
 
 
 def _garbled(error: Exception) -> str:

@@ -6,8 +6,9 @@ import json
 from collections.abc import Mapping
 from typing import Any, cast, get_args
 
+from mcp_types import SERVER_INFO_META_KEY
 from mcp_types import methods as surfaces
-from pydantic import TypeAdapter, ValidationError
+from pydantic import BaseModel, ValidationError
 
 from toolcrib.core.results import ToolResult
 
@@ -19,6 +20,10 @@ def fitted(result: ToolResult, protocol_version: str) -> dict[str, Any]:
     carried as text.
     """
     wire: dict[str, Any] = {"resultType": "complete", **result.wire}  # servers of the older era leave it out
+    if isinstance(wire.get("_meta"), dict):  # who answers is the gateway, not the server it asked
+        wire["_meta"] = {key: value for key, value in wire["_meta"].items() if key != SERVER_INFO_META_KEY}
+    if not isinstance(wire.get("content"), list):
+        wire["content"] = [] if wire.get("content") is None else [wire["content"]]
     if _fits(wire, protocol_version):
         return wire
     structured = wire.get("structuredContent")
@@ -38,9 +43,9 @@ def fitted(result: ToolResult, protocol_version: str) -> dict[str, Any]:
 def _fits(wire: Mapping[str, Any], protocol_version: str) -> bool:
     # In the newer era the SDK's own check takes nearly everything for a request for more input, the alternative there.
     model = surfaces.SERVER_RESULTS["tools/call", protocol_version]
-    complete = next((kind for kind in get_args(model) if kind.__name__ == "CallToolResult"), model)
+    complete = cast("type[BaseModel]", get_args(model)[0] if get_args(model) else model)
     try:
-        TypeAdapter[object](complete).validate_python({"resultType": "complete", **wire}, by_name=False)
+        complete.model_validate({"resultType": "complete", **wire}, by_name=False)
     except ValidationError:
         return False
     return True

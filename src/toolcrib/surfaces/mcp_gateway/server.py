@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import logging
 import weakref
 from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
@@ -17,7 +19,7 @@ from mcp.server.lowlevel import NotificationOptions, Server
 from mcp.server.models import InitializationOptions
 from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, ToolsListChanged
 from mcp.shared.exceptions import MCPError
-from mcp_types import INVALID_PARAMS
+from mcp_types import INTERNAL_ERROR, INVALID_PARAMS
 
 from toolcrib.core.errors import ToolcribError
 from toolcrib.core.principal import LOCAL, CallContext
@@ -29,6 +31,8 @@ from toolcrib.protocol.tools import OPERATIONS, OperationTool, operation_tools
 from toolcrib.surfaces.mcp_gateway.results import fitted
 from toolcrib.version import VERSION
 
+logger = logging.getLogger(__name__)
+
 LIST_TTL_MS = 300_000
 """How long a client may keep the tool list, in milliseconds; a reload of the configuration is told at once anyway."""
 
@@ -38,6 +42,10 @@ FIRST_ANSWER_WAIT_S = 10.0
 
 _passed_on: ContextVar[list[dict[str, Any]]] = ContextVar("_passed_on")
 """Takes the upstream's answer to the request that is being handled, if it is one to pass on."""
+
+
+TELLING_TIMEOUT_S = 5.0
+"""How long a client may take to take a notification, in seconds; one that does not read must not hold up the others."""
 
 
 class Gateway:
@@ -72,8 +80,9 @@ class Gateway:
         """Describe a changed configuration, and tell every client that the tool list is another."""
         self._describe(tops)
         await self._bus.publish(ToolsListChanged())
-        for connection in [*self._connections]:
-            await connection.send_tool_list_changed()
+        async with anyio.create_task_group() as telling:
+            for connection in [*self._connections]:
+                telling.start_soon(_tell, connection)
 
     def _describe(self, tops: Sequence[Top]) -> None:
         self._tools = [_definition(tool) for tool in operation_tools(tops)]
@@ -82,6 +91,8 @@ class Gateway:
     async def _list_tools(
         self, ctx: ServerRequestContext[dict[str, Any]], params: mcp_types.PaginatedRequestParams | None
     ) -> mcp_types.ListToolsResult:
+        if params is not None and params.cursor is not None:
+            raise MCPError(INVALID_PARAMS, "There is one page of tools; this cursor is not of it.")
         return mcp_types.ListToolsResult(tools=self._tools, ttl_ms=LIST_TTL_MS, cache_scope="public")
 
     async def _call_tool(
@@ -101,10 +112,13 @@ class Gateway:
                 params.name,
                 params.arguments or {},
                 CallContext(LOCAL),
-                progress=progress,
+                progress=progress if (ctx.meta or {}).get("progress_token") is not None else None,
             )
         except ToolcribError as error:
             return _json_result(error.to_wire(), is_error=True)
+        except Exception as error:
+            logger.exception("%s failed", params.name)
+            raise MCPError(INTERNAL_ERROR, "Toolcrib itself failed; its log says how.") from error
         if isinstance(answer, ToolResult):
             whole = fitted(answer, ctx.protocol_version)
             _passed_on.get().append(whole)
@@ -141,6 +155,11 @@ class Gateway:
         self._connections.add(ctx.session._connection)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
 
 
+async def _tell(connection: Connection) -> None:
+    with anyio.move_on_after(TELLING_TIMEOUT_S):
+        await connection.send_tool_list_changed()
+
+
 def _definition(tool: OperationTool) -> mcp_types.Tool:
     hints = tool.annotations
     return mcp_types.Tool(
@@ -157,7 +176,10 @@ def _definition(tool: OperationTool) -> mcp_types.Tool:
 
 
 def _json_result(value: Mapping[str, Any], *, is_error: bool) -> mcp_types.CallToolResult:
-    text = orjson.dumps(value).decode()
+    try:
+        text = orjson.dumps(value).decode()
+    except TypeError:  # an integer beyond 64 bits in somebody's schema
+        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)
     return mcp_types.CallToolResult(
         content=[mcp_types.TextContent(type="text", text=text)], structured_content=dict(value), is_error=is_error
     )

@@ -24,20 +24,21 @@ async def serve_stdio(crib: Toolcrib, config: Config) -> None:
     async def reload(changed: Config) -> None:
         await gateway.reload(tops(changed))
 
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(_stop_on_signal, tasks.cancel_scope)
-        async with crib:
-            tasks.start_soon(crib.follow, config, reload)
-            async with stdio_server(stdin=cast("anyio.AsyncFile[str]", _StandardInput())) as (read, write):
-                await gateway.server.run(read, write, gateway.initialization)
-            tasks.cancel_scope.cancel()
-
-
-async def _stop_on_signal(scope: anyio.CancelScope) -> None:
+    # Signals are held to the very end: a client closes the input, waits a little and then sends SIGTERM, which must not
+    # end the gateway between two servers that are being stopped.
     with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
-        async for _ in signals:
-            scope.cancel()
-            return
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(_cancel_on_signal, signals, tasks.cancel_scope)
+            async with crib:
+                tasks.start_soon(crib.follow, config, reload)
+                async with stdio_server(stdin=cast("anyio.AsyncFile[str]", _StandardInput())) as (read, write):
+                    await gateway.server.run(read, write, gateway.initialization)
+                tasks.cancel_scope.cancel()
+
+
+async def _cancel_on_signal(signals: AsyncIterator[signal.Signals], scope: anyio.CancelScope) -> None:
+    await anext(signals)
+    scope.cancel()
 
 
 class _StandardInput:
