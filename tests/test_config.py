@@ -233,9 +233,7 @@ def test_a_placeholder_of_another_program_is_never_passed_on(placeholder: str) -
     wrong = server({"command": "x", "env": {"A": placeholder}})
 
     assert wrong.problem is not None
-    assert (
-        wrong.problem == f"mcpServers.git.env.A: `{placeholder}` is not a variable that Toolcrib can fill in"
-    )
+    assert wrong.problem == f"mcpServers.git.env.A: `{placeholder}` is not a variable that Toolcrib can fill in"
 
 
 def test_a_default_that_holds_a_placeholder_is_never_passed_on() -> None:

@@ -9,6 +9,8 @@ import pytest
 from tests.cli.running import toolcrib
 from tests.servers.launching import faulty_entry, received, write_config
 
+from toolcrib.cli.output import escape, plain
+
 
 @pytest.fixture
 def config(tmp_path: Path) -> Path:
@@ -101,3 +103,8 @@ def test_arguments_that_are_no_json_object_are_refused_before_anything_starts(tm
     ended = toolcrib("call", "bench.echo", text, "-c", config, "--json")
     assert (ended.code, ended.json["error"]["code"]) == (1, "INVALID_ARGUMENTS")
     assert not log.exists()
+
+
+def test_a_strangers_control_characters_do_not_reach_the_terminal() -> None:
+    assert plain("a\x1b[31mred\x9b2J\u202ereversed\r\nnext\ttab") == "a\ufffd[31mred\ufffd2J\ufffdreversed\nnext\ttab"
+    assert escape("\x1b[bold]x[/]") == "\ufffd\\[bold]x\\[/]"

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import orjson
-from rich.markup import escape
 from rich.padding import Padding
 from rich.syntax import Syntax
 from rich.table import Table
@@ -14,7 +13,7 @@ from rich.tree import Tree
 
 from toolcrib.catalog.view import View
 from toolcrib.cli.opening import opened
-from toolcrib.cli.output import print_json, run, stderr, stdout
+from toolcrib.cli.output import escape, print_json, run, stderr, stdout
 from toolcrib.config import ServerConfig
 from toolcrib.core.tools import ROOT, summarize
 from toolcrib.core.tools import Path as NodePath

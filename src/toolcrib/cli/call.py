@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-
-from rich.markup import escape
+from typing import Any, cast
 
 from toolcrib.cli.browse import only_source_of
 from toolcrib.cli.opening import opened
-from toolcrib.cli.output import print_json, run, stderr, stdout
+from toolcrib.cli.output import escape, plain, print_json, run, stderr, stdout
 from toolcrib.core.errors import InvalidArguments
 from toolcrib.core.results import ToolResult
 
@@ -52,14 +52,26 @@ def _parsed(text: str) -> dict[str, object]:
 
 def _show(result: ToolResult) -> None:
     for block in result.content:
-        match block.get("type"):
-            case "text":
-                stdout.print(str(block.get("text", "")), markup=False)
-            case "resource_link":
-                stdout.print(f"{block.get('name', '')} <{block.get('uri', '')}>", markup=False)
-            case kind:
-                size = len(str(block.get("data", "")))
-                shown = f"[{kind} {block.get('mimeType', '')}, {size} characters of base64; --json shows it]"
-                stdout.print(shown, markup=False)
+        text = _text_of(block)
+        # To a file or another program it goes as it came.
+        stdout.print(plain(text) if stdout.is_terminal else text, markup=False)
     if not result.content and result.structured_content is not None:
         stdout.print_json(data=result.structured_content)
+
+
+def _text_of(block: Mapping[str, Any]) -> str:
+    """A block of content as text: itself where it is text, else what it is and how much of it there is."""
+    match block:
+        case {"type": "text", "text": str(text)} | {"type": "resource", "resource": {"text": str(text)}}:
+            return text
+        case {"type": "resource_link"}:
+            return f"{block.get('name', '')} <{block.get('uri', '')}>"
+        case {"type": "resource"}:
+            resource = cast("Mapping[str, Any]", block.get("resource") or {})
+            return _untold(str(resource.get("uri", "resource")), resource.get("mimeType"), resource.get("blob"))
+        case _:
+            return _untold(str(block.get("type")), block.get("mimeType"), block.get("data"))
+
+
+def _untold(what: str, mime_type: object, data: object) -> str:
+    return f"[{what} {mime_type or ''}, {len(str(data or ''))} characters of base64; --json shows it]"

@@ -16,11 +16,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import orjson
-from rich.markup import escape
 from rich.table import Table
 
 from toolcrib.cli.opening import opened
-from toolcrib.cli.output import print_json, run, stdout
+from toolcrib.cli.output import escape, print_json, run, stdout
 from toolcrib.core.errors import InvalidConfig, ToolFailed
 from toolcrib.sources.mcp.server import inherited
 

@@ -6,12 +6,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from rich.markup import escape
 from rich.table import Table
 
 from toolcrib.catalog.state import SourceEntry, SourceStatus
 from toolcrib.cli.opening import opened
-from toolcrib.cli.output import print_json, run, stdout
+from toolcrib.cli.output import escape, print_json, run, stdout
 from toolcrib.config import read_config
 
 _MARKS = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import sys
 from collections.abc import Callable, Mapping
 from shlex import quote
@@ -12,6 +13,7 @@ import anyio
 import orjson
 from rich.console import Console
 from rich.logging import RichHandler
+from rich.markup import escape as rich_escape
 
 from toolcrib.core.errors import InvalidConfig, ToolcribError
 
@@ -21,6 +23,20 @@ WIDTH_IN_A_PIPE = 200
 # Without emoji: what a server wrote as `:bug:` stays that.
 stdout = Console(emoji=False, highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else WIDTH_IN_A_PIPE)
 stderr = Console(stderr=True, emoji=False, highlight=False, soft_wrap=True)
+
+
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+"""Characters that a terminal obeys instead of showing, direction marks included; line breaks and tabs are no such."""
+
+
+def plain(text: str) -> str:
+    """A stranger's text with `\ufffd` for whatever would move the cursor, change colours or reverse the line."""
+    return _CONTROL.sub("\ufffd", text.replace("\r\n", "\n"))
+
+
+def escape(text: str) -> str:
+    """A stranger's text for a place where Rich reads markup."""
+    return rich_escape(plain(text))
 
 
 def set_up_logging(*, verbose: bool) -> None:
@@ -62,11 +78,11 @@ def fail(error: ToolcribError, *, as_json: bool) -> NoReturn:
         print_json(error.to_wire())
     else:
         stderr.print(f"[bold red]{error.code.value}[/]: ", end="")
-        stderr.print(error.message, markup=False)
+        stderr.print(plain(error.message), markup=False)
         for hint in error.hints:
-            stderr.print(f"  {hint}", markup=False)
+            stderr.print(f"  {plain(hint)}", markup=False)
         for violation in error.details.get("violations", ()):
-            stderr.print(f"  - {violation['message']}", markup=False)
+            stderr.print(f"  - {plain(violation['message'])}", markup=False)
         if error.next_action is not None:
             stderr.print(
                 f"  Next: {_as_command(error.next_action.operation, error.next_action.arguments)}", markup=False
