@@ -57,8 +57,9 @@ def main(verbose: bool) -> None:
 
 @main.command(short_help="Serve the tools of an mcp.json over MCP.")
 @config_argument
-def serve(config: Path) -> None:
-    """Serve the tools of CONFIG's servers over MCP, on standard input and output.
+@click.option("--http", metavar="HOST:PORT", help="Serve streamable HTTP there, at /mcp, for many clients at once.")
+def serve(config: Path, http: str | None) -> None:
+    """Serve the tools of CONFIG's servers over MCP, on standard input and output or over HTTP.
 
     A client sees four tools: list, search_tools, expand_tool and call_tool. Changes of CONFIG are taken over while it
     runs. To use it, put this in your client's configuration in place of its servers:
@@ -68,7 +69,7 @@ def serve(config: Path) -> None:
     """
     from toolcrib.cli.serve import serve as run
 
-    run(config)
+    run(config, http)
 
 
 @main.command(short_help="Start published servers and do real tasks through them.")

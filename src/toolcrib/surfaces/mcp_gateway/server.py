@@ -48,6 +48,20 @@ TELLING_TIMEOUT_S = 5.0
 """How long a client may take to take a notification, in seconds; one that does not read must not hold up the others."""
 
 
+class _Server(Server[dict[str, Any]]):
+    """The SDK's server, which tells clients of the handshake era that its list of tools can change."""
+
+    def create_initialization_options(
+        self,
+        notification_options: NotificationOptions | None = None,
+        experimental_capabilities: dict[str, dict[str, Any]] | None = None,
+        extensions: dict[str, dict[str, Any]] | None = None,
+    ) -> InitializationOptions:
+        # Transports ask for these themselves and hand in nothing.
+        options = notification_options or NotificationOptions(tools_changed=True)
+        return super().create_initialization_options(options, experimental_capabilities, extensions)
+
+
 class Gateway:
     """One MCP server over one crib. Its tool list is made from the configuration: it does not move as sources start."""
 
@@ -56,12 +70,13 @@ class Gateway:
         self._patient_until = anyio.current_time() + FIRST_ANSWER_WAIT_S
         self._bus = InMemorySubscriptionBus()
         self._connections: weakref.WeakSet[Connection] = weakref.WeakSet()
-        self.server: Server[dict[str, Any]] = Server(
+        self._listening = ListenHandler(self._bus)
+        self.server = _Server(
             "toolcrib",
             version=VERSION,
             title="Toolcrib",
             on_list_tools=self._list_tools,
-            on_subscriptions_listen=ListenHandler(self._bus),
+            on_subscriptions_listen=self._listening,
         )
         # Not `on_call_tool`: its type has no place for an upstream's answer as it came.
         self.server.add_request_handler("tools/call", mcp_types.CallToolRequestParams, self._call_tool)
@@ -71,10 +86,9 @@ class Gateway:
         self.server.middleware.append(self._pass_on_whole)
         self._describe(tops)
 
-    @property
-    def initialization(self) -> InitializationOptions:
-        """What clients of the handshake era are told at `initialize`."""
-        return self.server.create_initialization_options(NotificationOptions(tools_changed=True))
+    def hang_up(self) -> None:
+        """End the streams on which clients wait for changes, as the protocol does: they must not hold up a stop."""
+        self._listening.close()
 
     async def reload(self, tops: Sequence[Top]) -> None:
         """Describe a changed configuration, and tell every client that the tool list is another."""

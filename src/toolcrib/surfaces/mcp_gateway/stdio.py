@@ -32,7 +32,7 @@ async def serve_stdio(crib: Toolcrib, config: Config) -> None:
             async with crib:
                 tasks.start_soon(crib.follow, config, reload)
                 async with stdio_server(stdin=cast("anyio.AsyncFile[str]", _StandardInput())) as (read, write):
-                    await gateway.server.run(read, write, gateway.initialization)
+                    await gateway.server.run(read, write, gateway.server.create_initialization_options())
                 tasks.cancel_scope.cancel()
 
 
