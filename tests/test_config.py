@@ -249,6 +249,38 @@ def test_no_problem_repeats_what_a_variable_holds() -> None:
     assert "s3cret" not in wrong.problem
 
 
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"url": "${TOKEN}"},
+        {"url": "ftp://${TOKEN}@x/"},
+        {"url": "https://x/?key=${TOKEN}", "type": "carrier pigeon"},
+        {"url": "https://x/?key=${TOKEN}", "headers": ["${TOKEN}"]},
+        {"command": "${TOKEN}", "args": "${TOKEN}"},
+        {"command": "${TOKEN}", "args": ["${TOKEN}", None]},
+        {"command": "x", "env": {"A": "${TOKEN}", "B": "${input:b}"}},
+        {"command": "x", "env": {"A": "${TOKEN}", "B": "${C:-${TOKEN}}"}},
+        {"command": "x", "args": ["${TOKEN}"], "cwd": "~${TOKEN}/x"},
+    ],
+    ids=str,
+)
+def test_whatever_is_wrong_with_a_server_what_a_variable_holds_is_not_told(entry: object) -> None:
+    problem = server(entry).problem
+
+    assert problem is not None
+    assert ENVIRON["TOKEN"] not in problem
+
+
+def test_a_folder_of_nobody_is_a_problem_of_that_server_alone() -> None:
+    entry = {"command": "x", "cwd": "~nobody-4b1f/x"}
+
+    config = read({"mcpServers": {"git": entry, "files": {"command": "x", "cwd": "~/x"}}})
+
+    assert config.servers[0].problem is not None
+    assert config.servers[0].problem.startswith("mcpServers.git.cwd: ")
+    assert config.servers[1].server == StdioServer("x", cwd=Path("~/x").expanduser())
+
+
 # -- names ------------------------------------------------------------------------------------------------------------
 
 

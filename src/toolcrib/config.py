@@ -20,12 +20,18 @@ OUR_KEY = "toolcrib"
 SERVER_KEYS = ("mcpServers", "servers")
 """Where the servers stand: `mcpServers` in most clients, `servers` in VS Code."""
 
-_TIMEOUTS = {"start_timeout_s": "start_s", "list_timeout_s": "list_s", "call_timeout_s": "call_s"}
+_TIMEOUTS = {
+    "start_timeout_s": "start_s",
+    "list_timeout_s": "list_s",
+    "call_timeout_s": "call_s",
+    "idle_timeout_s": "idle_s",
+}
 
 SETTINGS: Mapping[str, str] = {
     "start_timeout_s": "Seconds a server may take from its start to the end of the handshake (60).",
     "list_timeout_s": "Seconds it may take for each page of its tools (30).",
     "call_timeout_s": "Seconds it may take to answer a call (300).",
+    "idle_timeout_s": "Seconds without a call after which a server whose definitions are kept is stopped (3600).",
     "sources": "By server name: `title`, `summary`, `trusted`, and time-outs of its own.",
 }
 """Every key below `toolcrib`, with what it does."""

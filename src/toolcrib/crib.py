@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Container, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -25,8 +26,11 @@ from toolcrib.disclosure.messages import Expansion, ListPage, SearchPage
 from toolcrib.disclosure.operations import DEFAULT_LIMIT, Operations
 from toolcrib.protocol.rules import Top
 from toolcrib.sources.base import ProgressListener, Source
+from toolcrib.sources.cached import CachedSource
 from toolcrib.sources.functions import FunctionSource
+from toolcrib.sources.mcp.server import McpServer, address
 from toolcrib.sources.unavailable import UnavailableSource
+from toolcrib.stores.definitions import DefinitionStore
 
 logger = logging.getLogger(__name__)
 
@@ -47,7 +51,9 @@ class Toolcrib:
     in the background; `ready` waits for them.
     """
 
-    def __init__(self, *, policy: Policy = ALLOW_ALL) -> None:
+    def __init__(self, *, policy: Policy = ALLOW_ALL, definitions: DefinitionStore | None = None) -> None:
+        """With `definitions`, servers whose definitions are kept there are started when they are first called."""
+        self._definitions = definitions
         self.registry = ToolRegistry()
         self.operations = Operations()
         self._policy = policy
@@ -73,7 +79,7 @@ class Toolcrib:
             InvalidTool: no schema can be made of it, or the name is taken.
         """
         if self._functions is None:
-            self._functions = FunctionSource(self._free_name(FUNCTIONS))
+            self._functions = FunctionSource(_free_name(FUNCTIONS, self.registry.state.sources))
             title = "Functions of this program"
             self.registry.put_source(SourceEntry(self._functions, SourceStatus.READY, title, trusted=True))
         tool = self._functions.add(function, name=name, description=description, metadata=metadata or ToolMetadata())
@@ -93,12 +99,13 @@ class Toolcrib:
     def add_config(self, path: str | Path, wanted: Callable[[ServerConfig], bool] | None = None) -> Config:
         """Take in the servers of an `mcp.json`, or those that are `wanted`.
 
-        A server that is wrong in itself is kept as unavailable, with the reason.
+        A server that is wrong in itself is kept as unavailable, with the reason. One called as the crib's own functions
+        already are gets a number after its name.
 
         Raises:
             InvalidConfig: the file as a whole cannot be used, or a server has the name of a source that is there.
         """
-        config = read_config(Path(path))
+        config = self._beside_functions(read_config(Path(path)))
         servers = [server for server in config.enabled if wanted is None or wanted(server)]
         self._check_free(config, servers)
         for server in servers:
@@ -118,7 +125,7 @@ class Toolcrib:
                 continue
             seen = now
             try:
-                new = read_config(config.path)
+                new = self._beside_functions(read_config(config.path))
                 await self._take_over(new)
             except InvalidConfig as error:
                 logger.warning("%s; the configuration before it stays in force", error.message)
@@ -205,12 +212,18 @@ class Toolcrib:
         if config.server is None:
             source: Source = UnavailableSource(config.name, f"{config.problem}.", diagnosis=f"It stands in {path}.")
         else:
-            from toolcrib.sources.mcp.source import McpSource  # noqa: PLC0415  the SDK takes half a second to import
-
-            source = McpSource(config.name, config.server, patience=config.patience)
+            source = self._server_source(config, config.server)
         entry = SourceEntry(source, title=config.title, summary=config.summary, trusted=config.trusted)
         self._intake.add(source, entry)
         self._configured[config.name] = config
+
+    def _server_source(self, config: ServerConfig, server: McpServer) -> Source:
+        from toolcrib.sources.mcp.source import McpSource  # noqa: PLC0415  the SDK takes half a second to import
+
+        if self._definitions is None:
+            return McpSource(config.name, server, patience=config.patience)
+        source = McpSource(config.name, server, patience=config.patience, stops_when_idle=True)
+        return CachedSource(source, self._definitions, address(server))
 
     async def _take_over(self, config: Config) -> None:
         wanted = {server.name: server for server in config.enabled}
@@ -228,17 +241,27 @@ class Toolcrib:
             if server.name in self.registry.state.sources:
                 raise InvalidConfig(f"{config.path}: a source named `{server.name}` is there already")
 
-    def _free_name(self, name: str) -> str:
-        taken, number, free = self.registry.state.sources, 1, name
-        while free in taken:
-            number += 1
-            free = f"{name}-{number}"
-        return free
+    def _beside_functions(self, config: Config) -> Config:
+        """`config` without the name that the crib's own functions have: handles of theirs are out already."""
+        if self._functions is None:
+            return config
+        mine = self._functions.name
+        other = _free_name(mine, {mine, *(server.name for server in config.servers)})
+        servers = (replace(server, name=other) if server.name == mine else server for server in config.servers)
+        return replace(config, servers=tuple(servers))
 
 
 def tops(config: Config) -> tuple[Top, ...]:
     """The top of a catalog as its configuration tells of it, whatever has started by now."""
     return tuple(Top(server.name, server.summary or server.title or "") for server in config.enabled)
+
+
+def _free_name(name: str, taken: Container[str]) -> str:
+    number, free = 1, name
+    while free in taken:
+        number += 1
+        free = f"{name}-{number}"
+    return free
 
 
 def _stamp(path: Path) -> tuple[int, int, int] | None:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import anyio
 import pytest
 from tests.catalogs import registry_of, source_of, tool, view_of
 
 from toolcrib.calling import call_tool
 from toolcrib.catalog.access import Access
 from toolcrib.catalog.state import SourceEntry, SourceStatus
-from toolcrib.catalog.view import View
+from toolcrib.catalog.view import Overlay, View
 from toolcrib.core.errors import (
     InvalidArguments,
     InvalidTool,
@@ -112,6 +115,52 @@ async def test_a_function_is_expanded_and_called_like_any_tool() -> None:
 
     assert result.text == "42"
     assert result.warnings == ()
+
+
+async def test_a_tool_of_the_session_goes_to_its_own_source() -> None:
+    mine = tool("desk.mark", "Mark a line.", properties={"line": {"type": "integer"}}, required=("line",))
+    desk = ScriptedSource("desk", [mine])
+    overlay = Overlay({mine.id: mine}, {"desk": SourceEntry(desk, SourceStatus.READY)})
+    view = View(registry_of(READ).state, overlay=overlay)
+
+    expansion = OPERATIONS.expand_tool(view, "desk.mark")
+    result = await call_tool(view, expansion.handle, {"line": 7}, CONTEXT)
+
+    assert result.structured_content == {"line": 7}
+    assert desk.calls == [("mark", {"line": 7})]
+    assert source_of(view, "files").calls == []
+
+
+async def test_what_one_principal_sees_serves_no_call_of_another() -> None:
+    view = view_of(READ)
+
+    with pytest.raises(ValueError, match="a view for local cannot serve a call for somebody else"):
+        await call_tool(view, READ.handle, {"path": "."}, CallContext(Principal("somebody else")))
+    assert source_of(view, "files").calls == []
+
+
+@pytest.mark.parametrize("blocking", [False, True])
+async def test_a_function_is_given_up_when_the_callers_time_is_over(blocking: bool) -> None:
+    released = threading.Event()
+
+    async def wait() -> None:
+        await anyio.sleep_forever()
+
+    def block() -> None:
+        released.wait()
+
+    function: Callable[[], Any] = block if blocking else wait
+    source = FunctionSource()
+    shown = source.add(function, name="hold")
+    registry = registry_of()
+    registry.put_source(SourceEntry(source, SourceStatus.READY), [shown])
+    try:
+        with anyio.fail_after(30), pytest.raises(SourceUnavailable, match="the caller's time is over") as late:
+            await call_tool(View(registry.state), shown.handle, {}, CONTEXT.within(0.05))
+    finally:
+        released.set()
+
+    assert not late.value.retryable
 
 
 # -- the order of checks ----------------------------------------------------------------------------------------------

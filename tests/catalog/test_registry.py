@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import replace
+from typing import ClassVar
 
 import pytest
 from tests.catalogs import registry_of, tool
@@ -13,6 +14,7 @@ from toolcrib.catalog.registry import ToolRegistry
 from toolcrib.catalog.state import SourceEntry, SourceStatus
 from toolcrib.core.errors import InvalidTool, ToolNotFound
 from toolcrib.core.events import CatalogPublished, Event, ToolRegistered, ToolReplaced, ToolUnregistered
+from toolcrib.core.tools import Tool
 from toolcrib.testing.scripted import ScriptedSource
 
 ENTRY = SourceEntry(ScriptedSource("git"), SourceStatus.READY)
@@ -125,6 +127,22 @@ def test_a_source_that_gets_a_title_is_found_by_it() -> None:
     assert found(registry, "versioning") == ["git.commit"]
 
 
+def test_a_definition_that_says_one_where_it_said_true_is_another() -> None:
+    """Python takes them for equal; JSON, and whoever sends arguments, does not."""
+    old, new = (tool("git.log", properties={"all": {"enum": [value]}}) for value in (True, 1))
+    assert old == new
+    registry = ToolRegistry()
+    registry.put_source(ENTRY, [old])
+    told: list[Event] = []
+    registry.subscribe(told.append)
+
+    registry.put_source(ENTRY, [new])
+
+    assert registry.state.tools["git.log"].input_schema["properties"]["all"]["enum"][0] is not True
+    assert [type(event) for event in told] == [ToolReplaced, CatalogPublished]
+    assert registry.state.tools["git.log"].handle != old.handle
+
+
 def test_an_offer_may_be_read_only_once() -> None:
     registry = ToolRegistry()
 
@@ -149,6 +167,36 @@ def test_listeners_are_told_what_happened_and_last_that_it_is_published() -> Non
     assert ToolUnregistered(tool("git.log")) in told
     assert ToolReplaced(tool("git.commit", "Record"), changed) in told
     assert ToolRegistered(new) in told
+
+
+class Watched(Tool):
+    """Notes when somebody compares it or asks what it says."""
+
+    looked_at: ClassVar[list[str]] = []
+
+    def __eq__(self, other: object) -> bool:
+        self.looked_at.append(self.name)
+        return super().__eq__(other)
+
+    __hash__ = None  # pyright: ignore[reportAssignmentType]  as of every class that says what equal is
+
+    @property
+    def fingerprint(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
+        self.looked_at.append(self.name)
+        return hash(self.name)
+
+
+def test_what_happened_to_one_tool_is_told_without_a_look_at_the_others() -> None:
+    registry = ToolRegistry()
+    registry.put_source(ENTRY, [Watched("git", f"old-{number}") for number in range(1_000)])
+    told: list[Event] = []
+    registry.subscribe(told.append)
+    Watched.looked_at.clear()
+
+    registry.register(new := Watched("git", "new"))
+
+    assert told == [ToolRegistered(new), CatalogPublished(registry.state.version)]
+    assert set(Watched.looked_at) <= {"new"}
 
 
 def test_a_source_that_is_renamed_has_changed_no_definition() -> None:

@@ -54,6 +54,7 @@ def test_everything_that_is_wrong_is_named_with_its_reason_and_it_ends_with_1(tm
     }.items():
         assert sources[name]["status"] == "failed"
         assert complaint in sources[name]["reason"]
+    assert str(config) in sources["unset"]["reason"]
     assert sources["noisy"]["status"] == "ready"
     assert "no protocol message" in sources["noisy"]["warnings"][0]
     assert {

@@ -19,6 +19,7 @@ from toolcrib.core.errors import (
     InvalidArguments,
     InvalidCursor,
     NextAction,
+    NoMatchInCategory,
     SourceUnavailable,
     ToolcribError,
     ToolNotFound,
@@ -116,6 +117,40 @@ def test_a_list_with_tags_shows_only_what_carries_all_of_them() -> None:
     assert [t.tool_id for t in OPERATIONS.list(VIEW, query="changes", tags=["write"]).tools] == ["git.commit"]
 
 
+def test_a_list_with_tags_shows_the_nodes_that_lead_to_such_tools_and_counts_no_others() -> None:
+    def nodes(path: list[str], *tags: str) -> list[tuple[str, int]]:
+        return [(pointer.node.name, pointer.tool_count) for pointer in OPERATIONS.list(VIEW, path, tags=tags).nodes]
+
+    assert nodes([], "vcs") == [("git", 3)]
+    assert nodes([], "write") == [("git", 1)]
+    assert nodes(["git"], "vcs") == [("write", 1)]
+    assert nodes([], "zebra") == []
+
+    page = OPERATIONS.list(VIEW, ["git"], tags=["vcs"])
+    assert [pointer.tool_id for pointer in page.tools] == ["git.log", "git.status"]
+    empty = OPERATIONS.list(VIEW, ["files"], tags=["vcs"])
+    assert (empty.nodes, empty.tools, empty.next_cursor) == ((), (), None)
+
+
+@pytest.mark.parametrize("limit", [1, 2])
+def test_a_walk_down_the_nodes_of_a_list_with_tags_reaches_every_such_tool_once(limit: int) -> None:
+    view = view_of(
+        *(tool(f"s{n % 3}.t{n}", category=("a", f"c{n % 2}")[: n % 4], tags=("odd",) * (n % 2)) for n in range(24))
+    )
+    found: list[str] = []
+    waiting: list[tuple[str, ...]] = [()]
+    while waiting:
+        path, cursor = waiting.pop(), None
+        while True:
+            page = OPERATIONS.list(view, path, tags=["odd"], limit=limit, cursor=cursor)
+            waiting += [pointer.node.path for pointer in page.nodes]
+            found += [pointer.tool_id for pointer in page.tools]
+            if (cursor := page.next_cursor) is None:
+                break
+
+    assert sorted(found) == sorted(f"s{n % 3}.t{n}" for n in range(1, 24, 2))
+
+
 def test_what_is_not_known_yet_is_said() -> None:
     registry = registry_of(tool("git.log", "History"))
     registry.put_source(SourceEntry(ScriptedSource("slow")))
@@ -151,6 +186,31 @@ def test_a_search_in_a_category_finds_nothing_outside_it() -> None:
     found = OPERATIONS.search_tools(VIEW, "changes", category=["git", "write"])
 
     assert [hit.tool_id for hit in found.results] == ["git.commit"]
+
+
+@pytest.mark.anyio
+async def test_a_search_in_a_category_without_a_match_names_those_that_have_one() -> None:
+    with pytest.raises(NoMatchInCategory, match="Nothing in files matches") as caught:
+        OPERATIONS.search_tools(VIEW, "history of commits", category=["files"])
+
+    (hint,) = caught.value.hints
+    assert hint.startswith("Matches stand in: ")
+    categories = hint.removeprefix("Matches stand in: ").split(", ")
+    assert "git" in categories
+    for category in categories:
+        assert OPERATIONS.search_tools(VIEW, "history of commits", category=category.split("/")).results
+    page = await sent(VIEW, caught.value.next_action)
+    assert isinstance(page, SearchPage)
+    assert page.results[0].tool_id == "git.log"
+
+
+@pytest.mark.anyio
+async def test_a_search_in_a_category_for_what_is_nowhere_leads_back_to_the_top() -> None:
+    with pytest.raises(NoMatchInCategory) as caught:
+        OPERATIONS.search_tools(VIEW, "zebra", category=["git", "write"])
+
+    assert caught.value.hints == ("Nothing in the whole catalog matches either.",)
+    assert isinstance(await sent(VIEW, caught.value.next_action), ListPage)
 
 
 def test_a_search_that_finds_nothing_is_an_answer() -> None:

@@ -34,6 +34,9 @@ FAULTS = {
     "odd-output": "add the tool `chart`: its content is of a kind nobody knows, or lacks what its kind must have",
     "pages": "list the tools on two pages",
     "endless-pages": "give a next cursor with every page, for ever",
+    "odd-header": "add the tool `torch`: its `x-mcp-header` is no name of a header",
+    "big-number": "add the tool `weigh`: its schema holds an integer beyond 64 bits",
+    "short-streams": "end every stream of changes as soon as it is open (modern era)",
     "error": "add the tool `refuse`: it answers with a JSON-RPC error that carries data",
     "ignore-stdin-close": "stay when stdin closes",
     "ignore-sigterm": "stay when asked to terminate",
@@ -47,6 +50,7 @@ CANCELLED = "notifications/cancelled"
 EXIT_AT_START = 3
 EXIT_IN_CALL = 9
 FLOOD_BYTES = 5_000_000
+BEYOND_64_BITS = 2**70
 REFUSAL_CODE = -32011
 """In the band that 2026-07-28 leaves to implementations, -32000 to -32019."""
 
@@ -131,6 +135,16 @@ FAULT_TOOLS: Mapping[str, Json] = {
     },
     "list-output": {"name": "numbers", "description": "Give a list with a gap.", "inputSchema": _schema()},
     "odd-output": {"name": "chart", "description": "Draw a chart.", "inputSchema": _schema(broken={"type": "boolean"})},
+    "odd-header": {
+        "name": "torch",
+        "description": "Light a shelf.",
+        "inputSchema": _schema(shelf={**_TEXT, "x-mcp-header": "no header: this"}),
+    },
+    "big-number": {
+        "name": "weigh",
+        "description": "Weigh something.",
+        "inputSchema": _schema(grams={**_INTEGER, "maximum": BEYOND_64_BITS}),
+    },
     "error": {"name": "refuse", "description": "Refuse to run.", "inputSchema": _schema()},
 }
 
@@ -385,7 +399,7 @@ class Server:
             raise JsonRpcError(-32602, "Unknown cursor", cursor)
         return {"tools": self._tools[middle:]}
 
-    def _listen(self, request: Request) -> None:
+    def _listen(self, request: Request) -> Json | None:
         wanted = _object(request.params.get("notifications")).get("toolsListChanged") is True
         if wanted:
             self._subscriptions.add(request.id)
@@ -394,6 +408,7 @@ class Server:
             notifications={"toolsListChanged": True} if wanted else {},
             _meta={f"{_PREFIX}subscriptionId": request.id},
         )
+        return {} if "short-streams" in self._faults else None
 
     def _call_tool(self, request: Request) -> Json | None:
         self._calls += 1

@@ -2,7 +2,8 @@
 
 Run as a module (`python -m tests.servers.over_http`). Requests need the header `Authorization: Bearer open` when it was
 started with `--locked`; others are refused with the status that the address asks for (`?status=503`), 401 where it asks
-for none. `--era` narrows what it speaks at /mcp.
+for none. `--era` narrows what it speaks at /mcp; with `--no-stream`, a GET is answered with 404 there, as servers do
+that have no stream for messages of their own.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import argparse
 import json
 import socket
 import sys
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
@@ -91,11 +93,49 @@ async def change(name: str, ctx: Context[Any]) -> str:
     return f"added {name}"
 
 
+_asked: Counter[str] = Counter()
+
+
+@server.tool()
+def asked(what: str) -> int:
+    """How many requests there were of a protocol method, such as `initialize`, or of an HTTP method other than POST."""
+    return _asked[what]
+
+
+@server.tool()
+def torch(shelf: str) -> str:
+    """Light a shelf; what its schema says of a header is not fit for one."""
+    return f"light on {shelf}"
+
+
+# The SDK refuses such a schema in a tool of its own, and cannot know of one that another server sends.
+torch_tool = server._tool_manager._tools["torch"]  # pyright: ignore[reportPrivateUsage]
+torch_tool.parameters["properties"]["shelf"]["x-mcp-header"] = "no header: this"
+
+
 @server.tool()
 def header(name: str, ctx: Context[Any]) -> str:
     """The value of a header of this very request."""
     request = ctx.request_context.request
     return str(request.headers.get(name)) if isinstance(request, Request) else "none"
+
+
+def counted(app: ASGIApp, *, without_stream: bool) -> ASGIApp:
+    """`app`, with all that it is asked counted; `without_stream`, a GET is not answered with a stream."""
+
+    async def count(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["method"] == "POST":
+            body = await Request(scope, receive).body()
+            _asked[str(json.loads(body).get("method"))] += 1
+            receive = _replayed(body, receive)
+        elif scope["type"] == "http":
+            _asked[scope["method"]] += 1
+            if without_stream and scope["method"] == "GET":
+                await PlainTextResponse("There is no stream here.", 404)(scope, receive, send)
+                return
+        await app(scope, receive, send)
+
+    return count
 
 
 def locked(app: ASGIApp) -> ASGIApp:
@@ -158,9 +198,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--era", choices=("legacy", "modern", "both"), default="both")
     parser.add_argument("--locked", action="store_true")
+    parser.add_argument("--no-stream", action="store_true", help="answer 404 to GET")
     parser.add_argument("--port", type=int, default=0, help="where to listen; any free port by default")
     given = parser.parse_args()
-    app: ASGIApp = application(given.era)
+    app = counted(application(given.era), without_stream=given.no_stream)
     if given.locked:
         app = locked(app)
     with socket.create_server(("127.0.0.1", given.port)) as listener:

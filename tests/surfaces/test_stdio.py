@@ -8,11 +8,16 @@ from typing import Any
 
 import anyio
 import pytest
-from mcp import MCPError
+from mcp import Client, MCPError
 from tests.servers import faulty
 from tests.servers.launching import events, faulty_entry, write_config
 from tests.surfaces.serving import Json, Mode, ask, conversation, run_tool, served, text_of
 from tests.waiting import until
+
+from toolcrib.crib import Toolcrib
+from toolcrib.disclosure.messages import ListPage
+from toolcrib.disclosure.operations import Operations
+from toolcrib.surfaces.mcp_gateway.server import Gateway
 
 pytestmark = pytest.mark.anyio
 
@@ -108,6 +113,37 @@ async def test_every_error_is_a_result_with_text_structure_and_a_way_on(mode: Mo
             expanded = await ask(client, "expand_tool", tool_id=tool_id)
             assert (await error("call_tool", tool_id=expanded["handle"]))["code"] == code
         assert (await run_tool(client, "bench.echo", text="back again")).structured_content == {"text": "back again"}
+
+
+@BOTH_RAW
+def test_a_schema_with_an_integer_beyond_64_bits_is_shown_as_it_is(modern: bool, tmp_path: Path) -> None:
+    with conversation(write_config(tmp_path / "mcp.json", bench=faulty_entry("big-number"))) as gateway:
+        if not modern:
+            gateway.shake_hands()
+        shown = gateway.call("expand_tool", {"tool_id": "bench.weigh"}, modern=modern)
+        schema = shown["structuredContent"]["args_schema"]
+        assert schema["properties"]["grams"]["maximum"] == faulty.BEYOND_64_BITS
+        assert json.loads(shown["content"][0]["text"]) == shown["structuredContent"]
+        assert gateway.run_tool("bench.weigh", {"grams": 5}, modern=modern)["content"][0]["text"] == "weigh"
+
+
+@BOTH
+async def test_a_fault_of_ours_is_an_internal_error_that_tells_nothing(
+    mode: Mode, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Broken(Operations):
+        def list(self, *args: Any, **more: Any) -> ListPage:
+            raise KeyError("/home/ada/.secret")
+
+    crib = Toolcrib()
+    crib.operations = Broken()
+    async with crib, Client(Gateway(crib, ()).server, mode=mode) as client:
+        with pytest.raises(MCPError) as caught:
+            await client.call_tool("list", {})
+        assert caught.value.error.code == -32603
+        assert "secret" not in str(caught.value.error)
+        assert "secret" in caplog.text
+        assert (await ask(client, "search_tools", query="anything"))["results"] == []
 
 
 @BOTH

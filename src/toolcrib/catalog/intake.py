@@ -16,7 +16,7 @@ from anyio.abc import TaskGroup
 from toolcrib.catalog.registry import ToolRegistry
 from toolcrib.catalog.state import SourceEntry, SourceStatus
 from toolcrib.core.errors import InvalidTool, SourceUnavailable, ToolcribError
-from toolcrib.sources.base import Source
+from toolcrib.sources.base import Listing, Source
 
 logger = logging.getLogger(__name__)
 
@@ -29,6 +29,12 @@ TURN_S = 5.0
 FIRST_RETRY_S = 5.0
 LAST_RETRY_S = 300.0
 """A source that could not be listed is tried again after the first, then after twice as long, up to the last."""
+
+DEFAULT_TTL_S = 86_400.0
+"""A source that does not say for how long its listing is good is listed again after this, in seconds."""
+
+MIN_TTL_S = 60.0
+"""No source is listed more often than this because of what it says, in seconds."""
 
 FIRST_PAUSE_S = 0.2
 LAST_PAUSE_S = 30.0
@@ -148,12 +154,13 @@ class Intake:
     async def _keep_current(self, source: Source, entry: SourceEntry, listed: anyio.Event, changed: _Bell) -> None:
         retry_s, pause_s = FIRST_RETRY_S, FIRST_PAUSE_S
         while True:
-            in_order = await self._list(source, entry)
+            listing = await self._list(source, entry)
             listed.set()
             began = anyio.current_time()
-            if in_order:
+            if listing is not None:
                 retry_s = FIRST_RETRY_S
-                await changed.wait()
+                with anyio.move_on_after(_good_for_s(listing)):
+                    await changed.wait()
                 back_to_back = anyio.current_time() - began < pause_s
                 pause_s = min(2 * pause_s, LAST_PAUSE_S) if back_to_back else FIRST_PAUSE_S
                 await anyio.sleep_until(began + pause_s)
@@ -163,7 +170,8 @@ class Intake:
                 retry_s = min(2 * retry_s, LAST_RETRY_S)
             changed.still()
 
-    async def _list(self, source: Source, entry: SourceEntry) -> bool:
+    async def _list(self, source: Source, entry: SourceEntry) -> Listing | None:
+        """List and publish; None where that failed."""
         began = time.monotonic()
         with anyio.move_on_after(TURN_S) as waiting:
             await self._places.acquire()
@@ -171,7 +179,7 @@ class Intake:
             listing = await source.list_tools()
         except ToolcribError as error:
             self._fail(entry, error)
-            return False
+            return None
         finally:
             if not waiting.cancelled_caught:
                 self._places.release()
@@ -187,7 +195,7 @@ class Intake:
             ),
             listing.tools,
         )
-        return True
+        return listing
 
     def _fail(self, entry: SourceEntry, error: ToolcribError) -> None:
         """Publish why; what is known from an earlier listing stays."""
@@ -196,6 +204,12 @@ class Intake:
         known = self._registry.state.sources.get(entry.name, entry)
         failed = replace(known, status=SourceStatus.FAILED, reason=error.message, diagnosis=diagnosis)
         self._registry.put_source(failed)
+
+
+def _good_for_s(listing: Listing) -> float:
+    if listing.ttl_s is None:
+        return DEFAULT_TTL_S
+    return max(MIN_TTL_S, listing.ttl_s) if listing.ttl_s > 0 else 0.0
 
 
 class _Bell:

@@ -58,18 +58,28 @@ def main(verbose: bool) -> None:
 @main.command(short_help="Serve the tools of an mcp.json over MCP.")
 @config_argument
 @click.option("--http", metavar="HOST:PORT", help="Serve streamable HTTP there, at /mcp, for many clients at once.")
-def serve(config: Path, http: str | None) -> None:
+@click.option(
+    "--cache",
+    metavar="FILE",
+    type=click.Path(path_type=Path, dir_okay=False),
+    envvar="TOOLCRIB_CACHE",
+    show_envvar=True,
+    help="Where the last known definitions are kept; in the cache folder of this system if not said.",
+)
+@click.option("--no-cache", is_flag=True, help="Keep no definitions: start every server at once.")
+def serve(**options: Any) -> None:
     """Serve the tools of CONFIG's servers over MCP, on standard input and output or over HTTP.
 
     A client sees four tools: list, search_tools, expand_tool and call_tool. Changes of CONFIG are taken over while it
-    runs. To use it, put this in your client's configuration in place of its servers:
+    runs. The definitions of every server are kept, so that from the second start on a server is started only when it
+    is called. To use it, put this in your client's configuration in place of its servers:
 
     \b
       {"mcpServers": {"toolcrib": {"command": "toolcrib", "args": ["serve", "/path/to/mcp.json"]}}}
     """
     from toolcrib.cli.serve import serve as run
 
-    run(config, http)
+    run(**options)
 
 
 @main.command(short_help="Start published servers and do real tasks through them.")

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import platformdirs
+
 from toolcrib.cli.output import log_warnings, run, stderr
 from toolcrib.crib import Toolcrib
+from toolcrib.stores.definitions import DefinitionStore
 
 
-def serve(config: Path, http: str | None) -> None:
+def serve(config: Path, http: str | None, cache: Path | None, *, no_cache: bool) -> None:
     """Serve until a signal arrives; over standard input and output, until the client goes away."""
+    log_warnings()
+    definitions = None if no_cache else DefinitionStore(cache or default_cache())
 
     async def over_pipes() -> None:
         from toolcrib.surfaces.mcp_gateway.stdio import serve_stdio
 
-        crib = Toolcrib()
+        crib = Toolcrib(definitions=definitions)
         await serve_stdio(crib, crib.add_config(config))
 
     async def over_http() -> None:
@@ -24,8 +29,12 @@ def serve(config: Path, http: str | None) -> None:
             stderr.print(f"Toolcrib serves {url}", markup=False)
 
         address = Address.parse(http or "")
-        crib = Toolcrib()
+        crib = Toolcrib(definitions=definitions)
         await serve_http(crib, crib.add_config(config), address, listening)
 
-    log_warnings()
     run(over_http if http else over_pipes, as_json=False)
+
+
+def default_cache() -> Path:
+    """Where definitions are kept unless somebody says otherwise."""
+    return platformdirs.user_cache_path("toolcrib") / "definitions.sqlite"

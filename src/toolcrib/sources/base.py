@@ -41,7 +41,7 @@ class Listing:
     warnings: tuple[str, ...] = ()
     """What is odd about the source, for its owner."""
     ttl_s: float | None = None
-    """How long the source says this listing may be kept, in seconds; None where it does not say."""
+    """For how much longer this listing is good, in seconds, as its source says; 0 is past its time, None is not said."""
 
 
 class Source(AbstractAsyncContextManager["Source"], Protocol):

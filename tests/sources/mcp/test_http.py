@@ -77,6 +77,31 @@ async def test_a_server_behind_an_address_keeps_the_contract_of_a_source(address
     await check_source(make, tool="add", arguments={"a": 1, "b": 2}, other_arguments={"a": 3, "b": 4})
 
 
+async def test_a_server_without_a_stream_for_messages_of_its_own_is_used_in_one_session() -> None:
+    """Its 404 to a GET is no word on the session, of which a 404 to a POST would be the end."""
+    with http_server("--era", "legacy", "--no-stream") as address:
+        async with crib_of(HttpServer(f"{address}/mcp")) as crib:
+
+            async def asked(what: str) -> int:
+                return (await call(crib, "asked", what=what)).structured_content["result"]
+
+            with anyio.fail_after(30):
+                while not await asked("GET"):
+                    await anyio.wait_all_tasks_blocked()
+            for number in range(3):
+                assert (await call(crib, "add", a=number, b=1)).text == str(number + 1)
+            assert await asked("initialize") == 1
+            assert crib.view().sources["far"].status is SourceStatus.READY
+
+
+async def test_a_tool_is_set_aside_whose_schema_asks_for_a_header_that_cannot_be(addresses: dict[str, str]) -> None:
+    async with crib_of(server_of(addresses, "modern")) as crib:
+        (aside,) = crib.view().sources["far"].set_aside
+        assert (aside.name, aside.reason) == ("torch", "its `x-mcp-header` is not fit for a header")
+        assert "far.torch" not in crib.view().tools
+        assert (await call(crib, "add", a=1, b=2)).text == "3"
+
+
 @EVERY_KIND
 async def test_its_results_arrive_whole(addresses: dict[str, str], kind: str) -> None:
     async with crib_of(server_of(addresses, kind)) as crib:
@@ -172,6 +197,21 @@ async def test_a_server_that_refuses_us_is_unavailable_with_the_status(locked: s
         assert f"{status}" in reason(crib).replace(f"status={status}", "")
     async with crib_of(HttpServer(f"{locked}/{path}", {"Authorization": "Bearer open"}, transport)) as crib:
         assert (await call(crib, "add", a=1, b=2)).text == "3"
+
+
+@pytest.mark.parametrize("transport", ["streamable-http", "sse"])
+async def test_what_was_filled_into_an_address_or_a_header_is_in_no_error_that_a_caller_gets(
+    locked: str, transport: Transport
+) -> None:
+    url = f"{locked}/{'sse' if transport == 'sse' else 'mcp'}"
+    for server in (
+        HttpServer(f"{url}?key=s3cret", transport=transport),
+        HttpServer(url, {"Authorization": "s3cret\n"}, transport),
+    ):
+        async with crib_of(server) as crib:
+            with pytest.raises(SourceUnavailable, match="could not be started or reached") as caught:
+                crib.expand_tool("far.add")
+            assert "s3cret" not in str(caught.value.to_wire())
 
 
 async def test_a_page_that_is_no_mcp_server_is_unavailable_with_the_status(addresses: dict[str, str]) -> None:

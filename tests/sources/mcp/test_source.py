@@ -20,8 +20,9 @@ from toolcrib.core.errors import SourceUnavailable, StaleExpansion, ToolFailed, 
 from toolcrib.core.principal import CallContext
 from toolcrib.core.results import ToolResult
 from toolcrib.crib import Toolcrib
-from toolcrib.sources.base import Source
+from toolcrib.sources.base import Listing, Source
 from toolcrib.sources.mcp import McpServer, Patience, StdioServer
+from toolcrib.sources.mcp import source as module
 from toolcrib.sources.mcp.source import McpSource
 from toolcrib.testing.sources import check_source
 
@@ -97,7 +98,8 @@ async def test_a_working_directory_that_does_not_exist_is_named_and_not_the_prog
     gone = tmp_path / "gone"
     server = faulty_server()
     async with crib_of(bench=StdioServer(server.command, server.args, cwd=gone)) as crib:
-        assert str(gone) in reason(crib)
+        assert str(gone) in entry_of(crib).diagnosis
+        assert str(gone) not in str(entry_of(crib).reason)
         assert "no program" not in reason(crib)
 
 
@@ -221,6 +223,58 @@ async def test_a_server_that_is_gone_for_good_fails_every_call_with_the_reason(t
             assert caught.value.retryable
             assert "the bench was sold" in caught.value.diagnosis
             assert "the bench was sold" not in str(caught.value.to_wire())
+
+
+@pytest.mark.parametrize(
+    ("sick", "complaint"),
+    [
+        ('sys.argv.insert(1, "silent-list")', "did not list its tools within 1 s"),
+        ('Server._list_tools = lambda self, request: {"tools": "a burnt list"}', "could not be started or reached"),
+    ],
+    ids=["silent", "broken"],
+)
+async def test_a_server_that_comes_back_and_cannot_list_is_ended_and_works_again_once_it_is_well(
+    sick: str, complaint: str, tmp_path: Path
+) -> None:
+    program = tmp_path / "server.py"
+    program.write_text(SERVER)
+    server = faulty_server("die-in-call", "--log", str(log := tmp_path / "seen.jsonl"))
+    async with crib_of(
+        patience=Patience(30, list_s=1, call_s=30),
+        bench=StdioServer(server.command, (str(program), *server.args[1:])),
+    ) as crib:
+        with pytest.raises(SourceUnavailable):
+            await call(crib, "bench.crash")
+        program.write_text(SERVER.replace("    options = parse(", f"    {sick}\n    options = parse("))
+        with pytest.raises(SourceUnavailable, match=complaint) as caught:
+            await call(crib, "bench.pid")
+        assert caught.value.retryable
+        assert len(events(log, "start")) == 2
+        assert not any(psutil.pid_exists(started["pid"]) for started in events(log, "start"))
+        program.write_text(SERVER)
+        assert await pid_of(crib)
+    assert [message["params"]["name"] for message in received(log, "tools/call")] == ["crash", "pid"]
+
+
+async def test_a_caller_that_goes_away_takes_no_start_with_it_that_another_waits_for(tmp_path: Path) -> None:
+    log = tmp_path / "seen.jsonl"
+    server = faulty_server("slow-start=0.3", "--log", str(log))
+    listings: list[Listing] = []
+    async with McpSource("bench", server, patience=PATIENT) as source:
+
+        async def ask(scope: anyio.CancelScope) -> None:
+            with scope:
+                listings.append(await source.list_tools())
+
+        impatient = anyio.CancelScope()
+        async with anyio.create_task_group() as callers:
+            callers.start_soon(ask, impatient)
+            callers.start_soon(ask, anyio.CancelScope())
+            await anyio.wait_all_tasks_blocked()
+            impatient.cancel()
+    assert impatient.cancelled_caught
+    assert [len(listing.tools) for listing in listings] == [len(faulty.BASE_TOOLS)]
+    assert len(events(log, "start")) == 1
 
 
 @pytest.mark.parametrize("fault", ["garbage", "binary-garbage"])
@@ -457,6 +511,35 @@ async def test_a_tool_that_changed_while_its_server_was_away_is_not_called_with_
     assert [m["params"]["name"] for m in received(log, "tools/call")] == ["crash", "pid", "add"]
 
 
+async def test_however_many_ask_with_an_old_definition_a_tool_that_changed_is_never_run(tmp_path: Path) -> None:
+    """Asked directly: whatever a catalog has published by now, the source itself refuses."""
+    program = tmp_path / "server.py"
+    program.write_text(SERVER)
+    server = faulty_server("die-in-call", "--log", str(log := tmp_path / "seen.jsonl"))
+    stdio = StdioServer(server.command, (str(program), *server.args[1:]))
+    async with McpSource("bench", stdio, patience=PATIENT) as source:
+        old = {tool.name: tool for tool in (await source.list_tools()).tools}
+        with pytest.raises(SourceUnavailable):
+            await source.call_tool(old["crash"], {}, CallContext())
+        program.write_text(SERVER.replace("Add two integers.", "Subtract two integers."))
+        refused: list[StaleExpansion] = []
+
+        async def ask() -> None:
+            with pytest.raises(StaleExpansion, match="has changed at its server") as caught:
+                await source.call_tool(old["add"], {"a": 1, "b": 2}, CallContext())
+            refused.append(caught.value)
+
+        async with anyio.create_task_group() as callers:
+            for _ in range(20):
+                callers.start_soon(ask)
+        new = {tool.name: tool for tool in (await source.list_tools()).tools}
+        await ask()  # also after it was listed
+        assert len(refused) == 21
+        assert (await source.call_tool(new["add"], {"a": 1, "b": 2}, CallContext())).structured_content == {"sum": 3}
+    assert [m["params"]["name"] for m in received(log, "tools/call")] == ["crash", "add"]
+    assert len(events(log, "start")) == 2
+
+
 async def test_a_tool_that_is_gone_when_its_server_comes_back_is_not_called(tmp_path: Path) -> None:
     program = tmp_path / "server.py"
     program.write_text(SERVER)
@@ -485,6 +568,23 @@ async def test_a_server_sees_its_own_environment_and_directory_and_none_of_our_s
         assert await anyio.Path(seen["cwd"]).samefile(tmp_path)
         assert (await call(crib, "bench.env", name="SECRET_OF_OURS")).structured_content["value"] is None
         assert (await call(crib, "bench.env", name="HTTPS_PROXY")).text == "http://proxy.example"
+
+
+async def test_a_stream_of_changes_that_was_lost_is_asked_for_again_and_the_tools_are_listed_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "FIRST_LISTEN_AGAIN_S", 0.01)
+    log = tmp_path / "seen.jsonl"
+    async with crib_of(bench=faulty_server("short-streams", "--era", "modern", "--log", str(log))):
+        await until(lambda: len(received(log, "subscriptions/listen")) >= 3, "the stream is asked for again")
+        await until(lambda: len(received(log, "tools/list")) >= 2, "what nobody told of is looked for")
+    assert len(events(log, "start")) == 1
+
+
+async def test_what_a_schema_says_of_headers_does_not_matter_where_there_are_none() -> None:
+    async with crib_of(bench=faulty_server("odd-header", "--era", "modern")) as crib:
+        assert entry_of(crib).set_aside == ()
+        assert (await call(crib, "bench.torch", shelf="top")).text == "torch"
 
 
 @pytest.mark.parametrize("words", [(), ("ignore-stdin-close",)])

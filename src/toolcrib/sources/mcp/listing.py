@@ -52,7 +52,7 @@ async def list_all(connection: Connection, source: str, *, page_timeout_s: float
         summary=headline(session.instructions) or headline(info.description if info is not None else None),
         set_aside=set_aside,
         warnings=tuple(warnings),
-        ttl_s=None if ttl_ms is None else ttl_ms / 1000,
+        ttl_s=ttl_ms / 1000 if ttl_ms else None,  # 0 is what servers say that have not thought of it
     )
 
 

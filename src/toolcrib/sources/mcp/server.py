@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 INHERITED = (
     "LANG", "LANGUAGE", "LC_*", "TZ", "TMPDIR", "XDG_*",
@@ -57,6 +57,11 @@ class HttpServer:
 McpServer = StdioServer | HttpServer
 
 
+def address(server: McpServer) -> dict[str, Any]:
+    """Everything that makes a server another one, as a JSON value; secrets of its `env` and `headers` included."""
+    return {key: str(value) if isinstance(value, Path) else value for key, value in asdict(server).items()}
+
+
 @dataclass(frozen=True, slots=True)
 class Patience:
     """How long to wait for a server, in seconds."""
@@ -67,6 +72,8 @@ class Patience:
     """For each page of its tools."""
     call_s: float = 300.0
     """For the answer to one call."""
+    idle_s: float = 3_600.0
+    """For the next call, before a server whose definitions are kept is stopped; the call after that starts it again."""
 
 
 DEFAULT_PATIENCE = Patience()

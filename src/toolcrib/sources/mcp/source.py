@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Any, Self, cast
 
 import anyio
+import httpx2
 import mcp_types
 from anyio.abc import TaskGroup
 from mcp.client.session import IncomingMessage
@@ -40,6 +41,10 @@ LAST_LISTEN_AGAIN_S = 60.0
 """A stream of changes that was lost is asked for again after the first, then after twice as long, up to the last."""
 
 
+_MAY_BE_TOLD = (MCPError, FileNotFoundError, httpx2.ConnectError, httpx2.HTTPStatusError)
+"""What callers may read the cause of. Other errors quote what was filled into an address, a header or a path."""
+
+
 def _is_answer(wire: Mapping[str, Any]) -> bool:
     content = wire.get("content", [])
     return isinstance(content, list) and all(isinstance(block, dict) for block in cast("list[object]", content))
@@ -61,6 +66,8 @@ class _Attempt:
     """What the server offered when it was connected, until somebody takes it."""
     said: LastWords = field(default_factory=LastWords)
     garbage: list[str] = field(default_factory=list[str])
+    used: anyio.Event = field(default_factory=anyio.Event)
+    """Set whenever a call has ended."""
 
     @property
     def is_over(self) -> bool:
@@ -70,8 +77,13 @@ class _Attempt:
 class McpSource:
     """One server. Its connection lives in a task of its own, so that callers come and go without ending it."""
 
-    def __init__(self, name: str, server: McpServer, *, patience: Patience = DEFAULT_PATIENCE) -> None:
+    def __init__(
+        self, name: str, server: McpServer, *, patience: Patience = DEFAULT_PATIENCE, stops_when_idle: bool = False
+    ) -> None:
         self._name = name
+        self._stops_when_idle = stops_when_idle
+        self._calls = 0
+        """Calls that are under way."""
         self.server = server
         self._patience = patience
         self._stack = AsyncExitStack()
@@ -100,7 +112,7 @@ class McpSource:
         await self._stack.aclose()
 
     async def list_tools(self) -> Listing:
-        attempt, connection = await self._connected()
+        attempt, connection = await self._connected(to_list=True)
         async with self._listing:
             if attempt.listing is not None:  # connecting lists; once is enough
                 listing, attempt.listing = attempt.listing, None
@@ -120,6 +132,15 @@ class McpSource:
         *,
         progress: ProgressListener | None = None,
     ) -> ToolResult:
+        self._calls += 1
+        try:
+            return await self._call(tool, arguments, progress)
+        finally:
+            self._calls -= 1
+            if self._attempt is not None:
+                self._attempt.used.set()
+
+    async def _call(self, tool: Tool, arguments: Mapping[str, Any], progress: ProgressListener | None) -> ToolResult:
         attempt, connection = await self._connected()
         self._check_offered(tool)
         parameters = mcp_types.CallToolRequestParams(name=tool.name, arguments=dict(arguments))
@@ -162,22 +183,24 @@ class McpSource:
         if offered is not tool and offered.handle != tool.handle:
             raise StaleExpansion(f"The definition of `{tool.id}` has changed at its server.")
 
-    async def _connected(self) -> tuple[_Attempt, Connection]:
-        """The connection there is, or a new one; many may wait for it, and none of them ends it by going away."""
+    async def _connected(self, *, to_list: bool = False) -> tuple[_Attempt, Connection]:
+        """The connection there is, or a new one; many may wait for it, and none of them ends it by going away.
+
+        What a connection made for a call finds on offer is told of as a change: whoever lists knows only what was.
+        """
         attempt = self._attempt
         if attempt is None or attempt.is_over:
             if self._tasks is None:
                 raise SourceUnavailable(f"`{self._name}` is not running.")
-            again = attempt is not None
             attempt = self._attempt = _Attempt()
-            self._tasks.start_soon(self._live, attempt, again, name=f"connection to {self._name}")
+            self._tasks.start_soon(self._live, attempt, to_list, name=f"connection to {self._name}")
         await attempt.settled.wait()
         if attempt.connection is None:
             failure = attempt.failure or SourceUnavailable(f"`{self._name}` was stopped.", retryable=True)
             raise SourceUnavailable(failure.message, diagnosis=failure.diagnosis, retryable=failure.retryable)
         return attempt, attempt.connection
 
-    async def _live(self, attempt: _Attempt, again: bool) -> None:
+    async def _live(self, attempt: _Attempt, to_list: bool) -> None:
         """Connect, list, and hold the connection until it ends or the source is left."""
         start_s = self._patience.start_s
         on_message = partial(self._on_message, attempt)
@@ -191,9 +214,9 @@ class McpSource:
                     attempt.listing = await self._list(attempt, connection)
                     attempt.connection = connection
                     attempt.settled.set()
-                    if again:
+                    if not to_list:
                         self._changed.set()
-                    await self._hold(connection)
+                    await self._hold(attempt, connection)
             if start.cancelled_caught and attempt.connection is None:
                 what = f"did not answer within {start_s:g} s of its start"
                 attempt.failure = self._unavailable(attempt, what)
@@ -210,11 +233,23 @@ class McpSource:
                 attempt.connection.give_up()
             attempt.settled.set()
 
-    async def _hold(self, connection: Connection) -> None:
+    async def _hold(self, attempt: _Attempt, connection: Connection) -> None:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._listen_for_changes, connection)
+            if self._stops_when_idle:
+                tasks.start_soon(self._end_when_idle, attempt, connection)
             await connection.dispatcher.ended.wait()
             tasks.cancel_scope.cancel()
+
+    async def _end_when_idle(self, attempt: _Attempt, connection: Connection) -> None:
+        while True:
+            with anyio.move_on_after(self._patience.idle_s) as idle:
+                await attempt.used.wait()
+            attempt.used = anyio.Event()
+            if idle.cancelled_caught and not self._calls:
+                logger.info("source %s: stopped after %g s without a call", self._name, self._patience.idle_s)
+                connection.give_up()
+                return
 
     async def _listen_for_changes(self, connection: Connection) -> None:
         """Servers of the newer era tell of changes only on a stream one asked for; a lost one is asked for again."""
@@ -274,13 +309,15 @@ class McpSource:
         self, attempt: _Attempt, what: str, error: BaseException | None = None, *, retryable: bool = True
     ) -> SourceUnavailable:
         """`{name} {what}`, and for its owner what the server said last: most servers say there what they miss."""
-        cause = f": {_told(error)}" if error is not None and not isinstance(_bottom(error), TimeoutError) else ""
-        words = " / ".join(attempt.said.lines()[-MAX_WORDS_LINES:])
-        return SourceUnavailable(
-            f"`{self._name}` {what}{cause}".rstrip(".") + ".",
-            diagnosis=f"Its last words: {words}" if words else "",
-            retryable=retryable,
-        )
+        told, diagnosis = f"`{self._name}` {what}", list[str]()
+        if error is not None and not isinstance(cause := _bottom(error), TimeoutError):
+            if isinstance(cause, _MAY_BE_TOLD):
+                told += f": {_told(cause)}"
+            else:
+                diagnosis.append(f"The cause: {_told(cause).rstrip('.')}.")
+        if words := " / ".join(attempt.said.lines()[-MAX_WORDS_LINES:]):
+            diagnosis.append(f"Its last words: {words}")
+        return SourceUnavailable(told.rstrip(".") + ".", diagnosis=" ".join(diagnosis), retryable=retryable)
 
 
 def _bottom(error: BaseException) -> BaseException:
@@ -297,6 +334,8 @@ def _told(error: BaseException) -> str:
         return f"there is no program `{error.filename}`"
     if isinstance(error, MCPError) and error.code == mcp_types.CONNECTION_CLOSED:
         return "it exited"
+    if isinstance(error, httpx2.HTTPStatusError):  # its own words repeat the whole address
+        return f"HTTP {error.response.status_code} {error.response.reason_phrase}"
     return " ".join(str(error).split())[:300] or type(error).__name__
 
 

@@ -1,0 +1,126 @@
+"""A source whose last known definitions stand in for it until it is needed."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import replace
+from types import TracebackType
+from typing import Any, Self, cast
+
+from toolcrib.core.principal import CallContext
+from toolcrib.core.results import ToolResult
+from toolcrib.core.tools import Tool
+from toolcrib.sources.base import Listing, ProgressListener, SetAside, Source
+from toolcrib.sources.definitions import read_definitions
+from toolcrib.stores.definitions import DefinitionStore, Kept
+
+logger = logging.getLogger(__name__)
+
+LIFETIME_S = 86_400.0
+"""How long definitions are good whose source does not say."""
+
+
+class CachedSource:
+    """Delegates everything; only the first listing may come from the store, with what is left of its lifetime.
+
+    So a server is not started to be listed. It is started by the first call, which it compares with what it offers by
+    then, and to be listed anew when the kept definitions are past their time.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        store: DefinitionStore,
+        address: Mapping[str, Any],
+        *,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self._source = source
+        self._store = store
+        self._key = store.key(address)
+        self._now = now
+        self._listed = False
+
+    @property
+    def name(self) -> str:
+        return self._source.name
+
+    async def __aenter__(self) -> Self:
+        await self._source.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self._source.__aexit__(kind, error, traceback)
+
+    async def list_tools(self) -> Listing:
+        if not self._listed:
+            self._listed = True
+            if (kept := self._load()) is not None:
+                return kept
+        listing = await self._source.list_tools()
+        self._store.save(self._key, Kept(self._now(), _written(listing)))
+        return listing
+
+    async def call_tool(
+        self,
+        tool: Tool,
+        arguments: Mapping[str, Any],
+        context: CallContext,
+        *,
+        progress: ProgressListener | None = None,
+    ) -> ToolResult:
+        return await self._source.call_tool(tool, arguments, context, progress=progress)
+
+    def changes(self) -> AsyncIterator[None]:
+        return self._source.changes()
+
+    def _load(self) -> Listing | None:
+        kept = self._store.load(self._key)
+        if kept is None:
+            return None
+        try:
+            listing = _read(self.name, kept.body)
+        except (ValueError, KeyError, TypeError) as error:
+            logger.warning("source %s: its kept definitions cannot be read: %s", self.name, error)
+            self._store.forget(self._key)
+            return None
+        lifetime_s = LIFETIME_S if listing.ttl_s is None else listing.ttl_s
+        age_s = max(0.0, self._now() - kept.listed_at)
+        return replace(listing, ttl_s=max(0.0, lifetime_s - age_s))
+
+
+def _written(listing: Listing) -> bytes:
+    return json.dumps(
+        {
+            "tools": [tool.wire for tool in listing.tools],
+            "title": listing.title,
+            "summary": listing.summary,
+            "set_aside": [[aside.name, aside.reason] for aside in listing.set_aside],
+            "warnings": listing.warnings,
+            "ttl_s": listing.ttl_s,
+        },
+        default=dict,
+    ).encode()
+
+
+def _read(source: str, body: bytes) -> Listing:
+    """What `_written` wrote, its definitions judged anew.
+
+    Raises:
+        ValueError, KeyError, TypeError: it is something else.
+    """
+    kept = cast("Mapping[str, Any]", json.loads(body))
+    tools, set_aside = read_definitions(source, kept["tools"])
+    return Listing(
+        tools=tools,
+        title=kept["title"],
+        summary=kept["summary"],
+        set_aside=(*set_aside, *(SetAside(name, reason) for name, reason in kept["set_aside"])),
+        warnings=tuple(kept["warnings"]),
+        ttl_s=kept["ttl_s"],
+    )

@@ -1,0 +1,1 @@
+"""What must survive the end of a process, in embedded SQLite files."""

@@ -1,0 +1,135 @@
+"""How tools come in: sources that fail and recover, that change without end, that hang, and an intake's own life."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from itertools import pairwise
+
+import anyio
+import pytest
+from tests.catalogs import tool
+from tests.waiting import until
+
+from toolcrib.catalog import intake as module
+from toolcrib.catalog.intake import LISTED_AT_ONCE, Intake
+from toolcrib.catalog.registry import ToolRegistry
+from toolcrib.catalog.state import SourceEntry, SourceStatus
+from toolcrib.core.errors import SourceUnavailable
+from toolcrib.sources.base import Listing, Source
+from toolcrib.testing.scripted import ScriptedSource
+
+pytestmark = pytest.mark.anyio
+
+SAW = tool("bench.saw", "Cut a board.")
+
+
+class Titled(ScriptedSource):
+    """Says what it is."""
+
+    async def list_tools(self) -> Listing:
+        return replace(await super().list_tools(), title="The bench", summary="Holds what is worked on.")
+
+
+class Restless(ScriptedSource):
+    """Tells of a change with each of its first listings."""
+
+    listings = 6
+    _listed_at: tuple[float, ...] = ()
+
+    @property
+    def pauses(self) -> list[float]:
+        """Seconds between its listings."""
+        return [later - earlier for earlier, later in pairwise(self._listed_at)]
+
+    async def list_tools(self) -> Listing:
+        self._listed_at = (*self._listed_at, anyio.current_time())
+        if len(self._listed_at) < self.listings:
+            self.offer(SAW)
+        return await super().list_tools()
+
+
+class Hanging(ScriptedSource):
+    """Never comes to the end of a listing."""
+
+    async def list_tools(self) -> Listing:
+        await anyio.sleep_forever()
+        raise AssertionError
+
+
+@asynccontextmanager
+async def taking_in(*sources: Source) -> AsyncGenerator[tuple[Intake, ToolRegistry]]:
+    registry = ToolRegistry()
+    intake = Intake(registry)
+    for source in sources:
+        intake.add(source, SourceEntry(source))
+    async with intake:
+        yield intake, registry
+
+
+def status(registry: ToolRegistry) -> SourceStatus:
+    return registry.state.sources["bench"].status
+
+
+async def test_a_source_that_fails_later_is_listed_again_and_what_was_known_of_it_is_kept_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "FIRST_RETRY_S", 0.01)
+    monkeypatch.setattr(module, "FIRST_PAUSE_S", 0.01)
+    source = Titled("bench", [SAW])
+    async with taking_in(source) as (intake, registry):
+        assert await intake.ready(30)
+        source.failure = SourceUnavailable("The bench is locked.")
+        source.offer(SAW)
+        await until(lambda: status(registry) is SourceStatus.FAILED, "the source cannot be listed")
+        entry = registry.state.sources["bench"]
+        assert (entry.title, entry.summary) == ("The bench", "Holds what is worked on.")
+        assert entry.reason == "The bench is locked."
+        assert registry.state.tools == {"bench.saw": SAW}
+
+        source.failure = None
+        await until(lambda: status(registry) is SourceStatus.READY, "it is listed again, told of no change")
+        entry = registry.state.sources["bench"]
+        assert (entry.title, entry.reason) == ("The bench", None)
+
+
+async def test_a_source_that_tells_of_a_change_with_every_listing_is_listed_less_and_less_often(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "FIRST_PAUSE_S", 0.01)
+    monkeypatch.setattr(module, "LAST_PAUSE_S", 0.08)
+    source = Restless("bench", [SAW])
+    async with taking_in(source):
+        await until(lambda: len(source.pauses) == source.listings - 1, "it tells of no further change")
+    least = [0.02, 0.04, 0.08, 0.08, 0.08]
+    assert [pause >= at_least for pause, at_least in zip(source.pauses, least, strict=True)] == [True] * len(least)
+
+
+async def test_sources_that_hang_while_they_are_listed_do_not_keep_out_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "TURN_S", 0.01)
+    hanging = [Hanging(f"slow-{number}") for number in range(LISTED_AT_ONCE)]
+    async with taking_in(*hanging, ScriptedSource("bench", [SAW])) as (intake, registry):
+        assert await intake.ready(30, ["bench"])
+        assert "bench.saw" in registry.state.tools
+        assert intake.starting == tuple(source.name for source in hanging)
+
+
+async def test_only_so_many_sources_are_listed_side_by_side() -> None:
+    hanging = [Hanging(f"slow-{number}") for number in range(LISTED_AT_ONCE)]
+    async with taking_in(*hanging, ScriptedSource("bench", [SAW])) as (intake, _):
+        await anyio.wait_all_tasks_blocked()
+        assert "bench" in intake.starting
+
+
+async def test_nobody_waits_for_an_intake_that_does_not_run_and_it_runs_only_once_at_a_time() -> None:
+    source = ScriptedSource("bench", [SAW])
+    intake = Intake(ToolRegistry())
+    intake.add(source, SourceEntry(source))
+    with anyio.fail_after(30):
+        assert not await intake.ready()
+        async with intake:
+            with pytest.raises(RuntimeError, match="entered already"):
+                await intake.__aenter__()
+            assert await intake.ready()
+        assert not await intake.ready()

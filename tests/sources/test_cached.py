@@ -1,0 +1,171 @@
+"""Kept definitions stand in for a source until it is needed, and never longer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.servers.launching import events, faulty_server, received
+from tests.waiting import until
+
+from toolcrib.catalog import intake
+from toolcrib.core.errors import StaleExpansion
+from toolcrib.crib import Toolcrib
+from toolcrib.sources.base import Source
+from toolcrib.sources.cached import LIFETIME_S, CachedSource
+from toolcrib.sources.mcp import Patience, StdioServer
+from toolcrib.sources.mcp.source import McpSource
+from toolcrib.stores.definitions import DefinitionStore, Kept
+from toolcrib.testing.sources import check_source
+
+pytestmark = pytest.mark.anyio
+
+SERVER = "from tests.servers.faulty import main; main()"
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Any:
+    with DefinitionStore(tmp_path / "cache.sqlite") as store:
+        yield store
+
+
+class Clock:
+    """Seconds since the epoch, as a test says."""
+
+    def __init__(self) -> None:
+        self.now = 1_000_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def cached(
+    store: DefinitionStore, server: StdioServer, *, clock: Clock | None = None, **patience: float
+) -> CachedSource:
+    source = McpSource("bench", server, patience=Patience(**patience), stops_when_idle=True)
+    return CachedSource(source, store, {"args": list(server.args)}, now=clock or Clock())
+
+
+async def pid_of(crib: Toolcrib) -> int:
+    return (await crib.call_tool(crib.expand_tool("bench.pid").handle)).structured_content["pid"]
+
+
+async def test_it_keeps_the_contract_of_a_source(store: DefinitionStore) -> None:
+    def make() -> Source:
+        return cached(store, faulty_server())
+
+    await check_source(make, tool="echo", arguments={"text": "a"}, other_arguments={"text": "b"})
+
+
+async def test_from_the_second_start_on_a_server_is_started_only_when_it_is_called(
+    store: DefinitionStore, tmp_path: Path
+) -> None:
+    server = faulty_server("--log", str(log := tmp_path / "seen.jsonl"))
+    crib = Toolcrib()
+    crib.add_source(cached(store, server))
+    async with crib:
+        assert await crib.ready(30)
+        first = crib.view().tools
+    assert len(events(log, "start")) == 1
+
+    crib = Toolcrib()
+    crib.add_source(cached(store, server))
+    async with crib:
+        assert await crib.ready(30)
+        assert {i: tool.handle for i, tool in crib.view().tools.items()} == {i: t.handle for i, t in first.items()}
+        assert crib.search_tools("add two integers").results[0].tool_id == "bench.add"
+        assert len(events(log, "start")) == 1, "it was started to be listed"
+        assert await pid_of(crib)
+        assert len(events(log, "start")) == 2
+    assert len(received(log, "tools/list")) == 2, "once at first, and once before the call"
+
+
+async def test_a_definition_that_changed_since_it_was_kept_is_not_called_by_its_old_handle(
+    store: DefinitionStore, tmp_path: Path
+) -> None:
+    from tests.servers import faulty
+
+    program = tmp_path / "server.py"
+    text = Path(faulty.__file__).read_text()  # noqa: ASYNC240
+    program.write_text(text)
+    server = StdioServer(faulty_server().command, (str(program),))
+    crib = Toolcrib()
+    crib.add_source(cached(store, server))
+    async with crib:
+        assert await crib.ready(30)
+
+    program.write_text(text.replace("Add two integers.", "Subtract two integers."))
+    crib = Toolcrib()
+    crib.add_source(cached(store, server))
+    async with crib:
+        assert await crib.ready(30)
+        old = crib.expand_tool("bench.add")
+        assert "Add" in old.description
+        with pytest.raises(StaleExpansion):
+            await crib.call_tool(old.handle, {"a": 1, "b": 2})
+        await until(lambda: "Subtract" in crib.expand_tool("bench.add").description, "the catalog has the new one")
+        handle = crib.expand_tool("bench.add").handle
+        assert (await crib.call_tool(handle, {"a": 1, "b": 2})).structured_content == {"sum": 3}
+
+    crib = Toolcrib()
+    crib.add_source(cached(store, server))
+    async with crib:
+        assert await crib.ready(30)
+        assert "Subtract" in crib.expand_tool("bench.add").description, "the new definition was not kept"
+
+
+async def test_definitions_past_their_time_are_shown_at_once_and_listed_anew_in_the_background(
+    store: DefinitionStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(intake, "FIRST_PAUSE_S", 0.01)
+    server, clock = faulty_server("--log", str(log := tmp_path / "seen.jsonl")), Clock()
+    for age_s, starts in ((0.0, 1), (LIFETIME_S - 1, 1), (LIFETIME_S + 1, 2)):
+        clock.now += age_s
+        crib = Toolcrib()
+        crib.add_source(cached(store, server, clock=clock))
+        async with crib:
+            assert await crib.ready(30)
+            assert crib.view().tools
+            await until(lambda starts=starts: len(events(log, "start")) >= starts, "it is listed anew")
+            assert len(events(log, "start")) == starts
+        clock.now -= age_s if age_s < LIFETIME_S else 0
+
+
+async def test_an_idle_server_is_stopped_and_started_again_by_the_next_call(store: DefinitionStore) -> None:
+    crib = Toolcrib()
+    crib.add_source(cached(store, faulty_server(), idle_s=0.2))
+    async with crib:
+        assert await crib.ready(30)
+        first = await pid_of(crib)
+
+        def stopped() -> bool:
+            import psutil
+
+            return not psutil.pid_exists(first)
+
+        await until(stopped, "it is stopped when nobody calls")
+        assert crib.view().tools
+        assert await pid_of(crib) != first
+
+
+async def test_a_call_under_way_is_not_taken_for_idleness(store: DefinitionStore) -> None:
+    crib = Toolcrib()
+    crib.add_source(cached(store, faulty_server(), idle_s=0.1))
+    async with crib:
+        assert await crib.ready(30)
+        slow = crib.expand_tool("bench.slow").handle
+        assert not (await crib.call_tool(slow, {"steps": 4, "step_s": 0.2})).is_error
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b"{}", b'{"tools": 5}', b"\xff"])
+async def test_what_cannot_be_read_is_forgotten_and_the_source_is_asked(store: DefinitionStore, body: bytes) -> None:
+    server = faulty_server()
+    store.save(key := store.key({"args": list(server.args)}), Kept(1_000_000.0, body))
+    crib = Toolcrib()
+    crib.add_source(cached(store, server))
+    async with crib:
+        assert await crib.ready(30)
+        assert "bench.add" in crib.view().tools
+    assert (kept := store.load(key)) is not None
+    assert kept.body != body
