@@ -41,7 +41,7 @@ class Listing:
     warnings: tuple[str, ...] = ()
     """What is odd about the source, for its owner."""
     ttl_s: float | None = None
-    """For how much longer this listing is good, in seconds, as its source says; 0 is past its time, None is not said."""
+    """For how much longer this listing is good, in seconds: 0 is past its time, None where its source does not say."""
 
 
 class Source(AbstractAsyncContextManager["Source"], Protocol):
