@@ -47,7 +47,7 @@ def measure(size: int) -> dict[str, object]:
         if [hit.tool_id for hit in hits] != [tool.id]:
             raise SystemExit(f"{tool.id} was not found")
     state = registry.state
-    documents = [document_of(state, tool) for tool in state.tools.values()]
+    documents = [document_of(state.sources, tool) for tool in state.tools.values()]
     began = time.perf_counter()
     Index.build(documents)
     afresh_ms = 1000 * (time.perf_counter() - began)

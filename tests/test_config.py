@@ -121,7 +121,7 @@ def test_whoever_wrote_disabled_in_another_way_does_not_get_the_server_started(d
         (None, ": an object is expected here"),
         ([], ": an object is expected here"),
         ({}, ".command: neither a `command` nor a `url` is given"),
-        ({"cmd": "x"}, ".command: neither a `command` nor a `url` is given"),
+        ({"cmd": "x"}, ".command: neither a `command` nor a `url` is given; `cmd` is none of them"),
         ({"command": None}, ".command: a text is expected here"),
         ({"command": ["npx", "x"]}, ".command: a text is expected here"),
         ({"command": "x", "args": "a b"}, ".args: a list of texts is expected here"),
@@ -488,7 +488,7 @@ def test_a_file_with_a_byte_order_mark_is_read(tmp_path: Path) -> None:
 
 
 def test_a_file_that_cannot_be_read_is_named_with_the_reason(tmp_path: Path) -> None:
-    with pytest.raises(InvalidConfig, match=r"nowhere\.json: cannot be read: No such file"):
+    with pytest.raises(InvalidConfig, match=r"nowhere\.json: there is no such file"):
         read_config(tmp_path / "nowhere.json")
     with pytest.raises(InvalidConfig, match="cannot be read"):
         read_config(tmp_path)

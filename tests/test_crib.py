@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -205,3 +206,25 @@ async def test_what_a_server_wrote_and_where_its_configuration_stands_is_for_its
     assert "the vice is missing" not in shown
     assert str(tmp_path) not in shown
     assert "TOOLCRIB_TEST_NOT_SET" in shown  # which variable it misses, anybody may know
+
+
+def test_a_configuration_that_starts_toolcrib_on_itself_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = write_config(tmp_path / "mcp.json", bench=faulty_entry())
+    monkeypatch.setenv("TOOLCRIB_SERVING", f"/elsewhere/mcp.json{os.pathsep}{config}")
+    with pytest.raises(InvalidConfig, match="Toolcrib serves this file already"):
+        Toolcrib().add_config(config)
+
+
+async def test_a_server_is_told_from_which_configurations_it_was_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOOLCRIB_SERVING", "/above/mcp.json")
+    config = write_config(tmp_path / "mcp.json", bench=faulty_entry())
+    crib = Toolcrib()
+    crib.add_config(config)
+    async with crib:
+        assert await crib.ready(30)
+        told = await crib.call_tool(crib.expand_tool("bench.env").handle, {"name": "TOOLCRIB_SERVING"})
+    assert f"/above/mcp.json{os.pathsep}{config}" in told.text

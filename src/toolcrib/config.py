@@ -84,6 +84,11 @@ def read_config(path: Path, environ: Mapping[str, str] = os.environ) -> Config:
     """
     try:
         text = path.read_text("utf-8-sig")
+    except FileNotFoundError as error:
+        raise InvalidConfig(
+            f"{path}: there is no such file",
+            hints=["Name the mcp.json of your client, or set TOOLCRIB_CONFIG to it."],
+        ) from error
     except OSError as error:
         raise InvalidConfig(f"{path}: cannot be read: {error.strerror or error}") from error
     except UnicodeDecodeError as error:
@@ -229,7 +234,7 @@ def _server(name: str, entry: object, where: str, environ: Mapping[str, str]) ->
     if not isinstance(entry, _Object):
         return ServerConfig(name, problem=f"{where}: an object is expected here")
     disabled = entry.get("disabled", False)
-    if disabled is True:
+    if disabled is True or entry.get("enabled") is False:
         return ServerConfig(name, disabled=True)
     if disabled is not False:  # whoever wrote it did not want the server started
         return ServerConfig(name, problem=f"{where}.disabled: true or false is expected here")
@@ -260,7 +265,9 @@ def _address(entry: _Object, environ: Mapping[str, str]) -> McpServer:
             raise _Problem(f"url: `{entry['url']}` is no http or https address")  # as it stands: no secret filled in
         headers = _expanded_members(entry.get("headers"), "headers", environ)
         return HttpServer(url, headers, transport=_http_transport(kind))
-    raise _Problem("command: neither a `command` nor a `url` is given")
+    near = next((key for wanted in ("command", "url") if (key := nearest(wanted, entry)) is not None), None)
+    meant = f"; `{near}` is none of them" if near is not None else ""
+    raise _Problem(f"command: neither a `command` nor a `url` is given{meant}")
 
 
 def _folder(text: str) -> Path:

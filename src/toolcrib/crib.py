@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Awaitable, Callable, Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -28,7 +29,7 @@ from toolcrib.protocol.rules import Top
 from toolcrib.sources.base import ProgressListener, Source
 from toolcrib.sources.cached import CachedSource
 from toolcrib.sources.functions import FunctionSource
-from toolcrib.sources.mcp.server import McpServer, address
+from toolcrib.sources.mcp.server import McpServer, StdioServer, address
 from toolcrib.sources.unavailable import UnavailableSource
 from toolcrib.stores.definitions import DefinitionStore
 
@@ -39,6 +40,9 @@ POLL_S = 1.0
 
 FUNCTIONS = "functions"
 """What the source of a crib's own functions is called, where no configured server has the name."""
+
+SERVING = "TOOLCRIB_SERVING"
+"""Tells the servers of a configuration which file they stand in: one that would start Toolcrib on it again must not."""
 
 MAX_VIEWS = 1_000
 """Views of one state that are kept; each holds what one principal may see."""
@@ -105,6 +109,8 @@ class Toolcrib:
         Raises:
             InvalidConfig: the file as a whole cannot be used, or a server has the name of a source that is there.
         """
+        if os.path.realpath(path) in os.environ.get(SERVING, "").split(os.pathsep):
+            raise InvalidConfig(f"{path}: Toolcrib serves this file already, and one of its servers is Toolcrib again")
         config = self._beside_functions(read_config(Path(path)))
         servers = [server for server in config.enabled if wanted is None or wanted(server)]
         self._check_free(config, servers)
@@ -212,7 +218,7 @@ class Toolcrib:
         if config.server is None:
             source: Source = UnavailableSource(config.name, f"{config.problem}.", diagnosis=f"It stands in {path}.")
         else:
-            source = self._server_source(config, config.server)
+            source = self._server_source(config, _marked(config.server, path))
         entry = SourceEntry(source, title=config.title, summary=config.summary, trusted=config.trusted)
         self._intake.add(source, entry)
         self._configured[config.name] = config
@@ -254,6 +260,15 @@ class Toolcrib:
 def tops(config: Config) -> tuple[Top, ...]:
     """The top of a catalog as its configuration tells of it, whatever has started by now."""
     return tuple(Top(server.name, server.summary or server.title or "") for server in config.enabled)
+
+
+def _marked(server: McpServer, path: Path) -> McpServer:
+    """`server`, told which configurations it is started from."""
+    if not isinstance(server, StdioServer):
+        return server
+    above = os.environ.get(SERVING)
+    here = os.path.realpath(path)
+    return replace(server, env={**server.env, SERVING: f"{above}{os.pathsep}{here}" if above else here})
 
 
 def _free_name(name: str, taken: Container[str]) -> str:

@@ -61,7 +61,7 @@ def test_a_configuration_that_cannot_be_used_ends_with_2(command: list[str], tmp
     takes_it_plain = command[0] in {"tree", "doctor"}
     absent, broken = tmp_path / "absent.json", tmp_path / "broken.json"
     broken.write_text('{"mcpServers": {"a": {}, "a": {}}}')
-    for config, complaint in [(absent, "cannot be read"), (broken, "two servers are named `a`")]:
+    for config, complaint in [(absent, "there is no such file"), (broken, "two servers are named `a`")]:
         place = [str(config)] if takes_it_plain else ["-c", str(config)]
         shown = CliRunner().invoke(main, [*command, *place])
         assert shown.exit_code == 2

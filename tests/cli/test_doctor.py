@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 from tests.cli.running import toolcrib
@@ -14,7 +15,7 @@ def test_when_all_is_well_it_says_so_and_ends_with_0(tmp_path: Path) -> None:
     ended = toolcrib("doctor", config)
     assert ended.code == 0
     assert "disabled" in ended.out
-    assert f"{len(faulty.BASE_TOOLS)} tools from 1 sources" in ended.out
+    assert f"{len(faulty.BASE_TOOLS)} tools; servers: 1 ready, 1 disabled" in ended.out
     report = toolcrib("doctor", config, "--json").json
     assert report["healthy"] is True
     assert report["disabled"] == ["off"]
@@ -68,3 +69,15 @@ def test_everything_that_is_wrong_is_named_with_its_reason_and_it_ends_with_1(tm
     assert "[red]no[/] [/vice] :bug:" in said
     assert "the vice is missing" in said
     assert "`array_schema` is set aside" in said
+
+
+def test_a_configuration_that_contains_toolcrib_itself_ends_and_says_so(tmp_path: Path) -> None:
+    path = tmp_path / "mcp.json"
+    again = {"command": sys.executable, "args": ["-m", "toolcrib", "serve", str(path), "--no-cache"]}
+    write_config(path, bench=faulty_entry(), again=again)
+    ended = toolcrib("doctor", path, "--json")
+    assert ended.code == 1
+    by_name = {source["name"]: source for source in ended.json["sources"]}
+    assert by_name["bench"]["status"] == "ready"
+    assert by_name["again"]["status"] == "failed"
+    assert "serves this file already" in by_name["again"]["reason"]

@@ -27,7 +27,7 @@ from toolcrib.core.errors import (
 )
 from toolcrib.core.principal import CallContext, Principal
 from toolcrib.core.tools import Tool, ToolExample
-from toolcrib.disclosure.messages import ListPage, SearchPage
+from toolcrib.disclosure.messages import Expansion, ListPage, SearchPage
 from toolcrib.disclosure.operations import MAX_COMPARED, MAX_EXPANDED, MAX_LIMIT, Operations
 from toolcrib.protocol.dispatch import perform
 from toolcrib.testing.scripted import ScriptedSource
@@ -414,21 +414,26 @@ def test_a_description_that_is_its_own_summary_is_told_once() -> None:
 
 @pytest.mark.anyio
 @pytest.mark.parametrize(
-    ("asked", "nearest"),
+    ("asked", "nearest", "clearly_meant"),
     [
-        ("git.comit", "git.commit"),
-        ("commit", "git.commit"),
-        ("files.raed", "files.read"),
-        ("read a file", "files.read"),
+        ("git.comit", "git.commit", True),
+        ("commit", "git.commit", True),
+        ("files.raed", "files.read", True),
+        ("read a file", "files.read", False),
     ],
 )
-async def test_a_tool_that_is_not_there_names_the_closest(asked: str, nearest: str) -> None:
+async def test_a_tool_that_is_not_there_names_the_closest(asked: str, nearest: str, clearly_meant: bool) -> None:
     with pytest.raises(ToolNotFound) as missing:
         OPERATIONS.expand_tool(VIEW, asked)
 
     assert missing.value.message == f"There is no tool `{asked}`."
     assert f"`{nearest}`" in missing.value.hints[0]
-    assert isinstance(await sent(VIEW, missing.value.next_action), SearchPage)
+    answer = await sent(VIEW, missing.value.next_action)
+    if clearly_meant:
+        assert isinstance(answer, Expansion)
+        assert answer.tool_id == nearest
+    else:
+        assert isinstance(answer, SearchPage)
 
 
 def test_in_a_large_catalog_the_closest_tools_of_the_same_source_are_named() -> None:

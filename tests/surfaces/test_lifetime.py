@@ -127,3 +127,16 @@ def test_a_gateway_without_a_usable_file_says_why_and_ends_with_2(tmp_path: Path
     with conversation(config) as gateway:
         assert gateway.end() == 2
         assert gateway.lines == []
+
+
+@BOTH
+@pytest.mark.anyio
+async def test_a_client_that_kills_what_does_not_end_in_time_leaves_no_server_behind(
+    mode: Mode, tmp_path: Path
+) -> None:
+    """The SDK's client waits two seconds after it closed the input and two after SIGTERM, then kills the gateway."""
+    stubborn = faulty_entry("ignore-stdin-close", "ignore-sigterm")
+    config = write_config(tmp_path / "mcp.json", one=stubborn, two=stubborn)
+    async with served(config, mode) as client:
+        pids = [(await run_tool(client, f"{name}.pid")).structured_content["pid"] for name in ("one", "two")]
+    assert [pid for pid in pids if psutil.pid_exists(pid)] == []

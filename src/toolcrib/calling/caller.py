@@ -70,6 +70,7 @@ async def call_tool(
     except StaleExpansion as stale:
         raise StaleExpansion(stale.message, hints=stale.hints, next_action=_expand(tool)) from stale
     except SourceUnavailable as gone:
+        gone.next_action = _expand(tool)
         if gone.retryable or not (entry.trusted and tool.annotations.idempotent):
             raise
         # The request had gone out, and its owner vouches that running twice is the same as running once.

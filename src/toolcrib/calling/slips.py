@@ -33,7 +33,7 @@ def repaired(document: Mapping[str, Any], schema: Schema, given: object) -> Repa
         return None
     if isinstance(given, str):
         said.append("the arguments were sent as a JSON string")
-    for undo in (_from_wrapper, _from_json_text, _from_misspelt_keys, _from_flattened):
+    for undo in (_from_wrapper, _from_json_text, _from_lone_values, _from_misspelt_keys, _from_flattened):
         if said and schema.is_valid(meant):
             break
         attempt = undo(document, meant)
@@ -72,6 +72,19 @@ def _from_json_text(document: Mapping[str, Any], given: dict[str, Any]) -> _Undo
     if not meant:
         return None
     return {**given, **meant}, f"{_names(meant)} was sent as a string"
+
+
+def _from_lone_values(document: Mapping[str, Any], given: dict[str, Any]) -> _Undone:
+    """`{"path": "git"}` for `{"path": ["git"]}`."""
+    properties = _properties(document, document)
+    meant = {
+        key: [value]
+        for key, value in given.items()
+        if value is not None and not isinstance(value, list) and _types(document, properties.get(key)) == ("array",)
+    }
+    if not meant:
+        return None
+    return {**given, **meant}, f"{_names(meant)} takes a list"
 
 
 def _from_misspelt_keys(document: Mapping[str, Any], given: dict[str, Any]) -> _Undone:

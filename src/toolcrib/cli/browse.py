@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-import orjson
 from rich.padding import Padding
-from rich.syntax import Syntax
 from rich.table import Table
 from rich.tree import Tree
 
@@ -81,10 +79,13 @@ def expand(tool_id: str, config: Path, tools: Path | None, wait_s: float, *, as_
             for title, schema in (("takes", expansion.args_schema), ("gives", expansion.result_schema)):
                 if schema is not None:
                     stdout.print(f"\n{title}")
-                    text = orjson.dumps(dict(schema), option=orjson.OPT_INDENT_2).decode()
-                    stdout.print(Padding(Syntax(text, "json", background_color="default", word_wrap=True), (0, 2)))
-            hints = ", ".join(name.removesuffix("Hint") for name, claimed in expansion.annotations.items() if claimed)
-            stdout.print(f"\nclaims to be: {hints or 'nothing in particular'}\nhandle: {escape(expansion.handle)}")
+                    stdout.print_json(data=dict(schema), indent=2)
+            tool = crib.view().tools[expansion.tool_id]
+            claims = [name.removesuffix("Hint") for name, claimed in expansion.annotations.items() if claimed]
+            told = (
+                f"claims to be: {', '.join(claims) or 'nothing'}" if tool.wire.get("annotations") else "claims nothing"
+            )
+            stdout.print(f"\n{told}\nhandle: {escape(expansion.handle)}")
 
     run(main, as_json=as_json)
 

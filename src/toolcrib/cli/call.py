@@ -21,7 +21,8 @@ def call(tool_id: str, arguments: str, config: Path, wait_s: float, *, as_json: 
     async def main() -> None:
         given = _parsed(sys.stdin.read() if arguments == "-" else arguments)
         async with opened(config, None, wait_s=wait_s, wanted=only_source_of(tool_id)) as crib:
-            handle = crib.expand_tool(tool_id).handle
+            # A bare id is filled in: who types it has looked. A handle is taken at its word, like anybody's.
+            handle = crib.expand_tool(tool_id).handle if crib.view().find(tool_id) is not None else tool_id
 
             async def progress(progress: float, total: float | None, message: str | None) -> None:
                 of = f"/{total:g}" if total is not None else ""

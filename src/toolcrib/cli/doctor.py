@@ -91,4 +91,9 @@ def _show(entries: list[SourceEntry], counts: dict[str, int], disabled: list[str
     for name in disabled:
         table.add_row(f"[bold]{escape(name)}[/]", "[dim]disabled[/]", "", "", "")
     stdout.print(table, soft_wrap=False)
-    stdout.print(f"{sum(counts.values())} tools from {len(entries)} sources")
+    states = [f"{sum(entry.status is status for entry in entries)} {status.value}" for status in SourceStatus]
+    states = [state for state in states if not state.startswith("0 ")] + (
+        [f"{len(disabled)} disabled"] if disabled else []
+    )
+    count = sum(counts.values())
+    stdout.print(f"{count} tool{'s' * (count != 1)}; servers: {', '.join(states) or 'none are configured'}")

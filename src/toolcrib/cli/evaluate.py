@@ -9,7 +9,7 @@ from pathlib import Path
 from rich.table import Table
 
 from toolcrib.cli.opening import opened
-from toolcrib.cli.output import print_json, run, stdout
+from toolcrib.cli.output import plain, print_json, run, stderr, stdout
 from toolcrib.core.tools import ROOT
 from toolcrib.evaluation import evaluate as measured
 from toolcrib.evaluation import read_queries
@@ -26,6 +26,14 @@ def evaluate(tools: Path, queries: Path, *, as_json: bool) -> None:
             sources = [entry.source for entry in view.sources.values()]
             ids = ChainMap(*(dict(source.row_ids) for source in sources if isinstance(source, CatalogFileSource)))
             asked = [replace(q, relevant=frozenset(ids.get(name, name) for name in q.relevant)) for q in judged]
+            unknown = {name for query in asked for name in query.relevant if name not in view.tools}
+            if unknown:
+                some = ", ".join(sorted(unknown)[:3])
+                stderr.print(
+                    f"{len(unknown)} relevant ids are in no definition, e.g. {plain(some)}",
+                    style="yellow",
+                    markup=False,
+                )
 
             def search(query: str, limit: int) -> list[str]:
                 return [hit.tool_id for hit in view.search(query, limit=limit, within=ROOT).hits]

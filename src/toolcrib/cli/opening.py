@@ -8,11 +8,15 @@ from pathlib import Path
 
 import anyio
 
-from toolcrib.cli.output import stderr
+from toolcrib.cli.output import plain, stderr
 from toolcrib.config import ServerConfig
+from toolcrib.core.errors import InvalidConfig
 from toolcrib.crib import Toolcrib
 
 REFRESH_S = 0.1
+
+SHOWN_ASIDE = 5
+"""Definitions that could not be used and are told of one by one."""
 
 
 @asynccontextmanager
@@ -36,7 +40,19 @@ async def opened(
         crib.add_config(config, wanted)
     async with crib:
         await _wait(crib, wait_s)
+        if tools is not None:
+            _tell_of_set_aside(crib, tools)
         yield crib
+
+
+def _tell_of_set_aside(crib: Toolcrib, tools: Path) -> None:
+    aside = [aside for entry in crib.view().sources.values() for aside in entry.set_aside]
+    for each in aside[:SHOWN_ASIDE]:
+        stderr.print(f"Set aside: {plain(each.name[:80])}: {plain(each.reason)}", markup=False, style="yellow")
+    if len(aside) > SHOWN_ASIDE:
+        stderr.print(f"… and {len(aside) - SHOWN_ASIDE} more definitions are set aside.", style="yellow")
+    if not crib.view().tools:
+        raise InvalidConfig(f"{tools}: there is no definition in it that can be used")
 
 
 async def _wait(crib: Toolcrib, wait_s: float) -> None:

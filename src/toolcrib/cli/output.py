@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import os
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from shlex import quote
 from typing import Any, NoReturn
 
 import anyio
+import click
 import orjson
 from rich.console import Console
 from rich.logging import RichHandler
@@ -70,6 +74,9 @@ def run(main: Callable[[], Any], *, as_json: bool) -> None:
         fail(_first(group), as_json=as_json)
     except* KeyboardInterrupt:
         sys.exit(130)
+    except* BrokenPipeError:  # `toolcrib demo | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
 
 
 def fail(error: ToolcribError, *, as_json: bool) -> NoReturn:
@@ -81,7 +88,7 @@ def fail(error: ToolcribError, *, as_json: bool) -> NoReturn:
         stderr.print(plain(error.message), markup=False)
         for hint in error.hints:
             stderr.print(f"  {plain(hint)}", markup=False)
-        for violation in error.details.get("violations", ()):
+        for violation in error.details.get("violations", ())[3:]:  # the message has the first ones
             stderr.print(f"  - {plain(violation['message'])}", markup=False)
         if error.next_action is not None:
             stderr.print(
@@ -91,17 +98,31 @@ def fail(error: ToolcribError, *, as_json: bool) -> NoReturn:
 
 
 def _as_command(operation: str, arguments: Mapping[str, Any]) -> str:
-    """The next action as a person would type it into a shell."""
+    """The next action as a person would type it into a shell, on the catalog the command was pointed at."""
+    where = "".join(f" {option} {quote(str(value))}" for option, value in _pointed_at())
     match operation, arguments:
         case "search_tools", {"query": str(query)}:
-            return f"toolcrib search {quote(query)}"
+            return f"toolcrib search{where} {quote(query)}"
         case "expand_tool", {"tool_id": str(tool_id)}:
-            return f"toolcrib expand {quote(tool_id)}"
+            return f"toolcrib expand{where} {quote(tool_id)}"
         case "call_tool", {"tool_id": str(tool_id), "arguments": given}:
             name = tool_id.rpartition("@")[0] or tool_id
-            return f"toolcrib call {quote(name)} {quote(orjson.dumps(given).decode())}"
+            return f"toolcrib call{where} {quote(name)} {quote(json.dumps(given, ensure_ascii=False))}"
         case _:
-            return "toolcrib tree"
+            return "toolcrib tree" + "".join(
+                f" {quote(str(value))}" if option == "-c" else f" {option} {quote(str(value))}"
+                for option, value in _pointed_at()
+            )
+
+
+def _pointed_at() -> Iterator[tuple[str, object]]:
+    """The options that say which catalog this command is about, where they are not the defaults."""
+    context = click.get_current_context(silent=True)
+    given = context.params if context is not None else {}
+    if given.get("tools") is not None:
+        yield "--tools", given["tools"]
+    elif given.get("config") not in {None, Path("mcp.json")}:
+        yield "-c", given["config"]
 
 
 def _first(group: BaseExceptionGroup[ToolcribError]) -> ToolcribError:

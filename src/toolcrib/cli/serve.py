@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import platformdirs
@@ -19,6 +20,8 @@ def serve(config: Path, http: str | None, cache: Path | None, *, no_cache: bool)
     async def over_pipes() -> None:
         from toolcrib.surfaces.mcp_gateway.stdio import serve_stdio
 
+        if sys.stdin.isatty():
+            stderr.print("Toolcrib speaks MCP here, to a program: give it to your client. Ctrl-C ends it.")
         crib = Toolcrib(definitions=definitions)
         await serve_stdio(crib, crib.add_config(config))
 

@@ -34,6 +34,9 @@ MAX_EXPANDED = 10
 MAX_COMPARED = 2_000
 """Ids that are compared with one that is not there, letter by letter; in a larger catalog only those of its source."""
 
+CLEARLY_MEANT = 0.85
+"""The Ratcliff-Obershelp ratio from which an id that does not exist is taken for a slip in one that does."""
+
 MAX_QUERY_CHARS = 2_000
 """What of a query is read; a longer one is a document, and its beginning says what it is about."""
 
@@ -198,11 +201,18 @@ def not_found(view: View, name: str) -> ToolNotFound | SourceUnavailable:
     words = name.replace(".", " ").replace("_", " ")
     alike = view.tools if len(view.tools) <= MAX_COMPARED else islice(view.ontology.within((source,)), MAX_COMPARED)
     near = difflib.get_close_matches(name, alike, n=3, cutoff=0.6)
+    meant = near[0] if near and difflib.SequenceMatcher(None, name, near[0]).ratio() >= CLEARLY_MEANT else None
     near += [hit.tool_id for hit in view.search(words[:200], limit=3).hits if hit.tool_id not in near]
+    if meant is None and (ends := [tool_id for tool_id in near if tool_id.endswith(f".{name}")]):
+        meant = ends[0] if len(ends) == 1 else None
     return ToolNotFound(
         f"There is no tool `{name[:200]}`.",
         hints=[f"Closest: {', '.join(f'`{tool_id}`' for tool_id in near[:3])}"] if near else [],
-        next_action=NextAction("search_tools", {"query": words[:200]}),
+        next_action=(
+            NextAction("search_tools", {"query": words[:200]})
+            if meant is None
+            else NextAction("expand_tool", {"tool_id": meant})
+        ),
     )
 
 

@@ -71,7 +71,7 @@ def _checked(view: View, name: str, arguments: Mapping[str, Any]) -> dict[str, A
     raise InvalidArguments(
         f"The arguments of `{name}` do not match its schema: {'; '.join(problem.message for problem in problems[:3])}.",
         hints=[repair.what] if repair is not None else [],
-        next_action=NextAction(name, repair.arguments) if repair is not None else None,
+        next_action=NextAction(name, repair.arguments) if repair is not None else NextAction("list"),
         details={"violations": [problem.to_wire() for problem in problems]},
     )
 

@@ -268,6 +268,8 @@ def _server(row: Mapping[str, Any]) -> str | None:
 
 
 def _category(value: object) -> tuple[str, ...]:
+    if isinstance(value, str):
+        return (value,)
     names = cast("list[object]", value) if isinstance(value, list) else [] if value is None else [None]
     if not all(isinstance(name, str) for name in names):
         raise InvalidTool("its category is not a list of texts")

@@ -11,6 +11,7 @@ from typing import Any, cast
 import anyio
 import httpx2
 from anyio.abc import TaskStatus
+from mcp.client import stdio
 from mcp.client._transport import ReadStream, WriteStream
 from mcp.client.session import ClientSession, MessageHandlerFnT
 from mcp.client.sse import sse_client
@@ -33,6 +34,14 @@ from toolcrib.version import VERSION
 
 HTTP_TIMEOUT_S = 30.0
 HTTP_READ_TIMEOUT_S = 300.0
+
+CLOSED_GRACE_S = 1.0
+TERMINATED_GRACE_S = 0.5
+"""How long a server may take to end once its input is closed, and once it was sent SIGTERM, where we are one ourselves.
+
+A client gives us two seconds for each. With the SDK's own two and two for our servers, one that ignores both would
+outlive us.
+"""
 
 CLIENT_INFO = Implementation(name="toolcrib", title="Toolcrib", version=VERSION)
 
@@ -119,6 +128,12 @@ def _is_acceptable(wire: object) -> bool:
     except ValidationError:
         return False
     return True
+
+
+def stop_servers_quickly() -> None:
+    """Let the SDK wait for its servers only so long that we end in time ourselves; for a process that is a server."""
+    stdio.PROCESS_TERMINATION_TIMEOUT = CLOSED_GRACE_S
+    stdio.FORCE_KILL_TIMEOUT = TERMINATED_GRACE_S
 
 
 @asynccontextmanager

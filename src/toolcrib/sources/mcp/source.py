@@ -315,6 +315,8 @@ class McpSource:
                 told += f": {_told(cause)}"
             else:
                 diagnosis.append(f"The cause: {_told(cause).rstrip('.')}.")
+        if attempt.garbage:
+            diagnosis.append(f"It wrote what is no protocol message: {attempt.garbage[0]!r}.")
         if words := " / ".join(attempt.said.lines()[-MAX_WORDS_LINES:]):
             diagnosis.append(f"Its last words: {words}")
         return SourceUnavailable(told.rstrip(".") + ".", diagnosis=" ".join(diagnosis), retryable=retryable)

@@ -16,6 +16,7 @@ from mcp.server.transport_security import TransportSecuritySettings
 from toolcrib.config import Config
 from toolcrib.core.errors import InvalidConfig
 from toolcrib.crib import Toolcrib, tops
+from toolcrib.sources.mcp.connection import stop_servers_quickly
 from toolcrib.surfaces.mcp_gateway.server import Gateway
 
 PATH = "/mcp"
@@ -69,6 +70,7 @@ async def serve_http(crib: Toolcrib, config: Config, address: Address, listening
     Raises:
         InvalidConfig: the address is taken.
     """
+    stop_servers_quickly()
     gateway = Gateway(crib, tops(config))
 
     async def reload(changed: Config) -> None:

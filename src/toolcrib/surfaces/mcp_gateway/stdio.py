@@ -14,11 +14,13 @@ from mcp.server.stdio import stdio_server
 
 from toolcrib.config import Config
 from toolcrib.crib import Toolcrib, tops
+from toolcrib.sources.mcp.connection import stop_servers_quickly
 from toolcrib.surfaces.mcp_gateway.server import Gateway
 
 
 async def serve_stdio(crib: Toolcrib, config: Config) -> None:
     """Serve until the input is closed, or SIGINT or SIGTERM arrives; every server that was started is stopped then."""
+    stop_servers_quickly()
     gateway = Gateway(crib, tops(config))
 
     async def reload(changed: Config) -> None:

@@ -1,0 +1,33 @@
+"""Every benchmark runs, at a size that says nothing, and prints one JSON object."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+
+SMALL = {
+    "calling.py": ["--calls", "2"],
+    "registering.py": ["--tools", "200"],
+    "search.py": ["--tools", "200"],
+    "starting.py": ["--runs", "1"],
+    "tokens.py": [],
+}
+"""`catalog.py` holds what they share, and `retrieval.py` needs public sets that are not in this repository."""
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_a_benchmark_prints_one_json_object(name: str) -> None:
+    command = [sys.executable, str(BENCHMARKS / name), *SMALL[name]]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert ended.returncode == 0, ended.stderr
+    assert isinstance(json.loads(ended.stdout), dict)
+
+
+def test_no_benchmark_is_left_out() -> None:
+    assert {path.name for path in BENCHMARKS.glob("*.py")} == {*SMALL, "catalog.py", "retrieval.py"}
