@@ -149,6 +149,24 @@ async def test_an_open_stream_of_changes_is_told_of_them_and_does_not_hold_up_th
         assert gateway.process.wait(30) == 0
 
 
+async def test_a_client_that_opened_no_stream_and_left_without_a_word_holds_up_no_reload(tmp_path: Path) -> None:
+    config = write_config(tmp_path / "mcp.json", bench=faulty_entry())
+    with serving(config) as gateway:
+        accept = {"Accept": "application/json, text/event-stream", "MCP-Protocol-Version": "2025-11-25"}
+        client = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "raw", "version": "1"}}
+        hello = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": client}
+        async with httpx2.AsyncClient(headers=accept) as mute:
+            session = {"Mcp-Session-Id": (await mute.post(gateway.url, json=hello)).headers["Mcp-Session-Id"]}
+            told = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+            assert (await mute.post(gateway.url, json=told, headers=session)).status_code == 202
+        for name in ("second", "third"):
+            async with Client(gateway.url) as other, other.listen(tools_list_changed=True) as changes:
+                write_config(config, bench=faulty_entry(), **{name: faulty_entry()})
+                with anyio.fail_after(30):
+                    assert await anext(changes) == ToolsListChanged()
+                assert text_of(await run_tool(other, f"{name}.echo", text="here")) == "here"
+
+
 @pytest.mark.parametrize(
     ("headers", "status"),
     [

@@ -170,8 +170,11 @@ class Gateway:
 
 
 async def _tell(connection: Connection) -> None:
-    with anyio.move_on_after(TELLING_TIMEOUT_S):
-        await connection.send_tool_list_changed()
+    try:
+        with anyio.move_on_after(TELLING_TIMEOUT_S):
+            await connection.send_tool_list_changed()
+    except Exception as error:  # noqa: BLE001  one client that cannot be told must not cost the others
+        logger.info("a client was not told that the list of tools has changed: %s", error)
 
 
 def _definition(tool: OperationTool) -> mcp_types.Tool:
