@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from textwrap import indent
 
-from rich.padding import Padding
 from rich.table import Table
 from rich.tree import Tree
 
 from toolcrib.catalog.view import View
 from toolcrib.cli.opening import opened
-from toolcrib.cli.output import escape, print_json, run, stderr, stdout
+from toolcrib.cli.output import escape, plain, print_json, run, stderr, stdout
 from toolcrib.config import ServerConfig
 from toolcrib.core.tools import ROOT, summarize
 from toolcrib.core.tools import Path as NodePath
@@ -75,7 +75,7 @@ def expand(tool_id: str, config: Path, tools: Path | None, wait_s: float, *, as_
                 return
             stdout.print(f"[bold]{escape(expansion.tool_id)}[/]  [dim]{escape('/'.join(expansion.path))}[/]")
             if expansion.description:
-                stdout.print(Padding(escape(expansion.description), (0, 2)))
+                stdout.print(indent(plain(expansion.description), "  "), markup=False)
             for title, schema in (("takes", expansion.args_schema), ("gives", expansion.result_schema)):
                 if schema is not None:
                     stdout.print(f"\n{title}")
