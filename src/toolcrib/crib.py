@@ -218,18 +218,19 @@ class Toolcrib:
         if config.server is None:
             source: Source = UnavailableSource(config.name, f"{config.problem}.", diagnosis=f"It stands in {path}.")
         else:
-            source = self._server_source(config, _marked(config.server, path))
+            source = self._server_source(config, config.server, path)
         entry = SourceEntry(source, title=config.title, summary=config.summary, trusted=config.trusted)
         self._intake.add(source, entry)
         self._configured[config.name] = config
 
-    def _server_source(self, config: ServerConfig, server: McpServer) -> Source:
+    def _server_source(self, config: ServerConfig, server: McpServer, path: Path) -> Source:
         from toolcrib.sources.mcp.source import McpSource  # noqa: PLC0415  the SDK takes half a second to import
 
-        if self._definitions is None:
-            return McpSource(config.name, server, patience=config.patience)
-        source = McpSource(config.name, server, patience=config.patience, stops_when_idle=True)
-        return CachedSource(source, self._definitions, address(server))
+        kept = self._definitions
+        marked = _marked(server, path)
+        source = McpSource(config.name, marked, patience=config.patience, stops_when_idle=kept is not None)
+        # Kept under what the file says, not under where it stands: a configuration that moved finds its definitions.
+        return source if kept is None else CachedSource(source, kept, address(server))
 
     async def _take_over(self, config: Config) -> None:
         wanted = {server.name: server for server in config.enabled}

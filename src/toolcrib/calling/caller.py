@@ -70,12 +70,10 @@ async def call_tool(
     except StaleExpansion as stale:
         raise StaleExpansion(stale.message, hints=stale.hints, next_action=_expand(tool)) from stale
     except SourceUnavailable as gone:
-        gone.next_action = _expand(tool)
-        if gone.retryable or not (entry.trusted and tool.annotations.idempotent):
-            raise
-        # The request had gone out, and its owner vouches that running twice is the same as running once.
+        # Once the request had gone out, only where its owner vouches that running twice is the same as running once.
+        retryable = gone.retryable or (entry.trusted and tool.annotations.idempotent)
         raise SourceUnavailable(
-            gone.message, hints=gone.hints, diagnosis=gone.diagnosis, next_action=gone.next_action, retryable=True
+            gone.message, hints=gone.hints, diagnosis=gone.diagnosis, next_action=_expand(tool), retryable=retryable
         ) from gone
     return _with_warnings(tool, result)
 

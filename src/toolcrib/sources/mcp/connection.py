@@ -93,8 +93,12 @@ class ListingDispatcher(JSONRPCDispatcher[TransportContext]):
         if method == "tools/list" and isinstance(sent, list):
             wires = cast("list[object]", sent)
             self.listed.extend(wires)
-            accepted = [wire for wire in wires if _is_acceptable(wire)]
-            self.odd |= {name for wire in wires if wire not in accepted and (name := label(wire)) is not None}
+            accepted: list[object] = []
+            for wire in wires:
+                if _is_acceptable(wire):
+                    accepted.append(wire)
+                elif (name := label(wire)) is not None:
+                    self.odd.add(name)
             return {**raw, "tools": accepted}
         if method == "tools/call":
             return {"content": [], "resultType": "complete", WHOLE: raw}
