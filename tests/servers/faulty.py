@@ -10,6 +10,7 @@ import argparse
 import json
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -36,6 +37,13 @@ FAULTS = {
     "endless-pages": "give a next cursor with every page, for ever",
     "odd-header": "add the tool `torch`: its `x-mcp-header` is no name of a header",
     "big-number": "add the tool `weigh`: its schema holds an integer beyond 64 bits",
+    "raw": "add the tool `raw`: it answers in the way that its argument `how` names, none of which a server should",
+    "never-reads": "read nothing any more once the tools are listed",
+    "same-cursor": "give the same next cursor with every page",
+    "many-tools": "add so many tools, a hundred on a page: many-tools=COUNT",
+    "big-schema": "add the tool `catalogue`: its input schema is 5 MB long",
+    "change-each-call": "announce a change of the list after every call",
+    "new-each-call": "give the tool `echo` another description in every list, and announce a change after every call",
     "short-streams": "end every stream of changes as soon as it is open (modern era)",
     "error": "add the tool `refuse`: it answers with a JSON-RPC error that carries data",
     "ignore-stdin-close": "stay when stdin closes",
@@ -44,6 +52,10 @@ FAULTS = {
 
 LEGACY_VERSIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
 MODERN_VERSION = "2026-07-28"
+
+_VALUED = frozenset({"slow-start", "many-tools"})
+PAGE = 100
+"""Tools on a page, where there are many."""
 
 CANCELLED = "notifications/cancelled"
 
@@ -144,6 +156,11 @@ FAULT_TOOLS: Mapping[str, Json] = {
         "name": "weigh",
         "description": "Weigh something.",
         "inputSchema": _schema(grams={**_INTEGER, "maximum": BEYOND_64_BITS}),
+    },
+    "raw": {
+        "name": "raw",
+        "description": "Answer as no server should.",
+        "inputSchema": _schema(["how"], how=_TEXT),
     },
     "error": {"name": "refuse", "description": "Refuse to run.", "inputSchema": _schema()},
 }
@@ -287,6 +304,11 @@ class Server:
             *(tool for fault, tool in FAULT_TOOLS.items() if fault in self._faults),
             *(ODD_TOOLS if "odd-tools" in self._faults else ()),
         ]
+        self._tools += [_numbered(number) for number in range(int(self._faults.get("many-tools", 0)))]
+        if "big-schema" in self._faults:
+            self._tools.append(_catalogue())
+        self._lists = 0
+        self._held: list[Request] = []
         self._calls = 0
         self._handshaken = False
         self._running: dict[Any, tuple[Request, threading.Thread]] = {}
@@ -320,6 +342,8 @@ class Server:
         for line in sys.stdin.buffer:
             if not line.strip():
                 continue
+            if "never-reads" in self._faults and self._lists:
+                threading.Event().wait()
             try:
                 message: Any = json.loads(line)
             except ValueError:
@@ -387,6 +411,15 @@ class Server:
 
     def _list_tools(self, request: Request) -> Json:
         cursor = request.params.get("cursor")
+        self._lists += 1
+        if "new-each-call" in self._faults:
+            self._tools[0] = {**self._tools[0], "description": f"Give back a text; list {self._lists} of this server."}
+        if "many-tools" in self._faults:
+            begin = int(cursor) if isinstance(cursor, str) else 0
+            more = {"nextCursor": str(begin + PAGE)} if begin + PAGE < len(self._tools) else {}
+            return {"tools": self._tools[begin : begin + PAGE], **more}
+        if "same-cursor" in self._faults:
+            return {"tools": self._tools if cursor is None else [], "nextCursor": "again"}
         if "endless-pages" in self._faults:
             page = int(cursor.removeprefix("page-")) if isinstance(cursor, str) else 1
             return {"tools": self._tools if page == 1 else [], "nextCursor": f"page-{page + 1}"}
@@ -425,8 +458,64 @@ class Server:
             return None
         if name == "crash":
             self._crash(request, torn=arguments.get("torn") is True)
+        if name == "raw":
+            self._answer_raw(request, str(arguments.get("how")))
+            return None
         answer = self._answers.get(name)
-        return answer(arguments) if answer is not None else _text(name)
+        result = answer(arguments) if answer is not None else _text(name)
+        if {"change-each-call", "new-each-call"} & self._faults.keys():
+            self._announce()
+        return result
+
+    def _answer_raw(self, request: Request, how: str) -> None:
+        """What `how` names, written as it is, with or without the line feed that ends a message."""
+        answer = plain_answer(request.id)
+        match how:
+            case "silence":
+                pass
+            case "hold":
+                self._held.append(request)
+            case "release":  # all that were held, whoever has given up waiting meanwhile, and then this one
+                for held in self._held:
+                    self._output.write(plain_answer(held.id) + b"\n")
+                self._held.clear()
+                self._output.write(answer + b"\n")
+            case "twice":
+                self._output.write(2 * (answer + b"\n"))
+            case "progress-after":
+                self._output.write(answer + b"\n")
+                self._notify("notifications/progress", progressToken=request.meta.get("progressToken"), progress=9)
+            case "split":
+                for part in range(0, len(answer), 7):
+                    self._output.write(answer[part : part + 7])
+                self._output.write(b"\n")
+            case "drip":
+                self._drip(answer, 0.001)
+            case "endless-drip":
+                threading.Thread(target=self._drip, args=(answer[:-1] + b" " * 1_000_000, 0.01), daemon=True).start()
+            case "unended":  # a whole message, but for the end of its line
+                self._output.write(answer)
+                os._exit(EXIT_IN_CALL)
+            case "torn":
+                self._output.write(answer[: len(answer) // 2])
+                os._exit(EXIT_IN_CALL)
+            case "die":
+                os._exit(EXIT_IN_CALL)
+            case "orphan":  # dies, and leaves a child that holds its output open
+                child = subprocess.Popen(["sleep", "1000"])
+                self._log.write(event="child", pid=child.pid)
+                os._exit(EXIT_IN_CALL)
+            case "flood":
+                for _ in range(100):
+                    self._output.write(b"INFO still going\n" * 1_000)
+                self._output.write(answer + b"\n")
+            case _:
+                self._output.write(ODD_ANSWERS[how](request.id) + b"\n")
+
+    def _drip(self, answer: bytes, pause_s: float) -> None:
+        for byte in answer + b"\n":
+            self._output.write(bytes([byte]))
+            time.sleep(pause_s)
 
     def _be_slow(self, request: Request, arguments: Json) -> None:
         steps, step_s = int(arguments.get("steps", 3)), float(arguments.get("step_s", 0))
@@ -460,12 +549,14 @@ class Server:
         self._tools = [changed if tool is known else tool for tool in self._tools]
         if known is None:
             self._tools.append(changed)
-        # Before the answer, so that whoever has the answer has been told.
+        self._announce()  # before the answer, so that whoever has the answer has been told
+        return _text(f"{'added' if known is None else 'changed'} {name}")
+
+    def _announce(self) -> None:
         if self._handshaken:
             self._notify("notifications/tools/list_changed")
         for subscription in self._subscriptions:
             self._notify("notifications/tools/list_changed", _meta={f"{_PREFIX}subscriptionId": subscription})
-        return _text(f"{'added' if known is None else 'changed'} {name}")
 
     def _crash(self, request: Request, *, torn: bool) -> None:
         if torn:
@@ -492,6 +583,66 @@ class Server:
 _ONLY_LEGACY = frozenset({"initialize", "ping"})
 _ONLY_MODERN = frozenset({"server/discover", "subscriptions/listen"})
 _CACHEABLE = frozenset({"server/discover", "tools/list"})
+
+
+def _numbered(number: int) -> Json:
+    return {"name": f"tool_{number}", "description": f"Number {number} of many.", "inputSchema": _schema()}
+
+
+def _catalogue() -> Json:
+    entries = [f"entry {number:06} {'x' * 36}" for number in range(100_000)]
+    description = "Look something up in a long list."
+    return {"name": "catalogue", "description": description, "inputSchema": _schema(entry={"enum": entries})}
+
+
+def plain_answer(request_id: Any) -> bytes:
+    """A good answer to a call, without the line feed that ends it."""
+    return _raw(request_id, result=PLAIN_RESULT)
+
+
+def _raw(request_id: Any, **more: Any) -> bytes:
+    return json.dumps({"jsonrpc": "2.0", "id": request_id, **more}).encode()
+
+
+def _long(before: bytes, after: bytes) -> bytes:
+    return before + b"x" * LONG_BYTES + after
+
+
+PLAIN_RESULT: Json = {"content": [{"type": "text", "text": "plain"}], "resultType": "complete"}
+LONG_BYTES = 100_000_000
+
+ODD_ANSWERS: Mapping[str, Callable[[Any], bytes]] = {
+    "wrong-version": lambda id_: json.dumps({"jsonrpc": "1.0", "id": id_, "result": PLAIN_RESULT}).encode(),
+    "no-version": lambda id_: json.dumps({"id": id_, "result": PLAIN_RESULT}).encode(),
+    "no-outcome": lambda id_: _raw(id_),
+    "result-list": lambda id_: _raw(id_, result=[1, 2]),
+    "result-null": lambda id_: _raw(id_, result=None),
+    "error-text": lambda id_: _raw(id_, error="no"),
+    "both": lambda id_: _raw(id_, result=PLAIN_RESULT, error={"code": REFUSAL_CODE, "message": "Both at once"}),
+    "null-error": lambda id_: _raw(id_, result=PLAIN_RESULT, error=None),
+    "method-number": lambda id_: _raw(id_, method=5),
+    "array": lambda id_: b"[" + plain_answer(id_) + b"]",
+    "empty-array": lambda _: b"[]",
+    "wrong-id": lambda _: plain_answer(987_654),
+    "no-id": lambda _: json.dumps({"jsonrpc": "2.0", "result": PLAIN_RESULT}).encode(),
+    "null-id": lambda _: _raw(None, error={"code": -32700, "message": "Could not read that"}),
+    "text-id": lambda id_: plain_answer(str(id_)),
+    "float-id": lambda id_: plain_answer(float(id_)),
+    "id-last": lambda id_: json.dumps({"result": PLAIN_RESULT, "jsonrpc": "2.0", "id": id_}).encode(),
+    "no-json": lambda id_: f"{{'jsonrpc': '2.0', 'id': {id_}}}".encode(),
+    "half": lambda id_: plain_answer(id_)[:-10],
+    "deep": lambda id_: b'{"jsonrpc":"2.0","id":' + str(id_).encode() + b',"result":' + b"[" * 100_000,
+    "not-utf-8": lambda id_: plain_answer(id_).replace(b"plain", b"pl\xe4in"),
+    "half-a-pair": lambda id_: plain_answer(id_).replace(b"plain", b"pl\\ud83din"),
+    "byte-order-mark": lambda id_: b"\xef\xbb\xbf" + plain_answer(id_),
+    "not-a-number": lambda id_: _raw(id_, result={**PLAIN_RESULT, "structuredContent": {"ratio": float("nan")}}),
+    "closed-code": lambda id_: _raw(id_, error={"code": -32000, "message": "The bench is closed"}),
+    "timeout-code": lambda id_: _raw(id_, error={"code": -32001, "message": "The bench is slow"}),
+    "long": lambda id_: _long(b'{"jsonrpc":"2.0","id":%d,"result":{"text":"' % id_, b'"}}'),
+    "long-id-last": lambda id_: _long(b'{"result":{"text":"', b'"},"jsonrpc":"2.0","id":%d}' % id_),
+    "long-garbage": lambda id_: _long(b"", b"") + b"\n" + plain_answer(id_),
+}
+"""By name: an answer to the request of this id that no server should give, without the line feed that ends it."""
 
 
 def _unsupported(asked: Any) -> JsonRpcError:
@@ -558,8 +709,8 @@ def _fault(word: str) -> tuple[str, str]:
     name, _, value = word.partition("=")
     if name not in FAULTS:
         raise argparse.ArgumentTypeError(f"no fault {name!r}; the faults are {', '.join(FAULTS)}")
-    if (name == "slow-start") != bool(value):
-        raise argparse.ArgumentTypeError("slow-start=SECONDS takes a value, and nothing else does")
+    if (name in _VALUED) != bool(value):
+        raise argparse.ArgumentTypeError(f"{' and '.join(sorted(_VALUED))} take a value, and nothing else does")
     return name, value
 
 
@@ -570,10 +721,12 @@ def parse(arguments: Sequence[str]) -> Options:
     )
     parser.add_argument("faults", metavar="FAULT", nargs="*", type=_fault, help="one of those below")
     parser.add_argument("--era", choices=("legacy", "modern", "both"), default="both", help="which protocol to speak")
+    parser.add_argument("--while", type=Path, dest="flag", metavar="FILE", help="be good where there is no such file")
     parser.add_argument("--log", type=Path, metavar="FILE", help="append what was received and seen, as JSON lines")
     parser.add_argument("--ttl-ms", type=int, default=0, help="how long the tool list may be kept (modern era)")
     given = parser.parse_args(arguments)
-    return Options(dict(given.faults), given.era, given.log, given.ttl_ms)
+    faults = dict(given.faults) if given.flag is None or given.flag.exists() else {}
+    return Options(faults, given.era, given.log, given.ttl_ms)
 
 
 def main() -> None:

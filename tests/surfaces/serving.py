@@ -15,7 +15,7 @@ import psutil
 from mcp import Client, StdioServerParameters
 from mcp.client.session import MessageHandlerFnT
 from mcp.client.stdio import stdio_client
-from mcp_types import CallToolResult
+from mcp_types import CallToolResult, PromptMessage
 
 TOOLCRIB = str(Path(sys.executable).with_name("toolcrib"))
 
@@ -52,8 +52,9 @@ async def run_tool(client: Client, tool_id: str, /, **arguments: Any) -> CallToo
     return await client.call_tool("call_tool", {"tool_id": handle, "arguments": arguments})
 
 
-def text_of(result: CallToolResult) -> str:
-    return "".join(getattr(block, "text", "") for block in result.content)
+def text_of(result: CallToolResult | PromptMessage) -> str:
+    blocks = result.content if isinstance(result.content, list) else [result.content]
+    return "".join(getattr(block, "text", "") for block in blocks)
 
 
 class Conversation:

@@ -14,6 +14,7 @@ from tests.servers.launching import events, faulty_entry, write_config
 from tests.surfaces.serving import Json, Mode, ask, conversation, run_tool, served, text_of
 from tests.waiting import until
 
+from toolcrib.config import Config
 from toolcrib.crib import Toolcrib
 from toolcrib.disclosure.messages import ListPage
 from toolcrib.disclosure.operations import Operations
@@ -137,7 +138,8 @@ async def test_a_fault_of_ours_is_an_internal_error_that_tells_nothing(
 
     crib = Toolcrib()
     crib.operations = Broken()
-    async with crib, Client(Gateway(crib, ()).server, mode=mode) as client:
+    gateway = Gateway(crib, Config(Path("mcp.json")))
+    async with crib, gateway, Client(gateway.server, mode=mode) as client:
         with pytest.raises(MCPError) as caught:
             await client.call_tool("list", {})
         assert caught.value.error.code == -32603
@@ -163,7 +165,9 @@ def test_results_pass_through_whole_in_both_eras(modern: bool, upstream: str, tm
             gateway.shake_hands()
         picture = gateway.run_tool("bench.image", modern=modern)
         direct = faulty._image({})  # pyright: ignore[reportPrivateUsage]  what the server itself answers
-        assert picture["content"] == direct["content"]
+        # Nothing is another but the names of resources, which lead back to their server.
+        assert json.loads(json.dumps(picture["content"]).replace("toolcrib://bench/", "")) == direct["content"]
+        assert [block["uri"] for block in picture["content"] if "uri" in block] == ["toolcrib://bench/memo://palette"]
         assert picture["structuredContent"] == direct["structuredContent"]
         assert picture["futureField"] == direct["futureField"]
         assert picture["_meta"]["example.com/camera"] == "none"

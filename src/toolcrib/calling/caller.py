@@ -10,6 +10,8 @@ from typing import Any, cast
 
 import anyio
 
+from toolcrib.calling.limits import CallLimits
+from toolcrib.calling.links import under_catalog_names
 from toolcrib.calling.slips import repaired
 from toolcrib.catalog.view import View
 from toolcrib.core.errors import (
@@ -37,9 +39,12 @@ async def call_tool(
     arguments: object,
     context: CallContext,
     *,
+    limits: CallLimits | None = None,
     progress: ProgressListener | None = None,
 ) -> ToolResult:
     """Run the tool that `reference`, a handle from `expand_tool`, stands for.
+
+    Every call that would reach its source counts against `limits`, which are those of the whole crib.
 
     Raises:
         ToolNotFound: no visible tool has this id.
@@ -47,6 +52,7 @@ async def call_tool(
         NotExpanded: `reference` is a bare id, so nobody was shown what it takes.
         StaleExpansion: the definition is not the one that was shown.
         InvalidArguments: nothing ran; hints and details say what is wrong where.
+        RateLimited: nothing ran; the principal calls faster than `limits` allow.
         SourceUnavailable: the source cannot be reached, or went away.
         ToolFailed: the source refused to run it.
 
@@ -62,6 +68,8 @@ async def call_tool(
     entry = view.sources.get(tool.source)
     if entry is None:
         raise SourceUnavailable(f"The source `{tool.source}` is gone.", next_action=NextAction("list"))
+    if limits is not None:
+        limits.admit(context.principal)
     try:
         with anyio.fail_after(context.remaining_s()):
             result = await entry.source.call_tool(tool, checked, context, progress=progress)
@@ -73,9 +81,14 @@ async def call_tool(
         # Once the request had gone out, only where its owner vouches that running twice is the same as running once.
         retryable = gone.retryable or (entry.trusted and tool.annotations.idempotent)
         raise SourceUnavailable(
-            gone.message, hints=gone.hints, diagnosis=gone.diagnosis, next_action=_expand(tool), retryable=retryable
+            gone.message,
+            hints=gone.hints,
+            diagnosis=gone.diagnosis,
+            next_action=_expand(tool),
+            retryable=retryable,
+            retry_after_s=gone.retry_after_s,
         ) from gone
-    return _with_warnings(tool, result)
+    return _with_warnings(tool, ToolResult(under_catalog_names(entry, result.wire), result.warnings))
 
 
 def _resolve(view: View, reference: str) -> tuple[Tool, str | None]:
@@ -140,7 +153,7 @@ def _expand(tool: Tool) -> NextAction:
 
 def _with_warnings(tool: Tool, result: ToolResult) -> ToolResult:
     """The result as it came; one that misses the tool's own output schema is passed on with a warning, never lost."""
-    problem = None if result.is_error else _output_problem(tool, result)
+    problem = None if result.is_error or result.needs_input else _output_problem(tool, result)
     if problem is None:
         return result
     logger.warning("%s: %s", tool.id, problem)

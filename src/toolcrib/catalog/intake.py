@@ -157,7 +157,7 @@ class Intake:
             listing = await self._list(source, entry)
             listed.set()
             began = anyio.current_time()
-            if listing is not None:
+            if isinstance(listing, Listing):
                 retry_s = FIRST_RETRY_S
                 with anyio.move_on_after(_good_for_s(listing)):
                     await changed.wait()
@@ -165,13 +165,15 @@ class Intake:
                 pause_s = min(2 * pause_s, LAST_PAUSE_S) if back_to_back else FIRST_PAUSE_S
                 await anyio.sleep_until(began + pause_s)
             else:
-                with anyio.move_on_after(retry_s):
+                # A source that is left alone for its failures says for how long; before that, asking it is in vain.
+                told_s = listing.retry_after_s if isinstance(listing, SourceUnavailable) else None
+                with anyio.move_on_after(max(retry_s, told_s or 0.0)):
                     await changed.wait()
                 retry_s = min(2 * retry_s, LAST_RETRY_S)
             changed.still()
 
-    async def _list(self, source: Source, entry: SourceEntry) -> Listing | None:
-        """List and publish; None where that failed."""
+    async def _list(self, source: Source, entry: SourceEntry) -> Listing | ToolcribError:
+        """List and publish; the error where that failed."""
         began = time.monotonic()
         with anyio.move_on_after(TURN_S) as waiting:
             await self._places.acquire()
@@ -179,7 +181,7 @@ class Intake:
             listing = await source.list_tools()
         except ToolcribError as error:
             self._fail(entry, error)
-            return None
+            return error
         finally:
             if not waiting.cancelled_caught:
                 self._places.release()
@@ -191,6 +193,7 @@ class Intake:
                 summary=entry.summary or listing.summary,
                 set_aside=listing.set_aside,
                 warnings=listing.warnings,
+                extras=listing.extras,
                 listed_in_s=time.monotonic() - began,
             ),
             listing.tools,

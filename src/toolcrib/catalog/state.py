@@ -11,7 +11,7 @@ from toolcrib.catalog.ontology import Node, Ontology
 from toolcrib.core.names import model_names
 from toolcrib.core.tools import Path, Tool
 from toolcrib.index.index import Index
-from toolcrib.sources.base import SetAside, Source
+from toolcrib.sources.base import NO_EXTRAS, Extras, SetAside, Source
 
 
 class SourceStatus(StrEnum):
@@ -36,6 +36,9 @@ class SourceEntry:
     """What only its owner may read of that."""
     trusted: bool = False
     """Whether its owner vouches for what its tools claim of themselves."""
+    plain_names: bool = False
+    """Whether what it offers keeps its own names where tools, prompts and resources are listed themselves."""
+    extras: Extras = NO_EXTRAS
     set_aside: tuple[SetAside, ...] = ()
     warnings: tuple[str, ...] = ()
     listed_in_s: float | None = None
@@ -71,4 +74,9 @@ class CatalogState:
     @cached_property
     def model_names(self) -> Mapping[str, str]:
         """Tool ids by the name under which a tool stands in a model's own tool list."""
-        return {name: tool_id for tool_id, name in model_names(self.tools.values()).items()}
+        return {name: tool_id for tool_id, name in model_names(self.tools.values(), self.plain_sources).items()}
+
+    @cached_property
+    def plain_sources(self) -> frozenset[str]:
+        """Names of the sources whose `plain_names` is set."""
+        return frozenset(name for name, entry in self.sources.items() if entry.plain_names)

@@ -9,6 +9,7 @@ from functools import cached_property
 
 from toolcrib.catalog.access import ALLOW_ALL, Access, Policy
 from toolcrib.catalog.ontology import Ontology, primary_path
+from toolcrib.catalog.shelf import Shelf
 from toolcrib.catalog.state import CatalogState, SourceEntry
 from toolcrib.core.names import may_be_model_name, model_names
 from toolcrib.core.principal import LOCAL, Principal
@@ -76,6 +77,16 @@ class View:
             return tool
         return self.tools.get(self._model_names.get(name, "")) if may_be_model_name(name) else None
 
+    @cached_property
+    def names(self) -> Mapping[str, str]:
+        """Under which name each visible tool stands in a model's own tool list, by tool id."""
+        return {tool_id: name for name, tool_id in self._model_names.items()}
+
+    @cached_property
+    def shelf(self) -> Shelf:
+        """The prompts and resources of the visible sources."""
+        return Shelf(self.sources)
+
     def may_call(self, tool: Tool) -> bool:
         """Whether a visible tool may be called as well."""
         return self.policy.decide(self.principal, tool) is Access.CALL
@@ -100,7 +111,8 @@ class View:
     def _model_names(self) -> Mapping[str, str]:
         if self._everything:
             return self.state.model_names
-        return {name: tool_id for tool_id, name in model_names(self.tools.values()).items()}
+        names = model_names(self.tools.values(), self.state.plain_sources)
+        return {name: tool_id for tool_id, name in names.items()}
 
     @cached_property
     def _index(self) -> Index:

@@ -59,6 +59,13 @@ def main(verbose: bool) -> None:
 @config_argument
 @click.option("--http", metavar="HOST:PORT", help="Serve streamable HTTP there, at /mcp, for many clients at once.")
 @click.option(
+    "--operations",
+    type=click.Choice(["compact", "all"]),
+    default="compact",
+    show_default=True,
+    help="What a client sees: four operations, or every tool, for clients that search by themselves.",
+)
+@click.option(
     "--cache",
     metavar="FILE",
     type=click.Path(path_type=Path, dir_okay=False),
@@ -165,6 +172,56 @@ def doctor(**options: Any) -> None:
     from toolcrib.cli.doctor import doctor as run
 
     run(**options)
+
+
+@main.command(short_help="Tell whether Toolcrib would pay for itself.")
+@config_argument
+@tools_option
+@wait_option
+@json_option
+def worth_it(**options: Any) -> None:
+    """Weigh all definitions of CONFIG's servers as a client would show them to a model, against what Toolcrib costs.
+
+    Ends with a verdict: worth it, or leave it. Exits with 1 where that hangs on servers that cannot be listed.
+    """
+    from toolcrib.cli.worth_it import worth_it as run
+
+    run(**options)
+
+
+@main.command(short_help="Put Toolcrib into a client's configuration.")
+@click.argument(
+    "client", metavar="CLIENT", type=click.Choice(["claude-code", "claude-desktop", "cursor", "vscode", "zed"])
+)
+@click.option(
+    "--scope",
+    type=click.Choice(["user", "local", "project"]),
+    help="For whom it counts: you everywhere (the default), you in this project, or everybody in this project.",
+)
+@click.option(
+    "-c",
+    "--config",
+    type=click.Path(path_type=Path, dir_okay=False),
+    envvar="TOOLCRIB_CONFIG",
+    show_envvar=True,
+    help="The mcp.json that Toolcrib is to serve; one in its own folder if not said.",
+)
+@click.option("--move/--keep", default=None, help="Move the client's servers behind Toolcrib, or keep them there.")
+@click.option("--yes", is_flag=True, help="Ask nothing: move what can be moved, and write it.")
+@click.option("--dry-run", is_flag=True, help="Show the change and write nothing.")
+@click.option("--undo", "take_back", is_flag=True, help="Put back what was there before this command changed it.")
+@json_option
+def install(client: str, **options: Any) -> None:
+    """Put `toolcrib serve` into the configuration of CLIENT as an MCP server, and its other servers behind it.
+
+    CLIENT is claude-code, claude-desktop, cursor, vscode or zed.
+
+    Shows the exact change, asks, and keeps what was there. Servers that only the client can start stay where they are
+    and are named with the reason.
+    """
+    from toolcrib.cli.install import install as run
+
+    run(client, **options)
 
 
 @main.command("eval", short_help="Measure how well search finds the right tools.")

@@ -1,8 +1,13 @@
-"""`toolcrib doctor`: does every source start, how long does it take, what does it offer, what is wrong with it?"""
+"""`toolcrib doctor`: does every source start, how long does it take, what does it offer, what is wrong with it?
+
+It tells which limits hold, too: those of all sources once, and for a source what differs.
+"""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +15,9 @@ from rich.table import Table
 
 from toolcrib.catalog.state import SourceEntry, SourceStatus
 from toolcrib.cli.opening import opened
-from toolcrib.cli.output import escape, print_json, run, stdout
-from toolcrib.config import read_config
+from toolcrib.cli.output import escape, plain, print_json, run, stdout
+from toolcrib.config import Config, ServerConfig, read_config
+from toolcrib.sources.condition import Condition
 
 _MARKS = {
     SourceStatus.READY: "[green]ready[/]",
@@ -26,23 +32,31 @@ def doctor(config: Path, wait_s: float, *, as_json: bool) -> None:
     async def main() -> bool:
         async with opened(config, None, wait_s=wait_s) as crib:
             state = crib.view().state
+            conditions = {name: crib.condition(name) for name in state.sources}
         counts = dict.fromkeys(state.sources, 0)
         for tool in state.tools.values():
             counts[tool.source] += 1
-        entries = sorted(state.sources.values(), key=lambda entry: entry.name)
-        disabled = [server.name for server in read_config(config).servers if server.disabled]
-        healthy = all(entry.status is SourceStatus.READY for entry in entries)
+        read = read_config(config)
+        disabled = [server.name for server in read.servers if server.disabled]
+        configured = {server.name: server for server in read.servers}
+        found = [
+            _Found(entry, counts[name], conditions[name], configured.get(name))
+            for name, entry in sorted(state.sources.items())
+        ]
+        healthy = all(each.entry.status is SourceStatus.READY for each in found)
         if as_json:
             print_json(
                 {
                     "config": str(config),
                     "healthy": healthy,
-                    "sources": [_wire(entry, counts[entry.name]) for entry in entries],
+                    "limits": _rate_wire(read),
+                    "sources": [_wire(each) for each in found],
                     "disabled": disabled,
                 }
             )
         else:
-            _show(entries, counts, disabled)
+            _show(found, disabled)
+            _show_limits(read, found)
         return healthy
 
     healthy: list[bool] = []
@@ -54,46 +68,128 @@ def doctor(config: Path, wait_s: float, *, as_json: bool) -> None:
     sys.exit(0 if healthy == [True] else 1)
 
 
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What there is to say about one source."""
+
+    entry: SourceEntry
+    tool_count: int
+    condition: Condition | None
+    configured: ServerConfig | None
+    """As the file says by now, where the source is in it."""
+
+
 def _reason(entry: SourceEntry) -> str | None:
     """Why a source failed, with what only its owner may read."""
     return " ".join(filter(None, (entry.reason, entry.diagnosis))) or None
 
 
-def _wire(entry: SourceEntry, tool_count: int) -> dict[str, Any]:
+def _wire(found: _Found) -> dict[str, Any]:
+    entry, condition = found.entry, found.condition
     return {
         "name": entry.name,
         "status": entry.status.value,
         "title": entry.title,
-        "tool_count": tool_count,
+        "tool_count": found.tool_count,
         "listed_in_s": None if entry.listed_in_s is None else round(entry.listed_in_s, 3),
         "reason": _reason(entry),
         "set_aside": [{"name": aside.name, "reason": aside.reason} for aside in entry.set_aside],
         "warnings": list(entry.warnings),
+        "limits": None if found.configured is None else _limits_of(found.configured),
+        "calls": None if condition is None else {"running": condition.running, "waiting": condition.waiting},
+        "restarts": (
+            None if condition is None else {"failures": condition.failures, "next_try_in_s": condition.retry_after_s}
+        ),
     }
 
 
-def _show(entries: list[SourceEntry], counts: dict[str, int], disabled: list[str]) -> None:
+def _limits_of(configured: Config | ServerConfig) -> dict[str, float]:
+    """The limits of a server by the names that they have in the file."""
+    patience, capacity = configured.patience, configured.capacity
+    return {
+        "start_timeout_s": patience.start_s,
+        "list_timeout_s": patience.list_s,
+        "call_timeout_s": patience.call_s,
+        "idle_timeout_s": patience.idle_s,
+        "max_concurrent_calls": capacity.concurrent_calls,
+        "max_queued_calls": capacity.queued_calls,
+    }
+
+
+def _rate_wire(config: Config) -> dict[str, int | None]:
+    rate = config.rate
+    return {
+        "calls_per_minute": None if rate is None else rate.calls_per_minute,
+        "burst_calls": None if rate is None else rate.burst_calls,
+    }
+
+
+def _show(found: list[_Found], disabled: list[str]) -> None:
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     for column in ("source", "status", "tools", "seconds", "what is wrong"):
         table.add_column(column, justify="right" if column in {"tools", "seconds"} else "left", overflow="fold")
-    for entry in entries:
+    for each in found:
+        entry = each.entry
         wrong = [reason] if (reason := _reason(entry)) else []
+        wrong += _troubles(each.condition)
         wrong += [f"`{aside.name[:60]}` is set aside: {aside.reason}" for aside in entry.set_aside]
         wrong += entry.warnings
         took = f"{entry.listed_in_s:.2f}" if entry.listed_in_s is not None else ""
         table.add_row(
             f"[bold]{escape(entry.name)}[/]",
             _MARKS[entry.status],
-            str(counts[entry.name]),
+            str(each.tool_count),
             took,
             "\n".join(escape(problem) for problem in wrong),
         )
     for name in disabled:
         table.add_row(f"[bold]{escape(name)}[/]", "[dim]disabled[/]", "", "", "")
     stdout.print(table, soft_wrap=False)
-    states = [f"{sum(entry.status is status for entry in entries)} {status.value}" for status in SourceStatus]
-    states = [state for state in states if not state.startswith("0 ")] + (
+    counted = [f"{sum(each.entry.status is status for each in found)} {status.value}" for status in SourceStatus]
+    states = [state for state in counted if not state.startswith("0 ")] + (
         [f"{len(disabled)} disabled"] if disabled else []
     )
-    count = sum(counts.values())
+    count = sum(each.tool_count for each in found)
     stdout.print(f"{count} tool{'s' * (count != 1)}; servers: {', '.join(states) or 'none are configured'}")
+
+
+def _troubles(condition: Condition | None) -> Iterator[str]:
+    """What keeps a source from being called, or calls from it."""
+    if condition is None:
+        return
+    if condition.failures:
+        often = "Failed once" if condition.failures == 1 else f"Failed {condition.failures} times in a row"
+        when = "by the next call" if condition.retry_after_s is None else f"in {condition.retry_after_s:g} s"
+        yield f"{often}; tried again {when}."
+    elif condition.retry_after_s is not None:
+        yield f"Asked to be left alone; tried again in {condition.retry_after_s:g} s."
+    if condition.waiting:
+        yield f"{condition.running} calls are running, {condition.waiting} wait in line."
+
+
+def _show_limits(config: Config, found: list[_Found]) -> None:
+    every = _limits_of(config)
+    lines = [f"Every server: {_told(every)}."]
+    for each in found:
+        own = {} if each.configured is None else dict(_limits_of(each.configured).items() - every.items())
+        if own:
+            lines.append(f"  {plain(each.entry.name)}: {_told(own)}")
+    rate = config.rate
+    told = f"{rate.calls_per_minute} calls a minute, {rate.burst_calls} of them at once" if rate else "no limit"
+    lines.append(f"Every principal: {told}.")
+    for line in lines:
+        stdout.print(line, markup=False, style="dim", soft_wrap=False)
+
+
+_TOLD = {
+    "start_timeout_s": "{:g} s to start",
+    "list_timeout_s": "{:g} s to list",
+    "call_timeout_s": "{:g} s to answer",
+    "idle_timeout_s": "stopped after {:g} s unused",
+    "max_concurrent_calls": "{:g} calls at once",
+    "max_queued_calls": "{:g} more in line",
+}
+
+
+def _told(limits: Mapping[str, float]) -> str:
+    return ", ".join(how.format(limits[key]) for key, how in _TOLD.items() if key in limits)

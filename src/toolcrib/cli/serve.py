@@ -12,9 +12,10 @@ from toolcrib.crib import Toolcrib
 from toolcrib.stores.definitions import DefinitionStore
 
 
-def serve(config: Path, http: str | None, cache: Path | None, *, no_cache: bool) -> None:
+def serve(config: Path, http: str | None, operations: str, cache: Path | None, *, no_cache: bool) -> None:
     """Serve until a signal arrives; over standard input and output, until the client goes away."""
     log_warnings()
+    direct = operations == "all"
     definitions = None if no_cache else DefinitionStore(cache or default_cache())
 
     async def over_pipes() -> None:
@@ -23,7 +24,7 @@ def serve(config: Path, http: str | None, cache: Path | None, *, no_cache: bool)
         if sys.stdin.isatty():
             stderr.print("Toolcrib speaks MCP here, to a program: give it to your client. Ctrl-C ends it.")
         crib = Toolcrib(definitions=definitions)
-        await serve_stdio(crib, crib.add_config(config))
+        await serve_stdio(crib, crib.add_config(config), direct=direct)
 
     async def over_http() -> None:
         from toolcrib.surfaces.mcp_gateway.http import Address, serve_http
@@ -33,7 +34,7 @@ def serve(config: Path, http: str | None, cache: Path | None, *, no_cache: bool)
 
         address = Address.parse(http or "")
         crib = Toolcrib(definitions=definitions)
-        await serve_http(crib, crib.add_config(config), address, listening)
+        await serve_http(crib, crib.add_config(config), address, listening, direct=direct)
 
     run(over_http if http else over_pipes, as_json=False)
 

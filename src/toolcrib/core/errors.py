@@ -19,8 +19,10 @@ class ErrorCode(StrEnum):
     STALE_EXPANSION = "STALE_EXPANSION"
     INVALID_ARGUMENTS = "INVALID_ARGUMENTS"
     INVALID_CURSOR = "INVALID_CURSOR"
+    RATE_LIMITED = "RATE_LIMITED"
     SOURCE_UNAVAILABLE = "SOURCE_UNAVAILABLE"
     TOOL_FAILED = "TOOL_FAILED"
+    NOT_FOUND = "NOT_FOUND"
     INVALID_CONFIG = "INVALID_CONFIG"
     INVALID_TOOL = "INVALID_TOOL"
 
@@ -121,11 +123,25 @@ class InvalidCursor(ToolcribError):
     code = ErrorCode.INVALID_CURSOR
 
 
+class RateLimited(ToolcribError):
+    """A principal calls faster than it may; nothing ran.
+
+    The same call may be made again `retry_after_s` from when it was refused, in seconds (`details.retry_after_s`).
+    """
+
+    code = ErrorCode.RATE_LIMITED
+
+    def __init__(self, message: str, *, retry_after_s: float, hints: Sequence[str] = ()) -> None:
+        super().__init__(message, hints=hints, retryable=True, details={"retry_after_s": retry_after_s})
+        self.retry_after_s = retry_after_s
+
+
 class SourceUnavailable(ToolcribError):
     """The tool's source cannot be reached, or went away before it answered.
 
     `diagnosis` is for the source's owner: what a server wrote as it died, what its configuration says. It may hold
-    paths and secrets, so it goes to `doctor` and the log, never to a caller.
+    paths and secrets, so it goes to `doctor` and the log, never to a caller. `retry_after_s`, which callers read as
+    `details.retry_after_s`: in how many seconds the source is next tried, where that is known.
     """
 
     code = ErrorCode.SOURCE_UNAVAILABLE
@@ -138,15 +154,24 @@ class SourceUnavailable(ToolcribError):
         hints: Sequence[str] = (),
         next_action: NextAction | None = None,
         retryable: bool = False,
+        retry_after_s: float | None = None,
     ) -> None:
-        super().__init__(message, hints=hints, next_action=next_action, retryable=retryable)
+        details = None if retry_after_s is None else {"retry_after_s": retry_after_s}
+        super().__init__(message, hints=hints, next_action=next_action, retryable=retryable, details=details)
         self.diagnosis = diagnosis
+        self.retry_after_s = retry_after_s
 
 
 class ToolFailed(ToolcribError):
     """The tool ran, or its source was asked to run it, and reported an error of its own."""
 
     code = ErrorCode.TOOL_FAILED
+
+
+class NotFound(ToolcribError):
+    """No prompt or resource of this name exists, or it may not be seen."""
+
+    code = ErrorCode.NOT_FOUND
 
 
 class InvalidConfig(ToolcribError):

@@ -5,12 +5,16 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Container, Iterable, Mapping
+from urllib.parse import quote, unquote
 
 from toolcrib.core.tools import Tool
 
 MAX_CHARS = 63
 """The longest name every client and provider takes: `^[a-zA-Z_][a-zA-Z0-9_-]{0,62}$`."""
+
+URI_SCHEME = "toolcrib"
+"""Resources stand under `toolcrib://SOURCE/URI`, so that two sources may use the same URI."""
 
 _HASH_CHARS = 6
 _ACCEPTED = re.compile(r"[a-zA-Z_][a-zA-Z0-9_-]{0,62}")
@@ -22,13 +26,22 @@ def may_be_model_name(text: str) -> bool:
     return _ACCEPTED.fullmatch(text) is not None
 
 
-def model_names(tools: Iterable[Tool]) -> dict[str, str]:
-    """A name for each tool, by tool id: `source__name` where that is accepted and free, else with a hash in its middle.
+def model_names(tools: Iterable[Tool], plain_sources: Container[str] = ()) -> dict[str, str]:
+    """A name for each tool, by tool id: `source__name`, or its own where the source is one of `plain_sources`."""
+    return unique_names({tool.id: full_name(tool.source, tool.name, plain_sources) for tool in tools})
 
-    No two are the same, upper and lower case aside. The hash is of the tool id, so a name depends on its neighbours
-    only where two plain names are the same; then both carry one.
+
+def full_name(source: str, name: str, plain_sources: Container[str] = ()) -> str:
+    """What something of a source would be called if any name were accepted and free."""
+    return name if source in plain_sources else f"{source}__{name}"
+
+
+def unique_names(plain: Mapping[str, str]) -> dict[str, str]:
+    """A name for each of `plain`, by id: as it is where that is accepted and free, else with a hash in its middle.
+
+    No two are the same, upper and lower case aside. The hash is of the id, so a name depends on its neighbours only
+    where two plain names are the same; then both carry one.
     """
-    plain = {tool.id: f"{tool.source}__{tool.name}" for tool in tools}
     accepted = {tool_id: name for tool_id, name in plain.items() if _ACCEPTED.fullmatch(name)}
     owners = Counter(name.casefold() for name in accepted.values())
     names = {tool_id: name for tool_id, name in accepted.items() if owners[name.casefold()] == 1}
@@ -56,3 +69,14 @@ def _with_hash(name: str, tool_id: str, hash_chars: int) -> str:
         clean = f"_{clean}"
     kept = min(len(clean), MAX_CHARS - len(mark))
     return clean[: (kept + 1) // 2] + mark + clean[len(clean) - kept // 2 :]
+
+
+def resource_uri(source: str, uri: str) -> str:
+    """Under which URI a resource of a source is read through Toolcrib; a URI template becomes one as well."""
+    return f"{URI_SCHEME}://{quote(source, safe='')}/{uri}"
+
+
+def split_resource_uri(uri: str) -> tuple[str, str] | None:
+    """The source and its own URI that `resource_uri` made `uri` of; None where it made no such thing."""
+    head, _, own = uri.removeprefix(f"{URI_SCHEME}://").partition("/")
+    return (unquote(head), own) if uri.startswith(f"{URI_SCHEME}://") and head and own else None

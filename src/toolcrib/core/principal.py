@@ -7,6 +7,8 @@ import time
 from dataclasses import dataclass, field, replace
 from typing import Self
 
+from toolcrib.core.client import Client, Resumption
+
 
 @dataclass(frozen=True, slots=True)
 class Principal:
@@ -33,6 +35,10 @@ class CallContext:
     trace_id: str = field(default_factory=new_trace_id)
     deadline: float | None = None
     """When to give up, on the clock of `time.monotonic`, in seconds."""
+    client: Client | None = None
+    """Who may be asked for input while the operation runs; None where nobody can be."""
+    resumed: Resumption | None = None
+    """The answers to what the same operation asked for before."""
 
     def within(self, timeout_s: float) -> Self:
         """The same context with a deadline at most `timeout_s` from now; an earlier one stays."""

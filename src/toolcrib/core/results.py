@@ -32,6 +32,11 @@ class ToolResult:
         return self.wire.get("isError") is True
 
     @property
+    def needs_input(self) -> bool:
+        """Whether this is no answer yet: the tool asks for more, and is to be called again with it (`Resumption`)."""
+        return self.wire.get("resultType") == "input_required"
+
+    @property
     def content(self) -> tuple[Mapping[str, Any], ...]:
         return tuple(self.wire.get("content") or ())
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, cast
 
-from toolcrib.calling import call_tool
+from toolcrib.calling import CallLimits, call_tool
 from toolcrib.calling.slips import Repair, repaired
 from toolcrib.catalog.view import View
 from toolcrib.core.errors import InvalidArguments, NextAction
@@ -26,9 +26,10 @@ async def perform(
     arguments: Mapping[str, Any],
     context: CallContext,
     *,
+    limits: CallLimits | None = None,
     progress: ProgressListener | None = None,
 ) -> Answer:
-    """Answer one operation, which must be one of `OPERATIONS`.
+    """Answer one operation, which must be one of `OPERATIONS`; calls count against `limits`, those of the whole crib.
 
     Raises:
         ToolcribError: as the operation does; `InvalidArguments` where `arguments` are not what it takes.
@@ -42,7 +43,9 @@ async def perform(
         case "expand_tool":
             return _expand(operations, view, given)
         case "call_tool":
-            return await call_tool(view, given["tool_id"], given.get("arguments"), context, progress=progress)
+            return await call_tool(
+                view, given["tool_id"], given.get("arguments"), context, limits=limits, progress=progress
+            )
         case _:
             raise ValueError(f"no operation is called {name}")
 

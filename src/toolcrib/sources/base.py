@@ -6,9 +6,9 @@ import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
-from toolcrib.core.errors import InvalidTool
+from toolcrib.core.errors import InvalidTool, ToolFailed
 from toolcrib.core.principal import CallContext
 from toolcrib.core.results import ToolResult
 from toolcrib.core.tools import Tool, summarize
@@ -29,6 +29,21 @@ class SetAside:
 
 
 @dataclass(frozen=True, slots=True)
+class Extras:
+    """What a source offers besides tools, each definition as it was sent. Source: MCP, "Prompts" and "Resources"."""
+
+    prompts: tuple[Mapping[str, Any], ...] = ()
+    """Each with a `name`, unique in the source."""
+    resources: tuple[Mapping[str, Any], ...] = ()
+    """Each with a `uri`, unique in the source."""
+    templates: tuple[Mapping[str, Any], ...] = ()
+    """Each with a `uriTemplate`, unique in the source."""
+
+
+NO_EXTRAS = Extras()
+
+
+@dataclass(frozen=True, slots=True)
 class Listing:
     """All that a source offers at one moment."""
 
@@ -42,6 +57,7 @@ class Listing:
     """What is odd about the source, for its owner."""
     ttl_s: float | None = None
     """For how much longer this listing is good, in seconds: 0 is past its time, None where its source does not say."""
+    extras: Extras = NO_EXTRAS
 
 
 class Source(AbstractAsyncContextManager["Source"], Protocol):
@@ -85,6 +101,33 @@ class Source(AbstractAsyncContextManager["Source"], Protocol):
     def changes(self) -> AsyncIterator[None]:
         """Yields whenever the listing may have changed; ends only with the source."""
         ...
+
+
+FetchMethod = Literal["prompts/get", "resources/read", "completion/complete"]
+
+
+@runtime_checkable
+class ExtrasSource(Protocol):
+    """A source that can have `Extras`."""
+
+    async def fetch(self, method: FetchMethod, params: Mapping[str, Any], context: CallContext) -> Mapping[str, Any]:
+        """The result of one request about its prompts and resources, both as MCP writes them; only `toolcrib.calling`
+        calls this.
+
+        Raises:
+            SourceUnavailable: as `call_tool` does.
+            ToolFailed: the source refused it; `details` hold its own error as `upstream`.
+        """
+        ...
+
+
+async def fetch(
+    source: Source, method: FetchMethod, params: Mapping[str, Any], context: CallContext
+) -> Mapping[str, Any]:
+    """`source.fetch`, for whoever does not know the source; raises `ToolFailed` where it can have no extras."""
+    if not isinstance(source, ExtrasSource):
+        raise ToolFailed(f"`{source.name}` offers no prompts or resources.")
+    return await source.fetch(method, params, context)
 
 
 def headline(instructions: str | None) -> str:

@@ -13,7 +13,7 @@ from typing import Any, Self, cast
 from toolcrib.core.principal import CallContext
 from toolcrib.core.results import ToolResult
 from toolcrib.core.tools import Tool
-from toolcrib.sources.base import Listing, ProgressListener, SetAside, Source
+from toolcrib.sources.base import Extras, FetchMethod, Listing, ProgressListener, SetAside, Source, fetch
 from toolcrib.sources.definitions import read_definitions
 from toolcrib.stores.definitions import DefinitionStore, Kept
 
@@ -76,6 +76,9 @@ class CachedSource:
     ) -> ToolResult:
         return await self._source.call_tool(tool, arguments, context, progress=progress)
 
+    async def fetch(self, method: FetchMethod, params: Mapping[str, Any], context: CallContext) -> Mapping[str, Any]:
+        return await fetch(self._source, method, params, context)
+
     def changes(self) -> AsyncIterator[None]:
         return self._source.changes()
 
@@ -103,6 +106,9 @@ def _written(listing: Listing) -> bytes:
             "set_aside": [[aside.name, aside.reason] for aside in listing.set_aside],
             "warnings": listing.warnings,
             "ttl_s": listing.ttl_s,
+            "prompts": listing.extras.prompts,
+            "resources": listing.extras.resources,
+            "templates": listing.extras.templates,
         },
         default=dict,
     ).encode()
@@ -123,4 +129,5 @@ def _read(source: str, body: bytes) -> Listing:
         set_aside=(*set_aside, *(SetAside(name, reason) for name, reason in kept["set_aside"])),
         warnings=tuple(kept["warnings"]),
         ttl_s=kept["ttl_s"],
+        extras=Extras(tuple(kept["prompts"]), tuple(kept["resources"]), tuple(kept["templates"])),
     )

@@ -17,7 +17,7 @@ from toolcrib.core.errors import SourceUnavailable
 from toolcrib.core.results import ToolResult
 from toolcrib.crib import Toolcrib
 from toolcrib.sources.base import Source
-from toolcrib.sources.mcp import HttpServer, Patience
+from toolcrib.sources.mcp import HttpServer, Patience, backoff
 from toolcrib.sources.mcp.source import McpSource
 from toolcrib.testing.sources import check_source
 
@@ -220,7 +220,10 @@ async def test_a_page_that_is_no_mcp_server_is_unavailable_with_the_status(addre
 
 
 @EVERY_KIND
-async def test_a_server_that_went_away_is_unavailable_and_is_reached_again_once_it_is_back(kind: str) -> None:
+async def test_a_server_that_went_away_is_unavailable_and_is_reached_again_once_it_is_back(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backoff, "FIRST_WAIT_S", 0.0)
     words = () if kind == "sse" else ("--era", kind)
     with ExitStack() as first:
         address = first.enter_context(http_server(*words))

@@ -21,7 +21,7 @@ from toolcrib.core.principal import CallContext
 from toolcrib.core.results import ToolResult
 from toolcrib.crib import Toolcrib
 from toolcrib.sources.base import Listing, Source
-from toolcrib.sources.mcp import McpServer, Patience, StdioServer
+from toolcrib.sources.mcp import McpServer, Patience, StdioServer, backoff
 from toolcrib.sources.mcp import source as module
 from toolcrib.sources.mcp.source import McpSource
 from toolcrib.testing.sources import check_source
@@ -234,8 +234,9 @@ async def test_a_server_that_is_gone_for_good_fails_every_call_with_the_reason(t
     ids=["silent", "broken"],
 )
 async def test_a_server_that_comes_back_and_cannot_list_is_ended_and_works_again_once_it_is_well(
-    sick: str, complaint: str, tmp_path: Path
+    sick: str, complaint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(backoff, "FIRST_WAIT_S", 0.0)
     program = tmp_path / "server.py"
     program.write_text(SERVER)
     server = faulty_server("die-in-call", "--log", str(log := tmp_path / "seen.jsonl"))
@@ -389,7 +390,7 @@ async def test_a_result_is_passed_on_with_every_field_nobody_here_knows(era: str
     assert text["annotations"] == {"audience": ["user"], "priority": 0.5}
     assert image["futureField"] == {"depth": 8}
     assert resource["resource"]["_meta"] == {"memo": 1}
-    assert link["uri"] == "memo://palette"
+    assert link["uri"] == "toolcrib://bench/memo://palette"  # where it can be read through the gateway
     assert wire["futureField"] == ["kept"]
     assert wire["_meta"]["example.com/camera"] == "none"
     assert wire["structuredContent"] == {"width": 1, "height": 1}

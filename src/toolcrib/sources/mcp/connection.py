@@ -5,49 +5,59 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 import anyio
-import httpx2
 from anyio.abc import TaskStatus
-from mcp.client import stdio
 from mcp.client._transport import ReadStream, WriteStream
 from mcp.client.session import ClientSession, MessageHandlerFnT
 from mcp.client.sse import sse_client
-from mcp.client.stdio import StdioServerParameters, stdio_client
-from mcp.client.streamable_http import MCP_SESSION_ID, streamable_http_client
+from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.dispatcher import CallOptions, OnNotify, OnNotifyIntercept, OnRequest
 from mcp.shared.exceptions import MCPError
 from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
 from mcp.shared.message import SessionMessage
 from mcp.shared.transport_context import TransportContext
-from mcp_types import UNSUPPORTED_PROTOCOL_VERSION, Implementation, RequestId
+from mcp_types import CLIENT_CAPABILITIES_META_KEY, UNSUPPORTED_PROTOCOL_VERSION, Implementation, RequestId
 from mcp_types import methods as surfaces
 from mcp_types.version import LATEST_MODERN_VERSION
 from pydantic import ValidationError
 
 from toolcrib.sources.definitions import label
+from toolcrib.sources.mcp.asking import Asking
+from toolcrib.sources.mcp.http import TIMEOUT_S, Client, Health, refusal_by_sdk
 from toolcrib.sources.mcp.last_words import LastWords, listening
+from toolcrib.sources.mcp.pipes import Grace, piped
+from toolcrib.sources.mcp.refusals import MAX_MESSAGE_BYTES, Closed, Refusals, Refused, refusal_in
 from toolcrib.sources.mcp.server import HttpServer, McpServer, StdioServer, inherited
 from toolcrib.version import VERSION
 
-HTTP_TIMEOUT_S = 30.0
 HTTP_READ_TIMEOUT_S = 300.0
 
-CLOSED_GRACE_S = 1.0
-TERMINATED_GRACE_S = 0.5
-"""How long a server may take to end once its input is closed, and once it was sent SIGTERM, where we are one ourselves.
-
-A client gives us two seconds for each. With the SDK's own two and two for our servers, one that ignores both would
-outlive us.
-"""
+GRACE_OF_A_SERVER = Grace(closed_s=1.0, terminated_s=0.5)
+"""Where we are one ourselves: a client gives us two seconds for each, and a server that ignores both must not outlive
+us."""
 
 CLIENT_INFO = Implementation(name="toolcrib", title="Toolcrib", version=VERSION)
 
 
 WHOLE = "toolcrib/whole"
-"""The key under which the answer to a call passes the session, as it was sent."""
+"""The key under which an answer passes the session, as it was sent."""
+
+CAPABILITIES = "toolcrib/capabilities"
+"""The key of a request's `_meta` under which the capabilities of whoever it is made for pass the session."""
+
+_FORM: Mapping[str, Mapping[str, Any]] = {
+    "tools/call": {"content": []},
+    "prompts/list": {"prompts": []},
+    "prompts/get": {"messages": []},
+    "resources/list": {"resources": []},
+    "resources/templates/list": {"resourceTemplates": []},
+    "resources/read": {"contents": []},
+    "completion/complete": {"completion": {"values": []}},
+}
+"""An empty answer to every request whose real answer passes the session as `WHOLE`."""
 
 
 class ListingDispatcher(JSONRPCDispatcher[TransportContext]):
@@ -56,11 +66,23 @@ class ListingDispatcher(JSONRPCDispatcher[TransportContext]):
     The SDK validates `tools/list` as a whole. Here the session sees a page without the definitions that its model
     rejects, and `listed` keeps every definition as it was sent, for our own reader to judge. It validates what a call
     gives as strictly; a tool that has run must not lose its answer to that, so the session sees an empty one which
-    carries the real one as `WHOLE`.
+    carries the real one as `WHOLE`. The same goes for prompts and resources.
     """
 
-    def __init__(self, read_stream: ReadStream[SessionMessage | Exception], write_stream: WriteStream[SessionMessage]):
+    def __init__(
+        self,
+        read_stream: ReadStream[SessionMessage | Exception],
+        write_stream: WriteStream[SessionMessage],
+        *,
+        refusals: Refusals,
+        health: Health,
+        max_message_bytes: int,
+    ) -> None:
         super().__init__(read_stream, write_stream)
+        refusals.deliver = self._resolve_pending
+        self._health = health
+        self._max_message_bytes = max_message_bytes
+        self._in_flight_requests = 0
         self.listed: list[object] = []
         self.odd: set[str] = set()
         """Names of the definitions that the session was not shown."""
@@ -88,7 +110,8 @@ class ListingDispatcher(JSONRPCDispatcher[TransportContext]):
         *,
         _related_request_id: RequestId | None = None,
     ) -> dict[str, Any]:
-        raw = await super().send_raw_request(method, params, opts, _related_request_id=_related_request_id)
+        sent_for = _as_sent_for(params)
+        raw = await self._sent(method, sent_for, opts, _related_request_id)
         sent = raw.get("tools")
         if method == "tools/list" and isinstance(sent, list):
             wires = cast("list[object]", sent)
@@ -100,9 +123,34 @@ class ListingDispatcher(JSONRPCDispatcher[TransportContext]):
                 elif (name := label(wire)) is not None:
                     self.odd.add(name)
             return {**raw, "tools": accepted}
-        if method == "tools/call":
-            return {"content": [], "resultType": "complete", WHOLE: raw}
+        if (form := _FORM.get(method)) is not None:
+            return {**form, "ttlMs": 0, "cacheScope": "private", "resultType": "complete", WHOLE: raw}
         return raw
+
+    async def _sent(
+        self,
+        method: str,
+        params: Mapping[str, Any] | None,
+        opts: CallOptions | None,
+        related_request_id: RequestId | None,
+    ) -> dict[str, Any]:
+        """The SDK's own way, with what the transport has to say in place of an answer, as `Refused`."""
+        stays_open = method == "subscriptions/listen"
+        self._in_flight_requests += not stays_open
+        try:
+            return await super().send_raw_request(method, params, opts, _related_request_id=related_request_id)
+        except MCPError as error:
+            refusal = refusal_in(error) or refusal_by_sdk(error, self._max_message_bytes)
+            if refusal is not None:
+                raise Refused(refusal) from error
+            if self._closed:
+                raise Closed from error
+            raise
+        finally:
+            self._in_flight_requests -= not stays_open
+            # Who was away is asked on a new connection, which lists first; this one lasts as long as its requests.
+            if self._health.lost and not self._in_flight_requests:
+                self.ended.set()
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,16 +161,32 @@ class Connection:
     dispatcher: ListingDispatcher
     over_http: bool
     """Whether it goes over HTTP, where one call may be cut off alone and arguments may travel as headers."""
-    forgotten: anyio.Event
-    """Set when an HTTP server has said that it does not know our session, as after a restart."""
+    health: Health = field(default_factory=Health)
+    """What is found out of an HTTP server on the way."""
+
+    @property
+    def forgotten(self) -> anyio.Event:
+        return self.health.forgotten
 
     @property
     def is_open(self) -> bool:
-        return not self.dispatcher.ended.is_set() and not self.forgotten.is_set()
+        return not (self.dispatcher.ended.is_set() or self.health.forgotten.is_set() or self.health.lost)
 
     def give_up(self) -> None:
         """Let whoever holds the connection end it."""
         self.dispatcher.ended.set()
+
+
+def _as_sent_for(params: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+    """`params` with the capabilities of whom the request is for, where its server reads them with every request."""
+    meta = (params or {}).get("_meta")
+    if params is None or not isinstance(meta, dict) or CAPABILITIES not in meta:
+        return params
+    rest = dict(cast("dict[str, Any]", meta))
+    capabilities = rest.pop(CAPABILITIES)
+    if CLIENT_CAPABILITIES_META_KEY in rest:
+        rest[CLIENT_CAPABILITIES_META_KEY] = capabilities
+    return {**{key: value for key, value in params.items() if key != "_meta"}, **({"_meta": rest} if rest else {})}
 
 
 def _is_acceptable(wire: object) -> bool:
@@ -134,32 +198,52 @@ def _is_acceptable(wire: object) -> bool:
     return True
 
 
+_grace = Grace()
+
+
 def stop_servers_quickly() -> None:
-    """Let the SDK wait for its servers only so long that we end in time ourselves; for a process that is a server."""
-    stdio.PROCESS_TERMINATION_TIMEOUT = CLOSED_GRACE_S
-    stdio.FORCE_KILL_TIMEOUT = TERMINATED_GRACE_S
+    """Wait for servers only so long that we end in time ourselves; for a process that is a server."""
+    global _grace  # noqa: PLW0603
+    _grace = GRACE_OF_A_SERVER
 
 
 @asynccontextmanager
 async def connect(
-    server: McpServer, on_message: MessageHandlerFnT, said: LastWords, *, call_timeout_s: float
+    server: McpServer,
+    on_message: MessageHandlerFnT,
+    said: LastWords,
+    *,
+    call_timeout_s: float,
+    asking: Asking,
+    max_message_bytes: int = MAX_MESSAGE_BYTES,
 ) -> AsyncGenerator[Connection]:
     """Start or reach `server`, agree on a protocol era, and stay connected for the block.
 
-    What it says beside the protocol goes to `said`: its standard error, or the statuses it refuses with.
+    An answer of more than `max_message_bytes` is not read, and fails alone.
+
+    What it says beside the protocol goes to `said`: its standard error, or the statuses it refuses with. What it asks
+    for is answered by `asking`.
 
     Raises:
         OSError, MCPError, httpx2.HTTPError: as the transport or the handshake fails, alone or in an exception group.
     """
-    forgotten = anyio.Event()
-    async with _transport(server, said, forgotten, call_timeout_s) as (read_stream, write_stream):
-        dispatcher = ListingDispatcher(read_stream, write_stream)
-        session = ClientSession(dispatcher=dispatcher, message_handler=on_message, client_info=CLIENT_INFO)
+    refusals, health = Refusals(), Health()
+    async with _transport(
+        server, said, refusals, health, call_timeout_s=call_timeout_s, max_message_bytes=max_message_bytes
+    ) as (reading, writing):
+        dispatcher = ListingDispatcher(
+            reading, writing, refusals=refusals, health=health, max_message_bytes=max_message_bytes
+        )
+        session = ClientSession(
+            dispatcher=dispatcher, message_handler=on_message, client_info=CLIENT_INFO, **asking.callbacks()
+        )
         async with session:
             await _negotiate(session)
             if isinstance(server, HttpServer):
-                said.clear()  # the era it does not speak was refused with a status, which says nothing of what follows
-            yield Connection(session, dispatcher, isinstance(server, HttpServer), forgotten)
+                # The era it does not speak was refused with a status, which says nothing of what follows.
+                said.clear()
+                health.lost = False
+            yield Connection(session, dispatcher, isinstance(server, HttpServer), health)
 
 
 async def _negotiate(session: ClientSession) -> None:
@@ -170,7 +254,9 @@ async def _negotiate(session: ClientSession) -> None:
     """
     try:
         await session.discover()
-    except (MCPError, RuntimeError, ValidationError):
+    except (MCPError, RuntimeError, ValidationError) as error:
+        if isinstance(error, Refused) and error.refusal.unreached:
+            raise  # it will not be where it was not
         try:
             await session.initialize()
         except MCPError as refusal:
@@ -181,50 +267,38 @@ async def _negotiate(session: ClientSession) -> None:
 
 @asynccontextmanager
 async def _transport(
-    server: McpServer, said: LastWords, forgotten: anyio.Event, call_timeout_s: float
+    server: McpServer,
+    said: LastWords,
+    refusals: Refusals,
+    health: Health,
+    *,
+    call_timeout_s: float,
+    max_message_bytes: int,
 ) -> AsyncGenerator[Any]:
-    # A server may hold its stream open for as long as a call may take.
-    read_timeout_s = max(HTTP_READ_TIMEOUT_S, call_timeout_s + HTTP_TIMEOUT_S)
-    match server:
-        case StdioServer():
-            if server.cwd is not None and not await anyio.Path(server.cwd).is_dir():
-                # The system says of it the same as of a program that does not exist.
-                raise NotADirectoryError(f"its working directory {server.cwd} is no folder")
-            env = {**inherited(os.environ), **server.env}
-            parameters = StdioServerParameters(
-                command=server.command,
-                args=list(server.args),
-                env=env,
-                cwd=server.cwd,
-                encoding_error_handler="replace",
-            )
-            async with listening(said) as errlog:
-                # A start that is cancelled half-way would leave a process that nobody waits for.
-                with anyio.CancelScope(shield=True) as starting:
-                    async with stdio_client(parameters, errlog=errlog) as streams:
-                        starting.shield = False
-                        yield streams
-        case HttpServer(transport="sse"):
-            async with sse_client(server.url, headers=dict(server.headers), sse_read_timeout=read_timeout_s) as streams:
+    if isinstance(server, StdioServer):
+        if server.cwd is not None and not await anyio.Path(server.cwd).is_dir():
+            # The system says of it the same as of a program that does not exist.
+            raise NotADirectoryError(f"its working directory {server.cwd} is no folder")
+        environ = {**inherited(os.environ), **server.env}
+        async with listening(said) as errlog:
+            async with piped(server, environ, errlog, grace=_grace, max_message_bytes=max_message_bytes) as streams:
                 yield streams
-        case HttpServer():
-            async with _http_client(server, said, forgotten, read_timeout_s) as client:
-                async with streamable_http_client(server.url, http_client=client) as streams:
-                    yield streams
+        return
+    # A server may hold its stream open for as long as a call may take.
+    answer_timeout_s = max(HTTP_READ_TIMEOUT_S, call_timeout_s + TIMEOUT_S)
+    client = Client(
+        server, said, refusals, health, answer_timeout_s=answer_timeout_s, max_message_bytes=max_message_bytes
+    )
+    if server.transport == "sse":
+        # The SDK enters the client that the factory gives it.
+        def ours(*_: object, **__: object) -> Client:
+            return client
 
-
-def _http_client(
-    server: HttpServer, said: LastWords, forgotten: anyio.Event, read_timeout_s: float
-) -> httpx2.AsyncClient:
-    async def note(response: httpx2.Response) -> None:
-        # The SDK turns every refusal into one and the same error; the status is what a person needs to know.
-        if response.status_code >= 400:
-            said.append(f"HTTP {response.status_code} {response.reason_phrase}\n".encode())
-        # Source: MCP specification 2025-11-25, "Session Management": 404 to a session's id means that it is over. Not
-        # to a GET: servers without the optional stream for their own messages answer so too.
-        request = response.request
-        if response.status_code == 404 and request.method == "POST" and MCP_SESSION_ID in request.headers:
-            forgotten.set()
-
-    timeout = httpx2.Timeout(HTTP_TIMEOUT_S, read=read_timeout_s)
-    return httpx2.AsyncClient(headers=dict(server.headers), timeout=timeout, event_hooks={"response": [note]})
+        async with sse_client(server.url, httpx_client_factory=ours) as streams:
+            yield streams
+    else:
+        async with (
+            client,
+            streamable_http_client(server.url, http_client=client, max_sse_event_size=max_message_bytes) as streams,
+        ):
+            yield streams

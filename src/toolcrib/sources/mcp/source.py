@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import AsyncIterator, Mapping
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -19,16 +20,22 @@ from mcp.client.session import IncomingMessage
 from mcp.client.subscriptions import SubscriptionLost, listen
 from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
-from pydantic import RootModel, ValidationError
+from pydantic import ValidationError
 
+from toolcrib.core.client import NOBODY, Client
 from toolcrib.core.errors import SourceUnavailable, StaleExpansion, ToolcribError, ToolFailed
 from toolcrib.core.principal import CallContext
 from toolcrib.core.results import ToolResult
 from toolcrib.core.tools import Tool
-from toolcrib.sources.base import Listing, ProgressListener
-from toolcrib.sources.mcp.connection import WHOLE, Connection, connect
+from toolcrib.sources.base import FetchMethod, Listing, ProgressListener
+from toolcrib.sources.mcp.asking import Asking
+from toolcrib.sources.mcp.backoff import LIVED_S
+from toolcrib.sources.mcp.breaker import Breaker
+from toolcrib.sources.mcp.connection import CAPABILITIES, WHOLE, Connection, connect
+from toolcrib.sources.mcp.extras import WholeResult, WireRequest, list_extras
 from toolcrib.sources.mcp.last_words import LastWords
 from toolcrib.sources.mcp.listing import list_all
+from toolcrib.sources.mcp.refusals import Closed, Refused
 from toolcrib.sources.mcp.server import DEFAULT_PATIENCE, McpServer, Patience
 
 logger = logging.getLogger(__name__)
@@ -41,6 +48,12 @@ LAST_LISTEN_AGAIN_S = 60.0
 """A stream of changes that was lost is asked for again after the first, then after twice as long, up to the last."""
 
 
+_LIST_CHANGED = (
+    mcp_types.ToolListChangedNotification,
+    mcp_types.PromptListChangedNotification,
+    mcp_types.ResourceListChangedNotification,
+)
+
 _MAY_BE_TOLD = (MCPError, FileNotFoundError, httpx2.ConnectError, httpx2.HTTPStatusError)
 """What callers may read the cause of. Other errors quote what was filled into an address, a header or a path."""
 
@@ -50,14 +63,34 @@ def _is_answer(wire: Mapping[str, Any]) -> bool:
     return isinstance(content, list) and all(isinstance(block, dict) for block in cast("list[object]", content))
 
 
-class _WholeResult(RootModel[dict[str, Any]]):
-    """A result as the session gives it, with the fields the SDK's models would drop."""
+@dataclass(slots=True, eq=False)
+class _Exchange:
+    """A request that is under way: whom its server may ask for input meanwhile, and how long we wait for it."""
+
+    client: Client | None
+    patience: anyio.CancelScope
+    questions: int = 0
+    """Questions that wait for the client's answer."""
+    left_s: float = 0.0
+    """What is left of the patience while they do: a server does not answer late because a person thinks."""
+
+    def pause(self) -> None:
+        if not self.questions:
+            self.left_s, self.patience.deadline = self.patience.deadline - anyio.current_time(), math.inf
+        self.questions += 1
+
+    def go_on(self) -> None:
+        self.questions -= 1
+        if not self.questions:
+            self.patience.deadline = anyio.current_time() + self.left_s
 
 
 @dataclass(slots=True, eq=False)
 class _Attempt:
     """One way to the server: first the start, then the connection, then its end."""
 
+    mark: int
+    """The breaker's, from before."""
     settled: anyio.Event = field(default_factory=anyio.Event)
     """Set once it is known whether the server can be used."""
     connection: Connection | None = None
@@ -68,6 +101,8 @@ class _Attempt:
     garbage: list[str] = field(default_factory=list[str])
     used: anyio.Event = field(default_factory=anyio.Event)
     """Set whenever a call has ended."""
+    is_stopped: bool = False
+    """Whether we ended it."""
 
     @property
     def is_over(self) -> bool:
@@ -78,10 +113,24 @@ class McpSource:
     """One server. Its connection lives in a task of its own, so that callers come and go without ending it."""
 
     def __init__(
-        self, name: str, server: McpServer, *, patience: Patience = DEFAULT_PATIENCE, stops_when_idle: bool = False
+        self,
+        name: str,
+        server: McpServer,
+        *,
+        patience: Patience = DEFAULT_PATIENCE,
+        stops_when_idle: bool = False,
+        client: Callable[[], Client] = lambda: NOBODY,
+        now: Callable[[], float] = time.monotonic,
     ) -> None:
+        """`client` gives whoever may be asked for something while nobody in particular calls.
+
+        `now` is the clock, in seconds, that says when a server which failed is tried again.
+        """
         self._name = name
+        self.breaker = Breaker(name, now=now)
         self._stops_when_idle = stops_when_idle
+        self._client = client
+        self._exchanges: list[_Exchange] = []
         self._calls = 0
         """Calls that are under way."""
         self.server = server
@@ -134,42 +183,122 @@ class McpSource:
     ) -> ToolResult:
         self._calls += 1
         try:
-            return await self._call(tool, arguments, progress)
+            async with self.breaker.admitting():
+                return await self._call(tool, arguments, context, progress)
         finally:
             self._calls -= 1
             if self._attempt is not None:
                 self._attempt.used.set()
 
-    async def _call(self, tool: Tool, arguments: Mapping[str, Any], progress: ProgressListener | None) -> ToolResult:
+    async def _call(
+        self, tool: Tool, arguments: Mapping[str, Any], context: CallContext, progress: ProgressListener | None
+    ) -> ToolResult:
         attempt, connection = await self._connected()
         self._check_offered(tool)
-        parameters = mcp_types.CallToolRequestParams(name=tool.name, arguments=dict(arguments))
-        try:
-            # Not `session.call_tool`: it drops fields it does not know, and raises on an answer that misses its
-            # output schema, which would lose it.
-            answer = await connection.session.send_request(
-                mcp_types.CallToolRequest(params=parameters),
-                _WholeResult,
-                request_read_timeout_seconds=self._patience.call_s,
-                progress_callback=progress,
-            )
-        except MCPError as error:
-            raise self._refused(attempt, connection, tool, error) from error
-        wire = answer.root[WHOLE]
+        params = {"name": tool.name, "arguments": dict(arguments)}
+        refused = f"refused to run `{tool.name}`"
+        wire = await self._exchange(
+            attempt, connection, "tools/call", params, context, refused=refused, progress=progress
+        )
         if not _is_answer(wire):
             raise ToolFailed(
                 f"`{self._name}` answered the call with something that is not a tool result.",
                 hints=["Its `content` is not a list of objects."],
             )
-        if wire.get("resultType") == "input_required":
-            raise ToolFailed(f"`{tool.id}` asks for more input in the middle of a call; that is not passed on.")
         return ToolResult(wire)
+
+    async def fetch(self, method: FetchMethod, params: Mapping[str, Any], context: CallContext) -> Mapping[str, Any]:
+        self._calls += 1
+        try:
+            async with self.breaker.admitting():
+                attempt, connection = await self._connected()
+                return await self._exchange(attempt, connection, method, params, context, refused=f"refused {method}")
+        finally:
+            self._calls -= 1
+            if self._attempt is not None:
+                self._attempt.used.set()
+
+    async def _exchange(
+        self,
+        attempt: _Attempt,
+        connection: Connection,
+        method: str,
+        params: Mapping[str, Any],
+        context: CallContext,
+        *,
+        refused: str,
+        progress: ProgressListener | None = None,
+    ) -> dict[str, Any]:
+        """One request and its whole result. Its server may ask the client of `context` for input in between.
+
+        Not by the session's own methods: they drop fields they do not know, and raise on an answer that misses its
+        output schema, which would lose it.
+        """
+        client = context.client
+        sent: dict[str, Any] = {**params, "_meta": {CAPABILITIES: dict(client.capabilities) if client else {}}}
+        if context.resumed is not None:
+            sent["inputResponses"] = dict(context.resumed.responses)
+            if context.resumed.state is not None:
+                sent["requestState"] = context.resumed.state
+        mark = self.breaker.mark()
+        try:
+            with anyio.fail_after(self._patience.call_s) as patience:
+                exchange = _Exchange(client, patience)
+                self._exchanges.append(exchange)
+                try:
+                    answer = await connection.session.send_request(
+                        WireRequest(method=method, params=sent), WholeResult, progress_callback=progress
+                    )
+                finally:
+                    self._exchanges.remove(exchange)
+        except TimeoutError as error:
+            what = f"did not answer within {self._patience.call_s:g} s"
+            raise self._unavailable(attempt, what, retryable=False) from error
+        except MCPError as error:
+            raise self._counted(self._refused(attempt, connection, refused, error), connection, mark) from error
+        self.breaker.worked()
+        return answer.root[WHOLE]
+
+    def _counted(self, failure: ToolcribError, connection: Connection, mark: int) -> ToolcribError:
+        """`failure` of what was sent at `mark`, once the breaker knows what it says about the server."""
+        if not isinstance(failure, SourceUnavailable):
+            self.breaker.worked()  # a refusal is an answer
+            return failure
+        if not connection.is_open:
+            return self.breaker.failed(failure, mark, died=True)
+        self.breaker.pause(failure.retry_after_s)
+        return failure
+
+    async def _ask(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any] | mcp_types.ErrorData:
+        """What a server of the handshake era asks: for whom, it does not say."""
+        kind = method.partition("/")[0]
+        asked = [exchange for exchange in self._exchanges if exchange.client and kind in exchange.client.capabilities]
+        clients = [exchange.client for exchange in asked if exchange.client is not None]
+        if any(client != clients[0] for client in clients):
+            told = "Several clients are calling, and it cannot be told whom this is for."
+            return mcp_types.ErrorData(code=mcp_types.INVALID_REQUEST, message=told)
+        client = clients[-1] if clients else self._client()
+        for exchange in asked:
+            exchange.pause()
+        try:
+            return await client.ask(method, params)
+        except ToolcribError as error:
+            return mcp_types.ErrorData(code=mcp_types.INVALID_REQUEST, message=error.message)
+        finally:
+            for exchange in asked:
+                exchange.go_on()
 
     async def changes(self) -> AsyncIterator[None]:
         while True:
             await self._changed.wait()
             self._changed = anyio.Event()
             yield
+
+    def try_again(self) -> None:
+        """Forget how often the server failed, and have it listed: who changed something wants to see what comes of it.
+        """
+        if self.breaker.forget():
+            self._changed.set()
 
     def _check_offered(self, tool: Tool) -> None:
         """Whoever calls was shown a definition; what is run must be what the server says it is now.
@@ -192,22 +321,31 @@ class McpSource:
         if attempt is None or attempt.is_over:
             if self._tasks is None:
                 raise SourceUnavailable(f"`{self._name}` is not running.")
-            attempt = self._attempt = _Attempt()
+            if attempt is not None:
+                self._note_end(attempt)
+            self.breaker.check(in_words=not to_list)
+            attempt = self._attempt = _Attempt(self.breaker.mark())
             self._tasks.start_soon(self._live, attempt, to_list, name=f"connection to {self._name}")
         await attempt.settled.wait()
         if attempt.connection is None:
             failure = attempt.failure or SourceUnavailable(f"`{self._name}` was stopped.", retryable=True)
-            raise SourceUnavailable(failure.message, diagnosis=failure.diagnosis, retryable=failure.retryable)
+            raise SourceUnavailable(
+                failure.message,
+                diagnosis=failure.diagnosis,
+                retryable=failure.retryable,
+                retry_after_s=self.breaker.retry_after_s,
+            )
         return attempt, attempt.connection
 
     async def _live(self, attempt: _Attempt, to_list: bool) -> None:
         """Connect, list, and hold the connection until it ends or the source is left."""
         start_s = self._patience.start_s
         on_message = partial(self._on_message, attempt)
+        asking = Asking(self._client().capabilities, self._ask)
         try:
             with anyio.move_on_after(start_s) as start:
                 async with connect(
-                    self.server, on_message, attempt.said, call_timeout_s=self._patience.call_s
+                    self.server, on_message, attempt.said, call_timeout_s=self._patience.call_s, asking=asking
                 ) as connection:
                     start.deadline = math.inf
                     # Before anybody calls: what came back need not be what went away.
@@ -231,15 +369,29 @@ class McpSource:
         finally:
             if attempt.connection is not None:
                 attempt.connection.give_up()
+                self._note_end(attempt)
+            if attempt.failure is not None:
+                self.breaker.failed(attempt.failure, attempt.mark, died=False)
             attempt.settled.set()
+
+    def _note_end(self, attempt: _Attempt) -> None:
+        """Count the end of a connection as a failure of its server, unless it was ours."""
+        if attempt.connection is not None and not attempt.is_stopped:
+            self.breaker.failed(self._unavailable(attempt, "went away"), attempt.mark, died=True)
 
     async def _hold(self, attempt: _Attempt, connection: Connection) -> None:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._listen_for_changes, connection)
+            tasks.start_soon(self._vouch_once_it_lived)
             if self._stops_when_idle:
                 tasks.start_soon(self._end_when_idle, attempt, connection)
             await connection.dispatcher.ended.wait()
+            self._note_end(attempt)
             tasks.cancel_scope.cancel()
+
+    async def _vouch_once_it_lived(self) -> None:
+        await anyio.sleep(LIVED_S)
+        self.breaker.worked()
 
     async def _end_when_idle(self, attempt: _Attempt, connection: Connection) -> None:
         while True:
@@ -248,19 +400,30 @@ class McpSource:
             attempt.used = anyio.Event()
             if idle.cancelled_caught and not self._calls:
                 logger.info("source %s: stopped after %g s without a call", self._name, self._patience.idle_s)
+                attempt.is_stopped = True
                 connection.give_up()
                 return
 
     async def _listen_for_changes(self, connection: Connection) -> None:
         """Servers of the newer era tell of changes only on a stream one asked for; a lost one is asked for again."""
         session = connection.session
-        tools = session.server_capabilities.tools if session.server_capabilities is not None else None
-        if session.protocol_version not in MODERN_PROTOCOL_VERSIONS or tools is None or not tools.list_changed:
+        offered = session.server_capabilities
+        if session.protocol_version not in MODERN_PROTOCOL_VERSIONS or offered is None:
+            return
+        tools = offered.tools is not None and bool(offered.tools.list_changed)
+        prompts = offered.prompts is not None and bool(offered.prompts.list_changed)
+        resources = offered.resources is not None and bool(offered.resources.list_changed)
+        if not (tools or prompts or resources):
             return
         wait_s = FIRST_LISTEN_AGAIN_S
         while True:
             try:
-                async with listen(session, tools_list_changed=True) as events:
+                async with listen(
+                    session,
+                    tools_list_changed=tools,
+                    prompts_list_changed=prompts,
+                    resources_list_changed=resources,
+                ) as events:
                     async for _ in events:
                         wait_s = FIRST_LISTEN_AGAIN_S
                         self._changed.set()
@@ -271,7 +434,7 @@ class McpSource:
             self._changed.set()  # nobody told of what changed meanwhile
 
     async def _on_message(self, attempt: _Attempt, message: IncomingMessage) -> None:
-        if isinstance(message, mcp_types.ToolListChangedNotification):
+        if isinstance(message, _LIST_CHANGED):
             attempt.listing = None
             self._changed.set()
         elif isinstance(message, Exception) and len(attempt.garbage) < MAX_GARBAGE_LINES:
@@ -280,26 +443,28 @@ class McpSource:
     async def _list(self, attempt: _Attempt, connection: Connection) -> Listing:
         listing = await list_all(connection, self._name, page_timeout_s=self._patience.list_s)
         self._offered = {tool.name: tool for tool in listing.tools}
+        extras, odd = await list_extras(connection, page_timeout_s=self._patience.list_s)
+        listing = replace(listing, extras=extras, warnings=(*listing.warnings, *odd))
         if not attempt.garbage:
             return listing
         warning = f"it writes to standard output what is no protocol message, e.g. {attempt.garbage[0]!r}"
         return replace(listing, warnings=(*listing.warnings, warning))
 
-    def _refused(self, attempt: _Attempt, connection: Connection, tool: Tool, error: MCPError) -> ToolcribError:
-        if connection.forgotten.is_set() and error.code != mcp_types.CONNECTION_CLOSED:
+    def _refused(self, attempt: _Attempt, connection: Connection, refused: str, error: MCPError) -> ToolcribError:
+        if connection.forgotten.is_set() and not isinstance(error, Closed):
             connection.give_up()
             return self._unavailable(attempt, "was restarted and ran nothing; the next call opens a new session")
-        match error.code:
-            case mcp_types.CONNECTION_CLOSED:
-                if not connection.over_http:
-                    connection.give_up()  # who asks again at once must not find a connection that has ended
+        match error:
+            case Closed():
+                connection.give_up()  # who asks again at once must not find a connection that has ended
                 return self._unavailable(attempt, "went away before it answered", retryable=False)
-            case mcp_types.REQUEST_TIMEOUT:
-                what = f"did not answer within {self._patience.call_s:g} s"
-                return self._unavailable(attempt, what, retryable=False)
+            case Refused(refusal=refusal) if refusal.ran:
+                return ToolFailed(f"`{self._name}` {refusal.what}.")
+            case Refused(refusal=refusal):
+                return self._unavailable(attempt, refusal.what, error, retryable=refusal.retryable)
             case _:
                 details: dict[str, Any] = {"upstream": error.error.model_dump(mode="json", exclude_none=True)}
-                return ToolFailed(f"`{self._name}` refused to run `{tool.name}`: {error.message}", details=details)
+                return ToolFailed(f"`{self._name}` {refused}: {error.message}", details=details)
 
     @property
     def _slow_listing(self) -> str:
@@ -309,9 +474,14 @@ class McpSource:
         self, attempt: _Attempt, what: str, error: BaseException | None = None, *, retryable: bool = True
     ) -> SourceUnavailable:
         """`{name} {what}`, and for its owner what the server said last: most servers say there what they miss."""
-        told, diagnosis = f"`{self._name}` {what}", list[str]()
+        told, diagnosis, retry_after_s = f"`{self._name}` {what}", list[str](), None
         if error is not None and not isinstance(cause := _bottom(error), TimeoutError):
-            if isinstance(cause, _MAY_BE_TOLD):
+            if isinstance(cause, Refused):
+                refusal = cause.refusal
+                told += "" if what == refusal.what else f": {_told(cause)}"
+                diagnosis += [refusal.diagnosis] if refusal.diagnosis else []
+                retryable, retry_after_s = retryable and not refusal.lasting, refusal.retry_after_s
+            elif isinstance(cause, _MAY_BE_TOLD):
                 told += f": {_told(cause)}"
             else:
                 diagnosis.append(f"The cause: {_told(cause).rstrip('.')}.")
@@ -319,7 +489,9 @@ class McpSource:
             diagnosis.append(f"It wrote what is no protocol message: {attempt.garbage[0]!r}.")
         if words := " / ".join(attempt.said.lines()[-MAX_WORDS_LINES:]):
             diagnosis.append(f"Its last words: {words}")
-        return SourceUnavailable(told.rstrip(".") + ".", diagnosis=" ".join(diagnosis), retryable=retryable)
+        return SourceUnavailable(
+            told.rstrip(".") + ".", diagnosis=" ".join(diagnosis), retryable=retryable, retry_after_s=retry_after_s
+        )
 
 
 def _bottom(error: BaseException) -> BaseException:
@@ -334,7 +506,7 @@ def _told(error: BaseException) -> str:
     error = _bottom(error)
     if isinstance(error, FileNotFoundError):
         return f"there is no program `{error.filename}`"
-    if isinstance(error, MCPError) and error.code == mcp_types.CONNECTION_CLOSED:
+    if isinstance(error, Closed):
         return "it exited"
     if isinstance(error, httpx2.HTTPStatusError):  # its own words repeat the whole address
         return f"HTTP {error.response.status_code} {error.response.reason_phrase}"

@@ -14,8 +14,9 @@ import uvicorn
 from mcp.server.transport_security import TransportSecuritySettings
 
 from toolcrib.config import Config
+from toolcrib.core.client import SilentClient
 from toolcrib.core.errors import InvalidConfig
-from toolcrib.crib import Toolcrib, tops
+from toolcrib.crib import Toolcrib
 from toolcrib.sources.mcp.connection import stop_servers_quickly
 from toolcrib.surfaces.mcp_gateway.server import Gateway
 
@@ -25,6 +26,9 @@ GRACE_S = 10
 """How long calls in flight may go on after the gateway was told to stop, in seconds."""
 
 BACKLOG = 2048
+
+ANY_CLIENT = SilentClient({"elicitation": {}, "roots": {}})
+"""What servers are told of clients that come and go; which of them calls, and what it can, shows in each call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,20 +66,19 @@ class Address:
         return f"http://{self._bracketed}:{port}{PATH}"
 
 
-async def serve_http(crib: Toolcrib, config: Config, address: Address, listening: Callable[[str], None]) -> None:
+async def serve_http(
+    crib: Toolcrib, config: Config, address: Address, listening: Callable[[str], None], *, direct: bool = False
+) -> None:
     """Serve until SIGINT or SIGTERM arrives; calls in flight may end, then every server that was started is stopped.
 
-    `listening` is told the endpoint's address once it takes requests.
+    `listening` is told the endpoint's address once it takes requests. `direct`: see `Gateway`.
 
     Raises:
         InvalidConfig: the address is taken.
     """
     stop_servers_quickly()
-    gateway = Gateway(crib, tops(config))
-
-    async def reload(changed: Config) -> None:
-        await gateway.reload(tops(changed))
-
+    crib.client = ANY_CLIENT
+    gateway = Gateway(crib, config, direct=direct)
     try:
         family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
         bound = socket.create_server((address.host, address.port), family=family, backlog=BACKLOG)
@@ -86,8 +89,8 @@ async def serve_http(crib: Toolcrib, config: Config, address: Address, listening
         uvicorn.Config(app, log_config=None, access_log=False, timeout_graceful_shutdown=GRACE_S), gateway
     )
     with bound, anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
-        async with crib, anyio.create_task_group() as tasks:
-            tasks.start_soon(crib.follow, config, reload)
+        async with crib, gateway, anyio.create_task_group() as tasks:
+            tasks.start_soon(crib.follow, config, gateway.reload)
             tasks.start_soon(server.stop_on, signals)
             listening(address.url(bound.getsockname()[1]))
             await server.serve(sockets=[bound])

@@ -10,16 +10,14 @@ from mcp_types import SERVER_INFO_META_KEY
 from mcp_types import methods as surfaces
 from pydantic import BaseModel, ValidationError
 
-from toolcrib.core.results import ToolResult
 
-
-def fitted(result: ToolResult, protocol_version: str) -> dict[str, Any]:
-    """`result` as a `tools/call` result of `protocol_version`.
+def fitted(result: Mapping[str, Any], protocol_version: str) -> dict[str, Any]:
+    """`result`, an answer to `tools/call`, as `protocol_version` has it.
 
     What that version has no form for (a kind of content it does not know, structured content that is no object) is
     carried as text.
     """
-    wire: dict[str, Any] = {"resultType": "complete", **result.wire}  # servers of the older era leave it out
+    wire: dict[str, Any] = {"resultType": "complete", **result}  # servers of the older era leave it out
     if isinstance(wire.get("_meta"), dict):  # who answers is the gateway, not the server it asked
         wire["_meta"] = {key: value for key, value in wire["_meta"].items() if key != SERVER_INFO_META_KEY}
     if not isinstance(wire.get("content"), list):
@@ -41,8 +39,13 @@ def fitted(result: ToolResult, protocol_version: str) -> dict[str, Any]:
 
 
 def _fits(wire: Mapping[str, Any], protocol_version: str) -> bool:
+    return fits(wire, "tools/call", protocol_version)
+
+
+def fits(wire: Mapping[str, Any], method: str, protocol_version: str) -> bool:
+    """Whether `wire` is a complete result of `method`."""
     # In the newer era the SDK's own check takes nearly everything for a request for more input, the alternative there.
-    model = surfaces.SERVER_RESULTS["tools/call", protocol_version]
+    model = surfaces.SERVER_RESULTS[method, protocol_version]  # pyright: ignore[reportArgumentType]
     complete = cast("type[BaseModel]", get_args(model)[0] if get_args(model) else model)
     try:
         complete.model_validate({"resultType": "complete", **wire}, by_name=False)

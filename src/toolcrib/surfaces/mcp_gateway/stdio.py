@@ -13,29 +13,34 @@ import anyio
 from mcp.server.stdio import stdio_server
 
 from toolcrib.config import Config
-from toolcrib.crib import Toolcrib, tops
+from toolcrib.crib import Toolcrib
 from toolcrib.sources.mcp.connection import stop_servers_quickly
 from toolcrib.surfaces.mcp_gateway.server import Gateway
 
 
-async def serve_stdio(crib: Toolcrib, config: Config) -> None:
-    """Serve until the input is closed, or SIGINT or SIGTERM arrives; every server that was started is stopped then."""
+async def serve_stdio(crib: Toolcrib, config: Config, *, direct: bool = False) -> None:
+    """Serve until the input is closed, or SIGINT or SIGTERM arrives; every server that was started is stopped then.
+
+    Servers are started from when the client has said what it can be asked for. `direct`: see `Gateway`.
+    """
     stop_servers_quickly()
-    gateway = Gateway(crib, tops(config))
-
-    async def reload(changed: Config) -> None:
-        await gateway.reload(tops(changed))
-
+    gateway = Gateway(crib, config, direct=direct, sole_client=True)
     # Signals are held to the very end: a client closes the input, waits a little and then sends SIGTERM, which must not
     # end the gateway between two servers that are being stopped.
     with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(_cancel_on_signal, signals, tasks.cancel_scope)
-            async with crib:
-                tasks.start_soon(crib.follow, config, reload)
-                async with stdio_server(stdin=cast("anyio.AsyncFile[str]", _StandardInput())) as (read, write):
-                    await gateway.server.run(read, write, gateway.server.create_initialization_options())
-                tasks.cancel_scope.cancel()
+            async with gateway, stdio_server(stdin=cast("anyio.AsyncFile[str]", _StandardInput())) as (read, write):
+                tasks.start_soon(_run_crib, crib, config, gateway)
+                await gateway.server.run(read, write, gateway.server.create_initialization_options())
+            tasks.cancel_scope.cancel()
+
+
+async def _run_crib(crib: Toolcrib, config: Config, gateway: Gateway) -> None:
+    await gateway.introduced.wait()
+    async with crib:
+        gateway.running.set()
+        await crib.follow(config, gateway.reload)
 
 
 async def _cancel_on_signal(signals: AsyncIterator[signal.Signals], scope: anyio.CancelScope) -> None:

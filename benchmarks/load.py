@@ -1,0 +1,150 @@
+"""Requests of MCP 2026-07-28 over raw HTTP/1.1: one POST each, kept-alive connections, the next when one is answered.
+
+No client of an SDK: that would be measured too. Each connection has one request under way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import repeat
+from typing import Any
+from urllib.parse import urlsplit
+
+VERSION = "2026-07-28"
+
+ENVELOPE = {
+    "io.modelcontextprotocol/protocolVersion": VERSION,
+    "io.modelcontextprotocol/clientInfo": {"name": "load", "version": "1"},
+    "io.modelcontextprotocol/clientCapabilities": {},
+}
+
+
+def request(url: str, method: str, params: Mapping[str, Any] | None = None, *, number: int = 1) -> bytes:
+    """One request as it goes over the wire, with the headers that the era requires.
+
+    Source: MCP 2026-07-28, "Transports", standard request headers.
+    """
+    at = urlsplit(url)
+    body = {"jsonrpc": "2.0", "id": number, "method": method, "params": {**(params or {}), "_meta": ENVELOPE}}
+    sent = json.dumps(body, separators=(",", ":")).encode()
+    headers = {
+        "Host": at.netloc,
+        "Accept": "application/json, text/event-stream",
+        "Content-Type": "application/json",
+        "Content-Length": str(len(sent)),
+        "MCP-Protocol-Version": VERSION,
+        "Mcp-Method": method,
+    }
+    if "name" in (params or {}):
+        headers["Mcp-Name"] = str((params or {})["name"])
+    lines = [f"POST {at.path or '/'} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items())]
+    return "\r\n".join([*lines, "", ""]).encode() + sent
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What came of it."""
+
+    answers: int
+    seconds: float
+
+    @property
+    def per_s(self) -> float:
+        return self.answers / self.seconds
+
+
+async def for_seconds(url: str, sent: bytes, *, seconds: float, connections: int) -> Load:
+    """Send the same request again and again for a while."""
+    return await _load(url, repeat(sent), connections, deadline=time.perf_counter() + seconds)
+
+
+async def all_of(url: str, sent: Iterator[bytes], *, connections: int) -> Load:
+    """Send every request once, in order over all connections."""
+    return await _load(url, sent, connections, deadline=None)
+
+
+async def ask(url: str, method: str, params: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """The result of one request.
+
+    Raises:
+        SystemExit: it was refused.
+    """
+    body = await answer(url, request(url, method, params))
+    message = json.loads(body)
+    if "result" not in message or message["result"].get("isError"):
+        raise SystemExit(f"{url}: {method} {params} was answered with {message}")
+    return message["result"]
+
+
+async def answer(url: str, sent: bytes) -> bytes:
+    """The body of the answer to one request."""
+    at = urlsplit(url)
+    bodies: list[bytes] = []
+    loop = asyncio.get_running_loop()
+    _, connection = await loop.create_connection(lambda: _Connection(iter([sent]), None, bodies), at.hostname, at.port)
+    await connection.ended
+    return bodies[0]
+
+
+async def _load(url: str, sent: Iterator[bytes], connections: int, deadline: float | None) -> Load:
+    at = urlsplit(url)
+    loop = asyncio.get_running_loop()
+    began = time.perf_counter()
+    opened = [
+        (await loop.create_connection(lambda: _Connection(sent, deadline), at.hostname, at.port))[1]
+        for _ in range(connections)
+    ]
+    await asyncio.gather(*(connection.ended for connection in opened))
+    return Load(sum(connection.answers for connection in opened), time.perf_counter() - began)
+
+
+class _Connection(asyncio.Protocol):
+    """Sends the next request when the last one is answered; bodies are kept only where a list is given for them."""
+
+    def __init__(self, sent: Iterator[bytes], deadline: float | None, bodies: list[bytes] | None = None) -> None:
+        self._sent = sent
+        self._deadline = deadline
+        self._bodies = bodies
+        self._got = b""
+        self.answers = 0
+        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport: Any = transport
+        self._next()
+
+    def data_received(self, data: bytes) -> None:
+        self._got += data
+        head, end, body = self._got.partition(b"\r\n\r\n")
+        if not end:
+            return
+        length = next((line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")), None)
+        if not head.startswith(b"HTTP/1.1 200") or length is None:
+            self._fail(f"the answer is not a whole one: {self._got[:500]!r}")
+        elif len(body) >= int(length.partition(b":")[2]):
+            self.answers += 1
+            self._got = b""
+            if self._bodies is not None:
+                self._bodies.append(body)
+            self._next()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._fail(f"the server hung up: {exc}")
+
+    def _next(self) -> None:
+        over = self._deadline is not None and time.perf_counter() >= self._deadline
+        sent = None if over else next(self._sent, None)
+        if sent is not None:
+            self._transport.write(sent)
+        elif not self.ended.done():
+            self.ended.set_result(None)
+            self._transport.close()
+
+    def _fail(self, why: str) -> None:
+        if not self.ended.done():
+            self.ended.set_exception(SystemExit(why))
+            self._transport.close()

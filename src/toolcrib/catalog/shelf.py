@@ -1,0 +1,96 @@
+"""What sources offer besides tools, under names that are unique in the catalog."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from toolcrib.catalog.state import SourceEntry
+from toolcrib.core.names import full_name, resource_uri, split_resource_uri, unique_names
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """A prompt, a resource or a template of resources."""
+
+    source: str
+    own_name: str
+    """The prompt's name, the resource's URI or the URI template, as its source has it."""
+    wire: Mapping[str, Any]
+    """Its definition, under its name in the catalog."""
+
+
+@dataclass(frozen=True)
+class Shelf:
+    """Prompts are called `source__name`, made to fit as the names of tools are; resources `toolcrib://source/URI`.
+
+    Those of a source with `plain_names` keep their own, unless another has it.
+    """
+
+    sources: Mapping[str, SourceEntry]
+
+    @cached_property
+    def prompts(self) -> Mapping[str, Item]:
+        """By name in the catalog, sorted."""
+        offered = {
+            f"{entry.name}.{wire['name']}": (entry.name, str(wire["name"]), wire)
+            for entry in self.sources.values()
+            for wire in entry.extras.prompts
+        }
+        names = unique_names({key: full_name(source, own, self._plain) for key, (source, own, _) in offered.items()})
+        items = {
+            names[key]: Item(source, own, {**wire, "name": names[key]}) for key, (source, own, wire) in offered.items()
+        }
+        return dict(sorted(items.items()))
+
+    @cached_property
+    def resources(self) -> Mapping[str, Item]:
+        """By URI in the catalog, sorted."""
+        return dict(sorted(self._under_uris("uri")))
+
+    @cached_property
+    def templates(self) -> Mapping[str, Item]:
+        """By URI template in the catalog, sorted."""
+        return dict(sorted(self._under_uris("uriTemplate")))
+
+    def locate(self, uri: str) -> tuple[str, str] | None:
+        """The source of a resource and its own URI there, listed or not; None where no source would know it."""
+        if (split := split_resource_uri(uri)) is not None:
+            return split if split[0] in self.sources else None
+        if (item := self.resources.get(uri)) is not None:
+            return item.source, item.own_name
+        plain = [entry for entry in self.sources.values() if entry.plain_names]
+        for entry in plain:
+            if any(_fits(uri, str(template["uriTemplate"])) for template in entry.extras.templates):
+                return entry.name, uri
+        return (plain[0].name, uri) if len(plain) == 1 else None
+
+    def _under_uris(self, key: str) -> Iterator[tuple[str, Item]]:
+        taken: set[str] = set()
+        for entry in self.sources.values():
+            for wire in entry.extras.resources if key == "uri" else entry.extras.templates:
+                own = str(wire[key])
+                uri = own if entry.plain_names and own not in taken else resource_uri(entry.name, own)
+                taken.add(uri)
+                yield uri, Item(entry.name, own, {**wire, key: uri})
+
+    @cached_property
+    def _plain(self) -> frozenset[str]:
+        return frozenset(name for name, entry in self.sources.items() if entry.plain_names)
+
+
+def _fits(uri: str, template: str) -> bool:
+    """Whether `uri` could have been made from `template`, whose expressions stand for any text."""
+    first, *others = re.split(r"\{[^{}]*\}", template)
+    if not others or not uri.startswith(first):
+        return uri == template
+    at = len(first)
+    for part in others[:-1]:
+        found = uri.find(part, at)
+        if found < 0:
+            return False
+        at = found + len(part)
+    return len(uri) - len(others[-1]) >= at and uri.endswith(others[-1])

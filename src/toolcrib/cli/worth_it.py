@@ -1,0 +1,292 @@
+"""`toolcrib worth-it`: what all definitions weigh, what Toolcrib would make of it, and whether that is worth it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import orjson
+from rich.padding import Padding
+from rich.table import Table
+
+from toolcrib.catalog.state import SourceStatus
+from toolcrib.catalog.view import View
+from toolcrib.cli.demo import BYTES_PER_TOKEN
+from toolcrib.cli.opening import opened
+from toolcrib.cli.output import escape, print_json, run, stderr, stdout
+from toolcrib.config import read_config
+from toolcrib.core.tools import Tool
+from toolcrib.crib import Toolcrib, tops
+from toolcrib.protocol.rules import Top, instructions
+from toolcrib.protocol.tools import OPERATIONS, operation_tools
+
+HANDFUL = 5
+"""Different tools that a conversation looks up; what more it does with them costs nothing new."""
+
+WORTH_RATIO = 2
+"""How many times less there must be to read with Toolcrib, a handful of look-ups included, for it to be worth it.
+
+A search and an expansion are two more steps of the model before its first call of a tool, and it can search for the
+wrong words. A saving of less than half does not pay for that.
+"""
+
+PROBED = 40
+"""Tools that are searched for and expanded to measure what one use costs; of a larger catalog, evenly spread ones."""
+
+HEAVIEST = 5
+"""Tools that are named."""
+
+
+@dataclass(frozen=True, slots=True)
+class Weight:
+    """What something weighs as a model reads it, in UTF-8 bytes of compact JSON."""
+
+    size: int = 0
+
+    @property
+    def tokens(self) -> int:
+        return self.size // BYTES_PER_TOKEN
+
+    def to_wire(self) -> dict[str, int]:
+        return {"bytes": self.size, "estimated_tokens": self.tokens}
+
+
+@dataclass(frozen=True, slots=True)
+class ServerWeight:
+    """The definitions of one server."""
+
+    name: str
+    tools: tuple[tuple[str, Weight], ...]
+    """Tool ids, heaviest first."""
+
+    @property
+    def weight(self) -> Weight:
+        return Weight(sum(weight.size for _, weight in self.tools))
+
+
+@dataclass(frozen=True, slots=True)
+class Worth:
+    """What there is to read without Toolcrib and with it."""
+
+    servers: tuple[ServerWeight, ...]
+    """Heaviest first."""
+    before_search: Weight
+    """The operations and the instructions."""
+    search: Weight
+    """A page of search results: the median over tools of this catalog, each searched for by its own summary."""
+    expansion: Weight
+    """One expansion, likewise."""
+    missing: tuple[str, ...] = ()
+    """Servers that could not be listed: what they weigh is not known."""
+
+    @property
+    def tools(self) -> int:
+        return sum(len(server.tools) for server in self.servers)
+
+    @property
+    def now(self) -> Weight:
+        return Weight(sum(server.weight.size for server in self.servers))
+
+    @property
+    def one_use(self) -> Weight:
+        return Weight(self.search.size + self.expansion.size)
+
+    @property
+    def handful(self) -> Weight:
+        """With Toolcrib, once a handful of tools were looked up."""
+        return Weight(self.before_search.size + HANDFUL * self.one_use.size)
+
+    @property
+    def uses_until_even(self) -> int:
+        """How many look-ups are cheaper than all definitions; 0 where not even the first is."""
+        return max(0, self.now.size - self.before_search.size) // self.one_use.size if self.one_use.size else 0
+
+    @property
+    def is_worth_it(self) -> bool | None:
+        """None where that hangs on servers that could not be listed."""
+        if self.now.size >= WORTH_RATIO * self.handful.size:
+            return True
+        return None if self.missing else False
+
+    def to_wire(self) -> dict[str, Any]:
+        return {
+            "verdict": _VERDICTS[self.is_worth_it],
+            "worth_it": self.is_worth_it,
+            "reason": reason(self),
+            "tool_count": self.tools,
+            "now": self.now.to_wire(),
+            "with_toolcrib": {
+                "before_first_search": self.before_search.to_wire(),
+                "search": self.search.to_wire(),
+                "expansion": self.expansion.to_wire(),
+                "one_use": self.one_use.to_wire(),
+                "after_a_handful": {**self.handful.to_wire(), "uses": HANDFUL},
+            },
+            "uses_until_even": self.uses_until_even,
+            "servers": [
+                {
+                    "name": server.name,
+                    "tool_count": len(server.tools),
+                    **server.weight.to_wire(),
+                    "heaviest": [_tool_wire(*tool) for tool in server.tools[:HEAVIEST]],
+                }
+                for server in self.servers
+            ],
+            "heaviest": [_tool_wire(*tool) for tool in heaviest(self.servers)],
+            "missing": list(self.missing),
+        }
+
+
+_VERDICTS = {True: "worth it", False: "leave it", None: "cannot tell"}
+
+
+def worth_it(config: Path, tools: Path | None, wait_s: float, *, as_json: bool) -> None:
+    """Weigh the catalog and say what follows; the process ends with 1 where that cannot be told."""
+    found: list[Worth] = []
+
+    async def main() -> None:
+        async with opened(config, tools, wait_s=wait_s) as crib:
+            named = tops(read_config(config)) if tools is None else _named(crib)
+            found.append(weighed(crib, named))
+
+    run(main, as_json=as_json)
+    (worth,) = found
+    if as_json:
+        print_json(worth.to_wire())
+    else:
+        _show(worth)
+    sys.exit(0 if worth.is_worth_it is not None else 1)
+
+
+def weighed(crib: Toolcrib, named: Sequence[Top]) -> Worth:
+    """What the catalog of `crib` weighs; `named` is what the instructions tell of its top."""
+    view = crib.view()
+    servers: dict[str, list[tuple[str, Weight]]] = {
+        name: [] for name, entry in view.sources.items() if entry.status is SourceStatus.READY
+    }
+    for tool in view.tools.values():
+        servers[tool.source].append((tool.id, Weight(_size(_as_shown(tool)))))
+    weights = [ServerWeight(name, _heaviest_first(tools)) for name, tools in servers.items()]
+    weights.sort(key=lambda server: (-server.weight.size, server.name))
+    operations = [
+        {"name": tool.name, "description": tool.description, "inputSchema": tool.input_schema}
+        for tool in operation_tools(named)
+    ]
+    told = sum(map(_size, operations)) + len(instructions(OPERATIONS, named).encode("utf-8", "replace"))
+    probes = _spread(view)
+    return Worth(
+        tuple(weights),
+        Weight(told),
+        _median(_size(crib.search_tools(tool.summary).to_wire()) for tool in probes),
+        _median(_size(crib.expand_tool(tool.id).to_wire()) for tool in probes),
+        tuple(sorted(name for name, entry in view.sources.items() if entry.status is not SourceStatus.READY)),
+    )
+
+
+def reason(worth: Worth) -> str:
+    """Why the verdict is what it is: whole sentences."""
+    now, handful = worth.now.tokens, worth.handful.tokens
+    if not worth.tools and not worth.missing:
+        return "There is no tool at all."
+    with_it = f"With Toolcrib a model that looks up {HANDFUL} tools has read about {handful:,} tokens"
+    without = f"without it, it reads about {now:,}"
+    if worth.is_worth_it:
+        return f"{with_it}; {without}, {now / handful:.1f} times as much."
+    if worth.is_worth_it is None:
+        return f"{with_it}; {without}, not counting {', '.join(worth.missing)}. `toolcrib doctor` says what is wrong."
+    if worth.uses_until_even == 0:
+        return f"{with_it}; {without}. It costs more from the first tool on."
+    uses = f"{worth.uses_until_even} tool{'s' * (worth.uses_until_even != 1)}"
+    if handful >= now:
+        return f"{with_it}; {without}. It costs more once more than {uses} are looked up."
+    return f"{with_it}; {without}. That is too little for two more steps before each new tool is called."
+
+
+def heaviest(servers: Iterable[ServerWeight]) -> tuple[tuple[str, Weight], ...]:
+    """The tools that weigh most, of all servers."""
+    return _heaviest_first([tool for server in servers for tool in server.tools])[:HEAVIEST]
+
+
+def _named(crib: Toolcrib) -> list[Top]:
+    """The top of a catalog that no configuration tells of."""
+    entries = crib.view().sources.values()
+    return [Top(entry.name, entry.summary or entry.title or "") for entry in entries]
+
+
+def _as_shown(tool: Tool) -> Mapping[str, Any]:
+    """What a client hands to its model: name, description and input schema, and nothing else that the server sent."""
+    return {"name": tool.name, "description": tool.description, "inputSchema": tool.input_schema}
+
+
+def _spread(view: View) -> list[Tool]:
+    tools = [view.tools[tool_id] for tool_id in sorted(view.tools)]
+    step = max(1, -(-len(tools) // PROBED))
+    return tools[::step]
+
+
+def _median(sizes: Iterable[int]) -> Weight:
+    measured = [*sizes]
+    return Weight(round(median(measured))) if measured else Weight()
+
+
+def _heaviest_first(tools: Sequence[tuple[str, Weight]]) -> tuple[tuple[str, Weight], ...]:
+    return tuple(sorted(tools, key=lambda tool: (-tool[1].size, tool[0])))
+
+
+def _size(value: object) -> int:
+    """UTF-8 bytes of compact JSON."""
+    try:
+        return len(orjson.dumps(value, default=dict))
+    except TypeError:  # an integer beyond 64 bits, or half a surrogate pair
+        return len(json.dumps(value, separators=(",", ":"), default=dict))
+
+
+def _tool_wire(tool_id: str, weight: Weight) -> dict[str, Any]:
+    return {"tool_id": tool_id, **weight.to_wire()}
+
+
+_STYLES = {True: "bold green", False: "bold yellow", None: "bold yellow"}
+
+
+def _show(worth: Worth) -> None:
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    for column in ("server", "tools", "≈ tokens", "share", "heaviest tool"):
+        numeric = column in {"tools", "≈ tokens", "share"}
+        table.add_column(column, justify="right" if numeric else "left", overflow="fold")
+    for server in worth.servers:
+        name, weight = server.tools[0] if server.tools else ("", Weight())
+        table.add_row(
+            f"[bold]{escape(server.name)}[/]",
+            str(len(server.tools)),
+            f"{server.weight.tokens:,}",
+            f"{server.weight.size / worth.now.size:.0%}" if worth.now.size else "",
+            escape(f"{name.removeprefix(f'{server.name}.')}, {weight.tokens:,}") if server.tools else "",
+        )
+    stdout.print(table, soft_wrap=False)
+    if len(worth.servers) > 1:
+        stdout.print("\n[dim]heaviest of all[/]")
+        for tool_id, weight in heaviest(worth.servers):
+            stdout.print(f"  {weight.tokens:>6,}  {escape(tool_id)}")
+    stdout.print()
+    lines = Table.grid(padding=(0, 2, 0, 0))
+    lines.add_column()
+    lines.add_column(justify="right")
+    count = f"{worth.tools} tool{'s' * (worth.tools != 1)}"
+    for label, tokens in (
+        (f"now: {count}, all shown", worth.now.tokens),
+        ("with Toolcrib, before the first search", worth.before_search.tokens),
+        ("  then for each tool that is looked up", worth.one_use.tokens),
+        (f"  so after {HANDFUL} of them", worth.handful.tokens),
+    ):
+        lines.add_row(label, f"{tokens:,}")
+    stdout.print(lines)
+    stdout.print(f"\n[{_STYLES[worth.is_worth_it]}]{_VERDICTS[worth.is_worth_it].capitalize()}.[/]")
+    stdout.print(Padding(escape(reason(worth)), 0), soft_wrap=False)
+    if worth.missing and worth.is_worth_it:
+        stderr.print(f"Not counted, for they are unavailable: {', '.join(worth.missing)}.", style="yellow")
+    stdout.print("[dim]A token is estimated as four bytes of what is shown.[/]")

@@ -1,0 +1,310 @@
+"""What `toolcrib install` would change: the gateway's entry in a client's file, and servers moved behind it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from toolcrib.clients.entries import (
+    gateway_entry,
+    is_toolcrib,
+    reaches_shared,
+    same_server,
+    serving,
+    variables,
+    why_not_movable,
+)
+from toolcrib.clients.files import Change, Snapshot, check_writable, read
+from toolcrib.clients.jsonc import Document, Malformed, dump, members_of
+from toolcrib.clients.known import KnownClient, Place, Scope, Surroundings, default_config, gateway_name
+from toolcrib.config import SERVER_KEYS, parse_config
+from toolcrib.core.errors import InvalidConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """Members of one object of a file, before and after: enough to undo it in a file that changed elsewhere since."""
+
+    section: tuple[str, ...]
+    before: Mapping[str, str | None]
+    """Raw JSON by name; None for what was not there."""
+    after: Mapping[str, str | None]
+    """The same names."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileEdit:
+    """One file's part of an installation."""
+
+    change: Change
+    edit: Edit
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A server that stays in the client's file, and why, as a part of a sentence."""
+
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """All that one installation changes, in the order in which it is written."""
+
+    edits: tuple[FileEdit, ...]
+    moved: tuple[str, ...] = ()
+    serves: tuple[str, ...] = ()
+    """Names of all servers in the gateway's configuration then."""
+    unset: tuple[str, ...] = ()
+    """Variables they need that the client cannot be told to pass on."""
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What stands in a client's file and in the gateway's configuration now, and what could be moved."""
+
+    client: KnownClient
+    scope: Scope
+    name: str
+    """Of the gateway's entry."""
+    config: Path
+    """The file that the gateway serves; absolute."""
+    file: Snapshot
+    section: tuple[str, ...]
+    document: Document
+    config_file: Snapshot
+    config_document: Document
+    movable: tuple[str, ...]
+    kept: tuple[Kept, ...]
+    command: tuple[str, ...]
+    elsewhere: Mapping[Scope, int]
+    """How many servers the client has in its other scopes here."""
+    named_config: bool
+    """Whether somebody said which file the gateway serves."""
+
+    def plan(self, *, move: bool) -> Plan:
+        """The changes that put the gateway in place and, with `move`, everything movable behind it.
+
+        Raises:
+            InvalidConfig: a file is not laid out in a way that can be changed without loss.
+        """
+        moved = self.movable if move else ()
+        edits: list[FileEdit] = []
+        key = next((key for key in SERVER_KEYS if key in self.config_document.value), SERVER_KEYS[0])
+        there = self.config_document.at((key,)) or {}
+        arriving: dict[str, str | None] = {
+            name: self.document.raw((*self.section, name)) for name in moved if name not in there
+        }
+        config_document = _edited(self.config_file, self.config_document, (key,), arriving)
+        if self.config_file.data is None and self.named_config and not arriving:
+            raise InvalidConfig(f"{self.config}: there is no such file, and there is nothing to move into it")
+        if self.config_file.data is None or arriving:
+            change = Change(self.config_file, self.config_file.encoded(config_document.text), private=True)
+            edits.append(FileEdit(change, _edit(self.config_document, (key,), arriving)))
+        servers = config_document.at((key,)) or {}
+        passed = dict.fromkeys(name for entry in servers.values() for name in variables(entry))
+        old = (self.document.at(self.section) or {}).get(self.name)
+        entry = gateway_entry(self.client, self._command(old), [*passed], old)
+        leaving: dict[str, str | None] = dict.fromkeys(moved)
+        document = self.document
+        if entry != old:
+            had = members_of(old)
+            if had is None:
+                leaving[self.name] = dump(entry)
+            else:  # key by key, so that what stands beside them stays
+                keys = {key: dump(entry[key]) if key in entry else None for key in {**had, **entry}}
+                other = {key: raw for key, raw in keys.items() if raw is None or had.get(key) != entry[key]}
+                document = _edited(self.file, document, (*self.section, self.name), other)
+        document = _edited(self.file, document, self.section, leaving)
+        if entry != old:
+            leaving[self.name] = document.raw((*self.section, self.name))
+        if leaving:
+            change = Change(self.file, self.file.encoded(document.text))
+            edits.append(FileEdit(change, _edit(self.document, self.section, leaving)))
+        parse_config(config_document.text, self.config)
+        for edit in edits:
+            check_writable(edit.change.before)
+        unset = () if self.client.passes is not None else tuple(passed)
+        return Plan(tuple(edits), moved, tuple(servers), unset)
+
+    def _command(self, old: object) -> tuple[str, ...]:
+        """The whole command line; options that the entry had stay."""
+        had = serving(old)
+        before, after = (had.before, had.after) if had is not None else ((), ())
+        return (*self.command, "serve", *before, str(self.config), *after)
+
+
+def survey(
+    client: KnownClient,
+    scope: Scope,
+    given: Path | None,
+    *,
+    surroundings: Surroundings,
+    config_folder: Path,
+    command: Sequence[str],
+) -> Survey:
+    """Look at what there is.
+
+    The gateway serves the file that is `given`, else the one that it serves already, else the default one in
+    `config_folder`. `command` is what starts Toolcrib.
+
+    Raises:
+        InvalidConfig: a file cannot be read, is malformed, or holds another server of the gateway's name; the client is
+            not here; or the gateway would serve the client's own file.
+    """
+    place = client.places[scope](surroundings)
+    file, document = _opened(client, place)
+    section = place.section(document.value)
+    user = client.places[Scope.USER](surroundings)
+    if scope is not Scope.USER and _same_place(user, place, document):
+        raise InvalidConfig(
+            f"{place.file}: in this folder that is your own file, not one of a project",
+            hints=["Go to the project's folder first, or leave --scope out."],
+        )
+    entries = _at(file, document, section) or {}
+    name, config = _gateway(scope, entries, given, file, default_config(scope, surroundings, config_folder))
+    config_file = read(config)
+    if config_file.target == file.target:
+        raise InvalidConfig(
+            f"{config}: this is {client.title}'s own file: Toolcrib would serve itself",
+            hints=["Name another file with --config; without it, one is made in Toolcrib's own folder."],
+        )
+    config_document = _parsed(config_file)
+    if config_file.data is not None:
+        parse_config(config_file.text, config)
+    taken = _served(config_document)
+    off = client.switched_off(document.value)
+    movable: list[str] = []
+    kept: list[Kept] = []
+    for label, entry in entries.items():
+        if label == name:
+            continue
+        raw = document.raw((*section, label)) or ""
+        reason = why_not_movable(client, label, entry, raw)
+        if reason is None and label in off:
+            reason = f"{client.title} has it switched off in a project, which Toolcrib would not know"
+        if reason is None and label in taken and not same_server(taken[label], entry):
+            reason = f"another server of this name stands in {config}"
+        if reason is None:
+            movable.append(label)
+        else:
+            kept.append(Kept(label, reason))
+    return Survey(
+        client,
+        scope,
+        name,
+        config,
+        file,
+        section,
+        document,
+        config_file,
+        config_document,
+        tuple(movable),
+        tuple(kept),
+        tuple(command),
+        _elsewhere(client, scope, surroundings),
+        given is not None,
+    )
+
+
+def _gateway(
+    scope: Scope, entries: Mapping[str, Any], given: Path | None, file: Snapshot, default: Path
+) -> tuple[str, Path]:
+    """Under which name the gateway stands or will stand, and which file it serves."""
+    named = gateway_name(scope)
+    if named in entries and not (is_toolcrib(entries[named]) or reaches_shared(entries[named])):
+        raise InvalidConfig(
+            f"{file.path}: another server is named `{named}` there",
+            hints=["Give it another name in that file, then run the command again."],
+        )
+    told = {name: found.config for name, entry in entries.items() if (found := serving(entry)) is not None}
+    served = {name: Path(path) for name, path in told.items() if path is not None and Path(path).is_absolute()}
+    config = given.absolute() if given is not None else None
+    if named in entries:
+        if config is None and told.get(named) is not None and named not in served:
+            raise InvalidConfig(
+                f"{file.path}: `{named}` serves `{told[named]}` there, and where that is only the client knows",
+                hints=["Say with --config which file it is to serve."],
+            )
+        return named, config or served.get(named) or default
+    wanted = config or default
+    for name, path in served.items():  # somebody gave it a name of their own
+        if _same(path, wanted):
+            return name, path
+    if config is None and len(served) == 1:
+        return next(iter(served.items()))
+    return named, wanted
+
+
+def _elsewhere(client: KnownClient, scope: Scope, surroundings: Surroundings) -> Mapping[Scope, int]:
+    counts: dict[Scope, int] = {}
+    for other in client.places:
+        if other is scope:
+            continue
+        place = client.places[other](surroundings)
+        with contextlib.suppress(InvalidConfig, Malformed):  # it is not what this is about
+            document = Document(read(place.file).text)
+            if _same_place(client.places[scope](surroundings), place, document):
+                continue
+            entries = document.at(place.section(document.value)) or {}
+            if count := sum(not is_toolcrib(entry) for entry in entries.values()):
+                counts[other] = count
+    return counts
+
+
+def _same_place(one: Place, other: Place, document: Document) -> bool:
+    """Whether both are the same object of the same file, which holds `document`."""
+    sections = (one.section(document.value), other.section(document.value))
+    return sections[0] == sections[1] and os.path.realpath(one.file) == os.path.realpath(other.file)
+
+
+def _same(one: Path, other: Path) -> bool:
+    return read(one).target == read(other).target
+
+
+def _opened(client: KnownClient, place: Place) -> tuple[Snapshot, Document]:
+    file = read(place.file)
+    if file.data is None and place.must_exist is not None and not place.must_exist.is_dir():
+        raise InvalidConfig(
+            f"{place.must_exist}: there is no such folder; {client.title} makes it when it first runs",
+            hints=[f"Start {client.title} once, or make the folder, then run the command again."],
+        )
+    return file, _parsed(file)
+
+
+def _parsed(file: Snapshot) -> Document:
+    try:
+        return Document(file.text)
+    except Malformed as error:
+        raise InvalidConfig(f"{file.path}: {error}") from error
+
+
+def _at(file: Snapshot, document: Document, section: Sequence[str]) -> dict[str, Any] | None:
+    try:
+        return document.at(section)
+    except Malformed as error:
+        raise InvalidConfig(f"{file.path}: {error}") from error
+
+
+def _served(document: Document) -> Mapping[str, Any]:
+    key = next((key for key in SERVER_KEYS if key in document.value), SERVER_KEYS[0])
+    return members_of(document.value.get(key)) or {}
+
+
+def _edited(file: Snapshot, document: Document, section: Sequence[str], changes: Mapping[str, str | None]) -> Document:
+    """The document after the changes; a file that is not there yet says at least that it has no servers."""
+    try:
+        if file.data is None and not changes:
+            return Document(f'{{\n  "{section[0]}": {{}}\n}}\n')
+        return document.with_members(section, changes)
+    except Malformed as error:
+        raise InvalidConfig(f"{file.path}: {error}", hints=["It was left alone; change it by hand."]) from error
+
+
+def _edit(before: Document, section: tuple[str, ...], changes: Mapping[str, str | None]) -> Edit:
+    return Edit(section, {name: before.raw((*section, name)) for name in changes}, dict(changes))

@@ -1,0 +1,85 @@
+"""What a server of the handshake era may ask of its client, as the callbacks that the SDK takes."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol, TypedDict, TypeVar
+
+import mcp_types
+from mcp.client.session import ClientRequestContext, ElicitationFnT, ListRootsFnT, SamplingFnT
+from pydantic import BaseModel, ValidationError
+
+
+class Ask(Protocol):
+    """Asks the client that a server means: its answer as MCP writes it, or why there is none."""
+
+    def __call__(
+        self, method: str, params: Mapping[str, Any]
+    ) -> Awaitable[Mapping[str, Any] | mcp_types.ErrorData]: ...
+
+
+class Callbacks(TypedDict, total=False):
+    """Arguments of `mcp.ClientSession`; what is left out, it does not declare."""
+
+    elicitation_callback: ElicitationFnT
+    list_roots_callback: ListRootsFnT
+    sampling_callback: SamplingFnT
+    sampling_capabilities: mcp_types.SamplingCapability
+
+
+_Answer = TypeVar("_Answer", bound=BaseModel)
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """Which capabilities to declare to a server, and who answers."""
+
+    capabilities: Mapping[str, Any]
+    """In the form of MCP's `ClientCapabilities`."""
+    ask: Ask
+
+    def callbacks(self) -> Callbacks:
+        """What answers to the declared capabilities, and to no other."""
+        callbacks = Callbacks()
+        if "elicitation" in self.capabilities:
+            callbacks["elicitation_callback"] = self._elicit
+        if "roots" in self.capabilities:
+            callbacks["list_roots_callback"] = self._list_roots
+        if "sampling" in self.capabilities:
+            callbacks["sampling_callback"] = self._sample
+            callbacks["sampling_capabilities"] = mcp_types.SamplingCapability.model_validate(
+                self.capabilities["sampling"] or {}
+            )
+        return callbacks
+
+    async def _elicit(
+        self, context: ClientRequestContext, params: mcp_types.ElicitRequestParams
+    ) -> mcp_types.ElicitResult | mcp_types.ErrorData:
+        return await self._answer("elicitation/create", params, mcp_types.ElicitResult.model_validate)
+
+    async def _list_roots(self, context: ClientRequestContext) -> mcp_types.ListRootsResult | mcp_types.ErrorData:
+        return await self._answer("roots/list", None, mcp_types.ListRootsResult.model_validate)
+
+    async def _sample(
+        self, context: ClientRequestContext, params: mcp_types.CreateMessageRequestParams
+    ) -> mcp_types.CreateMessageResult | mcp_types.CreateMessageResultWithTools | mcp_types.ErrorData:
+        return await self._answer("sampling/createMessage", params, _sampled)
+
+    async def _answer(
+        self, method: str, params: BaseModel | None, read: Callable[[Any], _Answer]
+    ) -> _Answer | mcp_types.ErrorData:
+        wire = {} if params is None else params.model_dump(by_alias=True, mode="json", exclude_none=True)
+        answer = await self.ask(method, wire)
+        if isinstance(answer, mcp_types.ErrorData):
+            return answer
+        try:
+            return read(dict(answer))
+        except ValidationError:
+            return mcp_types.ErrorData(code=mcp_types.INTERNAL_ERROR, message=f"The answer to {method} is none.")
+
+
+def _sampled(wire: Any) -> mcp_types.CreateMessageResult | mcp_types.CreateMessageResultWithTools:
+    if isinstance(wire.get("content"), list):
+        return mcp_types.CreateMessageResultWithTools.model_validate(wire)
+    return mcp_types.CreateMessageResult.model_validate(wire)

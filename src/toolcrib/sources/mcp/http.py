@@ -1,0 +1,305 @@
+"""A server's address as a transport: what keeps one request from its answer refuses that request, and no other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from http import HTTPStatus
+from typing import Any, cast
+
+import anyio
+import httpx2
+from mcp.client.streamable_http import MCP_SESSION_ID
+from mcp.shared.exceptions import MCPError
+from mcp_types import CONNECTION_CLOSED, INVALID_REQUEST, PARSE_ERROR, RequestId
+
+from toolcrib.sources.mcp.last_words import LastWords
+from toolcrib.sources.mcp.messages import read_json, request_answered
+from toolcrib.sources.mcp.refusals import NO_MESSAGE, OTHER_ID, Refusal, Refusals, too_long
+from toolcrib.sources.mcp.server import HttpServer
+
+TIMEOUT_S = 30.0
+"""For a connection, and for what is sent to be taken."""
+
+END_OF_SESSION_S = 2.0
+"""For a server to hear that we need its session no more; one that does not answer is left to forget it by itself."""
+
+MAX_REDIRECTS = 5
+
+LONGEST_RETRY_S = 86_400.0
+"""Whoever is told to come back later than this is told to come back then."""
+
+_PHRASES = {status.value: status.phrase for status in HTTPStatus}
+"""Not the server's own, which a model would read as ours."""
+
+_LASTING = frozenset({400, 401, 402, 403, 404, 405, 406, 407, 410, 411, 413, 414, 415, 421, 426, 431, 451, 501, 505})
+"""Statuses that the next request gets as well, unless its owner changes an address or a key."""
+
+_BROKE_OFF = "broke off before it had answered"
+
+
+@dataclass(slots=True)
+class Health:
+    """What a transport over HTTP has found out of its server."""
+
+    forgotten: anyio.Event = field(default_factory=anyio.Event)
+    """Set when it has said that it does not know our session, as after a restart."""
+    lost: bool = False
+    """Whether it was away or broke off: who is there next need not offer what it offered."""
+
+
+class Client(httpx2.AsyncClient):
+    """Talks to one server. A POST never raises: what goes wrong with it is told to whoever waits for its answer.
+
+    The SDK's transports end the whole connection with the first request that fails, tell every status from 400 on in
+    the same words, and read bodies of any length. They follow redirects only where we let them: to the same origin,
+    with the same method.
+    """
+
+    def __init__(
+        self,
+        server: HttpServer,
+        said: LastWords,
+        refusals: Refusals,
+        health: Health,
+        *,
+        answer_timeout_s: float,
+        max_message_bytes: int,
+    ) -> None:
+        """`answer_timeout_s` is how long an answer may take, in seconds, or a stream be silent."""
+        super().__init__(
+            headers=dict(server.headers),
+            timeout=httpx2.Timeout(TIMEOUT_S, read=answer_timeout_s),
+            limits=httpx2.Limits(max_connections=None, max_keepalive_connections=20),  # calls are bounded elsewhere
+            max_redirects=MAX_REDIRECTS,
+        )
+        self._said = said
+        self._refusals = refusals
+        self._health = health
+        self._answer_timeout_s = answer_timeout_s
+        self._max_message_bytes = max_message_bytes
+        self._answers_follow = server.transport != "sse"
+        """Whether the answer to a POST comes as its response; over SSE it comes on the stream that was opened first."""
+
+    async def send(self, request: httpx2.Request, *, stream: bool = False, **options: Any) -> httpx2.Response:
+        if request.method == "POST":
+            return await self._post(request, **options)
+        if request.method == "DELETE":
+            with anyio.move_on_after(END_OF_SESSION_S):
+                await (await super().send(request, stream=True, **options)).aclose()
+            return httpx2.Response(204, request=request)
+        response = await super().send(request, stream=stream, **options)
+        if not _stays_within_origin(response):
+            response.next_request = None
+        return response
+
+    async def _post(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
+        asked = _asked(request)
+        try:
+            with anyio.fail_after(self._answer_timeout_s):
+                response = await super().send(request, stream=True, **options)
+                taken = False
+                try:
+                    answer = await self._judged(request, response, asked)
+                    taken = answer is response
+                finally:
+                    if not taken:
+                        await response.aclose()
+        except (httpx2.RequestError, TimeoutError) as error:
+            answer = self._failed(error)
+        if isinstance(answer, httpx2.Response):
+            return answer
+        if asked is not None:
+            self._refusals.put(asked, answer)
+        return httpx2.Response(202, request=request)  # for the SDK there is nothing more to come
+
+    async def _judged(
+        self, request: httpx2.Request, response: httpx2.Response, asked: RequestId | None
+    ) -> httpx2.Response | Refusal:
+        """The response as the SDK may have it, or why it may not."""
+        status = response.status_code
+        if response.has_redirect_location:
+            if not _stays_within_origin(response) or await self._body(response) is None:
+                return _redirected(response)
+            return _read(response, b"")
+        if status >= 400:
+            return await self._refused(request, response)
+        if asked is None or not self._answers_follow:
+            return httpx2.Response(202, request=request)
+        kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if kind == "text/event-stream":
+            return response
+        if kind != "application/json":
+            named = f"`{kind[:80]}`" if kind else "nothing"
+            return Refusal(f"answered with {named} instead of a message of the protocol (HTTP {status})")
+        body = await self._body(response)
+        if body is None:
+            return too_long(self._max_message_bytes)
+        answered = _answered(body)
+        if answered is None:
+            return NO_MESSAGE
+        if answered == _ANY:
+            response.status_code = HTTPStatus.BAD_REQUEST  # at which the SDK takes the error for that of this request
+        elif answered != str(asked):
+            return OTHER_ID
+        return _read(response, body)
+
+    async def _refused(self, request: httpx2.Request, response: httpx2.Response) -> httpx2.Response | Refusal:
+        """A status from 400 on: an error of the protocol where its body is one, else what the status says."""
+        status = response.status_code
+        phrase = _PHRASES.get(status, "")
+        self._said.append(f"HTTP {status} {phrase}\n".encode())
+        # Source: MCP specification 2025-11-25, "Session Management": 404 to a session's id means that it is over.
+        if status == HTTPStatus.NOT_FOUND and MCP_SESSION_ID in request.headers:
+            self._health.forgotten.set()
+        elif status >= 502:
+            self._health.lost = True
+        if response.headers.get("content-type", "").lower().startswith("application/json"):
+            body = await self._body(response)
+            if body is not None and _is_error(body):
+                return _read(response, body)
+        retry_after_s = _retry_after_s(response.headers)
+        again = "" if retry_after_s is None else f"; it may be asked again in {retry_after_s:g} s"
+        return Refusal(
+            f"refused with HTTP {status} {phrase}".rstrip() + again,
+            # A 503 of a proxy may be the end of a request that went through; one that names a time is the server's own.
+            retryable=status == HTTPStatus.TOO_MANY_REQUESTS
+            or (status == HTTPStatus.SERVICE_UNAVAILABLE and retry_after_s is not None),
+            retry_after_s=retry_after_s,
+            lasting=status in _LASTING,
+        )
+
+    async def _body(self, response: httpx2.Response) -> bytes | None:
+        """The body, unpacked; None where it is longer than a message may be."""
+        body = bytearray()
+        async for part in response.aiter_bytes():
+            body += part
+            if len(body) > self._max_message_bytes:
+                return None
+        return bytes(body)
+
+    def _failed(self, error: httpx2.RequestError | TimeoutError) -> Refusal:
+        """Why there is no response, or only half of one. Only texts that quote no address and no header are told."""
+        diagnosis = f"{type(error).__name__}: {error}"
+        match error:
+            case httpx2.ConnectError() | httpx2.ConnectTimeout() | httpx2.PoolTimeout():
+                self._health.lost = True
+                why = str(error) if isinstance(error, httpx2.ConnectError) else f"no connection within {TIMEOUT_S:g} s"
+                return Refusal(f"cannot be reached: {why}", retryable=True, unreached=True)
+            case httpx2.LocalProtocolError() | httpx2.UnsupportedProtocol() | httpx2.ProxyError():
+                what = "cannot be asked: its address, its headers or a proxy does not allow it"
+                return Refusal(what, diagnosis, lasting=True, unreached=True)
+            case TimeoutError() | httpx2.TimeoutException():
+                return Refusal(f"did not answer within {self._answer_timeout_s:g} s", diagnosis)
+            case httpx2.DecodingError():
+                return Refusal("answered with a body that cannot be unpacked", diagnosis, ran=True)
+            case _:
+                self._health.lost = True
+                return Refusal(_BROKE_OFF, diagnosis)
+
+
+def refusal_by_sdk(error: MCPError, max_message_bytes: int) -> Refusal | None:
+    """The refusal that the SDK's transport put into its own words, where it read a stream; None where it did not.
+
+    Its words are of mcp 2.3.
+    """
+    match error.code:
+        case code if code == CONNECTION_CLOSED and error.message.startswith("SSE stream failed: "):
+            return too_long(max_message_bytes)
+        case code if code == CONNECTION_CLOSED and error.message.startswith("SSE stream ended"):
+            return Refusal(_BROKE_OFF)
+        case code if code == PARSE_ERROR and error.message.startswith("Failed to parse "):
+            return NO_MESSAGE
+        case code if code == INVALID_REQUEST and error.message.startswith("Redirect to "):
+            return Refusal("redirects over and over")
+        case _:
+            return None
+
+
+def _asked(request: httpx2.Request) -> RequestId | None:
+    """The id of the request that a POST carries; None where it carries something else."""
+    message = cast("Mapping[str, Any]", read_json(request.content))
+    return message.get("id") if "method" in message else None
+
+
+_ANY = "any"
+
+
+def _answered(body: bytes) -> str | None:
+    """The id of the request that `body` answers; None where it is no answer.
+
+    `_ANY` is that of an error whose sender could not tell.
+    """
+    if (known := request_answered(body)) is not None:
+        return str(known)
+    try:
+        message = read_json(body)
+    except ValueError:
+        return None
+    match message:
+        case {"id": None, "error": dict()}:
+            return _ANY
+        case {"id": int() | str() as answered, **rest} if {"result", "error"} & rest.keys():
+            return str(answered)
+        case _:
+            return None
+
+
+def _is_error(body: bytes) -> bool:
+    try:
+        message = read_json(body)
+    except ValueError:
+        return False
+    return isinstance(message, dict) and isinstance(cast("dict[str, Any]", message).get("error"), dict)
+
+
+def _read(response: httpx2.Response, body: bytes) -> httpx2.Response:
+    """`response` with the body that was read of it."""
+    gone = {"content-encoding", "content-length", "transfer-encoding"}
+    headers = [(name, value) for name, value in response.headers.multi_items() if name.lower() not in gone]
+    read = httpx2.Response(response.status_code, headers=headers, content=body, request=response.request)
+    read.next_request = response.next_request
+    return read
+
+
+def _stays_within_origin(response: httpx2.Response) -> bool:
+    """Whether a redirect leads to the same origin, keeps the method, and brings no name of its own into the address."""
+    to, sent = response.next_request, response.request
+    return (
+        to is not None
+        and to.method == sent.method
+        and (to.url.scheme, to.url.host, to.url.port) == (sent.url.scheme, sent.url.host, sent.url.port)
+        and to.url.userinfo in (b"", sent.url.userinfo)
+    )
+
+
+def _redirected(response: httpx2.Response) -> Refusal:
+    to = response.next_request
+    # Without what a query or a name in the address may hold; it is told to callers.
+    named = "" if to is None else f" to {to.url.copy_with(userinfo=b'', query=None, fragment=None)}"
+    what = (
+        f"redirects{named} (HTTP {response.status_code}), where nothing is sent; if that is its address, configure it"
+    )
+    return Refusal(what, lasting=True, unreached=True)
+
+
+def _retry_after_s(headers: httpx2.Headers) -> float | None:
+    """What `Retry-After` says, as seconds from now: it may be a number of them, or a date.
+
+    Source: RFC 9110, section 10.2.3.
+    """
+    told = headers.get("retry-after", "").strip()
+    if told.isascii() and told.isdecimal():
+        return min(float(told), LONGEST_RETRY_S)
+    at, now = _date(told), _date(headers.get("date", "")) or datetime.now(UTC)  # by its own clock, where it shows it
+    return None if at is None else min(max(0.0, (at - now).total_seconds()), LONGEST_RETRY_S)
+
+
+def _date(text: str) -> datetime | None:
+    try:
+        date = parsedate_to_datetime(text)
+    except ValueError:
+        return None
+    return date if date.tzinfo is not None else date.replace(tzinfo=UTC)

@@ -1,0 +1,283 @@
+"""The clients behind the requests, as sources may ask them for input: one way for each protocol era.
+
+A client of the handshake era is sent a request in the middle of its own. One of the newer era is not: it is told in the
+answer what is missing, and comes back with it. What waits for it meanwhile is a visit.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
+
+import anyio
+import mcp_types
+from anyio.abc import TaskGroup
+from mcp.server import ServerRequestContext
+from mcp.server.connection import Connection
+from mcp.shared.exceptions import MCPError
+from mcp.shared.message import ServerMessageMetadata
+from mcp_types import INVALID_PARAMS
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from pydantic import BaseModel, ValidationError
+
+from toolcrib.core.client import Resumption, SilentClient
+from toolcrib.core.errors import ToolFailed
+from toolcrib.core.principal import LOCAL, CallContext
+
+ANSWER_S = 600.0
+"""How long a client may take to answer a question, in seconds: a person thinks."""
+
+MAX_VISITS = 1_000
+"""Visits that wait for their clients at once; one more ends the one that has waited longest."""
+
+MAX_ROUNDS = 10
+"""How often one call may ask for input. The SDKs' clients give up after as many."""
+
+FIRST_POLL_S, LAST_POLL_S = 0.05, 0.25
+"""A source that asks nothing and only wants to be called again is, after the first, then after twice as long."""
+
+Ctx = ServerRequestContext[dict[str, Any]]
+
+Send = Callable[[CallContext], Awaitable[Mapping[str, Any]]]
+"""Sends one request to its source: the result as it came, `input_required` included."""
+
+_SOURCE_STATE = "source:"
+_VISIT = "visit:"
+
+_ASKED: Mapping[str, tuple[type[BaseModel], type[BaseModel]]] = {
+    "elicitation/create": (mcp_types.ElicitRequest, mcp_types.ElicitResult),
+    "roots/list": (mcp_types.ListRootsRequest, mcp_types.ListRootsResult),
+    "sampling/createMessage": (mcp_types.CreateMessageRequest, mcp_types.CreateMessageResultWithTools),
+}
+"""What a client can be asked, with its request and its answer."""
+
+
+def askable(capabilities: mcp_types.ClientCapabilities | None) -> Mapping[str, Any]:
+    """What of a client's capabilities a source may use."""
+    if capabilities is None:
+        return {}
+    return capabilities.model_dump(
+        by_alias=True, mode="json", exclude_none=True, include={"elicitation", "roots", "sampling"}
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class HandshakeClient:
+    """A client of the handshake era during one of its requests; two are equal that are on one connection."""
+
+    ctx: Ctx
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, HandshakeClient) and self.ctx.session.client_params is other.ctx.session.client_params
+
+    def __hash__(self) -> int:
+        return id(self.ctx.session.client_params)
+
+    @property
+    def capabilities(self) -> Mapping[str, Any]:
+        return askable(self.ctx.session.client_capabilities)
+
+    async def ask(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+        _check_askable(method, self.capabilities)
+        request, result = _ASKED[method]
+        try:
+            answer = await self.ctx.session.send_request(
+                cast("mcp_types.ServerRequest", request.model_validate({"method": method, "params": dict(params)})),
+                result,
+                request_read_timeout_seconds=ANSWER_S,
+                metadata=ServerMessageMetadata(related_request_id=self.ctx.request_id),
+            )
+        except MCPError as error:
+            raise ToolFailed(f"The client did not answer {method}: {error.message}") from error
+        except ValidationError as error:
+            raise ToolFailed(f"The question or the answer of {method} is none.") from error
+        return answer.model_dump(by_alias=True, mode="json", exclude_none=True)
+
+
+@dataclass(frozen=True, slots=True)
+class StandingClient:
+    """The one client of the handshake era behind a pipe, between its requests."""
+
+    connection: Connection
+
+    @property
+    def capabilities(self) -> Mapping[str, Any]:
+        return askable(self.connection.client_capabilities)
+
+    async def ask(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+        _check_askable(method, self.capabilities)
+        try:
+            return await self.connection.send_raw_request(method, params, {"timeout": ANSWER_S})
+        except MCPError as error:
+            raise ToolFailed(f"The client did not answer {method}: {error.message}") from error
+
+
+@dataclass(slots=True, eq=False)
+class _Question:
+    method: str
+    params: Mapping[str, Any]
+    answered: anyio.Event = field(default_factory=anyio.Event)
+    answer: Mapping[str, Any] | None = None
+
+
+@dataclass(slots=True, eq=False)
+class _Visit:
+    """A request that goes on while its client, of the newer era, is away to find answers; it is that client, too."""
+
+    who: object
+    """The same for two visits of one client; None where that cannot be known."""
+    capabilities: Mapping[str, Any]
+    scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
+    news: anyio.Event = field(default_factory=anyio.Event)
+    """Set when there is a question, or the end."""
+    returned: anyio.Event = field(default_factory=anyio.Event)
+    """Set when the client is back."""
+    questions: dict[str, _Question] = field(default_factory=dict[str, _Question])
+    """Those without an answer, by key."""
+    asked: int = 0
+    result: Mapping[str, Any] | None = None
+    failure: Exception | None = None
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, _Visit) and self.who is not None and self.who is other.who)
+
+    def __hash__(self) -> int:
+        return id(self) if self.who is None else id(self.who)
+
+    @property
+    def is_over(self) -> bool:
+        return self.result is not None or self.failure is not None
+
+    async def ask(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+        _check_askable(method, self.capabilities)
+        self.asked += 1
+        key, question = f"input-{self.asked}", _Question(method, params)
+        self.questions[key] = question
+        self.news.set()
+        try:
+            await question.answered.wait()
+        finally:
+            self.questions.pop(key, None)
+        return question.answer or {}
+
+
+class Clients:
+    """Carries a request to its source for whichever client it came from, as often as the source asks in between."""
+
+    def __init__(self, tasks: TaskGroup, *, sole: bool) -> None:
+        """`tasks` holds the requests that wait for a client to come back. `sole`: there is one client and no other."""
+        self._tasks = tasks
+        self._sole = self if sole else None
+        self._waiting: dict[str, _Visit] = {}
+
+    async def carry(self, ctx: Ctx, send: Send) -> Mapping[str, Any]:
+        """The result of `send`; for a client of the newer era it may be `input_required`, which is to be sealed.
+
+        Raises:
+            ToolcribError: as `send` does, or `ToolFailed` where the client does not answer what the source asks.
+            MCPError: the client comes back to what is over.
+        """
+        if ctx.protocol_version in MODERN_PROTOCOL_VERSIONS:
+            return await self._visited(ctx, send)
+        client = HandshakeClient(ctx)
+        context, poll_s = CallContext(LOCAL, client=client), FIRST_POLL_S
+        for _ in range(MAX_ROUNDS):
+            result = await send(context)
+            if result.get("resultType") != "input_required":
+                return result
+            questions = cast("Mapping[str, Any]", result.get("inputRequests") or {})
+            if not questions:
+                await anyio.sleep(poll_s)
+                poll_s = min(2 * poll_s, LAST_POLL_S)
+            answers = {
+                key: await client.ask(question["method"], question.get("params") or {})
+                for key, question in questions.items()
+            }
+            context = replace(context, resumed=Resumption(answers, result.get("requestState")))
+        raise ToolFailed(f"The tool asked for more input after {MAX_ROUNDS} times, and was given up.")
+
+    async def _visited(self, ctx: Ctx, send: Send) -> Mapping[str, Any]:
+        params = ctx.params or {}
+        state, answers = params.get("requestState"), cast("Mapping[str, Any]", params.get("inputResponses") or {})
+        if isinstance(state, str) and state.startswith(_VISIT):
+            visit = self._waiting.pop(state, None)
+            if visit is None:
+                raise MCPError(INVALID_PARAMS, "The call that this answers is over, or was answered already.")
+            return await self._stay(visit, answers)
+        own_state = state.removeprefix(_SOURCE_STATE) if isinstance(state, str) else None
+        resumed = Resumption(answers, own_state) if answers or own_state is not None else None
+        capabilities = askable(ctx.session.client_capabilities)
+        if not capabilities:
+            return _passed(await send(CallContext(LOCAL, client=SilentClient({}), resumed=resumed)), {})
+        visit = _Visit(self._sole, capabilities)
+        self._tasks.start_soon(_run, visit, send, CallContext(LOCAL, client=visit, resumed=resumed))
+        return await self._stay(visit, {})
+
+    async def _stay(self, visit: _Visit, answers: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Hand over the answers, and wait for the result or for the next questions."""
+        visit.returned.set()
+        for key, answer in answers.items():
+            if (question := visit.questions.pop(key, None)) is not None:
+                question.answer = answer
+                question.answered.set()
+        if not visit.questions and not visit.is_over:
+            visit.news = anyio.Event()
+            try:
+                await visit.news.wait()
+            except anyio.get_cancelled_exc_class():
+                visit.scope.cancel()  # whoever waited has gone
+                raise
+        if visit.failure is not None:
+            raise visit.failure
+        if visit.result is not None:
+            return _passed(visit.result, visit.capabilities)
+        return self._leave(visit)
+
+    def _leave(self, visit: _Visit) -> Mapping[str, Any]:
+        """Let the client go with the questions that are open."""
+        ticket = f"{_VISIT}{secrets.token_urlsafe(18)}"
+        if len(self._waiting) >= MAX_VISITS:
+            self._waiting.pop(next(iter(self._waiting))).scope.cancel()
+        self._waiting[ticket] = visit
+        visit.returned = anyio.Event()
+        self._tasks.start_soon(self._expire, ticket, visit, visit.returned)
+        asked = {key: {"method": each.method, "params": dict(each.params)} for key, each in visit.questions.items()}
+        return {"resultType": "input_required", "inputRequests": asked, "requestState": ticket}
+
+    async def _expire(self, ticket: str, visit: _Visit, returned: anyio.Event) -> None:
+        with anyio.move_on_after(ANSWER_S):
+            await returned.wait()
+            return
+        self._waiting.pop(ticket, None)
+        visit.scope.cancel()
+
+
+async def _run(visit: _Visit, send: Send, context: CallContext) -> None:
+    with visit.scope:
+        try:
+            visit.result = await send(context)
+        except Exception as error:  # noqa: BLE001  raised again where the client waits for it
+            visit.failure = error
+    visit.news.set()
+
+
+def _passed(result: Mapping[str, Any], capabilities: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A source's own request for input, its state marked as that; a result of any other kind as it is.
+
+    Raises:
+        ToolFailed: it asks for what the client never said it can.
+    """
+    if result.get("resultType") != "input_required":
+        return result
+    for question in cast("Mapping[str, Mapping[str, Any]]", result.get("inputRequests") or {}).values():
+        _check_askable(str(question.get("method")), capabilities)
+    if not isinstance(result.get("requestState"), str):
+        return result
+    return {**result, "requestState": f"{_SOURCE_STATE}{result['requestState']}"}
+
+
+def _check_askable(method: str, capabilities: Mapping[str, Any]) -> None:
+    if method not in _ASKED or method.partition("/")[0] not in capabilities:
+        raise ToolFailed(f"This asks the client for {method}, which it cannot answer.")

@@ -1,0 +1,173 @@
+"""Results that are too large to hand over in one piece: text is paged, anything else is left out with its size."""
+
+from __future__ import annotations
+
+import secrets
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+import orjson
+
+from toolcrib.config import Room
+from toolcrib.core.principal import Principal
+
+PAGE_SCHEME = "toolcrib-result://"
+
+MAX_KEPT_BYTES = 64 * 1024 * 1024
+"""Pages kept for reading, all together; the oldest results make room for new ones."""
+
+MAX_LINKS = 10
+"""Pages that a result links to one by one; the others are told of in a line."""
+
+_BREAKS_WITHIN = 0.2
+"""A page ends at a line break if there is one in this last part of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    pages: tuple[str, ...]
+    mime_type: str
+    size: int
+    principal: Principal
+
+
+class LargeResults:
+    """Makes answers fit their room, and holds what did not, in memory, for whoever got the answer."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[str, _Kept] = OrderedDict()
+        self._size = 0
+
+    def fitted(
+        self, wire: Mapping[str, Any], room: Room, principal: Principal, *, keeps_structure: bool = False
+    ) -> Mapping[str, Any]:
+        """`wire`, an answer to `tools/call`, with at most `room.text` bytes of text and no binary of more than
+        `room.binary`; what is not in it is linked to or told of in its place.
+
+        Structured content beyond the room is linked to as well, unless its reader needs it whole (`keeps_structure`).
+        """
+        content = wire.get("content")
+        structured = wire.get("structuredContent")
+        if isinstance(content, list):
+            wire = {**wire, "content": self._content(cast("list[object]", content), room, principal)}
+        if structured is not None and not keeps_structure:
+            text = orjson.dumps(structured, default=str).decode()
+            if _size(text) > room.text:
+                wire = {key: value for key, value in wire.items() if key != "structuredContent"}
+                told = self._told(text, "application/json", room, principal, "The structured content")
+                wire["content"] = [*wire.get("content", ()), *told]
+        return wire
+
+    def page(self, uri: str, principal: Principal) -> Mapping[str, Any] | None:
+        """The result of `resources/read` for a page; None where it is no page, or is kept no longer."""
+        name, _, number = uri.removeprefix(PAGE_SCHEME).partition("/")
+        kept = self._kept.get(name)
+        if kept is None or kept.principal != principal or not number.isdecimal():
+            return None
+        if not 1 <= int(number) <= len(kept.pages):
+            return None
+        return {"contents": [{"uri": uri, "mimeType": kept.mime_type, "text": kept.pages[int(number) - 1]}]}
+
+    def _content(self, content: list[object], room: Room, principal: Principal) -> list[object]:
+        fitting: list[object] = []
+        left, rest, rest_at = room.text, list[str](), 0
+        for block in content:
+            match block:
+                case {"type": "text", "text": str() as text}:
+                    if rest or _size(text) > left:
+                        if not rest:
+                            head, text = _cut(text, left)
+                            fitting += [{**cast("dict[str, Any]", block), "text": head}] if head else []
+                            left, rest_at = 0, len(fitting)
+                        rest.append(text)
+                    else:
+                        left -= _size(text)
+                        fitting.append(block)
+                case {"type": "resource", "resource": {"text": str() as text, "uri": str() as uri}}:
+                    if _size(text) > left:
+                        mime_type = str(cast("dict[str, Any]", block)["resource"].get("mimeType", "text/plain"))
+                        fitting += self._told(text, mime_type, room, principal, uri)
+                    else:
+                        left -= _size(text)
+                        fitting.append(block)
+                case {"data": str() as data} | {"resource": {"blob": str() as data}}:
+                    fitting.append(block if _binary_size(data) <= room.binary else _left_out(block, data, room))
+                case _:
+                    fitting.append(block)
+        if rest:
+            told = self._told("\n".join(rest), "text/plain", room, principal, "The rest of this text")
+            fitting[rest_at:rest_at] = told
+        return fitting
+
+    def _told(self, text: str, mime_type: str, room: Room, principal: Principal, what: str) -> list[dict[str, Any]]:
+        """Keep `text` in pages: a line on where it is, and links."""
+        name = secrets.token_urlsafe(9)
+        kept = _Kept(tuple(_paged(text, room.text)), mime_type, _size(text), principal)
+        self._keep(name, kept)
+        count = len(kept.pages)
+        first, last = f"{PAGE_SCHEME}{name}/1", f"{PAGE_SCHEME}{name}/{count}"
+        where = f"as the resource {first}" if count == 1 else f"as {count} resources, {first} to {last}"
+        line = (
+            f"[{what} is too large for one answer: its {kept.size} bytes can be read {where}, until others need room.]"
+        )
+        links = [
+            {
+                "type": "resource_link",
+                "uri": f"{PAGE_SCHEME}{name}/{number}",
+                "name": f"page {number} of {count}",
+                "mimeType": mime_type,
+                "size": _size(page),
+            }
+            for number, page in enumerate(kept.pages[:MAX_LINKS], 1)
+        ]
+        return [{"type": "text", "text": line}, *links]
+
+    def _keep(self, name: str, kept: _Kept) -> None:
+        self._kept[name] = kept
+        self._size += kept.size
+        while self._size > MAX_KEPT_BYTES and len(self._kept) > 1:
+            _, oldest = self._kept.popitem(last=False)
+            self._size -= oldest.size
+
+
+def _size(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+
+
+def _binary_size(base64: str) -> int:
+    return len(base64) * 3 // 4
+
+
+def _left_out(block: object, data: str, room: Room) -> dict[str, Any]:
+    wire = cast("dict[str, Any]", block)
+    kind = wire.get("mimeType") or wire.get("resource", {}).get("mimeType") or "a file"
+    text = (
+        f"[{kind} of about {_binary_size(data)} bytes is left out: more than {room.binary}"
+        " (`toolcrib.max_binary_bytes` in the configuration).]"
+    )
+    return {"type": "text", "text": text}
+
+
+def _paged(text: str, room: int) -> list[str]:
+    pages: list[str] = []
+    while text:
+        page, text = _cut(text, room)
+        pages.append(page)
+    return pages
+
+
+def _cut(text: str, room: int) -> tuple[str, str]:
+    """As much of `text` as fits into `room` bytes, at a line break if one is near, and the rest."""
+    if room <= 0:
+        return "", text
+    if text.isascii():
+        end = min(room, len(text))
+    else:
+        # Bytes in the middle of a character are dropped from the head, and so stay in the rest.
+        head = text[:room].encode("utf-8", "surrogatepass")[:room]
+        end = len(head.decode("utf-8", "ignore")) or 1
+    if end < len(text) and (line_end := text.rfind("\n", int(end * (1 - _BREAKS_WITHIN)), end)) > 0:
+        end = line_end + 1
+    return text[:end], text[end:]

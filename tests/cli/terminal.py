@@ -1,0 +1,58 @@
+"""The command as a person types it: in a process of its own, with a terminal to be asked at."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import select
+import subprocess
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.cli.running import TOOLCRIB, Ended
+from tests.waiting import DEADLINE_S
+
+_ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+
+
+def typed(
+    *words: object, answers: Sequence[tuple[str, str]], environ: dict[str, str], folder: Path, columns: int = 80
+) -> Ended:
+    """Run `toolcrib` and type each answer once its question is on the screen; standard error is on the screen too.
+
+    Raises:
+        AssertionError: a question was not asked.
+    """
+    outer, inner = pty.openpty()
+    process = subprocess.Popen(
+        [TOOLCRIB, *map(str, words)],
+        stdin=inner,
+        stdout=inner,
+        stderr=inner,
+        cwd=folder,
+        env={**environ, "COLUMNS": str(columns), "TERM": "xterm"},
+    )
+    os.close(inner)
+    seen, deadline = "", time.monotonic() + DEADLINE_S
+    waiting = [*answers]
+    try:
+        while True:
+            ready, _, _ = select.select([outer], [], [], max(0.0, deadline - time.monotonic()))
+            assert ready, f"waited {DEADLINE_S:g} s in vain for {waiting[:1]} after: {seen}"
+            try:
+                read = os.read(outer, 65_536)
+            except OSError:  # Linux says so when the other end was closed
+                read = b""
+            if not read:
+                break
+            seen += _ESCAPE.sub("", read.decode("utf-8", "replace")).replace("\r\n", "\n")
+            if waiting and waiting[0][0] in seen:
+                os.write(outer, waiting.pop(0)[1].encode())
+        process.wait(DEADLINE_S)
+    finally:
+        process.kill()
+        os.close(outer)
+    assert not waiting, f"was not asked {waiting}: {seen}"
+    return Ended(process.returncode, seen, "")

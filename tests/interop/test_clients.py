@@ -1,0 +1,123 @@
+"""Other SDKs' clients in front of the gateway: what they read through it is what they read from the server itself."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable, Generator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Literal
+
+import pytest
+from mcp_types import SERVER_INFO_META_KEY
+from tests.interop.launching import (
+    CLIENTS,
+    TOOLCRIB,
+    Json,
+    fixture_server,
+    from_npm,
+    http_gateway,
+    node,
+    node_server,
+    python_sdk_1,
+)
+from tests.servers.launching import write_config
+
+pytestmark = pytest.mark.interop
+
+Transport = Literal["stdio", "http"]
+
+SERVERS: dict[str, Callable[[], Json]] = {
+    "everything": lambda: node_server("server-everything"),
+    "fixture": fixture_server,
+}
+"""One that is published, on the TypeScript SDK, and one on the Python SDK that shows what the former does not."""
+
+CALLS: dict[str, dict[str, Json]] = {
+    "everything": {
+        "echo": {"message": "Straße 鋸 🪚"},
+        "get-tiny-image": {},
+        "get-structured-content": {"location": "Chicago"},
+        "get-resource-links": {"count": 2},
+        "get-annotated-message": {"messageType": "error", "includeImage": True},
+    },
+    "fixture": {
+        "test_audio_content": {},
+        "test_embedded_resource": {},
+        "test_multiple_content_types": {},
+        "test_error_handling": {},
+    },
+}
+
+
+def typescript_1() -> list[str]:
+    from_npm("sdk", "package.json")
+    return [node(), str(CLIENTS / "typescript_1.mjs")]
+
+
+def typescript_2() -> list[str]:
+    from_npm("client", "package.json")
+    return [node(), str(CLIENTS / "typescript_2.mjs")]
+
+
+def python_1() -> list[str]:
+    return [python_sdk_1(), str(CLIENTS / "python_1.py")]
+
+
+def reported(client: list[str], plan: Json) -> Json:
+    """What a client tells of carrying out `plan`."""
+    done = subprocess.run([*client, json.dumps(plan)], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@contextmanager
+def gateway_by(transport: Transport, config: Path) -> Generator[Json]:
+    """How a plan names the gateway, for the block."""
+    with ExitStack() as stack:
+        if transport == "http":
+            yield {"url": stack.enter_context(http_gateway(config))}
+        else:
+            yield {"command": TOOLCRIB, "args": ["serve", str(config), "--no-cache"]}
+
+
+def content_of(answer: Json) -> Json:
+    """An answer without the name of who gives it, which is the gateway's own there."""
+    meta = {key: value for key, value in answer.get("_meta", {}).items() if key != SERVER_INFO_META_KEY}
+    return {key: value for key, value in answer.items() if key != "_meta"} | ({"_meta": meta} if meta else {})
+
+
+@pytest.mark.parametrize("transport", ["stdio", "http"])
+@pytest.mark.parametrize(
+    ("client", "mode", "version"),
+    [
+        pytest.param(python_1, "legacy", "2025-11-25", id="python 1"),
+        pytest.param(typescript_1, "legacy", "2025-11-25", id="typescript 1"),
+        pytest.param(typescript_2, "legacy", "2025-11-25", id="typescript 2, older era"),
+        pytest.param(typescript_2, "auto", "2026-07-28", id="typescript 2, newer era"),
+    ],
+)
+def test_a_client_finds_tools_and_reads_their_answers_whole(
+    client: Callable[[], list[str]], mode: str, version: str, transport: Transport, tmp_path: Path
+) -> None:
+    servers = {name: entry() for name, entry in SERVERS.items()}
+    direct = {
+        name: reported(client(), {**server, "mode": mode, "calls": list(CALLS[name].items())})["answers"]
+        for name, server in servers.items()
+    }
+    calls = [(f"{name}.{tool}", arguments) for name, tools in CALLS.items() for tool, arguments in tools.items()]
+    config = write_config(tmp_path / "mcp.json", **servers)
+    with gateway_by(transport, config) as gateway:
+        report = reported(client(), {**gateway, "mode": mode, "query": "tiny image", "calls": calls})
+
+    assert report["version"] == version
+    assert report["tools"] == ["list", "search_tools", "expand_tool", "call_tool"]
+    assert report["found"][0] == "everything.get-tiny-image"
+    expected = [content_of(answer) for answers in direct.values() for answer in answers]
+    assert [content_of(answer) for answer in report["answers"]] == expected
+
+    kinds = {block["type"] for answer in report["answers"] for block in answer["content"]}
+    assert kinds == {"text", "image", "audio", "resource", "resource_link"}
+    assert any(answer.get("structuredContent") for answer in report["answers"])
+    assert any(answer.get("isError") for answer in report["answers"])

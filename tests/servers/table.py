@@ -1,0 +1,93 @@
+"""What both tables of faults share: a crib with a faulty server beside a good one, and what must hold of it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import psutil
+import pytest
+from tests.servers.launching import faulty_server
+
+from toolcrib.catalog.state import SourceEntry, SourceStatus
+from toolcrib.core.errors import ErrorCode, SourceUnavailable, ToolcribError
+from toolcrib.core.results import ToolResult
+from toolcrib.crib import Toolcrib
+from toolcrib.sources.mcp import McpServer, Patience
+from toolcrib.sources.mcp.source import McpSource
+
+PATIENT = Patience(start_s=30, list_s=30, call_s=30)
+HASTY = Patience(start_s=30, list_s=30, call_s=0.5)
+"""For answers that never come."""
+
+
+@dataclass(frozen=True)
+class Told:
+    """What a caller reads of a fault."""
+
+    code: ErrorCode
+    message: str
+    """A part of it."""
+    retryable: bool = False
+    details: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+    def of(self, error: ToolcribError) -> None:
+        """Check that `error` says just that, whoever reads it."""
+        told = error.to_wire()["error"]
+        assert (told["code"], told["retryable"]) == (self.code.value, self.retryable), error
+        assert self.message in told["message"]
+        assert "\n" not in told["message"]
+        assert len(told["message"]) < 300
+        assert {key: told.get("details", {}).get(key) for key in self.details} == self.details
+
+
+def unavailable(message: str, *, retryable: bool = False, **details: Any) -> Told:
+    return Told(ErrorCode.SOURCE_UNAVAILABLE, message, retryable, details)
+
+
+def failed(message: str) -> Told:
+    return Told(ErrorCode.TOOL_FAILED, message)
+
+
+@asynccontextmanager
+async def bench(server: McpServer, patience: Patience = PATIENT, *, ready: bool = True) -> AsyncGenerator[Toolcrib]:
+    """A crib with `server` as `bench` and a good one as `good`, which must be untouched in the end.
+
+    Afterwards no process is left that it started; with `ready`, it begins once both have listed their tools.
+    """
+    before = set(psutil.Process().children(recursive=True))
+    crib = Toolcrib()
+    crib.add_source(McpSource("bench", server, patience=patience))
+    crib.add_source(McpSource("good", faulty_server(), patience=PATIENT))
+    async with crib:
+        assert await crib.ready(30)
+        assert not ready or entry_of(crib).status is SourceStatus.READY, entry_of(crib)
+        good = (await call(crib, "good.pid")).structured_content
+        yield crib
+        assert (await call(crib, "good.pid")).structured_content == good
+    assert set(psutil.Process().children(recursive=True)) <= before
+
+
+async def call(crib: Toolcrib, tool_id: str, /, **arguments: Any) -> ToolResult:
+    """Expand and call, as whoever uses a crib does."""
+    return await crib.call_tool(crib.expand_tool(tool_id).handle, arguments)
+
+
+async def refused(crib: Toolcrib, tool_id: str, /, **arguments: Any) -> ToolcribError:
+    """The error that a call ends with."""
+    with pytest.raises(ToolcribError) as caught:
+        await call(crib, tool_id, **arguments)
+    return caught.value
+
+
+def entry_of(crib: Toolcrib) -> SourceEntry:
+    return crib.view().sources["bench"]
+
+
+def why_not(crib: Toolcrib) -> SourceUnavailable:
+    """The error for a tool of the server that could not be listed."""
+    with pytest.raises(SourceUnavailable) as caught:
+        crib.expand_tool("bench.echo")
+    return caught.value
