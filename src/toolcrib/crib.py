@@ -26,6 +26,7 @@ from toolcrib.core.results import ToolResult
 from toolcrib.core.tools import ROOT, Tool, ToolMetadata
 from toolcrib.disclosure.messages import Expansion, ListPage, SearchPage
 from toolcrib.disclosure.operations import DEFAULT_LIMIT, Operations
+from toolcrib.protocol.dispatch import Answer, perform
 from toolcrib.protocol.rules import Top
 from toolcrib.sources.base import ProgressListener, Source
 from toolcrib.sources.cached import CachedSource
@@ -220,6 +221,19 @@ class Toolcrib:
     def expand_tool(self, tool_id: str, *, principal: Principal = LOCAL) -> Expansion:
         """The full schemas of one tool and the handle to call it by; see `Operations.expand_tool`."""
         return self.operations.expand_tool(self.view(principal), tool_id)
+
+    async def perform(
+        self,
+        name: str,
+        arguments: Mapping[str, Any],
+        *,
+        context: CallContext | None = None,
+        progress: ProgressListener | None = None,
+    ) -> Answer:
+        """The answer to an operation by its name and JSON arguments, as surfaces get them; see `protocol.perform`."""
+        context = context or CallContext()
+        view = self.view(context.principal)
+        return await perform(self.operations, view, name, arguments, context, limits=self.limits, progress=progress)
 
     async def call_tool(
         self,

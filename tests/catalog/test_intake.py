@@ -58,6 +58,16 @@ class Hanging(ScriptedSource):
         raise AssertionError
 
 
+class Waiting(ScriptedSource):
+    """Cannot be listed, and says for how long it is in vain to try; notes when it was tried."""
+
+    listed_at: tuple[float, ...] = ()
+
+    async def list_tools(self) -> Listing:
+        self.listed_at = (*self.listed_at, anyio.current_time())
+        raise SourceUnavailable("The bench is locked.", retry_after_s=0.1)
+
+
 @asynccontextmanager
 async def taking_in(*sources: Source) -> AsyncGenerator[tuple[Intake, ToolRegistry]]:
     registry = ToolRegistry()
@@ -92,6 +102,18 @@ async def test_a_source_that_fails_later_is_listed_again_and_what_was_known_of_i
         await until(lambda: status(registry) is SourceStatus.READY, "it is listed again, told of no change")
         entry = registry.state.sources["bench"]
         assert (entry.title, entry.reason) == ("The bench", None)
+
+
+async def test_a_source_that_says_for_how_long_it_cannot_be_listed_is_not_tried_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "FIRST_RETRY_S", 0.001)
+    monkeypatch.setattr(module, "LAST_RETRY_S", 0.001)
+    source = Waiting("bench", [SAW])
+    async with taking_in(source):
+        await until(lambda: len(source.listed_at) == 4, "it is tried again and again")
+    pauses = [later - earlier for earlier, later in pairwise(source.listed_at)]
+    assert [pause >= 0.1 for pause in pauses] == [True, True, True]
 
 
 async def test_a_source_that_tells_of_a_change_with_every_listing_is_listed_less_and_less_often(

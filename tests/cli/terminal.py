@@ -8,7 +8,7 @@ import re
 import select
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from tests.cli.running import TOOLCRIB, Ended
@@ -17,9 +17,11 @@ from tests.waiting import DEADLINE_S
 _ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
-def typed(
-    *words: object, answers: Sequence[tuple[str, str]], environ: dict[str, str], folder: Path, columns: int = 80
-) -> Ended:
+Answers = Sequence[tuple[str, str | Callable[[], str]]]
+"""What is asked, and what is typed then, or made up at that moment."""
+
+
+def typed(*words: object, answers: Answers, environ: dict[str, str], folder: Path, columns: int = 80) -> Ended:
     """Run `toolcrib` and type each answer once its question is on the screen; standard error is on the screen too.
 
     Raises:
@@ -49,7 +51,8 @@ def typed(
                 break
             seen += _ESCAPE.sub("", read.decode("utf-8", "replace")).replace("\r\n", "\n")
             if waiting and waiting[0][0] in seen:
-                os.write(outer, waiting.pop(0)[1].encode())
+                answer = waiting.pop(0)[1]
+                os.write(outer, (answer if isinstance(answer, str) else answer()).encode())
         process.wait(DEADLINE_S)
     finally:
         process.kill()

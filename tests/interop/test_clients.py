@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import re
 import subprocess
 from collections.abc import Callable, Generator
 from contextlib import ExitStack, contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Literal
 
@@ -83,9 +86,33 @@ def gateway_by(transport: Transport, config: Path) -> Generator[Json]:
 
 
 def content_of(answer: Json) -> Json:
-    """An answer without the name of who gives it, which is the gateway's own there."""
+    """An answer without what the gateway has of its own: the name of who gives it, and where its resources are."""
     meta = {key: value for key, value in answer.get("_meta", {}).items() if key != SERVER_INFO_META_KEY}
-    return {key: value for key, value in answer.items() if key != "_meta"} | ({"_meta": meta} if meta else {})
+    content: list[Json] = []
+    for block in answer["content"]:
+        match block:
+            case {"type": "resource_link", "uri": str(uri)}:
+                content.append({**block, "uri": own_uri(uri)})
+            case {"type": "resource", "resource": {"uri": str(uri)}}:
+                content.append({**block, "resource": {**block["resource"], "uri": own_uri(uri)}})
+            case _:
+                content.append(block)
+    return {**answer, "_meta": meta, "content": content}
+
+
+def own_uri(uri: str) -> str:
+    """A resource's address as its server says it."""
+    return re.sub(r"^toolcrib://[^/]+/", "", uri)
+
+
+@cache
+def answers_without_the_gateway(client: Callable[[], list[str]], mode: str) -> list[Json]:
+    """The answers to `CALLS`, asked of the servers themselves."""
+    reports = [
+        reported(client(), {**entry(), "mode": mode, "calls": list(CALLS[name].items())})
+        for name, entry in SERVERS.items()
+    ]
+    return [content_of(answer) for report in reports for answer in report["answers"]]
 
 
 @pytest.mark.parametrize("transport", ["stdio", "http"])
@@ -101,23 +128,20 @@ def content_of(answer: Json) -> Json:
 def test_a_client_finds_tools_and_reads_their_answers_whole(
     client: Callable[[], list[str]], mode: str, version: str, transport: Transport, tmp_path: Path
 ) -> None:
-    servers = {name: entry() for name, entry in SERVERS.items()}
-    direct = {
-        name: reported(client(), {**server, "mode": mode, "calls": list(CALLS[name].items())})["answers"]
-        for name, server in servers.items()
-    }
     calls = [(f"{name}.{tool}", arguments) for name, tools in CALLS.items() for tool, arguments in tools.items()]
-    config = write_config(tmp_path / "mcp.json", **servers)
+    config = write_config(tmp_path / "mcp.json", **{name: entry() for name, entry in SERVERS.items()})
     with gateway_by(transport, config) as gateway:
         report = reported(client(), {**gateway, "mode": mode, "query": "tiny image", "calls": calls})
 
     assert report["version"] == version
     assert report["tools"] == ["list", "search_tools", "expand_tool", "call_tool"]
     assert report["found"][0] == "everything.get-tiny-image"
-    expected = [content_of(answer) for answers in direct.values() for answer in answers]
-    assert [content_of(answer) for answer in report["answers"]] == expected
+    assert [content_of(answer) for answer in report["answers"]] == answers_without_the_gateway(client, mode)
 
     kinds = {block["type"] for answer in report["answers"] for block in answer["content"]}
     assert kinds == {"text", "image", "audio", "resource", "resource_link"}
     assert any(answer.get("structuredContent") for answer in report["answers"])
     assert any(answer.get("isError") for answer in report["answers"])
+    blob, text = report["linked"]
+    assert b"Resource 1: " in base64.b64decode(blob["blob"])
+    assert text["text"].startswith("Resource 2: ")

@@ -48,7 +48,7 @@ class Inspector:
         return self.ask("tools/call", "--tool-name", operation, "--tool-args-json", json.dumps(arguments))
 
 
-@pytest.fixture(params=["stdio legacy", "stdio modern", "http legacy", "http modern"])
+@pytest.fixture(params=["stdio legacy", "http legacy", "http modern"])
 def inspector(request: pytest.FixtureRequest, tmp_path: Path) -> Generator[Inspector]:
     """One before a gateway that has a published server behind it, over each transport and in each era."""
     transport, era = request.param.split()

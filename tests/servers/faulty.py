@@ -491,8 +491,8 @@ class Server:
                 self._output.write(b"\n")
             case "drip":
                 self._drip(answer, 0.001)
-            case "endless-drip":
-                threading.Thread(target=self._drip, args=(answer[:-1] + b" " * 1_000_000, 0.01), daemon=True).start()
+            case "late-drip":
+                self._drip(answer + b" " * 120, 0.01)
             case "unended":  # a whole message, but for the end of its line
                 self._output.write(answer)
                 os._exit(EXIT_IN_CALL)
@@ -506,8 +506,7 @@ class Server:
                 self._log.write(event="child", pid=child.pid)
                 os._exit(EXIT_IN_CALL)
             case "flood":
-                for _ in range(100):
-                    self._output.write(b"INFO still going\n" * 1_000)
+                self._output.write(b"INFO still going\n" * 10_000)
                 self._output.write(answer + b"\n")
             case _:
                 self._output.write(ODD_ANSWERS[how](request.id) + b"\n")

@@ -6,7 +6,10 @@ what the source does next.
 
 from __future__ import annotations
 
+import json
+import sys
 import tracemalloc
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,17 +18,18 @@ import psutil
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from mcp.shared import jsonrpc_dispatcher
 from tests.servers import faulty
-from tests.servers.launching import events, faulty_server, received
+from tests.servers.launching import SCRIPT, events, faulty_server, received
 from tests.servers.table import HASTY, PATIENT, Told, bench, call, entry_of, failed, refused, unavailable, why_not
-from tests.waiting import until
+from tests.waiting import DEADLINE_S, until
 
 from toolcrib.catalog import intake
 from toolcrib.catalog.state import SourceStatus
-from toolcrib.core.errors import StaleExpansion
-from toolcrib.sources.mcp import Patience
-from toolcrib.sources.mcp.messages import Lines, Overlong, request_answered
-from toolcrib.sources.mcp.refusals import MAX_MESSAGE_BYTES
+from toolcrib.core.errors import InvalidArguments, NextAction, SourceUnavailable, StaleExpansion
+from toolcrib.crib import Toolcrib
+from toolcrib.sources.mcp import Patience, StdioServer, listing, pipes
+from toolcrib.sources.mcp.messages import EDGE_BYTES, Lines, Overlong, request_answered
 
 pytestmark = pytest.mark.anyio
 
@@ -39,7 +43,6 @@ GONE = unavailable("`bench` went away before it answered.")
 AT_START = {
     "exits at start": (["exit-at-start"], unavailable("it exited", retryable=True)),
     "never answers initialize": (["silent"], unavailable("did not answer within 0.5 s", retryable=True)),
-    "starts too slowly": (["slow-start=60"], unavailable("did not answer within 0.5 s", retryable=True)),
     "never lists its tools": (["silent-list"], unavailable("did not list its tools within 0.5 s", retryable=True)),
 }
 """Faults that keep a server from being listed."""
@@ -52,7 +55,6 @@ IN_A_CALL: dict[str, Told | str] = {
     "unended": "plain",
     "split": "plain",
     "drip": "plain",
-    "endless-drip": NO_ANSWER,
     "twice": "plain",
     "progress-after": "plain",
     "flood": "plain",
@@ -88,8 +90,14 @@ IN_A_CALL: dict[str, Told | str] = {
 }
 """What a call gives that is answered in this way: an error, or the text of a result."""
 
+GOOD_TOOLS = len(faulty.BASE_TOOLS)
+"""Those of the good server beside the faulty one."""
+
 DEADLY = frozenset({"die", "torn", "orphan", "unended"})
 """Those that end the server; it is started again for the next call."""
+
+IN_TURN = [(fault, "legacy" if number % 2 else "modern") for number, fault in enumerate(IN_A_CALL)]
+"""A message is read the same way in both eras."""
 
 
 @ERAS
@@ -105,17 +113,16 @@ async def test_a_server_that_cannot_be_listed_is_told_of_and_used_once_it_is_wel
     async with bench(server, Patience(start_s=0.5, list_s=0.5, call_s=30), ready=False) as crib:
         assert entry_of(crib).status is SourceStatus.FAILED
         told.of(why_not(crib))
-        assert crib.list().unavailable == ("bench",)
         flag.unlink()
         await until(lambda: "bench.echo" in crib.view().tools, "the server is listed once it is well")
         assert (await call(crib, "bench.echo", text="well")).text == "well"
 
 
-@ERAS
-@pytest.mark.parametrize("fault", IN_A_CALL)
+@pytest.mark.parametrize(("fault", "era"), IN_TURN)
 async def test_an_odd_answer_is_told_to_its_caller_alone_and_the_next_call_goes_through(
-    fault: str, era: str, tmp_path: Path
+    fault: str, era: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(pipes, "EXIT_SEEN_S", 0.1)
     expected = IN_A_CALL[fault]
     log = tmp_path / "seen.jsonl"
     server = faulty_server("raw", "--era", era, "--log", str(log))
@@ -136,12 +143,163 @@ async def test_an_odd_answer_is_told_to_its_caller_alone_and_the_next_call_goes_
             else:
                 assert (await call(crib, "bench.raw", how=fault)).text == expected
         assert [other.text for other in others] == ([] if fault in DEADLY else ["done after 1 steps"])
-        if fault == "unended":
-            await until(lambda: not _alive(log), "the server has ended")
-        assert (await call(crib, "bench.echo", text="next")).text == "next"
+        await _works_again(crib)
         assert len(events(log, "start")) == (2 if fault in DEADLY else 1)
     assert not any(psutil.pid_exists(child["pid"]) for child in events(log, "child"))
 
 
-def _alive(log: Path) -> bool:
-    return any(psutil.pid_exists(started["pid"]) for started in events(log, "start"))
+async def _works_again(crib: Toolcrib) -> None:
+    """That a server has ended, or has time again, nobody tells; so it is asked until it answers."""
+    with anyio.fail_after(DEADLINE_S):
+        while True:
+            with suppress(SourceUnavailable):
+                assert (await call(crib, "bench.echo", text="next")).text == "next"
+                return
+
+
+@ERAS
+async def test_an_answer_that_drips_in_too_late_is_dropped_and_the_next_one_is_the_right_one(era: str) -> None:
+    async with bench(faulty_server("raw", "--era", era), HASTY) as crib:
+        NO_ANSWER.of(await refused(crib, "bench.raw", how="late-drip"))
+        await _works_again(crib)
+
+
+@ERAS
+async def test_a_call_that_goes_on_though_it_was_cancelled_disturbs_no_other(era: str, tmp_path: Path) -> None:
+    log = tmp_path / "seen.jsonl"
+    async with bench(faulty_server("raw", "--era", era, "--log", str(log))) as crib:
+        with anyio.CancelScope() as scope:
+
+            async def cancel() -> None:
+                await until(lambda: received(log, "tools/call"), "the call is held")
+                scope.cancel()
+
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(cancel)
+                await call(crib, "bench.raw", how="hold")
+        assert scope.cancelled_caught
+        await until(lambda: received(log, faulty.CANCELLED), "the server is told")
+        assert (await call(crib, "bench.raw", how="release")).text == "plain"  # the held one is answered before
+        assert (await call(crib, "bench.add", a=1, b=2)).structured_content == {"sum": 3}
+        assert len(events(log, "start")) == 1
+
+
+@ERAS
+async def test_a_server_that_reads_nothing_any_more_is_given_up_call_by_call(
+    era: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jsonrpc_dispatcher, "_ABANDON_WRITE_TIMEOUT", 0.1)  # the SDK waits as long to cancel a request
+    async with bench(faulty_server("never-reads", "--era", era), HASTY) as crib:
+        for _ in range(2):  # the first fills the pipe; one behind it cannot even be written
+            NO_ANSWER.of(await refused(crib, "bench.echo", text="x" * 200_000))
+        NO_ANSWER.of(await refused(crib, "bench.echo", text="x"))
+
+
+@ERAS
+async def test_ten_thousand_tools_on_a_hundred_pages_are_all_there(era: str) -> None:
+    async with bench(faulty_server("many-tools=10000", "--era", era)) as crib:
+        assert len(crib.view().tools) == len(faulty.BASE_TOOLS) + 10_000 + GOOD_TOOLS
+        assert entry_of(crib).warnings == ()
+        assert (await call(crib, "bench.tool_9999")).text == "tool_9999"
+
+
+@ERAS
+async def test_a_cursor_that_is_given_again_ends_the_list_with_a_warning(era: str) -> None:
+    async with bench(faulty_server("same-cursor", "--era", era)) as crib:
+        assert len(crib.view().tools) == len(faulty.BASE_TOOLS) + GOOD_TOOLS
+        (warning,) = entry_of(crib).warnings
+        assert "its list of tools does not end" in warning
+        assert (await call(crib, "bench.echo", text="through")).text == "through"
+
+
+async def test_pages_without_end_that_each_bring_tools_are_not_kept_without_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(listing, "MAX_DEFINITIONS", 250)
+    async with bench(faulty_server("many-tools=1000")) as crib:
+        assert len(crib.view().tools) == 300 + GOOD_TOOLS
+        assert "its list of tools does not end" in entry_of(crib).warnings[0]
+
+
+async def test_a_schema_of_5_mb_is_listed_checked_and_called() -> None:
+    async with bench(faulty_server("big-schema")) as crib:
+        entry = f"entry 099999 {'x' * 36}"
+        assert (await call(crib, "bench.catalogue", entry=entry)).text == "catalogue"
+        with pytest.raises(InvalidArguments) as caught:
+            await call(crib, "bench.catalogue", entry="entry unheard of")
+        assert len(str(caught.value.to_wire())) < 10_000
+
+
+@ERAS
+async def test_a_list_that_is_announced_as_changed_after_every_call_costs_no_call(era: str, tmp_path: Path) -> None:
+    log = tmp_path / "seen.jsonl"
+    async with bench(faulty_server("change-each-call", "--era", era, "--log", str(log))) as crib:
+        if era == "modern":
+            await until(lambda: received(log, "subscriptions/listen"), "the source asks to be told of changes")
+        handle = crib.expand_tool("bench.echo").handle
+        for number in range(20):
+            assert (await crib.call_tool(handle, {"text": f"{number}"})).text == f"{number}"
+        await until(lambda: len(received(log, "tools/list")) >= 2, "the list is read again")
+        assert len(received(log, "tools/list")) < 20  # not with every call
+
+
+@ERAS
+async def test_a_tool_that_is_another_after_every_call_is_run_only_as_it_was_shown(era: str, tmp_path: Path) -> None:
+    log = tmp_path / "seen.jsonl"
+    async with bench(faulty_server("new-each-call", "--era", era, "--log", str(log))) as crib:
+        if era == "modern":
+            await until(lambda: received(log, "subscriptions/listen"), "the source asks to be told of changes")
+        shown = crib.expand_tool("bench.echo")
+        await crib.call_tool(shown.handle, {"text": "once"})
+        await until(lambda: crib.expand_tool("bench.echo").handle != shown.handle, "the change arrives")
+        with pytest.raises(StaleExpansion) as caught:
+            await crib.call_tool(shown.handle, {"text": "twice"})
+        assert caught.value.next_action == NextAction("expand_tool", {"tool_id": "bench.echo"})
+        assert [message["params"]["arguments"] for message in received(log, "tools/call")] == [{"text": "once"}]
+
+
+async def test_a_closed_input_does_not_spare_what_a_server_left_in_its_group(tmp_path: Path) -> None:
+    """A launcher that ends by itself, and leaves the server that it launched."""
+    pids = tmp_path / "pids"
+    server = StdioServer("sh", ("-c", f"sleep 1000 & echo $! > {pids}; exec {sys.executable} {SCRIPT}"))
+    async with bench(server) as crib:
+        assert (await call(crib, "bench.echo", text="here")).text == "here"
+        left = int(pids.read_text())
+        assert psutil.pid_exists(left)
+    assert not psutil.pid_exists(left)
+
+
+@given(st.lists(st.integers(0, 4_000), max_size=6), st.integers(EDGE_BYTES, 3_000), st.integers(1, 5_000))
+def test_lines_are_the_same_however_they_are_cut_into_pieces(lengths: list[int], limit_bytes: int, size: int) -> None:
+    text = b"\n".join(bytes(32 + at % 91 for at in range(length)) for length in lengths)
+    whole, cut = Lines(limit_bytes), Lines(limit_bytes)
+    expected = [*whole.feed(text), whole.rest()]
+    lines = [line for at in range(0, len(text), size) for line in cut.feed(text[at : at + size])]
+    assert [*lines, cut.rest()] == expected
+    for line, real in zip(expected, text.split(b"\n"), strict=True):
+        if len(real) > limit_bytes:
+            assert isinstance(line, Overlong)
+            assert line == real[:EDGE_BYTES] + real[-EDGE_BYTES:]
+        else:
+            assert line == real
+
+
+def test_a_line_without_end_takes_no_more_memory_than_a_message_may() -> None:
+    chunk = b"x" * 65_536
+    lines = Lines(limit_bytes=2**20)
+    tracemalloc.start()
+    try:
+        for _ in range(512):
+            assert list(lines.feed(chunk)) == []
+        assert tracemalloc.get_traced_memory()[1] < 3 * 2**20
+    finally:
+        tracemalloc.stop()
+
+
+@given(st.one_of(st.integers(), st.text()), st.dictionaries(st.text(), st.text()), st.permutations(["a", "b", "c"]))
+def test_whose_answer_a_message_is_is_told_from_its_ends_alone(
+    request_id: int | str, result: dict[str, str], order: list[str]
+) -> None:
+    members = {"a": ("jsonrpc", "2.0"), "b": ("id", request_id), "c": ("result", {"id": "no", "inside": result, "": 1})}
+    message = json.dumps(dict(members[name] for name in order), ensure_ascii=False).encode()
+    assert request_answered(message) == request_id

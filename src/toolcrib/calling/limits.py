@@ -67,6 +67,11 @@ class CallLimits:
         self._buckets: dict[str, TokenBucket] = {}
         """By the id of the principal."""
 
+    @property
+    def known(self) -> int:
+        """Principals whose buckets are kept."""
+        return len(self._buckets)
+
     def admit(self, principal: Principal) -> None:
         """Let a call of `principal` through, and count it.
 

@@ -81,9 +81,12 @@ class Document:
         """The object at `path`; None where there is none.
 
         Raises:
-            Malformed: something on the way is no object, or stands there twice.
+            Malformed: something on the way is no object, or stands there twice; or something in it does.
         """
-        self._braces_at(path)
+        braces = self._braces_at(path)
+        there = Counter(member.key for member in braces.members) if braces is not None else Counter[str]()
+        if twice := next((key for key, times in there.items() if times > 1), None):
+            raise Malformed(f"`{'.'.join((*path, twice))}` stands there twice")
         value: Any = self.value
         for key in path:
             if key not in value:

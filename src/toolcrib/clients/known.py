@@ -203,7 +203,7 @@ def _in_folder(folder: Callable[[Surroundings], Path], name: str, section: str) 
 _PROGRAM = frozenset({"command", "args", "env", "type", "disabled", "enabled", "name", "description"})
 """What Toolcrib reads of a program's entry, and what only labels it."""
 _ANY = _PROGRAM | {"url", "headers"}
-_PLAIN = re.compile(r"\$\{[A-Za-z_][A-Za-z0-9_]*(:-[^}]*)?\}")
+_PLAIN = re.compile(r"\$\{[A-Za-z_][A-Za-z0-9_]*(:-((?!\$\{)[^}])*)?\}")
 _ENV = re.compile(r"\$\{env:[A-Za-z_][A-Za-z0-9_]*\}")
 
 CLIENTS: Mapping[str, KnownClient] = {

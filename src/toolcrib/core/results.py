@@ -26,6 +26,10 @@ class ToolResult:
             wire["structuredContent"] = value if isinstance(value, dict) else {"result": value}
         return cls(wire)
 
+    def to_wire(self) -> Mapping[str, Any]:
+        """`wire`; the name that every answer to an operation has for it."""
+        return self.wire
+
     @property
     def is_error(self) -> bool:
         """Whether the tool itself reported failure."""

@@ -47,6 +47,10 @@ async def main(plan: dict) -> dict:
             else:
                 answer = await call(name, arguments)
             answers.append(answer.model_dump(mode="json", by_alias=True, exclude_none=True))
+        linked = report["linked"] = []
+        for block in (block for answer in answers for block in answer["content"] if block["type"] == "resource_link"):
+            read = await session.read_resource(block["uri"])
+            linked += [held.model_dump(mode="json", by_alias=True, exclude_none=True) for held in read.contents]
         return report
 
 

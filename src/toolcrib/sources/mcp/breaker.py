@@ -27,6 +27,8 @@ class Breaker:
         self._backoff = Backoff()
         self._marked = 0
         self._last: SourceUnavailable | None = None
+        self._is_lasting = False
+        """Whether it failed in a way that only its owner can change."""
         self._trial: anyio.Event | None = None
         """Set once the caller that tries the server knows whether it works, or has gone."""
 
@@ -65,7 +67,9 @@ class Breaker:
             told.append("It failed once." if failures == 1 else f"It failed {failures} times in a row.")
         if in_words and retry_after_s is not None:
             told.append(f"It is tried again in {retry_after_s:g} s.")
-        return SourceUnavailable(" ".join(told), diagnosis=last.diagnosis, retryable=True, retry_after_s=retry_after_s)
+        return SourceUnavailable(
+            " ".join(told), diagnosis=last.diagnosis, retryable=not self._is_lasting, retry_after_s=retry_after_s
+        )
 
     @asynccontextmanager
     async def admitting(self) -> AsyncGenerator[None]:
@@ -102,7 +106,7 @@ class Breaker:
     def worked(self) -> None:
         """The server answered, or lived for a while."""
         self._backoff = self._backoff.worked()
-        self._last = None
+        self._last, self._is_lasting = None, False
         self._end(self._trial)
 
     def failed(self, failure: SourceUnavailable, mark: int, *, died: bool) -> SourceUnavailable:
@@ -114,6 +118,7 @@ class Breaker:
             self._marked += 1
             self._backoff = self._backoff.failed(self._now(), died=died)
             self._last = failure
+            self._is_lasting = not died and not failure.retryable  # a start that failed is worth another, or it is not
             self._end(self._trial)
         self.pause(failure.retry_after_s)
         return self._timed(failure)

@@ -29,7 +29,7 @@ from toolcrib.sources.mcp.asking import Asking
 from toolcrib.sources.mcp.http import TIMEOUT_S, Client, Health, refusal_by_sdk
 from toolcrib.sources.mcp.last_words import LastWords, listening
 from toolcrib.sources.mcp.pipes import Grace, piped
-from toolcrib.sources.mcp.refusals import MAX_MESSAGE_BYTES, Closed, Refusals, Refused, refusal_in
+from toolcrib.sources.mcp.refusals import MAX_MESSAGE_BYTES, Closed, Outcomes, Refused, refusal_in
 from toolcrib.sources.mcp.server import HttpServer, McpServer, StdioServer, inherited
 from toolcrib.version import VERSION
 
@@ -74,12 +74,12 @@ class ListingDispatcher(JSONRPCDispatcher[TransportContext]):
         read_stream: ReadStream[SessionMessage | Exception],
         write_stream: WriteStream[SessionMessage],
         *,
-        refusals: Refusals,
+        outcomes: Outcomes,
         health: Health,
         max_message_bytes: int,
     ) -> None:
         super().__init__(read_stream, write_stream)
-        refusals.deliver = self._resolve_pending
+        outcomes.deliver = self._resolve_pending
         self._health = health
         self._max_message_bytes = max_message_bytes
         self._in_flight_requests = 0
@@ -88,6 +88,10 @@ class ListingDispatcher(JSONRPCDispatcher[TransportContext]):
         """Names of the definitions that the session was not shown."""
         self.ended = anyio.Event()
         """Set when nothing will come from the server any more."""
+
+    @property
+    def is_open(self) -> bool:
+        return not (self._closed or self.ended.is_set())
 
     async def run(
         self,
@@ -170,7 +174,7 @@ class Connection:
 
     @property
     def is_open(self) -> bool:
-        return not (self.dispatcher.ended.is_set() or self.health.forgotten.is_set() or self.health.lost)
+        return self.dispatcher.is_open and not (self.health.forgotten.is_set() or self.health.lost)
 
     def give_up(self) -> None:
         """Let whoever holds the connection end it."""
@@ -227,12 +231,12 @@ async def connect(
     Raises:
         OSError, MCPError, httpx2.HTTPError: as the transport or the handshake fails, alone or in an exception group.
     """
-    refusals, health = Refusals(), Health()
+    outcomes, health = Outcomes(), Health()
     async with _transport(
-        server, said, refusals, health, call_timeout_s=call_timeout_s, max_message_bytes=max_message_bytes
+        server, said, outcomes, health, call_timeout_s=call_timeout_s, max_message_bytes=max_message_bytes
     ) as (reading, writing):
         dispatcher = ListingDispatcher(
-            reading, writing, refusals=refusals, health=health, max_message_bytes=max_message_bytes
+            reading, writing, outcomes=outcomes, health=health, max_message_bytes=max_message_bytes
         )
         session = ClientSession(
             dispatcher=dispatcher, message_handler=on_message, client_info=CLIENT_INFO, **asking.callbacks()
@@ -269,7 +273,7 @@ async def _negotiate(session: ClientSession) -> None:
 async def _transport(
     server: McpServer,
     said: LastWords,
-    refusals: Refusals,
+    outcomes: Outcomes,
     health: Health,
     *,
     call_timeout_s: float,
@@ -287,7 +291,7 @@ async def _transport(
     # A server may hold its stream open for as long as a call may take.
     answer_timeout_s = max(HTTP_READ_TIMEOUT_S, call_timeout_s + TIMEOUT_S)
     client = Client(
-        server, said, refusals, health, answer_timeout_s=answer_timeout_s, max_message_bytes=max_message_bytes
+        server, said, outcomes, health, answer_timeout_s=answer_timeout_s, max_message_bytes=max_message_bytes
     )
     if server.transport == "sse":
         # The SDK enters the client that the factory gives it.

@@ -13,11 +13,21 @@ import anyio
 import httpx2
 from mcp.client.streamable_http import MCP_SESSION_ID
 from mcp.shared.exceptions import MCPError
-from mcp_types import CONNECTION_CLOSED, INVALID_REQUEST, PARSE_ERROR, RequestId
+from mcp.shared.message import SessionMessage
+from mcp_types import (
+    CONNECTION_CLOSED,
+    INVALID_REQUEST,
+    PARSE_ERROR,
+    ErrorData,
+    JSONRPCError,
+    JSONRPCResponse,
+    RequestId,
+)
+from pydantic_core import from_json
 
 from toolcrib.sources.mcp.last_words import LastWords
-from toolcrib.sources.mcp.messages import read_json, request_answered
-from toolcrib.sources.mcp.refusals import NO_MESSAGE, OTHER_ID, Refusal, Refusals, too_long
+from toolcrib.sources.mcp.messages import messages_in
+from toolcrib.sources.mcp.refusals import NO_MESSAGE, OTHER_ID, Outcomes, Refusal, too_long
 from toolcrib.sources.mcp.server import HttpServer
 
 TIMEOUT_S = 30.0
@@ -50,6 +60,24 @@ class Health:
     """Whether it was away or broke off: who is there next need not offer what it offered."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """The request of the protocol that a POST carries."""
+
+    id: RequestId
+    method: str
+
+    @classmethod
+    def by(cls, request: httpx2.Request) -> _Asked | None:
+        """None where it carries something else."""
+        message = cast("Mapping[str, Any]", from_json(request.content))
+        return cls(message["id"], message["method"]) if "method" in message and "id" in message else None
+
+
+_Came = dict[str, Any] | ErrorData | Refusal
+"""A result, an error of the server's own, or why there is neither."""
+
+
 class Client(httpx2.AsyncClient):
     """Talks to one server. A POST never raises: what goes wrong with it is told to whoever waits for its answer.
 
@@ -62,7 +90,7 @@ class Client(httpx2.AsyncClient):
         self,
         server: HttpServer,
         said: LastWords,
-        refusals: Refusals,
+        outcomes: Outcomes,
         health: Health,
         *,
         answer_timeout_s: float,
@@ -76,7 +104,7 @@ class Client(httpx2.AsyncClient):
             max_redirects=MAX_REDIRECTS,
         )
         self._said = said
-        self._refusals = refusals
+        self._outcomes = outcomes
         self._health = health
         self._answer_timeout_s = answer_timeout_s
         self._max_message_bytes = max_message_bytes
@@ -96,70 +124,81 @@ class Client(httpx2.AsyncClient):
         return response
 
     async def _post(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
-        asked = _asked(request)
+        asked = _Asked.by(request)
         try:
             with anyio.fail_after(self._answer_timeout_s):
                 response = await super().send(request, stream=True, **options)
-                taken = False
+                came = None
                 try:
-                    answer = await self._judged(request, response, asked)
-                    taken = answer is response
+                    came = await self._judged(response, asked)
                 finally:
-                    if not taken:
+                    if came is not response:
                         await response.aclose()
         except (httpx2.RequestError, TimeoutError) as error:
-            answer = self._failed(error)
-        if isinstance(answer, httpx2.Response):
-            return answer
+            came = self._failed(error)
+        if isinstance(came, httpx2.Response):
+            return came
         if asked is not None:
-            self._refusals.put(asked, answer)
+            self._outcomes.put(asked.id, came)
         return httpx2.Response(202, request=request)  # for the SDK there is nothing more to come
 
-    async def _judged(
-        self, request: httpx2.Request, response: httpx2.Response, asked: RequestId | None
-    ) -> httpx2.Response | Refusal:
-        """The response as the SDK may have it, or why it may not."""
-        status = response.status_code
+    async def _judged(self, response: httpx2.Response, asked: _Asked | None) -> httpx2.Response | _Came:
+        """The response, where it is the SDK that reads it; else the answer in it, or why there is none."""
         if response.has_redirect_location:
             if not _stays_within_origin(response) or await self._body(response) is None:
                 return _redirected(response)
             return _read(response, b"")
-        if status >= 400:
-            return await self._refused(request, response)
+        if response.status_code >= 400:
+            return await self._refused(response, asked)
         if asked is None or not self._answers_follow:
-            return httpx2.Response(202, request=request)
-        kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
-        if kind == "text/event-stream":
-            return response
-        if kind != "application/json":
-            named = f"`{kind[:80]}`" if kind else "nothing"
-            return Refusal(f"answered with {named} instead of a message of the protocol (HTTP {status})")
-        body = await self._body(response)
-        if body is None:
-            return too_long(self._max_message_bytes)
-        answered = _answered(body)
-        if answered is None:
-            return NO_MESSAGE
-        if answered == _ANY:
-            response.status_code = HTTPStatus.BAD_REQUEST  # at which the SDK takes the error for that of this request
-        elif answered != str(asked):
-            return OTHER_ID
-        return _read(response, body)
+            return httpx2.Response(202, request=response.request)
+        match _kind(response):
+            case "text/event-stream":
+                return response
+            case "application/json":
+                body = await self._body(response)
+                if body is None:
+                    return too_long(self._max_message_bytes)
+                came = self._came(body, asked)
+                # The answer to the handshake comes with headers that the SDK needs.
+                return _read(response, body) if asked.method == "initialize" and isinstance(came, dict) else came
+            case kind:
+                named = f"`{kind[:80]}`" if kind else "nothing"
+                return Refusal(
+                    f"answered with {named} instead of a message of the protocol (HTTP {response.status_code})"
+                )
 
-    async def _refused(self, request: httpx2.Request, response: httpx2.Response) -> httpx2.Response | Refusal:
+    def _came(self, body: bytes, asked: _Asked) -> _Came:
+        """What `body` says to what was asked."""
+        for message in messages_in(body, self._max_message_bytes):
+            match message:
+                case SessionMessage(JSONRPCResponse(id=answered) | JSONRPCError(id=int() | str() as answered)) if str(
+                    answered
+                ) != str(asked.id):
+                    return OTHER_ID
+                case SessionMessage(JSONRPCResponse(result=result)):
+                    return result
+                case SessionMessage(JSONRPCError(error=error)):
+                    return error
+                case _:
+                    pass
+        return NO_MESSAGE
+
+    async def _refused(self, response: httpx2.Response, asked: _Asked | None) -> _Came:
         """A status from 400 on: an error of the protocol where its body is one, else what the status says."""
         status = response.status_code
         phrase = _PHRASES.get(status, "")
         self._said.append(f"HTTP {status} {phrase}\n".encode())
         # Source: MCP specification 2025-11-25, "Session Management": 404 to a session's id means that it is over.
-        if status == HTTPStatus.NOT_FOUND and MCP_SESSION_ID in request.headers:
+        if status == HTTPStatus.NOT_FOUND and MCP_SESSION_ID in response.request.headers:
             self._health.forgotten.set()
         elif status >= 502:
             self._health.lost = True
-        if response.headers.get("content-type", "").lower().startswith("application/json"):
+        if asked is not None and _kind(response) == "application/json":
             body = await self._body(response)
-            if body is not None and _is_error(body):
-                return _read(response, body)
+            came = NO_MESSAGE if body is None else self._came(body, asked)
+            if isinstance(came, ErrorData) and came.data is not NO_MESSAGE:
+                return came
         retry_after_s = _retry_after_s(response.headers)
         again = "" if retry_after_s is None else f"; it may be asked again in {retry_after_s:g} s"
         return Refusal(
@@ -218,41 +257,8 @@ def refusal_by_sdk(error: MCPError, max_message_bytes: int) -> Refusal | None:
             return None
 
 
-def _asked(request: httpx2.Request) -> RequestId | None:
-    """The id of the request that a POST carries; None where it carries something else."""
-    message = cast("Mapping[str, Any]", read_json(request.content))
-    return message.get("id") if "method" in message else None
-
-
-_ANY = "any"
-
-
-def _answered(body: bytes) -> str | None:
-    """The id of the request that `body` answers; None where it is no answer.
-
-    `_ANY` is that of an error whose sender could not tell.
-    """
-    if (known := request_answered(body)) is not None:
-        return str(known)
-    try:
-        message = read_json(body)
-    except ValueError:
-        return None
-    match message:
-        case {"id": None, "error": dict()}:
-            return _ANY
-        case {"id": int() | str() as answered, **rest} if {"result", "error"} & rest.keys():
-            return str(answered)
-        case _:
-            return None
-
-
-def _is_error(body: bytes) -> bool:
-    try:
-        message = read_json(body)
-    except ValueError:
-        return False
-    return isinstance(message, dict) and isinstance(cast("dict[str, Any]", message).get("error"), dict)
+def _kind(response: httpx2.Response) -> str:
+    return response.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
 def _read(response: httpx2.Response, body: bytes) -> httpx2.Response:

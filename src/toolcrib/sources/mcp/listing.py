@@ -11,7 +11,8 @@ from toolcrib.sources.definitions import read_definitions
 from toolcrib.sources.mcp.connection import Connection
 
 MAX_PAGES = 1_000
-"""Pages read of one listing; a server that goes on beyond is not followed for ever."""
+MAX_DEFINITIONS = 100_000
+"""Pages and definitions read of one listing; a server that goes on beyond either is not followed for ever."""
 
 
 async def list_all(connection: Connection, source: str, *, page_timeout_s: float) -> Listing:
@@ -37,7 +38,7 @@ async def list_all(connection: Connection, source: str, *, page_timeout_s: float
         cursor = page.next_cursor
         if not cursor:
             break
-        if cursor in cursors or len(cursors) >= MAX_PAGES:
+        if cursor in cursors or len(cursors) >= MAX_PAGES or len(listed) >= MAX_DEFINITIONS:
             warnings.append(f"its list of tools does not end; {len(listed)} definitions were read")
             break
         cursors.add(cursor)

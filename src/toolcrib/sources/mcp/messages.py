@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 import re
 from collections.abc import Iterator, Mapping
@@ -19,6 +20,9 @@ EDGE_BYTES = 1_024
 
 SHOWN_CHARACTERS = 80
 """How much is shown of a line that is no message."""
+
+_STARTS = (b"{", b"[", codecs.BOM_UTF8)
+"""How a message may begin; what does not is not looked at any further."""
 
 _ID = rb'"id"\s*:\s*(-?\d+|null|"(?:[^"\\]|\\.)*")\s*'
 _VERSION = rb'"jsonrpc"\s*:\s*"[^"]*"\s*'
@@ -40,7 +44,8 @@ class Lines:
     """Cuts what is fed to it into lines of at most `limit_bytes`, in time that is linear in its length."""
 
     def __init__(self, limit_bytes: int) -> None:
-        self._limit_bytes = limit_bytes
+        """`limit_bytes` is at least `EDGE_BYTES`."""
+        self._limit_bytes = max(limit_bytes, EDGE_BYTES)
         self._line = bytearray()
         self._start: bytes | None = None
         """The start of a line that has become too long, of which `_line` is the end by now."""
@@ -78,16 +83,19 @@ def messages_in(line: bytes, limit_bytes: int) -> Iterator[SessionMessage | Garb
         if (request_id := request_answered(line)) is not None:
             yield _refused(request_id, too_long(limit_bytes))
         return
-    if not line.strip():
+    text = line.strip()
+    if not text:
         return
     try:
-        wire = read_json(line)
+        wire = read_json(text) if text.startswith(_STARTS) else None
     except ValueError:
+        wire = None
+    if not isinstance(wire, dict | list):
         yield Garbled(_shown(line))
         return
-    for one in cast("list[Any]", wire) if isinstance(wire, list) else [wire]:
+    for one in cast("list[Any]", wire if isinstance(wire, list) else [wire]):
         try:
-            yield SessionMessage(jsonrpc_message_adapter.validate_python(one, by_name=False))
+            yield SessionMessage(jsonrpc_message_adapter.validate_python(_with_whole_id(one), by_name=False))
         except ValidationError:
             yield Garbled(_shown(line))
             request_id = (
@@ -125,6 +133,15 @@ def request_answered(message: bytes) -> RequestId | None:
         return None if found is None else from_json(found[1])
     except ValueError:
         return None
+
+
+def _with_whole_id(wire: Any) -> Any:
+    """`wire` with 7 for 7.0 as its id: some languages know one kind of number, and JSON does not tell them apart."""
+    match wire:
+        case {"id": float() as request_id, **rest} if request_id.is_integer():
+            return {**rest, "id": int(request_id)}
+        case _:
+            return wire
 
 
 def _refused(request_id: RequestId, refusal: Refusal) -> SessionMessage:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from mcp.shared.exceptions import MCPError
 from mcp_types import CONNECTION_CLOSED, INTERNAL_ERROR, ErrorData, RequestId
@@ -58,16 +59,16 @@ def refusal_in(error: MCPError) -> Refusal | None:
     return error.data if isinstance(error.data, Refusal) else None
 
 
-class Refusals:
-    """Where a transport leaves refusals that cannot travel in its stream of messages."""
+class Outcomes:
+    """Where a transport leaves what does not come in its stream of messages: answers that it has read, and refusals."""
 
     def __init__(self) -> None:
-        self.deliver: Callable[[RequestId, ErrorData], None] | None = None
+        self.deliver: Callable[[RequestId, dict[str, Any] | ErrorData], None] | None = None
         """Set by whoever knows who waits for which answer."""
 
-    def put(self, request_id: RequestId, refusal: Refusal) -> None:
+    def put(self, request_id: RequestId, came: dict[str, Any] | ErrorData | Refusal) -> None:
         if self.deliver is not None:
-            self.deliver(request_id, outcome(refusal))
+            self.deliver(request_id, outcome(came) if isinstance(came, Refusal) else came)
 
 
 def too_long(limit_bytes: int) -> Refusal:

@@ -166,11 +166,15 @@ class _Visit:
 class Clients:
     """Carries a request to its source for whichever client it came from, as often as the source asks in between."""
 
-    def __init__(self, tasks: TaskGroup, *, sole: bool) -> None:
-        """`tasks` holds the requests that wait for a client to come back. `sole`: there is one client and no other."""
-        self._tasks = tasks
+    def __init__(self, *, sole: bool) -> None:
+        """`sole`: there is one client and no other."""
+        self._tasks: TaskGroup | None = None
         self._sole = self if sole else None
         self._waiting: dict[str, _Visit] = {}
+
+    def run_in(self, tasks: TaskGroup) -> None:
+        """Let the requests that wait for a client to come back live in `tasks`."""
+        self._tasks = tasks
 
     async def carry(self, ctx: Ctx, send: Send) -> Mapping[str, Any]:
         """The result of `send`; for a client of the newer era it may be `input_required`, which is to be sealed.
@@ -209,7 +213,7 @@ class Clients:
         own_state = state.removeprefix(_SOURCE_STATE) if isinstance(state, str) else None
         resumed = Resumption(answers, own_state) if answers or own_state is not None else None
         capabilities = askable(ctx.session.client_capabilities)
-        if not capabilities:
+        if not capabilities or self._tasks is None:
             return _passed(await send(CallContext(LOCAL, client=SilentClient({}), resumed=resumed)), {})
         visit = _Visit(self._sole, capabilities)
         self._tasks.start_soon(_run, visit, send, CallContext(LOCAL, client=visit, resumed=resumed))
@@ -242,7 +246,8 @@ class Clients:
             self._waiting.pop(next(iter(self._waiting))).scope.cancel()
         self._waiting[ticket] = visit
         visit.returned = anyio.Event()
-        self._tasks.start_soon(self._expire, ticket, visit, visit.returned)
+        if self._tasks is not None:
+            self._tasks.start_soon(self._expire, ticket, visit, visit.returned)
         asked = {key: {"method": each.method, "params": dict(each.params)} for key, each in visit.questions.items()}
         return {"resultType": "input_required", "inputRequests": asked, "requestState": ticket}
 

@@ -1,23 +1,84 @@
-"""The tools themselves as the gateway's list of tools, for clients that search and defer by themselves."""
+"""The catalog's tools themselves as the gateway's list of tools, for clients that search and defer by themselves."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import Any
 
+import mcp_types
+from mcp.server.context import HandlerResult
+from mcp.server.lowlevel import Server
+from mcp.shared.exceptions import MCPError
+from mcp_types import INTERNAL_ERROR, INVALID_PARAMS
 from mcp_types import methods as surfaces
 from mcp_types.version import LATEST_MODERN_VERSION
 from pydantic import ValidationError
 
 from toolcrib.catalog.view import View
 from toolcrib.core.errors import NextAction, ToolcribError
+from toolcrib.core.principal import LOCAL
 from toolcrib.core.tools import Tool
+from toolcrib.crib import Toolcrib
+from toolcrib.surfaces.mcp_gateway.calls import Calls
+from toolcrib.surfaces.mcp_gateway.clients import Ctx
+from toolcrib.surfaces.mcp_gateway.opening import Opening
+from toolcrib.surfaces.mcp_gateway.pages import page_of
+from toolcrib.surfaces.mcp_gateway.refusals import own_refusal
+from toolcrib.surfaces.mcp_gateway.results import as_json_result
+
+logger = logging.getLogger(__name__)
 
 _NOT_OURS = ("execution",)
 """Fields of a definition that promise what the gateway does not do: running a call as a task."""
 
 
-def definition(tool: Tool, name: str) -> dict[str, Any]:
+class DirectRequests:
+    """Answers `tools/list` with every visible tool, and calls of them: whoever lists a tool has seen what it takes."""
+
+    def __init__(self, crib: Toolcrib, calls: Calls, opening: Opening) -> None:
+        self._crib = crib
+        self._calls = calls
+        self._opening = opening
+
+    def answer_on(self, server: Server[dict[str, Any]]) -> None:
+        """Register the handlers."""
+        server.add_request_handler("tools/list", mcp_types.PaginatedRequestParams, self._list_tools)
+        server.add_request_handler("tools/call", mcp_types.CallToolRequestParams, self._call_tool)
+        server.get_tool_input_schema = self._input_schema
+
+    async def _list_tools(self, ctx: Ctx, params: mcp_types.PaginatedRequestParams) -> HandlerResult:
+        await self._opening.wait()
+        view = self._crib.view(LOCAL)
+        tools = {name: view.tools[tool_id] for tool_id, name in view.names.items()}
+        return page_of("tools", tools, lambda name: _definition(tools[name], name), params.cursor)
+
+    async def _call_tool(self, ctx: Ctx, params: mcp_types.CallToolRequestParams) -> HandlerResult:
+        await self._opening.wait(params.name)
+        view = self._crib.view(LOCAL)
+        tool = _find(view, params.name)
+        if tool is None:
+            raise MCPError(INVALID_PARAMS, f"Unknown tool: {params.name}")
+        call = {"tool_id": tool.handle, "arguments": params.arguments or {}}
+        try:
+            return await self._calls.call(ctx, call, keeps_structure=tool.output_schema is not None)
+        except ToolcribError as error:
+            if (own := own_refusal(error)) is not None:  # who sees the tool itself is told what it told
+                raise own from error
+            return as_json_result(_direct_error(error, view), is_error=True)
+        except MCPError:
+            raise
+        except Exception as error:
+            logger.exception("%s failed", params.name)
+            raise MCPError(INTERNAL_ERROR, "Toolcrib itself failed; its log says how.") from error
+
+    def _input_schema(self, name: str) -> Mapping[str, Any] | None:
+        """What the SDK compares the headers of a call with."""
+        tool = _find(self._crib.view(LOCAL), name)
+        return tool.input_schema if tool is not None else None
+
+
+def _definition(tool: Tool, name: str) -> dict[str, Any]:
     """`tool` as its source sent it, under the `name` it has here; what no client would take is left out."""
     wire = {key: value for key, value in tool.wire.items() if key not in _NOT_OURS} | {"name": name}
     if _is_acceptable(wire):
@@ -25,13 +86,13 @@ def definition(tool: Tool, name: str) -> dict[str, Any]:
     return {"name": name, "description": tool.description, "inputSchema": dict(tool.input_schema)}
 
 
-def find(view: View, name: str) -> Tool | None:
+def _find(view: View, name: str) -> Tool | None:
     """The visible tool that is listed as `name`."""
     tool = view.find(name)
     return tool if tool is not None and view.names.get(tool.id) == name else None
 
 
-def direct_error(error: ToolcribError, view: View) -> dict[str, Any]:
+def _direct_error(error: ToolcribError, view: View) -> dict[str, Any]:
     """The object of `error` for a client that has the tools and none of the operations."""
     wire = error.to_wire()
     match error.next_action:

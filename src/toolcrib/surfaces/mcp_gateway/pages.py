@@ -4,17 +4,26 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Iterable
-from itertools import islice
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_PARAMS
 
 PAGE_SIZE = 100
 
+TTL_MS = 60_000
+"""How long a client may keep a page, in milliseconds; it is told of changes."""
 
-def page_of(names: Iterable[str], cursor: str | None, size: int = PAGE_SIZE) -> tuple[list[str], str | None]:
-    """The `size` names that follow `cursor` in order, and the cursor of the page after them.
+
+def page_of(
+    key: str,
+    names: Iterable[str],
+    shown: Callable[[str], Mapping[str, Any]],
+    cursor: str | None,
+    size: int = PAGE_SIZE,
+) -> dict[str, Any]:
+    """What is `shown` of the `size` names that follow `cursor` in order, as the result of a list that stands at `key`.
 
     A cursor holds the name it follows: names that come and go between two pages shift no other.
 
@@ -23,8 +32,14 @@ def page_of(names: Iterable[str], cursor: str | None, size: int = PAGE_SIZE) -> 
     """
     after = None if cursor is None else _read(cursor)
     following = sorted(name for name in names if after is None or name > after)
-    page = list(islice(following, size))
-    return page, _written(page[-1]) if len(following) > size else None
+    page_names = following[:size]
+    page: dict[str, Any] = {
+        key: [shown(name) for name in page_names],
+        "resultType": "complete",
+        "ttlMs": TTL_MS,
+        "cacheScope": "private",
+    }
+    return {**page, "nextCursor": _written(page_names[-1])} if len(following) > size else page
 
 
 def _written(name: str) -> str:

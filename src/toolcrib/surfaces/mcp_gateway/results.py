@@ -6,6 +6,8 @@ import json
 from collections.abc import Mapping
 from typing import Any, cast, get_args
 
+import mcp_types
+import orjson
 from mcp_types import SERVER_INFO_META_KEY
 from mcp_types import methods as surfaces
 from pydantic import BaseModel, ValidationError
@@ -52,6 +54,17 @@ def fits(wire: Mapping[str, Any], method: str, protocol_version: str) -> bool:
     except ValidationError:
         return False
     return True
+
+
+def as_json_result(value: Mapping[str, Any], *, is_error: bool) -> mcp_types.CallToolResult:
+    """One JSON object as an answer to `tools/call`, for the model as text and for programs as structured content."""
+    try:
+        text = orjson.dumps(value).decode()
+    except TypeError:  # an integer beyond 64 bits in somebody's schema
+        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)
+    return mcp_types.CallToolResult(
+        content=[mcp_types.TextContent(type="text", text=text)], structured_content=dict(value), is_error=is_error
+    )
 
 
 def _as_text(value: object) -> dict[str, Any]:

@@ -1,0 +1,49 @@
+"""One call of a tool behind the gateway, from the client's request to an answer that fits the client."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from mcp.server.context import HandlerResult
+
+from toolcrib.config import DEFAULT_ROOM, Room
+from toolcrib.core.principal import LOCAL, CallContext
+from toolcrib.crib import Toolcrib
+from toolcrib.surfaces.mcp_gateway.answers import whole
+from toolcrib.surfaces.mcp_gateway.clients import Clients, Ctx
+from toolcrib.surfaces.mcp_gateway.large import LargeResults
+from toolcrib.surfaces.mcp_gateway.results import fitted
+
+
+class Calls:
+    """Runs tools for clients of both eras; what they ask in between goes to the client, and so does their progress."""
+
+    def __init__(self, crib: Toolcrib, clients: Clients, large: LargeResults) -> None:
+        self._crib = crib
+        self._clients = clients
+        self._large = large
+        self.room: Room = DEFAULT_ROOM
+        """How large an answer may be."""
+
+    async def call(self, ctx: Ctx, arguments: Mapping[str, Any], *, keeps_structure: bool = False) -> HandlerResult:
+        """The answer to the operation `call_tool` with these `arguments`; `keeps_structure`: see `LargeResults`.
+
+        Raises:
+            ToolcribError: as the operation does.
+        """
+
+        async def progress(progress: float, total: float | None, message: str | None) -> None:
+            await ctx.session.report_progress(progress, total, message)
+
+        wants_progress = (ctx.meta or {}).get("progress_token") is not None
+
+        async def send(context: CallContext) -> Mapping[str, Any]:
+            listener = progress if wants_progress else None
+            return (await self._crib.perform("call_tool", arguments, context=context, progress=listener)).to_wire()
+
+        answer = await self._clients.carry(ctx, send)
+        if answer.get("resultType") == "input_required":
+            return dict(answer)
+        answer = self._large.fitted(answer, self.room, LOCAL, keeps_structure=keeps_structure)
+        return whole(fitted(answer, ctx.protocol_version))

@@ -1,0 +1,93 @@
+"""Prompts, resources and completions of the sources, as a client asks for them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import mcp_types
+from mcp.server.context import HandlerResult
+from mcp.server.lowlevel import Server
+from mcp.shared.exceptions import MCPError
+from mcp_types import INTERNAL_ERROR, INVALID_PARAMS
+
+from toolcrib.catalog.shelf import Item
+from toolcrib.core.errors import ToolcribError
+from toolcrib.core.principal import LOCAL
+from toolcrib.crib import Toolcrib
+from toolcrib.surfaces.mcp_gateway.answers import whole
+from toolcrib.surfaces.mcp_gateway.clients import Clients, Ctx, Send
+from toolcrib.surfaces.mcp_gateway.large import PAGE_SCHEME, LargeResults
+from toolcrib.surfaces.mcp_gateway.opening import Opening
+from toolcrib.surfaces.mcp_gateway.pages import page_of
+from toolcrib.surfaces.mcp_gateway.refusals import protocol_error
+from toolcrib.surfaces.mcp_gateway.results import fits
+
+
+class ExtrasRequests:
+    """Answers what a client asks of prompts and resources; pages of large results are resources as well."""
+
+    def __init__(self, crib: Toolcrib, clients: Clients, opening: Opening, large: LargeResults) -> None:
+        self._crib = crib
+        self._clients = clients
+        self._opening = opening
+        self._large = large
+
+    def answer_on(self, server: Server[dict[str, Any]]) -> None:
+        """Register the handlers."""
+        # Not as arguments: their types have no place for an upstream's answer as it came.
+        server.add_request_handler("prompts/list", mcp_types.PaginatedRequestParams, self._list_prompts)
+        server.add_request_handler("prompts/get", mcp_types.GetPromptRequestParams, self._get_prompt)
+        server.add_request_handler("resources/list", mcp_types.PaginatedRequestParams, self._list_resources)
+        server.add_request_handler("resources/templates/list", mcp_types.PaginatedRequestParams, self._list_templates)
+        server.add_request_handler("resources/read", mcp_types.ReadResourceRequestParams, self._read_resource)
+        server.add_request_handler("completion/complete", mcp_types.CompleteRequestParams, self._complete)
+
+    async def _list_prompts(self, ctx: Ctx, params: mcp_types.PaginatedRequestParams) -> HandlerResult:
+        await self._opening.wait()
+        return _page("prompts", self._crib.view(LOCAL).shelf.prompts, params.cursor)
+
+    async def _list_resources(self, ctx: Ctx, params: mcp_types.PaginatedRequestParams) -> HandlerResult:
+        await self._opening.wait()
+        return _page("resources", self._crib.view(LOCAL).shelf.resources, params.cursor)
+
+    async def _list_templates(self, ctx: Ctx, params: mcp_types.PaginatedRequestParams) -> HandlerResult:
+        await self._opening.wait()
+        return _page("resourceTemplates", self._crib.view(LOCAL).shelf.templates, params.cursor)
+
+    async def _get_prompt(self, ctx: Ctx, params: mcp_types.GetPromptRequestParams) -> HandlerResult:
+        await self._opening.wait(params.name)
+        return await self._fetched(
+            ctx, lambda context: self._crib.get_prompt(params.name, params.arguments, context=context)
+        )
+
+    async def _read_resource(self, ctx: Ctx, params: mcp_types.ReadResourceRequestParams) -> HandlerResult:
+        uri = str(params.uri)
+        if uri.startswith(PAGE_SCHEME):
+            page = self._large.page(uri, LOCAL)
+            if page is None:
+                raise MCPError(INVALID_PARAMS, "This page is kept no longer; call the tool again.", {"uri": uri})
+            return {"resultType": "complete", "ttlMs": 0, "cacheScope": "private", **page}
+        await self._opening.wait(uri)
+        return await self._fetched(ctx, lambda context: self._crib.read_resource(uri, context=context))
+
+    async def _complete(self, ctx: Ctx, params: mcp_types.CompleteRequestParams) -> HandlerResult:
+        wire = params.model_dump(by_alias=True, mode="json", exclude_none=True, exclude={"meta"})
+        await self._opening.wait(str(wire.get("ref")))
+        return await self._fetched(ctx, lambda context: self._crib.complete(wire, context=context))
+
+    async def _fetched(self, ctx: Ctx, send: Send) -> HandlerResult:
+        try:
+            answer = await self._clients.carry(ctx, send)
+        except ToolcribError as error:
+            raise protocol_error(error) from error
+        if answer.get("resultType") == "input_required":
+            return dict(answer)
+        answer = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private", **answer}
+        if not fits(answer, ctx.method, ctx.protocol_version):
+            raise MCPError(INTERNAL_ERROR, f"The server answered {ctx.method} with what is no result of that.")
+        return whole(answer)
+
+
+def _page(key: str, items: Mapping[str, Item], cursor: str | None) -> dict[str, Any]:
+    return page_of(key, items, lambda name: items[name].wire, cursor)

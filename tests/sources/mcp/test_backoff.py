@@ -1,0 +1,284 @@
+"""Laws of leaving a failing server alone, and the breaker that keeps callers from it, both on a clock of the test."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import anyio
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from toolcrib.core.errors import SourceUnavailable
+from toolcrib.sources.mcp.backoff import FIRST_WAIT_S, LAST_WAIT_S, Backoff
+from toolcrib.sources.mcp.breaker import Breaker
+
+EXITED = SourceUnavailable(
+    "`bench` could not be started: it exited.", diagnosis="Its last words: no vice", retryable=True
+)
+DIED = SourceUnavailable("`bench` went away before it answered.")
+
+
+class Clock:
+    """Seconds, as a test says."""
+
+    def __init__(self) -> None:
+        self.now = 1_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+# -- the value --------------------------------------------------------------------------------------------------------
+
+GAP = st.floats(0, 1_000, allow_nan=False)
+EVENT = st.sampled_from(["start fails", "dies", "works", "asks for a pause"])
+
+
+def after(backoff: Backoff, event: str, now: float) -> Backoff:
+    match event:
+        case "start fails":
+            return backoff.failed(now, died=False)
+        case "dies":
+            return backoff.failed(now, died=True)
+        case "works":
+            return backoff.worked()
+        case _:
+            return backoff.paused(now, 17.0)
+
+
+def test_every_failure_in_a_row_waits_twice_as_long_up_to_five_minutes() -> None:
+    backoff, waits = Backoff(), list[float]()
+    for _ in range(12):
+        backoff = backoff.failed(0.0, died=False)
+        waits.append(backoff.wait_s)
+    assert waits == [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300, 300]
+
+
+def test_the_first_death_costs_nothing_and_the_next_ones_what_any_failure_costs() -> None:
+    backoff, waits = Backoff(), list[float]()
+    for _ in range(4):
+        backoff = backoff.failed(0.0, died=True)
+        waits.append(backoff.wait_s)
+    assert waits == [0, 2, 4, 8]
+
+
+@given(st.integers(1, 5_000), st.booleans())
+def test_it_is_never_left_alone_for_longer_than_five_minutes_however_often_it_failed(often: int, died: bool) -> None:
+    backoff, wait_s = Backoff(), 0.0
+    for _ in range(often):
+        backoff = backoff.failed(0.0, died=died)
+        assert wait_s <= backoff.wait_s <= LAST_WAIT_S
+        wait_s = backoff.wait_s
+    assert backoff.failures == often
+
+
+@given(st.lists(st.tuples(GAP, EVENT), max_size=40))
+def test_whatever_happens_the_time_to_the_next_try_only_passes_or_follows_from_the_last_failure(
+    story: list[tuple[float, str]],
+) -> None:
+    backoff, now = Backoff(), 0.0
+    for gap, event in story:
+        before = backoff.left_s(now)
+        now += gap
+        assert backoff.left_s(now) == pytest.approx(max(0.0, before - gap), abs=1e-6)
+        backoff = after(backoff, event, now)
+        assert backoff.left_s(now) <= max(LAST_WAIT_S, 17.0)
+        assert backoff.in_doubt == (backoff.wait_s > 0)
+
+
+@given(st.lists(st.tuples(GAP, EVENT), max_size=40))
+def test_once_it_worked_nothing_is_left_of_its_failures_but_a_pause_that_it_asked_for(
+    story: list[tuple[float, str]],
+) -> None:
+    backoff, now, paused_until = Backoff(), 0.0, 0.0
+    for gap, event in story:
+        now += gap
+        backoff = after(backoff, event, now)
+        paused_until = now + 17.0 if event == "asks for a pause" else paused_until
+    backoff = backoff.worked()
+    assert (backoff.failures, backoff.in_doubt) == (0, False)
+    assert backoff.left_s(now) == pytest.approx(max(0.0, paused_until - now), abs=1e-6)
+    assert backoff.failed(now, died=True).left_s(now) == backoff.left_s(now), "one death is forgiven again"
+
+
+@given(st.floats(1, 100_000), st.booleans())
+def test_whoever_tries_a_broken_server_as_soon_as_it_may_does_so_about_once_in_five_minutes(
+    for_s: float, died: bool
+) -> None:
+    backoff, now, tries = Backoff(), 0.0, 0
+    while now <= for_s:
+        tries += 1
+        backoff = backoff.failed(now, died=died)
+        now += backoff.left_s(now)
+    assert tries <= 11 + for_s / LAST_WAIT_S
+
+
+def test_a_longer_pause_stays_when_a_shorter_one_is_asked_for() -> None:
+    backoff = Backoff().paused(0.0, 60.0).paused(10.0, 1.0)
+    assert backoff.left_s(10.0) == 50.0
+
+
+# -- the breaker ------------------------------------------------------------------------------------------------------
+
+
+def fail(breaker: Breaker, failure: SourceUnavailable = EXITED, *, died: bool = False) -> SourceUnavailable:
+    return breaker.failed(failure, breaker.mark(), died=died)
+
+
+def refusal(ask: Callable[[], object]) -> SourceUnavailable:
+    with pytest.raises(SourceUnavailable) as caught:
+        ask()
+    return caught.value
+
+
+def test_a_refusal_says_what_happened_how_often_and_when_it_is_tried_again() -> None:
+    clock = Clock()
+    breaker = Breaker("bench", now=clock)
+    breaker.check()
+    assert fail(breaker).retry_after_s == FIRST_WAIT_S
+    error = refusal(breaker.check)
+    assert error.message == ("`bench` could not be started: it exited. It failed once. It is tried again in 1 s.")
+    assert (error.retryable, error.retry_after_s, error.diagnosis) == (True, 1.0, "Its last words: no vice")
+    clock.now += 1.0
+    breaker.check()
+    fail(breaker)
+    clock.now += 0.75
+    error = refusal(breaker.check)
+    assert "It failed 2 times in a row. It is tried again in 1.3 s." in error.message
+    assert error.to_wire()["error"]["details"] == {"retry_after_s": 1.3}
+
+
+def test_a_refusal_for_a_place_where_it_stays_does_not_speak_of_time() -> None:
+    breaker = Breaker("bench", now=Clock())
+    fail(breaker)
+    error = refusal(lambda: breaker.check(in_words=False))
+    assert (error.message, error.retry_after_s) == (EXITED.message, 1.0)
+
+
+def test_what_only_its_owner_can_change_is_not_worth_another_try_before_it_worked() -> None:
+    clock = Clock()
+    breaker = Breaker("far", now=clock)
+    fail(breaker, SourceUnavailable("`far` refused with HTTP 401 Unauthorized."))
+    assert not refusal(breaker.check).retryable
+    breaker.worked()
+    for _ in range(2):
+        fail(breaker, DIED, died=True)
+    assert refusal(breaker.check).retryable, "the calls that it took along had been sent; this one was not"
+
+
+def test_what_was_under_way_when_it_failed_is_no_failure_of_its_own() -> None:
+    breaker = Breaker("bench", now=Clock())
+    marks = [breaker.mark() for _ in range(100)]
+    told = [breaker.failed(DIED, mark, died=True) for mark in marks]
+    assert breaker.failures == 1
+    assert {error.retry_after_s for error in told} == {None}
+    assert breaker.failed(DIED, breaker.mark(), died=True).retry_after_s == 2.0
+    assert breaker.failures == 2
+
+
+def test_a_pause_that_it_asks_for_holds_callers_back_and_what_others_are_answered_does_not_end_it() -> None:
+    clock = Clock()
+    breaker = Breaker("far", now=clock)
+    breaker.pause(None)
+    breaker.check()
+    breaker.pause(12.0)
+    breaker.worked()
+    error = refusal(breaker.check)
+    assert error.message == "`far` asked to be left alone for a while. It is tried again in 12 s."
+    assert (error.retryable, error.retry_after_s) == (True, 12.0)
+    assert not breaker.forget()
+    clock.now += 12.0
+    breaker.check()
+
+
+def test_whoever_mended_it_begins_anew() -> None:
+    breaker = Breaker("bench", now=Clock())
+    assert not breaker.forget()
+    for _ in range(5):
+        fail(breaker)
+    assert breaker.forget()
+    breaker.check()
+    assert breaker.failures == 0
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("ending", ["works", "fails", "leaves"])
+async def test_while_it_is_in_doubt_one_caller_tries_and_the_others_wait_for_what_comes_of_it(ending: str) -> None:
+    clock = Clock()
+    breaker = Breaker("bench", now=clock)
+    fail(breaker)
+    clock.now += 1.0
+    inside, most, served, refused = 0, 0, list[int](), list[int]()
+    gates = [anyio.Event() for _ in range(5)]
+    scopes = [anyio.CancelScope() for _ in range(5)]
+
+    async def call(number: int) -> None:
+        nonlocal inside, most
+        with scopes[number]:
+            try:
+                async with breaker.admitting():
+                    inside += 1
+                    most = max(most, inside)
+                    try:
+                        await gates[number].wait()
+                    finally:
+                        inside -= 1
+                    if ending == "fails":
+                        fail(breaker, DIED, died=True)
+                    else:
+                        breaker.worked()
+                    served.append(number)
+            except SourceUnavailable:
+                refused.append(number)
+
+    async with anyio.create_task_group() as calls:
+        for number in range(5):
+            calls.start_soon(call, number)
+        await anyio.wait_all_tasks_blocked()
+        assert inside == 1
+        if ending == "leaves":
+            scopes[0].cancel()
+            await anyio.wait_all_tasks_blocked()
+            assert inside == 1, "the next one tries"
+            gates[1].set()
+        else:
+            gates[0].set()
+        await anyio.wait_all_tasks_blocked()
+        assert inside == {"works": 4, "fails": 0, "leaves": 3}[ending]
+        assert refused == ([1, 2, 3, 4] if ending == "fails" else [])
+        for gate in gates:
+            gate.set()
+    assert breaker.failures == (2 if ending == "fails" else 0)
+
+
+@pytest.mark.anyio
+async def test_a_caller_that_waits_goes_on_as_soon_as_the_server_is_known_to_work() -> None:
+    clock = Clock()
+    breaker = Breaker("bench", now=clock)
+    fail(breaker)
+    clock.now += 1.0
+    inside: list[int] = []
+
+    async def call(number: int) -> None:
+        async with breaker.admitting():
+            inside.append(number)
+            await anyio.sleep_forever()
+
+    async with anyio.create_task_group() as calls:
+        for number in range(3):
+            calls.start_soon(call, number)
+        await anyio.wait_all_tasks_blocked()
+        assert inside == [0]
+        breaker.worked()  # its connection lived for a while, though the first call has no answer yet
+        await anyio.wait_all_tasks_blocked()
+        assert inside == [0, 1, 2]
+        calls.cancel_scope.cancel()
+
+
+@pytest.mark.anyio
+async def test_after_a_single_death_nobody_waits_for_anybody() -> None:
+    breaker = Breaker("bench", now=Clock())
+    fail(breaker, DIED, died=True)
+    async with breaker.admitting(), breaker.admitting():
+        assert breaker.failures == 1
