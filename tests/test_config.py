@@ -11,8 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from toolcrib.calling.limits import Rate
 from toolcrib.config import SETTINGS, SOURCE_SETTINGS, Config, ServerConfig, parse_config, read_config
 from toolcrib.core.errors import InvalidConfig
+from toolcrib.sources.limited import DEFAULT_CAPACITY, Capacity
 from toolcrib.sources.mcp.server import DEFAULT_PATIENCE, HttpServer, Patience, StdioServer
 
 FILE = Path("mcp.json")
@@ -336,6 +338,63 @@ def test_a_timeout_that_is_none_is_refused(seconds: str) -> None:
     ):
         message = refused(f'{{"mcpServers": {{"git": {{}}}}, "toolcrib": {ours}}}')
         assert message == f"mcp.json: {where}: seconds are expected, more than 0 and at most 86400"
+
+
+def test_how_much_a_server_takes_at_once_holds_for_all_unless_one_has_its_own() -> None:
+    config = read(
+        {
+            "mcpServers": {"git": {"command": "x"}, "slow": {"command": "y"}},
+            "toolcrib": {
+                "max_concurrent_calls": 8,
+                "sources": {"slow": {"max_concurrent_calls": 1, "max_queued_calls": 0}},
+            },
+        }
+    )
+
+    assert config.capacity == Capacity(8, DEFAULT_CAPACITY.queued_calls)
+    assert [server.capacity for server in config.servers] == [config.capacity, Capacity(1, 0)]
+    assert server({"command": "x"}).capacity == DEFAULT_CAPACITY
+
+
+@pytest.mark.parametrize(
+    ("ours", "rate"),
+    [
+        ({}, Rate(1_000, 1_000)),
+        ({"calls_per_minute": 30}, Rate(30, 30)),
+        ({"burst_calls": 5}, Rate(1_000, 5)),
+        ({"calls_per_minute": 30, "burst_calls": 90}, Rate(30, 90)),
+        ({"calls_per_minute": 0}, None),
+        ({"calls_per_minute": 0, "burst_calls": 5}, None),
+    ],
+)
+def test_how_fast_a_principal_may_call_is_said_in_calls_a_minute(ours: dict[str, int], rate: Rate | None) -> None:
+    assert read({"toolcrib": ours}).rate == rate
+
+
+@pytest.mark.parametrize("given_", ["-1", "1.5", "true", "null", '"5"', "1000001", "1e400", "[]"])
+@pytest.mark.parametrize(
+    ("key", "least"),
+    [("max_concurrent_calls", 1), ("max_queued_calls", 0), ("calls_per_minute", 0), ("burst_calls", 1)],
+)
+def test_a_limit_that_is_no_number_of_calls_is_refused(key: str, least: int, given_: str) -> None:
+    places = [(f"toolcrib.{key}", f'{{"{key}": {given_}}}')]
+    if key in SOURCE_SETTINGS:
+        places.append((f"toolcrib.sources.git.{key}", f'{{"sources": {{"git": {{"{key}": {given_}}}}}}}'))
+    for where, ours in places:
+        message = refused(f'{{"mcpServers": {{"git": {{}}}}, "toolcrib": {ours}}}')
+        assert message == f"mcp.json: {where}: a number of calls is expected, from {least} to 1000000"
+
+
+def test_the_least_that_a_limit_may_be_is_taken_and_one_less_is_not() -> None:
+    for key, least in (("max_concurrent_calls", 1), ("max_queued_calls", 0), ("burst_calls", 1)):
+        read({"toolcrib": {key: least}})
+        assert f"from {least} to" in refused({"toolcrib": {key: least - 1}})
+
+
+def test_a_limit_of_the_whole_gateway_is_none_of_one_server() -> None:
+    for key in ("calls_per_minute", "burst_calls"):
+        message = refused({"mcpServers": {"git": {}}, "toolcrib": {"sources": {"git": {key: 1}}}})
+        assert f"toolcrib.sources.git: unknown key `{key}`" in message
 
 
 def test_a_server_is_called_and_described_as_its_person_says() -> None:

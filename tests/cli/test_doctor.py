@@ -71,6 +71,51 @@ def test_everything_that_is_wrong_is_named_with_its_reason_and_it_ends_with_1(tm
     assert "`array_schema` is set aside" in said
 
 
+LIMITS = {"call_timeout_s": 90, "calls_per_minute": 60, "sources": {"bench": {"max_concurrent_calls": 4}}}
+
+
+def test_the_limits_of_every_source_are_told_once_and_what_differs_beside_its_name(tmp_path: Path) -> None:
+    servers = {"bench": faulty_entry(), "other": faulty_entry(), "gone": {"command": "no-such-program-4b1f"}}
+    config = write_config(tmp_path / "mcp.json", toolcrib=LIMITS, **servers)
+    shown = toolcrib("doctor", config).out.splitlines()
+    assert (
+        "Every server: 60 s to start, 30 s to list, 90 s to answer, stopped after 3600 s unused, "
+        "32 calls at once, 256 more in line." in shown
+    )
+    assert "  bench: 4 calls at once" in shown
+    assert not any(line.startswith("  other") for line in shown)
+    assert "Every principal: 60 calls a minute, 60 of them at once." in shown
+    assert "Failed once; tried again" in "".join(shown)
+    unlimited = write_config(tmp_path / "mcp.json", toolcrib={"calls_per_minute": 0}, bench=faulty_entry())
+    assert "Every principal: no limit." in toolcrib("doctor", unlimited).out
+
+
+def test_the_limits_of_every_source_and_how_it_is_doing_are_in_the_report(tmp_path: Path) -> None:
+    servers = {
+        "bench": faulty_entry(),
+        "gone": {"command": "no-such-program-4b1f"},
+        "unset": {"command": "${UNSET_4B}"},
+    }
+    report = toolcrib("doctor", write_config(tmp_path / "mcp.json", toolcrib=LIMITS, **servers), "--json").json
+    assert report["limits"] == {"calls_per_minute": 60, "burst_calls": 60}
+    sources = {source["name"]: source for source in report["sources"]}
+    assert sources["bench"]["limits"] == {
+        "start_timeout_s": 60,
+        "list_timeout_s": 30,
+        "call_timeout_s": 90,
+        "idle_timeout_s": 3600,
+        "max_concurrent_calls": 4,
+        "max_queued_calls": 256,
+    }
+    assert sources["gone"]["limits"]["max_concurrent_calls"] == 32
+    assert sources["bench"]["calls"] == {"running": 0, "waiting": 0}
+    assert sources["bench"]["restarts"] == {"failures": 0, "next_try_in_s": None}
+    assert sources["gone"]["restarts"]["failures"] == 1
+    assert (sources["unset"]["calls"], sources["unset"]["restarts"]) == (None, None), "there is nothing to start"
+    unlimited = write_config(tmp_path / "mcp.json", toolcrib={"calls_per_minute": 0})
+    assert toolcrib("doctor", unlimited, "--json").json["limits"] == {"calls_per_minute": None, "burst_calls": None}
+
+
 def test_a_configuration_that_contains_toolcrib_itself_ends_and_says_so(tmp_path: Path) -> None:
     path = tmp_path / "mcp.json"
     again = {"command": sys.executable, "args": ["-m", "toolcrib", "serve", str(path), "--no-cache"]}

@@ -670,3 +670,25 @@ def test_what_a_file_says_cannot_move_the_cursor(home: Home) -> None:
     ended = install("cursor", "--dry-run")
     assert "\x1b" not in ended.out
     assert "[red]x" in ended.out
+
+
+# -- does it work? ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.anyio
+async def test_what_was_written_serves_the_moved_servers_to_a_client_that_gives_it_next_to_no_environment(
+    home: Home,
+) -> None:
+    home.write("cursor", bench=faulty_entry(env={"FAULTY_TEST_TOKEN": "${env:BENCH_TOKEN}"}))
+    install("cursor", "--yes")
+    entry = home.servers("cursor")["toolcrib"]
+    assert entry["env"] == {"BENCH_TOKEN": "${env:BENCH_TOKEN}"}
+    # What Cursor would make of the entry.
+    given = StdioServerParameters(
+        command=entry["command"], args=entry["args"], env={"HOME": str(home.path), "PATH": "", "BENCH_TOKEN": "s3cret"}
+    )
+    with open(os.devnull, "w") as nowhere:  # noqa: PTH123, ASYNC230  a device, not a file
+        async with Client(stdio_client(given, errlog=nowhere)) as client:
+            assert {tool.name for tool in (await client.list_tools()).tools} == OPERATIONS
+            result = await run_tool(client, "bench.env", name="FAULTY_TEST_TOKEN")
+    assert "s3cret" in text_of(result)

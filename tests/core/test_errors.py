@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from toolcrib.core import errors
-from toolcrib.core.errors import ErrorCode, NextAction, ToolcribError, ToolNotFound
+from toolcrib.core.errors import ErrorCode, NextAction, RateLimited, SourceUnavailable, ToolcribError, ToolNotFound
 
 FAMILY = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, ToolcribError)]
 
@@ -37,6 +37,17 @@ def test_hints_next_action_and_details_travel_along() -> None:
         "retryable": True,
         "details": {"upstream": {"code": 1}},
     }
+
+
+def test_when_to_come_back_is_told_where_it_is_known_and_nowhere_else() -> None:
+    assert "details" not in SourceUnavailable("It is gone.").to_wire()["error"]
+    gone = SourceUnavailable("It is gone.", retry_after_s=2.5)
+    fast = RateLimited("Too fast.", retry_after_s=0.1)
+    assert [error.to_wire()["error"]["details"] for error in (gone, fast)] == [
+        {"retry_after_s": 2.5},
+        {"retry_after_s": 0.1},
+    ]
+    assert fast.retryable, "what was refused ran nothing"
 
 
 def test_an_error_reads_as_its_message() -> None:

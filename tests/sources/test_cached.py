@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.servers.launching import events, faulty_server, received
+from tests.servers.launching import ROOT, events, faulty_server, received
 from tests.waiting import until
 
 from toolcrib.catalog import intake
 from toolcrib.core.errors import StaleExpansion
 from toolcrib.crib import Toolcrib
-from toolcrib.sources.base import Source
+from toolcrib.sources.base import Extras, Source
 from toolcrib.sources.cached import LIFETIME_S, CachedSource
 from toolcrib.sources.mcp import Patience, StdioServer
 from toolcrib.sources.mcp.source import McpSource
@@ -169,3 +170,18 @@ async def test_what_cannot_be_read_is_forgotten_and_the_source_is_asked(store: D
         assert "bench.add" in crib.view().tools
     assert (kept := store.load(key)) is not None
     assert kept.body != body
+
+
+async def test_prompts_and_resources_are_kept_as_well_and_asked_for_at_the_server(store: DefinitionStore) -> None:
+    server = StdioServer(sys.executable, ("-m", "tests.interop.fixture_server"), cwd=ROOT)
+    listed: list[Extras] = []
+    for _ in range(2):
+        crib = Toolcrib()
+        crib.add_source(cached(store, server))
+        async with crib:
+            assert await crib.ready(30)
+            listed.append(crib.view().sources["bench"].extras)
+            assert "bench__test_simple_prompt" in crib.view().shelf.prompts
+            read = await crib.read_resource("toolcrib://bench/test://static-text")
+            assert read["contents"][0]["text"] == "This is the content of the static text resource."
+    assert listed[0] == listed[1]

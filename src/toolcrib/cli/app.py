@@ -48,7 +48,8 @@ def main(verbose: bool) -> None:
     """The counter where an agent's tools are kept and handed out on request.
 
     CONFIG is an mcp.json as your client has it (mcp.json here by default). Start with `toolcrib doctor`, look around
-    with `toolcrib tree` and `toolcrib search`, then give your client `toolcrib serve` as its one MCP server.
+    with `toolcrib tree` and `toolcrib search`, then give your client `toolcrib serve` as its one MCP server:
+    `toolcrib install` does that for you.
     """
     from toolcrib.cli.output import set_up_logging
 

@@ -48,6 +48,9 @@ def install(
             _undo(known, chosen, asking)
         else:
             _install(known, chosen, config, move, asking)
+    except click.Abort:
+        stderr.print("\nNothing was changed.")
+        sys.exit(1)
     except ToolcribError as error:
         fail(error, as_json=as_json)
 

@@ -289,4 +289,5 @@ def _show(worth: Worth) -> None:
     stdout.print(Padding(escape(reason(worth)), 0), soft_wrap=False)
     if worth.missing and worth.is_worth_it:
         stderr.print(f"Not counted, for they are unavailable: {', '.join(worth.missing)}.", style="yellow")
-    stdout.print("[dim]A token is estimated as four bytes of what is shown.[/]")
+    note = "A token is estimated as four bytes. A client that loads tools on demand by itself shows less of them now."
+    stdout.print(Padding(f"[dim]{note}[/]", 0), soft_wrap=False)

@@ -13,7 +13,6 @@ import anyio
 import httpx2
 from mcp.client.streamable_http import MCP_SESSION_ID
 from mcp.shared.exceptions import MCPError
-from mcp.shared.message import SessionMessage
 from mcp_types import (
     CONNECTION_CLOSED,
     INVALID_REQUEST,
@@ -26,7 +25,7 @@ from mcp_types import (
 from pydantic_core import from_json
 
 from toolcrib.sources.mcp.last_words import LastWords
-from toolcrib.sources.mcp.messages import messages_in
+from toolcrib.sources.mcp.messages import Garbled, messages_in
 from toolcrib.sources.mcp.refusals import NO_MESSAGE, OTHER_ID, Outcomes, Refusal, too_long
 from toolcrib.sources.mcp.server import HttpServer
 
@@ -46,6 +45,9 @@ _PHRASES = {status.value: status.phrase for status in HTTPStatus}
 
 _LASTING = frozenset({400, 401, 402, 403, 404, 405, 406, 407, 410, 411, 413, 414, 415, 421, 426, 431, 451, 501, 505})
 """Statuses that the next request gets as well, unless its owner changes an address or a key."""
+
+_PLAIN = frozenset({401, 403, 407, 429})
+"""Statuses that say more than an error in their body, for which servers take any code."""
 
 _BROKE_OFF = "broke off before it had answered"
 
@@ -125,22 +127,28 @@ class Client(httpx2.AsyncClient):
 
     async def _post(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
         asked = _Asked.by(request)
-        try:
-            with anyio.fail_after(self._answer_timeout_s):
-                response = await super().send(request, stream=True, **options)
-                came = None
-                try:
-                    came = await self._judged(response, asked)
-                finally:
-                    if came is not response:
-                        await response.aclose()
-        except (httpx2.RequestError, TimeoutError) as error:
-            came = self._failed(error)
+        deadline = anyio.current_time() + self._answer_timeout_s
+        came: httpx2.Response | _Came = Refusal(f"did not answer within {self._answer_timeout_s:g} s")
+        with anyio.CancelScope(deadline=deadline):
+            try:
+                came = await self._taken(request, asked, **options)
+            except httpx2.RequestError as error:
+                came = self._failed(error)
         if isinstance(came, httpx2.Response):
             return came
         if asked is not None:
             self._outcomes.put(asked.id, came)
         return httpx2.Response(202, request=request)  # for the SDK there is nothing more to come
+
+    async def _taken(self, request: httpx2.Request, asked: _Asked | None, **options: Any) -> httpx2.Response | _Came:
+        response = await super().send(request, stream=True, **options)
+        came = None
+        try:
+            came = await self._judged(response, asked)
+        finally:
+            if came is not response:
+                await response.aclose()
+        return came
 
     async def _judged(self, response: httpx2.Response, asked: _Asked | None) -> httpx2.Response | _Came:
         """The response, where it is the SDK that reads it; else the answer in it, or why there is none."""
@@ -170,22 +178,19 @@ class Client(httpx2.AsyncClient):
 
     def _came(self, body: bytes, asked: _Asked) -> _Came:
         """What `body` says to what was asked."""
-        for message in messages_in(body, self._max_message_bytes):
-            match message:
-                case SessionMessage(JSONRPCResponse(id=answered) | JSONRPCError(id=int() | str() as answered)) if str(
-                    answered
-                ) != str(asked.id):
-                    return OTHER_ID
-                case SessionMessage(JSONRPCResponse(result=result)):
-                    return result
-                case SessionMessage(JSONRPCError(error=error)):
-                    return error
-                case _:
-                    pass
+        messages = (
+            read.message for read in messages_in(body, self._max_message_bytes) if not isinstance(read, Garbled)
+        )
+        for message in messages:
+            if not isinstance(message, JSONRPCResponse | JSONRPCError):
+                continue
+            if message.id is not None and str(message.id) != str(asked.id):
+                return OTHER_ID
+            return message.result if isinstance(message, JSONRPCResponse) else message.error
         return NO_MESSAGE
 
     async def _refused(self, response: httpx2.Response, asked: _Asked | None) -> _Came:
-        """A status from 400 on: an error of the protocol where its body is one, else what the status says."""
+        """What a status from 400 on means; where that leaves it open, an error of the protocol in its body does not."""
         status = response.status_code
         phrase = _PHRASES.get(status, "")
         self._said.append(f"HTTP {status} {phrase}\n".encode())
@@ -194,12 +199,12 @@ class Client(httpx2.AsyncClient):
             self._health.forgotten.set()
         elif status >= 502:
             self._health.lost = True
-        if asked is not None and _kind(response) == "application/json":
+        retry_after_s = _retry_after_s(response.headers)
+        if asked is not None and _kind(response) == "application/json" and status not in _PLAIN and not retry_after_s:
             body = await self._body(response)
             came = NO_MESSAGE if body is None else self._came(body, asked)
-            if isinstance(came, ErrorData) and came.data is not NO_MESSAGE:
+            if isinstance(came, ErrorData) and not isinstance(came.data, Refusal):
                 return came
-        retry_after_s = _retry_after_s(response.headers)
         again = "" if retry_after_s is None else f"; it may be asked again in {retry_after_s:g} s"
         return Refusal(
             f"refused with HTTP {status} {phrase}".rstrip() + again,
@@ -219,7 +224,7 @@ class Client(httpx2.AsyncClient):
                 return None
         return bytes(body)
 
-    def _failed(self, error: httpx2.RequestError | TimeoutError) -> Refusal:
+    def _failed(self, error: httpx2.RequestError) -> Refusal:
         """Why there is no response, or only half of one. Only texts that quote no address and no header are told."""
         diagnosis = f"{type(error).__name__}: {error}"
         match error:
@@ -230,7 +235,7 @@ class Client(httpx2.AsyncClient):
             case httpx2.LocalProtocolError() | httpx2.UnsupportedProtocol() | httpx2.ProxyError():
                 what = "cannot be asked: its address, its headers or a proxy does not allow it"
                 return Refusal(what, diagnosis, lasting=True, unreached=True)
-            case TimeoutError() | httpx2.TimeoutException():
+            case httpx2.TimeoutException():
                 return Refusal(f"did not answer within {self._answer_timeout_s:g} s", diagnosis)
             case httpx2.DecodingError():
                 return Refusal("answered with a body that cannot be unpacked", diagnosis, ran=True)
