@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import shlex
+import sys
 from pathlib import Path
 
 import pytest
 from tests.cli.running import toolcrib
-from tests.servers.launching import faulty_entry, received, write_config
+from tests.servers.launching import ROOT, faulty_entry, received, write_config
 
 from toolcrib.cli.output import escape, plain
 
@@ -41,9 +42,18 @@ def test_every_kind_of_content_is_shown_or_named(config: Path) -> None:
     assert ended.code == 0
     assert "one red pixel" in ended.out
     assert "[image image/png, " in ended.out
-    assert "palette <memo://palette>" in ended.out
+    assert "palette <toolcrib://bench/memo://palette>" in ended.out
     whole = toolcrib("call", "bench.image", "-c", config, "--json").json
     assert whole["futureField"] == ["kept"]
+
+
+def test_a_tool_that_asks_for_more_input_is_not_shown_as_done(tmp_path: Path) -> None:
+    fixture = {"command": sys.executable, "args": ["-m", "tests.interop.fixture_server"], "cwd": str(ROOT)}
+    config = write_config(tmp_path / "mcp.json", newer=fixture)
+    ended = toolcrib("call", "newer.test_input_required_result_request_state", "-c", config)
+    assert (ended.code, ended.out) == (1, "")
+    assert "TOOL_FAILED" in ended.err
+    assert "asks for more input" in ended.err
 
 
 def test_progress_goes_to_standard_error(config: Path) -> None:

@@ -11,11 +11,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mcp import Client, StdioServerParameters
+from mcp.client.stdio import stdio_client
 from tests.cli.running import TOOLCRIB, Ended, toolcrib
 from tests.cli.terminal import typed
+from tests.servers.launching import faulty_entry
+from tests.surfaces.serving import run_tool, text_of
 
 from toolcrib.clients.jsonc import Document
 from toolcrib.config import read_config
+from toolcrib.protocol.tools import OPERATIONS
 
 GIT = {"command": "uvx", "args": ["mcp-server-git"]}
 TRACKER = {"type": "http", "url": "https://tracker.example/mcp", "headers": {"Authorization": "Bearer ${TOKEN}"}}
