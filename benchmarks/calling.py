@@ -10,19 +10,22 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import anyio
-import servers
 from mcp import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
+
+import servers
 
 BAR_MS = 2.0
 
@@ -78,12 +81,12 @@ async def measure(transport: str, calls: int) -> dict[str, Any]:
 
 async def over_stdio(stack: AsyncExitStack, config: Path) -> Mapping[str, Client]:
     """A client of each engine over pipes; every engine starts the server for itself."""
-    echo = servers.command("echo")
-    config.write_text(json.dumps({"mcpServers": {"echo": {"command": echo[0], "args": echo[1:]}}}))
-    commands = {"direct": echo, "toolcrib": [echo[0], "-m", "toolcrib", "serve", str(config), "--no-cache"]}
+    servers.write_config(config, echo=servers.started("echo"))
+    serve = [sys.executable, "-m", "toolcrib", "serve", str(config), "--no-cache"]
+    commands = {"direct": servers.command("echo"), "toolcrib": serve}
     if find_spec("fastmcp"):
         commands["fastmcp proxy"] = servers.command("proxy", str(config))
-    nowhere = stack.enter_context(open("/dev/null", "w"))  # noqa: PTH123  a device, not a file
+    nowhere = stack.enter_context(_nowhere())
     return {
         engine: await stack.enter_async_context(
             Client(stdio_client(StdioServerParameters(command=words[0], args=words[1:]), errlog=nowhere))
@@ -95,7 +98,7 @@ async def over_stdio(stack: AsyncExitStack, config: Path) -> Mapping[str, Client
 async def over_http(stack: AsyncExitStack, config: Path) -> Mapping[str, Client]:
     """A client of each engine over HTTP; all reach the same server."""
     echo = stack.enter_context(servers.reachable("echo", "--http"))
-    config.write_text(json.dumps({"mcpServers": {"echo": {"type": "http", "url": echo.url}}}))
+    servers.write_config(config, echo=echo.entry)
     reached = {"direct": echo, "toolcrib": stack.enter_context(servers.gateway(config))}
     if find_spec("fastmcp"):
         reached["fastmcp proxy"] = stack.enter_context(servers.reachable("proxy", str(config), "--http"))
@@ -116,6 +119,10 @@ async def in_turn(engines: Mapping[str, Call], calls: int) -> dict[str, list[flo
             if result.is_error:
                 raise SystemExit(f"{engine} failed: {result}")
     return taken
+
+
+def _nowhere() -> TextIO:
+    return Path(os.devnull).open("w")
 
 
 def _spread(times: list[float]) -> dict[str, float]:

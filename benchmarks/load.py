@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import repeat
 from typing import Any
@@ -82,24 +82,22 @@ async def ask(url: str, method: str, params: Mapping[str, Any] | None = None) ->
 
 async def answer(url: str, sent: bytes) -> bytes:
     """The body of the answer to one request."""
-    at = urlsplit(url)
     bodies: list[bytes] = []
-    loop = asyncio.get_running_loop()
-    _, connection = await loop.create_connection(lambda: _Connection(iter([sent]), None, bodies), at.hostname, at.port)
+    connection = await _connected(url, lambda: _Connection(iter([sent]), None, bodies))
     await connection.ended
     return bodies[0]
 
 
 async def _load(url: str, sent: Iterator[bytes], connections: int, deadline: float | None) -> Load:
-    at = urlsplit(url)
-    loop = asyncio.get_running_loop()
     began = time.perf_counter()
-    opened = [
-        (await loop.create_connection(lambda: _Connection(sent, deadline), at.hostname, at.port))[1]
-        for _ in range(connections)
-    ]
+    opened = [await _connected(url, lambda: _Connection(sent, deadline)) for _ in range(connections)]
     await asyncio.gather(*(connection.ended for connection in opened))
     return Load(sum(connection.answers for connection in opened), time.perf_counter() - began)
+
+
+async def _connected(url: str, make: Callable[[], _Connection]) -> _Connection:
+    at = urlsplit(url)
+    return (await asyncio.get_running_loop().create_connection(make, at.hostname or "", at.port or 80))[1]
 
 
 class _Connection(asyncio.Protocol):

@@ -19,11 +19,11 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from itertools import islice
 from pathlib import Path
-from typing import Any
+
+import psutil
 
 import catalog
 import load
-import psutil
 import servers
 
 MIB = 1024 * 1024
@@ -37,7 +37,9 @@ async def main() -> None:
     parser.add_argument("--calls", type=int, default=100_000)
     parser.add_argument("--samples", type=int, default=20)
     parser.add_argument("--connections", type=int, default=8)
-    parser.add_argument("--server", choices=("stdio", "http"), default="stdio", help="how the gateway reaches its server")
+    parser.add_argument(
+        "--server", choices=("stdio", "http"), default="stdio", help="how the gateway reaches its server"
+    )
     given = parser.parse_args()
     with ExitStack() as stack:
         gateway = stack.enter_context(servers.gateway(_config(stack, given.server)))
@@ -67,14 +69,9 @@ async def main() -> None:
 
 
 def _config(stack: ExitStack, transport: str) -> Path:
-    if transport == "http":
-        server: dict[str, Any] = {"type": "http", "url": stack.enter_context(servers.reachable("echo", "--http")).url}
-    else:
-        words = servers.command("echo")
-        server = {"command": words[0], "args": words[1:]}
-    config = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "mcp.json"
-    config.write_text(json.dumps({"mcpServers": {"echo": server}}))
-    return config
+    over_http = transport == "http"
+    echo = stack.enter_context(servers.reachable("echo", "--http")).entry if over_http else servers.started("echo")
+    return servers.write_config(Path(stack.enter_context(tempfile.TemporaryDirectory())) / "mcp.json", echo=echo)
 
 
 async def expanded(url: str) -> str:

@@ -4,7 +4,7 @@
 
 Each is first started by the SDK's own client, listed page by page and asked for one harmless thing. Then all stand
 behind one gateway, which must offer the same tools with the same definitions, and answer the same call alike. At last
-the gateway starts again with the definitions it kept, and the same calls start the servers late.
+the gateway starts again with those that could be listed, whose definitions it kept, and the same calls start them late.
 
 The packages come from PyPI and npm by `uvx` and `npx`, which keep what they fetched: some gigabytes, and minutes the
 first time; `--offline` fetches nothing. Servers that want a credential get one that is good for nothing. One line for
@@ -24,18 +24,19 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import anyio
 import psutil
 from mcp import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp_types import CallToolResult
+
 from toolcrib.sources.mcp.server import inherited
 
 START_TIMEOUT_S = 240.0
@@ -262,8 +263,8 @@ async def main() -> None:
     given = parser.parse_args()
     logging.getLogger("mcp").setLevel(logging.CRITICAL)  # lines that are no protocol message, of servers and all
     with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory())).resolve()
-        catalog = published(_repository(folder), stack.enter_context(_page()))
+        folder = _repository(stack)
+        catalog = published(folder, stack.enter_context(_page()))
         servers = {name: server for name, server in catalog.items() if not given.only or name in given.only}
         launchers = Launchers(offline=given.offline)
         alone = {name: await ask_alone(name, server, launchers, folder) for name, server in servers.items()}
@@ -298,14 +299,8 @@ async def behind_one_gateway(
     servers: Mapping[str, Published], alone: Mapping[str, Alone], launchers: Launchers, folder: Path
 ) -> Json:
     """All of them behind one gateway, twice: without definitions, and with those it kept."""
-    entries: Json = {}
-    for name, server in servers.items():
-        words = launchers.command(server)
-        entries[name] = {"command": words[0], "args": words[1:], "env": dict(server.env), "cwd": str(folder)}
-    config = folder / "mcp.json"
-    patience = {"start_timeout_s": START_TIMEOUT_S, "list_timeout_s": START_TIMEOUT_S, "call_timeout_s": CALL_TIMEOUT_S}
-    config.write_text(json.dumps({"mcpServers": entries, "toolcrib": patience}))
-    log = folder / "gateway.log"
+    config, log = folder / "mcp.json", folder / "gateway.log"
+    _write_config(config, servers, launchers)
     told: dict[str, Json] = {}
     async with _gateway(config, launchers, log) as (client, process):
         listed_s = await _until_listed(client, servers)
@@ -314,15 +309,16 @@ async def behind_one_gateway(
             told[name] = await _compared(client, name, server, alone[name], listed_s.get(name))
             _say(name, _line(told[name]))
         rss_mib = process.memory_info().rss / 1024**2
+    started = {name: entry for name, entry in told.items() if "unavailable" not in entry}
+    _write_config(config, {name: servers[name] for name in started}, launchers)
     began = time.monotonic()
     async with _gateway(config, launchers, log) as (client, process):
         await _ask(client, "search_tools", query="what time is it in Tokyo")
         first_search_s = time.monotonic() - began
-        for name, server in servers.items():
-            if "call" in told[name]:
-                late = await _call_behind(client, name, server)
-                told[name]["call"]["started_late"] = late.to_wire()
-    started = {name: entry for name, entry in told.items() if "unavailable" not in entry}
+        for name, entry in started.items():
+            if "call" in entry:
+                late = await _call_behind(client, name, servers[name])
+                entry["call"]["started_late"] = late.to_wire()
     wrong = {name: wrong for name, entry in told.items() if (wrong := _wrong(entry, alone[name]))}
     return {
         "benchmark": "published servers behind one gateway",
@@ -339,8 +335,17 @@ async def behind_one_gateway(
     }
 
 
+def _write_config(path: Path, servers: Mapping[str, Published], launchers: Launchers) -> None:
+    entries: Json = {}
+    for name, server in servers.items():
+        words = launchers.command(server)
+        entries[name] = {"command": words[0], "args": words[1:], "env": dict(server.env), "cwd": str(path.parent)}
+    patience = {"start_timeout_s": START_TIMEOUT_S, "list_timeout_s": START_TIMEOUT_S, "call_timeout_s": CALL_TIMEOUT_S}
+    path.write_text(json.dumps({"mcpServers": entries, "toolcrib": patience}))
+
+
 @asynccontextmanager
-async def _gateway(config: Path, launchers: Launchers, log: Path) -> AsyncIterator[tuple[Client, psutil.Process]]:
+async def _gateway(config: Path, launchers: Launchers, log: Path) -> AsyncGenerator[tuple[Client, psutil.Process]]:
     """`toolcrib serve` with a client of it, and its process, for the block; definitions are kept beside the file."""
     words = ["-m", "toolcrib", "serve", str(config), "--cache", str(config.with_suffix(".sqlite"))]
     env = {**inherited(os.environ), "PATH": launchers.path}
@@ -455,18 +460,18 @@ async def _all_tools(client: Client) -> list[Json]:
 
 def _wrong(entry: Json, alone: Alone) -> list[str]:
     """What the gateway did worse than a client of the server's own."""
-    wrong: list[str] = []
     if "unavailable" in entry:
         return [f"starts alone, and not behind the gateway: {entry['unavailable']}"] if alone.failure is None else []
-    for part in ("lost", "unknown_alone", "misread"):
-        if entry.get(part):
-            wrong.append(f"{part}: {', '.join(entry[part])}")
+    parts = ("lost", "unknown_alone", "misread")
+    wrong = [f"{part}: {', '.join(entry[part])}" for part in parts if entry.get(part)]
     call = entry.get("call")
-    if call is not None and alone.call is not None and alone.call.ok:
-        if not call["ok"]:
-            wrong.append(f"a call that works alone fails: {call['text']}")
-        if not call["started_late"]["ok"]:
-            wrong.append(f"a call that works alone fails where it starts the server: {call['started_late']['text']}")
+    if call is None or alone.call is None:
+        return wrong
+    for how, outcome in {"": call, " where it starts the server": call["started_late"]}.items():
+        if alone.call.ok and not outcome["ok"]:
+            wrong.append(f"a call that works alone fails{how}: {outcome['text']}")
+        if outcome["ok"] and not alone.call.ok:
+            wrong.append(f"a call that fails alone ({alone.call.text[:SHOWN_CHARS]}) is told as done{how}")
     return wrong
 
 
@@ -496,24 +501,24 @@ def _text(result: CallToolResult) -> str:
 def _told(error: BaseException, said: Path) -> str:
     """Why a server did not start, with the end of what it wrote."""
     while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
+        error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
     words = [line.strip() for line in said.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
     return " / ".join([f"{type(error).__name__}: {error}", *words[-3:]])[:600]
 
 
-def _repository(folder: Path) -> Path:
-    """A git repository with one commit, and something to read."""
-    home = folder / "work"
-    home.mkdir()
-    (home / "notes.txt").write_text("plane, chisel, vice\n")
+def _repository(stack: ExitStack) -> Path:
+    """The folder where everything happens: a git repository with one commit, and something to read."""
+    # Servers that are told where they may work compare it with the path as the system resolves it.
+    folder = Path(stack.enter_context(tempfile.TemporaryDirectory())).resolve()
+    (folder / "notes.txt").write_text("plane, chisel, vice\n")
     identity = ["-c", "user.name=Ada", "-c", "user.email=ada@example.org"]
     for words in (["init", "--quiet"], ["add", "notes.txt"], [*identity, "commit", "--quiet", "-m", "Count the tools"]):
-        subprocess.run(["git", *words], cwd=home, check=True, capture_output=True)
-    return home
+        subprocess.run(["git", *words], cwd=folder, check=True, capture_output=True)
+    return folder
 
 
 @contextmanager
-def _page() -> Iterator[str]:
+def _page() -> Generator[str]:
     """The address of a page of this machine, for servers that fetch."""
 
     class Page(BaseHTTPRequestHandler):

@@ -17,7 +17,8 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Generator, Sequence
+from collections import deque
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,12 +38,29 @@ def command(role: str, *words: str) -> list[str]:
     return [sys.executable, __file__, role, *words]
 
 
+def started(role: str, *words: str) -> dict[str, Any]:
+    """A role over stdio in an `mcp.json`."""
+    program, *rest = command(role, *words)
+    return {"command": program, "args": rest}
+
+
 @dataclass(frozen=True, slots=True)
 class Reachable:
     """A server that runs, and where."""
 
     url: str
     pid: int
+
+    @property
+    def entry(self) -> dict[str, Any]:
+        """It in an `mcp.json`."""
+        return {"type": "http", "url": self.url}
+
+
+def write_config(path: Path, **entries: Mapping[str, Any]) -> Path:
+    """An `mcp.json` at `path`, with no limit on how often its servers are called."""
+    path.write_text(json.dumps({"mcpServers": entries, "toolcrib": {"calls_per_minute": 0}}))
+    return path
 
 
 @contextmanager
@@ -68,9 +86,11 @@ def _started(words: Sequence[str], said: Callable[[subprocess.Popen[str]], Any])
         url = next((word for word in line.split() if word.startswith("http://")), None)
         if url is None:
             process.kill()
-            raise SystemExit(f"{' '.join(words)} did not start: {line}{process.stderr.read() if process.stderr else ''}")
+            raise SystemExit(
+                f"{' '.join(words)} did not start: {line}{process.stderr.read() if process.stderr else ''}"
+            )
         for stream in (process.stdout, process.stderr):  # nobody waits for a pipe to be read
-            threading.Thread(target=lambda left: [*left], args=[stream], daemon=True).start()
+            threading.Thread(target=deque, args=[stream, 0], daemon=True).start()
         yield Reachable(url, process.pid)
     finally:
         process.terminate()
@@ -92,10 +112,10 @@ def echo_server(tools: int) -> Server[Any]:
         ]
     unique = list({tool.name: tool for tool in listed}.values())
 
-    async def list_tools(ctx: Any, params: Any) -> ListToolsResult:
+    async def list_tools(_: Any, __: Any) -> ListToolsResult:
         return ListToolsResult(tools=unique)
 
-    async def call_tool(ctx: Any, params: Any) -> CallToolResult:
+    async def call_tool(_: Any, params: Any) -> CallToolResult:
         return CallToolResult(content=[TextContent(type="text", text=params.arguments["text"])])
 
     return Server("echo", on_list_tools=list_tools, on_call_tool=call_tool)
@@ -110,10 +130,10 @@ def constant_server(answers: Path) -> Server[Any]:
     listed = ListToolsResult.model_validate(known["tools"])
     results = {name: CallToolResult.model_validate(result) for name, result in known["calls"].items()}
 
-    async def list_tools(ctx: Any, params: Any) -> ListToolsResult:
+    async def list_tools(_: Any, __: Any) -> ListToolsResult:
         return listed
 
-    async def call_tool(ctx: Any, params: Any) -> CallToolResult:
+    async def call_tool(_: Any, params: Any) -> CallToolResult:
         return results[params.name]
 
     return Server("constant", on_list_tools=list_tools, on_call_tool=call_tool)

@@ -22,9 +22,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 import catalog
 import load
-import psutil
 import servers
 
 TEXT = {"text": "x" * 100}
@@ -78,8 +79,10 @@ async def contenders(stack: ExitStack, tools: int) -> dict[str, dict[str, Conten
     # The SDK's server lists all its tools on every call to one, so the one that is called has no others.
     echo = stack.enter_context(servers.reachable("echo", "--http"))
     many = stack.enter_context(servers.reachable("echo", "--http", "--tools", str(tools)))
-    gateway = stack.enter_context(servers.gateway(_config(folder / "both.json", echo=echo, many=many)))
-    function = stack.enter_context(servers.reachable("function", str(_config(folder / "nothing.json"))))
+    gateway = stack.enter_context(
+        servers.gateway(servers.write_config(folder / "both.json", echo=echo.entry, many=many.entry))
+    )
+    function = stack.enter_context(servers.reachable("function", str(servers.write_config(folder / "nothing.json"))))
 
     search = {"name": "search_tools", "arguments": {"query": QUERY}}
     call = await _call(gateway.url, "echo.echo")
@@ -126,16 +129,12 @@ async def contenders(stack: ExitStack, tools: int) -> dict[str, dict[str, Conten
         },
     }
     if find_spec("fastmcp"):
-        proxy = stack.enter_context(servers.reachable("proxy", str(_config(folder / "one.json", echo=echo)), "--http"))
+        proxy = stack.enter_context(
+            servers.reachable("proxy", str(servers.write_config(folder / "one.json", echo=echo.entry)), "--http")
+        )
         through = asking(proxy, "tools/call", {"name": "echo", "arguments": TEXT})
         requests["call_tool of a server over HTTP"]["fastmcp proxy"] = through
     return requests
-
-
-def _config(path: Path, **reached: servers.Reachable) -> Path:
-    urls = {name: {"type": "http", "url": server.url} for name, server in reached.items()}
-    path.write_text(json.dumps({"mcpServers": urls}))
-    return path
 
 
 async def _call(url: str, tool_id: str) -> dict[str, Any]:

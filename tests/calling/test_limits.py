@@ -14,10 +14,8 @@ from toolcrib.calling import limits as module
 from toolcrib.calling.limits import DEFAULT_RATE, Rate, TokenBucket
 from toolcrib.catalog.view import View
 from toolcrib.core.errors import InvalidArguments, NotExpanded, RateLimited, ToolNotFound
-from toolcrib.core.principal import LOCAL, CallContext, Principal
+from toolcrib.core.principal import CallContext, Principal
 from toolcrib.crib import Toolcrib
-from toolcrib.disclosure.operations import Operations
-from toolcrib.protocol.dispatch import perform
 
 READ = tool("files.read", "Read a file.", properties={"path": {"type": "string"}}, required=("path",))
 ADA, GRACE = Principal("ada"), Principal("grace")
@@ -248,15 +246,11 @@ async def test_calls_of_a_program_and_calls_of_a_model_count_against_the_same_li
     handle = crib.add(lambda: "done", name="work").handle
     crib.limits.rate = Rate(1, 4)
     called: dict[str, object] = {"tool_id": handle, "arguments": {}}
-
-    async def by_a_model() -> object:
-        return await perform(Operations(), crib.view(), "call_tool", called, CallContext(LOCAL), limits=crib.limits)
-
     for _ in range(2):
         await crib.call_tool(handle)
-        await by_a_model()
+        await crib.perform("call_tool", called)
     with pytest.raises(RateLimited):
         await crib.call_tool(handle)
     with pytest.raises(RateLimited):
-        await by_a_model()
+        await crib.perform("call_tool", called)
     assert crib.search_tools("work").results, "only calls are limited"

@@ -5,9 +5,12 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import pytest
 from tests.cli.running import toolcrib
 from tests.servers import faulty
 from tests.servers.launching import faulty_entry, write_config
+
+from toolcrib.cli import output
 
 
 def test_when_all_is_well_it_says_so_and_ends_with_0(tmp_path: Path) -> None:
@@ -88,6 +91,14 @@ def test_the_limits_of_every_source_are_told_once_and_what_differs_beside_its_na
     assert "Failed once; tried again" in "".join(shown)
     unlimited = write_config(tmp_path / "mcp.json", toolcrib={"calls_per_minute": 0}, bench=faulty_entry())
     assert "Every principal: no limit." in toolcrib("doctor", unlimited).out
+
+
+def test_at_eighty_columns_no_line_is_longer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(output.stdout, "width", 80)
+    servers = {"bench": faulty_entry(), "gone": {"command": "no-such-program-4b1f"}}
+    shown = toolcrib("doctor", write_config(tmp_path / "mcp.json", toolcrib=LIMITS, **servers)).out
+    assert "Every server: " in shown
+    assert max(map(len, shown.splitlines())) <= 80
 
 
 def test_the_limits_of_every_source_and_how_it_is_doing_are_in_the_report(tmp_path: Path) -> None:

@@ -277,8 +277,18 @@ def test_toolcrib_is_never_moved_behind_itself(home: Home) -> None:
     assert {"other", "shell"} <= home.servers("cursor").keys()
 
 
-def test_another_server_that_is_named_toolcrib_is_not_touched(home: Home) -> None:
-    file = home.write("cursor", toolcrib={"command": "node", "args": ["my-tools.js"]}, git=GIT)
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"command": "node", "args": ["my-tools.js"]},
+        {"command": "node", "args": ["/src/toolcrib/dist", "serve.js"]},
+        {"command": "sh", "args": ["-c", "toolcrib serve mcp.json"]},
+        {"url": "https://toolcrib.example/mcp"},
+        None,
+    ],
+)
+def test_another_server_that_is_named_toolcrib_is_not_touched(other: object, home: Home) -> None:
+    file = home.write("cursor", toolcrib=other, git=GIT)
     before = file.read_bytes()
     ended = install("cursor", "--yes", code=2)
     assert "another server is named `toolcrib`" in said(ended)
@@ -304,6 +314,9 @@ def test_a_configuration_of_somebodys_own_is_added_to_and_becomes_private(home: 
     assert "// mine" in mine.read_text()
     assert [server.name for server in read_config(mine).servers] == ["git"]
     assert stat.S_IMODE(mine.stat().st_mode) == 0o600
+    install("cursor", "--undo", "--yes")
+    assert mine.read_text().startswith('{\n  // mine\n  "mcpServers": {}, ')
+    assert stat.S_IMODE(mine.stat().st_mode) == 0o644
 
 
 def test_a_configuration_that_is_not_there_is_made_only_for_what_moves_into_it(home: Home) -> None:
@@ -317,7 +330,8 @@ def test_a_configuration_that_is_not_there_is_made_only_for_what_moves_into_it(h
 def test_the_clients_own_file_is_not_served_to_itself(home: Home) -> None:
     file = home.write("claude-code", git=GIT)
     (link := home.path / "link.json").symlink_to(file)
-    for path in (file, link):
+    Path(".mcp.json").write_text('{"mcpServers": {}}')
+    for path in (file, link, Path(".mcp.json")):
         assert "Toolcrib would serve itself" in said(install("claude-code", "--yes", "-c", path, code=2))
     assert home.servers("claude-code") == {"git": GIT}
 
@@ -593,7 +607,7 @@ def test_undoing_leaves_a_moved_server_that_was_changed_since_and_says_so(home: 
     install("cursor", "--yes")
     home.config.write_text(json.dumps({"mcpServers": {"git": {**GIT, "env": {"NEW": "1"}}}}))
     told = said(install("cursor", "--undo", "--yes"))
-    assert "`git` is another there by now; what was moved there stays there as well." in told
+    assert f"{home.config}: `git` is another there by now; it is left as it is." in told
     assert home.servers("cursor") == {"git": GIT}
     assert home.served["git"]["env"] == {"NEW": "1"}
 
@@ -623,6 +637,17 @@ def test_undoing_asks_too(home: Home, ask: Ask) -> None:
 def test_undoing_takes_no_other_wish(home: Home) -> None:
     assert "--undo puts back" in said(install("cursor", "--undo", "--keep", code=2))
     assert "--undo puts back" in said(install("cursor", "--undo", "-c", "x.json", code=2))
+
+
+def test_a_file_that_the_environment_names_is_served_and_is_no_wish_when_undoing(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (mine := home.path / "mine.json").write_text("{}")
+    monkeypatch.setenv("TOOLCRIB_CONFIG", str(mine))
+    install("cursor", "--yes")
+    assert home.servers("cursor")["toolcrib"]["args"] == ["serve", str(mine)]
+    install("cursor", "--undo", "--yes")
+    assert not home.file("cursor").exists()
 
 
 def test_a_backup_that_cannot_be_kept_keeps_anything_from_being_written(home: Home) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from toolcrib.clients.files import MAX_LINE, Change, Snapshot, check_writable, read, write
+from toolcrib.clients.files import MAX_LINE, PRIVATE, Change, Snapshot, check_writable, read, write
 from toolcrib.core.errors import InvalidConfig
 
 
@@ -18,9 +18,9 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def replaced(path: Path, text: str, *, private: bool = False) -> Change:
+def replaced(path: Path, text: str, mode: int | None = None) -> Change:
     before = read(path)
-    return Change(before, before.encoded(text), private)
+    return Change(before, before.encoded(text), mode)
 
 
 def refused(change: Change | Path) -> InvalidConfig:
@@ -39,10 +39,10 @@ def test_a_file_is_replaced_and_its_mode_stays(file: Path) -> None:
 
 def test_a_private_file_is_for_its_owner_alone_whatever_it_was(file: Path) -> None:
     file.chmod(0o664)
-    write(replaced(file, "{}", private=True))
+    write(replaced(file, "{}", PRIVATE))
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     new = file.with_name("new.json")
-    write(replaced(new, "{}", private=True))
+    write(replaced(new, "{}", PRIVATE))
     assert stat.S_IMODE(new.stat().st_mode) == 0o600
 
 

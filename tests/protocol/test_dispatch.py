@@ -60,6 +60,14 @@ async def test_every_operation_has_its_answer(name: str, arguments: dict[str, An
 
 
 @pytest.mark.anyio
+async def test_null_is_taken_for_what_was_not_given() -> None:
+    given = {"query": "commit", "category": None, "limit": None, "cursor": None}
+    assert await asked("search_tools", given) == await asked("search_tools", {"query": "commit"})
+    with pytest.raises(InvalidArguments, match="query"):
+        await asked("search_tools", {"query": None})
+
+
+@pytest.mark.anyio
 async def test_what_was_sent_is_left_as_it_was() -> None:
     sent = {"path": ["git"], "limit": 1}
 

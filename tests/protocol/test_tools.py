@@ -112,7 +112,7 @@ def test_every_operation_takes_only_the_keys_it_names(tool: OperationTool) -> No
     ("operation", "arguments"),
     [
         ("list", {}),
-        ("list", {"path": ["git"], "tags": [], "query": "x", "limit": MAX_LIMIT, "cursor": None}),
+        ("list", {"path": ["git"], "tags": [], "query": "x", "limit": MAX_LIMIT, "cursor": "x"}),
         ("search_tools", {"query": "", "category": [], "limit": 1, "cursor": "x"}),
         ("expand_tool", {"tool_id": "git.commit"}),
         ("expand_tool", {"tool_ids": ["x"] * MAX_EXPANDED}),

@@ -294,10 +294,10 @@ class Log:
 class Server:
     """One process's state: its tools, its open calls and its subscriptions."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: Options, output: Output | None = None) -> None:
         self._options = options
         self._faults = options.faults
-        self._output = Output(options.faults)
+        self._output = output or Output(options.faults)
         self._log = Log(options.log)
         self._tools: list[Any] = [
             *BASE_TOOLS,
@@ -349,8 +349,7 @@ class Server:
             except ValueError:
                 self._send_error(None, JsonRpcError(-32700, "Parse error"))
                 continue
-            self._log.write(received=message)
-            self._receive(_object(message))
+            self.receive(_object(message))
         self._log.write(event="stdin closed")
         for request, thread in list(self._running.values()):
             request.cancelled.set()
@@ -358,7 +357,9 @@ class Server:
         if "ignore-stdin-close" in self._faults:
             threading.Event().wait()
 
-    def _receive(self, message: Json) -> None:
+    def receive(self, message: Json) -> None:
+        """Do what the message asks for; its answer goes out when it is there."""
+        self._log.write(received=message)
         method = message.get("method")
         if not isinstance(method, str) or "silent" in self._faults:
             return

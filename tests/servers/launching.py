@@ -33,9 +33,9 @@ def faulty_entry(*words: str, **more: Any) -> Json:
 
 
 @contextmanager
-def http_server(*words: str) -> Generator[str]:
+def http_server(*words: str, module: str = "over_http") -> Generator[str]:
     """The server over HTTP in a process of its own, for the block; gives its address without a path."""
-    command = [sys.executable, "-m", "tests.servers.over_http", *words]
+    command = [sys.executable, "-m", f"tests.servers.{module}", *words]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
         try:
             assert process.stdout is not None

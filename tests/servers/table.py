@@ -7,9 +7,11 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+import anyio
 import psutil
 import pytest
 from tests.servers.launching import faulty_server
+from tests.waiting import DEADLINE_S
 
 from toolcrib.catalog.state import SourceEntry, SourceStatus
 from toolcrib.core.errors import ErrorCode, SourceUnavailable, ToolcribError
@@ -91,3 +93,15 @@ def why_not(crib: Toolcrib) -> SourceUnavailable:
     with pytest.raises(SourceUnavailable) as caught:
         crib.expand_tool("bench.echo")
     return caught.value
+
+
+async def works_again(crib: Toolcrib) -> None:
+    """That a server has ended, has time again or may be asked again nobody tells; so it is asked until it answers."""
+    with anyio.fail_after(DEADLINE_S):
+        while True:
+            try:
+                assert (await call(crib, "bench.echo", text="next")).text == "next"
+            except SourceUnavailable:
+                await anyio.sleep(0.01)
+            else:
+                return

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import sys
 import tracemalloc
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +20,24 @@ from hypothesis import strategies as st
 from mcp.shared import jsonrpc_dispatcher
 from tests.servers import faulty
 from tests.servers.launching import SCRIPT, events, faulty_server, received
-from tests.servers.table import HASTY, PATIENT, Told, bench, call, entry_of, failed, refused, unavailable, why_not
-from tests.waiting import DEADLINE_S, until
+from tests.servers.table import (
+    HASTY,
+    PATIENT,
+    Told,
+    bench,
+    call,
+    entry_of,
+    failed,
+    refused,
+    unavailable,
+    why_not,
+    works_again,
+)
+from tests.waiting import until
 
 from toolcrib.catalog import intake
 from toolcrib.catalog.state import SourceStatus
-from toolcrib.core.errors import InvalidArguments, NextAction, SourceUnavailable, StaleExpansion
-from toolcrib.crib import Toolcrib
+from toolcrib.core.errors import InvalidArguments, NextAction, StaleExpansion
 from toolcrib.sources.mcp import Patience, StdioServer, listing, pipes
 from toolcrib.sources.mcp.messages import EDGE_BYTES, Lines, Overlong, request_answered
 
@@ -143,25 +153,16 @@ async def test_an_odd_answer_is_told_to_its_caller_alone_and_the_next_call_goes_
             else:
                 assert (await call(crib, "bench.raw", how=fault)).text == expected
         assert [other.text for other in others] == ([] if fault in DEADLY else ["done after 1 steps"])
-        await _works_again(crib)
+        await works_again(crib)
         assert len(events(log, "start")) == (2 if fault in DEADLY else 1)
     assert not any(psutil.pid_exists(child["pid"]) for child in events(log, "child"))
-
-
-async def _works_again(crib: Toolcrib) -> None:
-    """That a server has ended, or has time again, nobody tells; so it is asked until it answers."""
-    with anyio.fail_after(DEADLINE_S):
-        while True:
-            with suppress(SourceUnavailable):
-                assert (await call(crib, "bench.echo", text="next")).text == "next"
-                return
 
 
 @ERAS
 async def test_an_answer_that_drips_in_too_late_is_dropped_and_the_next_one_is_the_right_one(era: str) -> None:
     async with bench(faulty_server("raw", "--era", era), HASTY) as crib:
         NO_ANSWER.of(await refused(crib, "bench.raw", how="late-drip"))
-        await _works_again(crib)
+        await works_again(crib)
 
 
 @ERAS

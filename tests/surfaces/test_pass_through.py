@@ -378,22 +378,55 @@ async def test_a_server_is_told_only_of_what_the_client_behind_the_pipe_can_be_a
         assert text_of(await run_tool(client, "one.test_missing_capability")) == "The client can sample."
 
 
-async def test_a_call_that_waits_for_a_client_that_went_away_is_cancelled(tmp_path: Path) -> None:
-    config, asked = write_config(tmp_path / "mcp.json", one=HANDSHAKE_FIXTURE), anyio.Event()
+class Thoughtful(Person):
+    """Takes until it is told to before it answers."""
 
-    class Slow(Person):
-        async def elicit(
-            self, context: ClientRequestContext, params: mcp_types.ElicitRequestParams
-        ) -> mcp_types.ElicitResult:
-            asked.set()
-            await anyio.sleep_forever()
-            raise AssertionError
+    def __init__(self) -> None:
+        super().__init__()
+        self.was_asked = anyio.Event()
+        self.may_answer = anyio.Event()
 
+    async def elicit(
+        self, context: ClientRequestContext, params: mcp_types.ElicitRequestParams
+    ) -> mcp_types.ElicitResult:
+        self.was_asked.set()
+        await self.may_answer.wait()
+        return await super().elicit(context, params)
+
+
+@pytest.mark.parametrize("other_person", [None, Person()], ids=["cannot be asked", "can be asked"])
+@CLIENTS
+async def test_a_question_never_reaches_another_client(mode: Mode, other_person: Person | None, tmp_path: Path) -> None:
+    config, first = write_config(tmp_path / "mcp.json", one=HANDSHAKE_FIXTURE), Thoughtful()
+    greetings: list[str] = []
     with serving(config) as gateway:
-        able: dict[str, Any] = {"elicitation_callback": Slow().elicit}
-        async with Client(gateway.url, mode="legacy", **able) as client, anyio.create_task_group() as tasks:
+        async with (
+            client_of(gateway.url, mode, person=first) as asked,
+            client_of(gateway.url, mode, person=other_person) as other,
+            anyio.create_task_group() as tasks,
+        ):
+
+            async def greet() -> None:
+                greetings.append(text_of(await run_tool(asked, "one.test_input_required_result_elicitation")))
+
+            tasks.start_soon(greet)
+            await first.was_asked.wait()
+            refused = await run_tool(other, "one.test_elicitation", message="Who are you?")
+            assert refused.is_error
+            assert "it cannot be told whom this is for" in text_of(refused)
+            first.may_answer.set()
+        assert greetings == ["Hello, Ada!"]
+        assert first.asked == ["What is your name?"]
+        assert other_person is None or other_person.asked == []
+
+
+async def test_a_call_that_waits_for_a_client_that_went_away_is_cancelled(tmp_path: Path) -> None:
+    config, person = write_config(tmp_path / "mcp.json", one=HANDSHAKE_FIXTURE), Thoughtful()
+    with serving(config) as gateway:
+        async with client_of(gateway.url, "legacy", person=person) as client, anyio.create_task_group() as tasks:
             tasks.start_soon(run_tool, client, "one.test_input_required_result_elicitation")
-            await asked.wait()
+            await person.was_asked.wait()
             tasks.cancel_scope.cancel()
-        async with Client(gateway.url, mode="legacy") as client:
-            assert "simple text" in text_of(await run_tool(client, "one.test_simple_text"))
+        # Its question stands in nobody's way any more.
+        async with client_of(gateway.url, "legacy", person=Person()) as client:
+            assert text_of(await run_tool(client, "one.test_input_required_result_elicitation")) == "Hello, Ada!"

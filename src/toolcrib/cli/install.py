@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -10,11 +11,12 @@ from typing import Any
 
 import click
 import platformdirs
+from click.core import ParameterSource
 from rich.table import Table
 
 from toolcrib.cli.output import escape, fail, plain, print_json, stderr, stdout
 from toolcrib.clients.command import own_command
-from toolcrib.clients.files import Change
+from toolcrib.clients.files import Change, read
 from toolcrib.clients.installing import Plan, Survey, survey
 from toolcrib.clients.known import CLIENTS, KnownClient, Scope, Surroundings
 from toolcrib.clients.records import Records, carry_out, undo, undoing
@@ -40,7 +42,7 @@ def install(
     if chosen not in known.places:
         there = ", ".join(known.places)
         raise click.UsageError(f"{known.title} has no scope `{chosen}`; it has: {there}.")
-    if take_back and (config is not None or move is not None):
+    if take_back and (_was_typed("config") or move is not None):
         raise click.UsageError("--undo puts back what was there; it takes neither --config nor --move or --keep.")
     asking = _Asking(yes=yes, dry_run=dry_run, as_json=as_json)
     try:
@@ -55,6 +57,11 @@ def install(
         fail(error, as_json=as_json)
 
 
+def _was_typed(option: str) -> bool:
+    """Whether an option stands on the command line; the environment may name a file without meaning this command."""
+    return click.get_current_context().get_parameter_source(option) is ParameterSource.COMMANDLINE
+
+
 class _Asking:
     """What may be written: what was agreed to, on the command line or at the terminal."""
 
@@ -62,7 +69,8 @@ class _Asking:
         self.as_json = as_json
         self.dry_run = dry_run
         self._yes = yes
-        self._somebody = sys.stdin.isatty() and not as_json
+        streams = (sys.stdin, sys.stdout, sys.stderr)  # the change is shown on one, the question asked on another
+        self._somebody = all(stream.isatty() for stream in streams) and not as_json
 
     def may_move(self, found: Survey) -> bool:
         """Whether servers are to be moved; without a question, that is what is shown."""
@@ -99,7 +107,7 @@ def _install(client: KnownClient, scope: Scope, config: Path | None, move: bool 
         config,
         surroundings=Surroundings.here(),
         config_folder=platformdirs.user_config_path("toolcrib"),
-        command=_command(),
+        command=own_command(sys.argv[0], sys.prefix, os.environ),
     )
     if not asking.as_json:
         _introduce(found)
@@ -124,8 +132,6 @@ def _install(client: KnownClient, scope: Scope, config: Path | None, move: bool 
 
 
 def _undo(client: KnownClient, scope: Scope, asking: _Asking) -> None:
-    from toolcrib.clients.files import read
-
     file = read(client.places[scope](Surroundings.here()).file)
     records = Records(platformdirs.user_data_path("toolcrib"), client, scope, file)
     record = records.last()
@@ -150,12 +156,6 @@ def _undo(client: KnownClient, scope: Scope, asking: _Asking) -> None:
         stdout.print(f"Taken back. To have it seen: {client.takes_effect}.", markup=False)
     if not written:
         asking.end_unwritten()
-
-
-def _command() -> Sequence[str]:
-    import os
-
-    return own_command(sys.argv[0], sys.prefix, os.environ)
 
 
 def _records(found: Survey) -> Records:
@@ -194,8 +194,8 @@ def _remark(found: Survey, plan: Plan) -> None:
     title = found.client.title
     if plan.moved:
         _bullet(
-            f"What {title} allows or forbids tool by tool no longer reaches a moved server: "
-            "it sees four tools of Toolcrib, and every call is one of `call_tool`."
+            f"{title} will see four tools of Toolcrib, and not each tool of a moved server: "
+            "what it allows or forbids tool by tool no longer reaches them."
         )
         _bullet("Behind Toolcrib a server is given PATH, HOME and their like, and otherwise only what its `env` names.")
     if len(plan.serves) > len(plan.moved):
@@ -225,6 +225,8 @@ def _conclude(found: Survey) -> None:
 
 def _bullet(text: str) -> None:
     line = Table.grid(padding=(0, 1, 0, 0))
+    line.add_column()
+    line.add_column(overflow="fold")
     line.add_row(" -", escape(text))
     stdout.print(line, soft_wrap=False)
 

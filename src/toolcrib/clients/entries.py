@@ -90,7 +90,7 @@ def why_not_movable(client: KnownClient, name: str, entry: object, raw: str) -> 
     if is_toolcrib(entry):
         return "it is Toolcrib itself"
     if unknown := [key for key in members if key not in client.keys]:
-        return f"{_listed(unknown)} would be lost: Toolcrib knows no such key"
+        return f"{_listed(unknown)} may mean something that Toolcrib does not do"
     for text in _texts(members):
         for placeholder in _PLACEHOLDER.findall(text):
             if client.fills is None or not client.fills.fullmatch(placeholder):

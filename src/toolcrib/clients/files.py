@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import takewhile
+from itertools import pairwise
 from pathlib import Path
 
 from toolcrib.core.errors import InvalidConfig
@@ -29,6 +29,7 @@ SHOWN_AROUND = 60
 """Characters shown on either side of a change within such a line."""
 
 PRIVATE = 0o600
+"""Permissions of a file that nobody but its owner may read."""
 
 _BOM = "\ufeff"
 
@@ -43,6 +44,8 @@ class Snapshot:
     """The file itself, behind all symbolic links."""
     data: bytes | None
     """None where there is no file."""
+    mode: int | None = None
+    """Its permissions; None where there is no file."""
 
     @cached_property
     def text(self) -> str:
@@ -69,8 +72,8 @@ class Change:
     before: Snapshot
     after: bytes | None
     """None: there is to be no file."""
-    private: bool = False
-    """Whether nobody but its owner may read it from now on; else its mode stays, and a new one gets the usual."""
+    mode: int | None = None
+    """Its permissions from now on; where that is None, they stay, and a new file gets the usual ones."""
 
     @property
     def path(self) -> Path:
@@ -108,7 +111,7 @@ def read(path: Path) -> Snapshot:
     if status.st_nlink > 1:
         raise InvalidConfig(f"{path}: the file has {status.st_nlink} names (hard links), which a change would part")
     try:
-        return Snapshot(path, target, target.read_bytes())
+        return Snapshot(path, target, target.read_bytes(), stat.S_IMODE(status.st_mode))
     except OSError as error:
         raise _failed(path, "read", error) from error
 
@@ -183,7 +186,7 @@ def _dress(new: Path, change: Change) -> None:
     if change.before.data is None:
         mask = os.umask(0)
         os.umask(mask)
-        new.chmod(PRIVATE if change.private else 0o666 & ~mask)
+        new.chmod(change.mode if change.mode is not None else 0o666 & ~mask)
         return
     old = target.stat()
     if hasattr(os, "chown") and (old.st_uid, old.st_gid) != (os.geteuid(), os.getegid()):
@@ -191,8 +194,8 @@ def _dress(new: Path, change: Change) -> None:
             os.chown(new, old.st_uid, old.st_gid)
     shutil.copystat(target, new)
     os.utime(new)  # whoever follows the file must see that it is another
-    if change.private:
-        new.chmod(stat.S_IMODE(old.st_mode) & 0o700 | PRIVATE)
+    if change.mode is not None:
+        new.chmod(change.mode)
 
 
 def _failed(path: Path, what: str, error: OSError) -> InvalidConfig:
@@ -228,16 +231,17 @@ def _numbered(header: str, offset: int) -> str:
 
 
 def _shortened(lines: list[str]) -> list[str]:
-    shown = [*lines]
-    for i, (line, following) in enumerate(zip(lines, [*lines[1:], ""], strict=True)):
-        # Where a line was replaced by one line, what differs can be shown.
+    shown: dict[int, str] = {}
+    for i, (line, following) in enumerate(pairwise(lines)):
+        # Where one line took the place of another, what differs can be shown.
         if (line[:1], following[:1]) == ("-", "+") and max(len(line), len(following)) > MAX_LINE:
             shown[i] = line[0] + _around(line[1:], following[1:])
             shown[i + 1] = following[0] + _around(following[1:], line[1:])
-    return [
-        line if len(line) <= 2 * MAX_LINE else f"{line[:MAX_LINE]}… {len(line) - MAX_LINE:,} more characters"
-        for line in shown
-    ]
+    return [shown.get(i) or _cut(line) for i, line in enumerate(lines)]
+
+
+def _cut(line: str) -> str:
+    return line if len(line) <= MAX_LINE else f"{line[:MAX_LINE]}… {len(line) - MAX_LINE:,} more characters"
 
 
 def _around(line: str, other: str) -> str:
@@ -248,5 +252,12 @@ def _around(line: str, other: str) -> str:
 
 
 def _common(one: Sequence[str], other: Sequence[str]) -> int:
-    """How much both begin with."""
-    return len([*takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False))])
+    """How much both begin with; by halves, since one line can be a whole file."""
+    same, differs = 0, min(len(one), len(other)) + 1
+    while differs - same > 1:
+        middle = (same + differs) // 2
+        if one[same:middle] == other[same:middle]:
+            same = middle
+        else:
+            differs = middle
+    return same

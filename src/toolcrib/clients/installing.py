@@ -18,7 +18,7 @@ from toolcrib.clients.entries import (
     variables,
     why_not_movable,
 )
-from toolcrib.clients.files import Change, Snapshot, check_writable, read
+from toolcrib.clients.files import PRIVATE, Change, Snapshot, check_writable, read
 from toolcrib.clients.jsonc import Document, Malformed, dump, members_of
 from toolcrib.clients.known import KnownClient, Place, Scope, Surroundings, default_config, gateway_name
 from toolcrib.config import SERVER_KEYS, parse_config
@@ -94,43 +94,44 @@ class Survey:
             InvalidConfig: a file is not laid out in a way that can be changed without loss.
         """
         moved = self.movable if move else ()
-        edits: list[FileEdit] = []
-        key = next((key for key in SERVER_KEYS if key in self.config_document.value), SERVER_KEYS[0])
-        there = self.config_document.at((key,)) or {}
-        arriving: dict[str, str | None] = {
-            name: self.document.raw((*self.section, name)) for name in moved if name not in there
-        }
-        config_document = _edited(self.config_file, self.config_document, (key,), arriving)
-        if self.config_file.data is None and self.named_config and not arriving:
-            raise InvalidConfig(f"{self.config}: there is no such file, and there is nothing to move into it")
-        if self.config_file.data is None or arriving:
-            change = Change(self.config_file, self.config_file.encoded(config_document.text), private=True)
-            edits.append(FileEdit(change, _edit(self.config_document, (key,), arriving)))
-        servers = config_document.at((key,)) or {}
-        passed = dict.fromkeys(name for entry in servers.values() for name in variables(entry))
+        config = self._config_with(moved)
+        servers = _servers(config)
+        passed = [*dict.fromkeys(name for entry in servers.values() for name in variables(entry))]
         old = (self.document.at(self.section) or {}).get(self.name)
-        entry = gateway_entry(self.client, self._command(old), [*passed], old)
-        leaving: dict[str, str | None] = dict.fromkeys(moved)
-        document = self.document
-        if entry != old:
-            had = members_of(old)
-            if had is None:
-                leaving[self.name] = dump(entry)
-            else:  # key by key, so that what stands beside them stays
-                keys = {key: dump(entry[key]) if key in entry else None for key in {**had, **entry}}
-                other = {key: raw for key, raw in keys.items() if raw is None or had.get(key) != entry[key]}
-                document = _edited(self.file, document, (*self.section, self.name), other)
-        document = _edited(self.file, document, self.section, leaving)
-        if entry != old:
-            leaving[self.name] = document.raw((*self.section, self.name))
-        if leaving:
+        entry = gateway_entry(self.client, self._command(old), passed, old)
+        document = _edited(self.file, self._with_gateway(old, entry), self.section, dict.fromkeys(moved))
+        edits: list[FileEdit] = []
+        if self.config_file.data is None or config.text != self.config_document.text:
+            change = Change(self.config_file, self.config_file.encoded(config.text), PRIVATE)
+            edits.append(FileEdit(change, _edit(self.config_document, config, (_server_key(config),), moved)))
+        if document.text != self.document.text:
             change = Change(self.file, self.file.encoded(document.text))
-            edits.append(FileEdit(change, _edit(self.document, self.section, leaving)))
-        parse_config(config_document.text, self.config)
+            edits.append(FileEdit(change, _edit(self.document, document, self.section, (*moved, self.name))))
         for edit in edits:
             check_writable(edit.change.before)
-        unset = () if self.client.passes is not None else tuple(passed)
+        unset = tuple(name for name in passed if name not in entry.get("env", {}))
         return Plan(tuple(edits), moved, tuple(servers), unset)
+
+    def _config_with(self, moved: Sequence[str]) -> Document:
+        """The gateway's configuration with these servers in it."""
+        there = _servers(self.config_document)
+        arriving = {name: self.document.raw((*self.section, name)) for name in moved if name not in there}
+        if self.config_file.data is None and not arriving:
+            if self.named_config:
+                raise InvalidConfig(f"{self.config}: there is no such file, and there is nothing to move into it")
+            return Document(f'{{\n  "{SERVER_KEYS[0]}": {{}}\n}}\n')
+        config = _edited(self.config_file, self.config_document, (_server_key(self.config_document),), arriving)
+        parse_config(config.text, self.config)
+        return config
+
+    def _with_gateway(self, old: object, entry: Mapping[str, Any]) -> Document:
+        """The client's file with `entry` in the place of `old`; key by key, so that comments between them stay."""
+        had = members_of(old)
+        if had is None:
+            return _edited(self.file, self.document, self.section, {self.name: dump(entry)})
+        changes: dict[str, str | None] = {key: None for key in had if key not in entry}
+        changes |= {key: dump(value) for key, value in entry.items() if had.get(key) != value}
+        return _edited(self.file, self.document, (*self.section, self.name), changes)
 
     def _command(self, old: object) -> tuple[str, ...]:
         """The whole command line; options that the entry had stay."""
@@ -169,7 +170,7 @@ def survey(
     entries = _at(file, document, section) or {}
     name, config = _gateway(scope, entries, given, file, default_config(scope, surroundings, config_folder))
     config_file = read(config)
-    if config_file.target == file.target:
+    if any(os.path.realpath(each(surroundings).file) == str(config_file.target) for each in client.places.values()):
         raise InvalidConfig(
             f"{config}: this is {client.title}'s own file: Toolcrib would serve itself",
             hints=["Name another file with --config; without it, one is made in Toolcrib's own folder."],
@@ -177,7 +178,7 @@ def survey(
     config_document = _parsed(config_file)
     if config_file.data is not None:
         parse_config(config_file.text, config)
-    taken = _served(config_document)
+    taken = _servers(config_document)
     off = client.switched_off(document.value)
     movable: list[str] = []
     kept: list[Kept] = []
@@ -197,18 +198,18 @@ def survey(
     return Survey(
         client,
         scope,
-        name,
-        config,
-        file,
-        section,
-        document,
-        config_file,
-        config_document,
-        tuple(movable),
-        tuple(kept),
-        tuple(command),
-        _elsewhere(client, scope, surroundings),
-        given is not None,
+        name=name,
+        config=config,
+        file=file,
+        section=section,
+        document=document,
+        config_file=config_file,
+        config_document=config_document,
+        movable=tuple(movable),
+        kept=tuple(kept),
+        command=tuple(command),
+        elsewhere=_elsewhere(client, scope, surroundings, file, document),
+        named_config=given is not None,
     )
 
 
@@ -217,7 +218,7 @@ def _gateway(
 ) -> tuple[str, Path]:
     """Under which name the gateway stands or will stand, and which file it serves."""
     named = gateway_name(scope)
-    if named in entries and not (is_toolcrib(entries[named]) or reaches_shared(entries[named])):
+    if named in entries and serving(entries[named]) is None and not reaches_shared(entries[named]):
         raise InvalidConfig(
             f"{file.path}: another server is named `{named}` there",
             hints=["Give it another name in that file, then run the command again."],
@@ -234,24 +235,29 @@ def _gateway(
         return named, config or served.get(named) or default
     wanted = config or default
     for name, path in served.items():  # somebody gave it a name of their own
-        if _same(path, wanted):
+        if os.path.realpath(path) == os.path.realpath(wanted):
             return name, path
     if config is None and len(served) == 1:
         return next(iter(served.items()))
     return named, wanted
 
 
-def _elsewhere(client: KnownClient, scope: Scope, surroundings: Surroundings) -> Mapping[Scope, int]:
+def _elsewhere(
+    client: KnownClient, scope: Scope, surroundings: Surroundings, file: Snapshot, document: Document
+) -> Mapping[Scope, int]:
+    """How many servers stand in other scopes; `file` with its `document` is that of `scope`."""
+    here = client.places[scope](surroundings)
     counts: dict[Scope, int] = {}
     for other in client.places:
         if other is scope:
             continue
         place = client.places[other](surroundings)
         with contextlib.suppress(InvalidConfig, Malformed):  # it is not what this is about
-            document = Document(read(place.file).text)
-            if _same_place(client.places[scope](surroundings), place, document):
+            other_file = read(place.file)
+            other_document = document if other_file.target == file.target else Document(other_file.text)
+            if _same_place(here, place, other_document):
                 continue
-            entries = document.at(place.section(document.value)) or {}
+            entries = other_document.at(place.section(other_document.value)) or {}
             if count := sum(not is_toolcrib(entry) for entry in entries.values()):
                 counts[other] = count
     return counts
@@ -261,10 +267,6 @@ def _same_place(one: Place, other: Place, document: Document) -> bool:
     """Whether both are the same object of the same file, which holds `document`."""
     sections = (one.section(document.value), other.section(document.value))
     return sections[0] == sections[1] and os.path.realpath(one.file) == os.path.realpath(other.file)
-
-
-def _same(one: Path, other: Path) -> bool:
-    return read(one).target == read(other).target
 
 
 def _opened(client: KnownClient, place: Place) -> tuple[Snapshot, Document]:
@@ -291,20 +293,22 @@ def _at(file: Snapshot, document: Document, section: Sequence[str]) -> dict[str,
         raise InvalidConfig(f"{file.path}: {error}") from error
 
 
-def _served(document: Document) -> Mapping[str, Any]:
-    key = next((key for key in SERVER_KEYS if key in document.value), SERVER_KEYS[0])
-    return members_of(document.value.get(key)) or {}
+def _server_key(document: Document) -> str:
+    """Under which key the servers of a gateway's configuration stand, or will stand."""
+    return next((key for key in SERVER_KEYS if key in document.value), SERVER_KEYS[0])
+
+
+def _servers(document: Document) -> Mapping[str, Any]:
+    return members_of(document.value.get(_server_key(document))) or {}
 
 
 def _edited(file: Snapshot, document: Document, section: Sequence[str], changes: Mapping[str, str | None]) -> Document:
-    """The document after the changes; a file that is not there yet says at least that it has no servers."""
     try:
-        if file.data is None and not changes:
-            return Document(f'{{\n  "{section[0]}": {{}}\n}}\n')
         return document.with_members(section, changes)
     except Malformed as error:
         raise InvalidConfig(f"{file.path}: {error}", hints=["It was left alone; change it by hand."]) from error
 
 
-def _edit(before: Document, section: tuple[str, ...], changes: Mapping[str, str | None]) -> Edit:
-    return Edit(section, {name: before.raw((*section, name)) for name in changes}, dict(changes))
+def _edit(before: Document, after: Document, section: tuple[str, ...], names: Sequence[str]) -> Edit:
+    was, is_now = ({name: document.raw((*section, name)) for name in names} for document in (before, after))
+    return Edit(section, was, is_now)

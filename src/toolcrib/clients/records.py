@@ -29,6 +29,8 @@ class KeptFile:
     path: Path
     backup: Path | None
     """Its copy from before; None where there was no file."""
+    mode: int | None
+    """Its permissions from before."""
     after: str
     """SHA-256 of what was written, in hex."""
     edit: Edit
@@ -61,7 +63,7 @@ class Records:
     """The installations into one file of one client, in `folder`."""
 
     def __init__(self, folder: Path, client: KnownClient, scope: Scope, file: Snapshot) -> None:
-        digest = hashlib.sha256(os.fsencode(file.target)).hexdigest()[:12]
+        digest = hashlib.sha256(os.fsencode(file.path.absolute())).hexdigest()[:12]
         self._all = folder / "installs"
         self.folder = self._all / f"{client.name}-{scope}-{digest}"
 
@@ -81,7 +83,7 @@ class Records:
                 backup = folder / f"{i}-{before.path.name}" if before.data is not None else None
                 if backup is not None:
                     _write_private(backup, before.data or b"")
-                kept.append(KeptFile(before.path, backup, _digest(each.change.after), each.edit))
+                kept.append(KeptFile(before.path, backup, before.mode, _digest(each.change.after), each.edit))
             record = Record(folder, datetime.now(UTC).isoformat(timespec="seconds"), config, tuple(kept))
             _write_private(folder / _RECORD, orjson.dumps(_to_wire(record), option=orjson.OPT_INDENT_2))
         except OSError as error:
@@ -128,7 +130,7 @@ def carry_out(plan: Plan, records: Records, config: Path) -> Record:
     except InvalidConfig:
         for change in reversed(written):
             after = Snapshot(change.before.path, change.before.target, change.after)
-            write(Change(after, change.before.data))
+            write(Change(after, change.before.data, change.before.mode))
         forget(record)
         raise
     return record
@@ -165,7 +167,7 @@ def undoing(record: Record, *, others_serve: bool) -> Undoing:
             changes += _restored(kept, to_the_byte=not others_serve)
         except (Malformed, InvalidConfig) as error:
             told = error.message if isinstance(error, InvalidConfig) else f"{kept.path}: {error}"
-            remarks.append(f"{told}; what was moved there stays there as well.")
+            remarks.append(f"{told}; it is left as it is.")
     for change in changes:
         check_writable(change.before)
     return Undoing(record, tuple(changes), tuple(remarks))
@@ -193,7 +195,7 @@ def _restored(kept: KeptFile, *, to_the_byte: bool = True) -> list[Change]:
     if now.data == before:
         return []
     if now.data is not None and _digest(now.data) == kept.after and to_the_byte:
-        return [Change(now, before)]
+        return [Change(now, before, kept.mode)]
     if now.data is None:
         raise Malformed("the file is gone")
     document = Document(now.text)
@@ -236,6 +238,7 @@ def _to_wire(record: Record) -> dict[str, Any]:
             {
                 "path": str(kept.path),
                 "backup": kept.backup.name if kept.backup is not None else None,
+                "mode": kept.mode,
                 "after_sha256": kept.after,
                 "section": list(kept.edit.section),
                 "before": dict(kept.edit.before),
@@ -253,6 +256,7 @@ def _from_wire(folder: Path, data: bytes) -> Record:
             KeptFile(
                 Path(each["path"]),
                 folder / each["backup"] if each["backup"] is not None else None,
+                each["mode"],
                 each["after_sha256"],
                 Edit(tuple(each["section"]), each["before"], each["after"]),
             )

@@ -62,7 +62,7 @@ def _expand(operations: Operations, view: View, given: Mapping[str, Any]) -> Exp
 
 
 def _checked(view: View, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    given = dict(arguments)
+    given = {key: value for key, value in arguments.items() if value is not None}  # models send null for "not given"
     # What stands under `arguments` is for the tool's own schema to judge, which has more to say than "an object".
     judged: dict[str, Any] = {**given, "arguments": {}} if name == "call_tool" and "arguments" in given else given
     schema = operation_schema(name)

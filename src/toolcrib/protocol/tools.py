@@ -15,7 +15,7 @@ _LOOKING = ToolAnnotations(read_only=True, destructive=False, idempotent=True, o
 
 _PATH: Mapping[str, Any] = {"type": "array", "items": {"type": "string"}}
 _LIMIT: Mapping[str, Any] = {"type": "integer", "minimum": 1, "maximum": MAX_LIMIT, "default": DEFAULT_LIMIT}
-_CURSOR: Mapping[str, Any] = {"type": ["string", "null"], "description": "next_cursor of the page before"}
+_CURSOR: Mapping[str, Any] = {"type": "string", "description": "next_cursor of the page before"}
 
 
 @dataclass(frozen=True)

@@ -75,8 +75,10 @@ class Counted(McpSource):
     listings = 0
 
     async def list_tools(self) -> Listing:
-        self.listings += 1
-        return await super().list_tools()
+        try:
+            return await super().list_tools()
+        finally:
+            self.listings += 1
 
 
 class Program:

@@ -70,9 +70,9 @@ class _Asked:
     method: str
 
     @classmethod
-    def by(cls, request: httpx2.Request) -> _Asked | None:
+    async def by(cls, request: httpx2.Request) -> _Asked | None:
         """None where it carries something else."""
-        message = cast("Mapping[str, Any]", from_json(request.content))
+        message = cast("Mapping[str, Any]", from_json(await request.aread()))
         return cls(message["id"], message["method"]) if "method" in message and "id" in message else None
 
 
@@ -126,7 +126,7 @@ class Client(httpx2.AsyncClient):
         return response
 
     async def _post(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
-        asked = _Asked.by(request)
+        asked = await _Asked.by(request)
         deadline = anyio.current_time() + self._answer_timeout_s
         came: httpx2.Response | _Came = Refusal(f"did not answer within {self._answer_timeout_s:g} s")
         with anyio.CancelScope(deadline=deadline):
@@ -142,12 +142,13 @@ class Client(httpx2.AsyncClient):
 
     async def _taken(self, request: httpx2.Request, asked: _Asked | None, **options: Any) -> httpx2.Response | _Came:
         response = await super().send(request, stream=True, **options)
-        came = None
         try:
             came = await self._judged(response, asked)
-        finally:
-            if came is not response:
-                await response.aclose()
+        except BaseException:
+            await response.aclose()
+            raise
+        if came is not response:
+            await response.aclose()
         return came
 
     async def _judged(self, response: httpx2.Response, asked: _Asked | None) -> httpx2.Response | _Came:

@@ -270,22 +270,21 @@ class McpSource:
         return failure
 
     async def _ask(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any] | mcp_types.ErrorData:
-        """What a server of the handshake era asks: for whom, it does not say."""
-        kind = method.partition("/")[0]
-        asked = [exchange for exchange in self._exchanges if exchange.client and kind in exchange.client.capabilities]
-        clients = [exchange.client for exchange in asked if exchange.client is not None]
+        """What a server of the handshake era asks. For which call it does not say: if it could be for another client's,
+        nobody is asked, whether that client could answer or not."""
+        exchanges = [*self._exchanges]
+        clients = [exchange.client or NOBODY for exchange in exchanges] or [self._client()]
         if any(client != clients[0] for client in clients):
             told = "Several clients are calling, and it cannot be told whom this is for."
             return mcp_types.ErrorData(code=mcp_types.INVALID_REQUEST, message=told)
-        client = clients[-1] if clients else self._client()
-        for exchange in asked:
+        for exchange in exchanges:
             exchange.pause()
         try:
-            return await client.ask(method, params)
+            return await clients[-1].ask(method, params)
         except ToolcribError as error:
             return mcp_types.ErrorData(code=mcp_types.INVALID_REQUEST, message=error.message)
         finally:
-            for exchange in asked:
+            for exchange in exchanges:
                 exchange.go_on()
 
     async def changes(self) -> AsyncIterator[None]:

@@ -278,9 +278,10 @@ def _passed(result: Mapping[str, Any], capabilities: Mapping[str, Any]) -> Mappi
         return result
     for question in cast("Mapping[str, Mapping[str, Any]]", result.get("inputRequests") or {}).values():
         _check_askable(str(question.get("method")), capabilities)
-    if not isinstance(result.get("requestState"), str):
-        return result
-    return {**result, "requestState": f"{_SOURCE_STATE}{result['requestState']}"}
+    asked = {key: result[key] for key in ("resultType", "inputRequests") if key in result}
+    if isinstance(result.get("requestState"), str):
+        asked["requestState"] = f"{_SOURCE_STATE}{result['requestState']}"
+    return asked
 
 
 def _check_askable(method: str, capabilities: Mapping[str, Any]) -> None:

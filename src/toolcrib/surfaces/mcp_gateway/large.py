@@ -167,7 +167,7 @@ def _cut(text: str, room: int) -> tuple[str, str]:
     else:
         # Bytes in the middle of a character are dropped from the head, and so stay in the rest.
         head = text[:room].encode("utf-8", "surrogatepass")[:room]
-        end = len(head.decode("utf-8", "ignore")) or 1
+        end = len(head.decode("utf-8", "ignore"))
     if end < len(text) and (line_end := text.rfind("\n", int(end * (1 - _BREAKS_WITHIN)), end)) > 0:
         end = line_end + 1
     return text[:end], text[end:]

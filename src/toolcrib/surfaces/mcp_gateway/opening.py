@@ -18,9 +18,11 @@ class Opening:
         self._patient_until = anyio.current_time() + FIRST_ANSWER_WAIT_S
 
     async def wait(self, about: str | None = None) -> None:
-        """Wait for the starting sources that a question is about: all of them, or those whose names are in `about`."""
+        """Wait for the starting sources that a question is about: all of them, or those whose names are in `about`, and
+        those whose tools, prompts and resources stand under names that do not tell whose they are."""
         starting = self._crib.starting
         if starting and about is not None:
-            starting = [name for name in starting if name in about]
+            plain = self._crib.registry.state.plain_sources
+            starting = [name for name in starting if name in about or name in plain]
         if starting and (patience_s := self._patient_until - anyio.current_time()) > 0:
             await self._crib.ready(patience_s, starting)
