@@ -1,9 +1,10 @@
-"""What the gateway adds to a call, beside calling the server directly and through FastMCP's proxy.
+"""What the gateway adds to a call, beside calling the server directly, through FastMCP's proxy and through a bare relay.
 
     python benchmarks/calling.py
 
 Over stdio, then over streamable HTTP, the same transport on both legs: one server, one client program, calls in turn.
-What counts is the difference to the direct call of the same turn.
+What counts is the difference to the direct call of the same turn. The relay is the SDK's server over the SDK's client and
+nothing else: what it adds, everything adds that stands between and speaks by this SDK.
 """
 
 from __future__ import annotations
@@ -76,6 +77,10 @@ async def measure(transport: str, calls: int) -> dict[str, Any]:
     return {
         "taken_ms": {engine: _spread(times) for engine, times in taken.items()},
         "added_ms": {engine: _spread(times) for engine, times in added.items()},
+        "added_to_direct": {
+            engine: round(statistics.median(times) / statistics.median(taken["direct"]), 2)
+            for engine, times in added.items()
+        },
     }
 
 
@@ -84,6 +89,7 @@ async def over_stdio(stack: AsyncExitStack, config: Path) -> Mapping[str, Client
     servers.write_config(config, echo=servers.started("echo"))
     serve = [sys.executable, "-m", "toolcrib", "serve", str(config), "--no-cache"]
     commands = {"direct": servers.command("echo"), "toolcrib": serve}
+    commands["sdk relay"] = servers.command("relay", str(config))
     if find_spec("fastmcp"):
         commands["fastmcp proxy"] = servers.command("proxy", str(config))
     nowhere = stack.enter_context(_nowhere())
@@ -100,6 +106,7 @@ async def over_http(stack: AsyncExitStack, config: Path) -> Mapping[str, Client]
     echo = stack.enter_context(servers.reachable("echo", "--http"))
     servers.write_config(config, echo=echo.entry)
     reached = {"direct": echo, "toolcrib": stack.enter_context(servers.gateway(config))}
+    reached["sdk relay"] = stack.enter_context(servers.reachable("relay", str(config), "--http"))
     if find_spec("fastmcp"):
         reached["fastmcp proxy"] = stack.enter_context(servers.reachable("proxy", str(config), "--http"))
     return {engine: await stack.enter_async_context(Client(server.url)) for engine, server in reached.items()}

@@ -2,6 +2,8 @@
 
     echo      the SDK's low-level server with a tool that gives back a text, over stdio; over HTTP with `--http`
     proxy     FastMCP's proxy of an `mcp.json`, likewise
+    relay     the SDK's low-level server over the SDK's client of the one server of an `mcp.json`, likewise, and no more:
+              what it adds to a call, whoever stands between adds at least
     constant  the SDK's low-level server, whose answers are read once from a file
     bare      a Starlette endpoint that answers the bytes of files, whatever it is asked
     function  the gateway over HTTP with a Python function of its own program
@@ -18,9 +20,10 @@ import subprocess
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -121,6 +124,31 @@ def echo_server(tools: int) -> Server[Any]:
     return Server("echo", on_list_tools=list_tools, on_call_tool=call_tool)
 
 
+@asynccontextmanager
+async def relay_server(config: Path) -> AsyncGenerator[Server[Any]]:
+    """Passes lists and calls on over one connection, as they are."""
+    from mcp import Client
+    from mcp.client.stdio import StdioServerParameters
+    from mcp.server.lowlevel import Server
+    from mcp_types import CallToolResult, ListToolsResult
+
+    ((_, entry),) = json.loads(config.read_text(encoding="utf-8"))["mcpServers"].items()
+    at = entry["url"] if "url" in entry else StdioServerParameters(command=entry["command"], args=entry["args"])
+    async with Client(at) as client:
+
+        async def list_tools(_: Any, __: Any) -> ListToolsResult:
+            return await client.list_tools()
+
+        async def call_tool(_: Any, params: Any) -> CallToolResult:
+            return await client.call_tool(params.name, params.arguments)
+
+        def no_headers(_: str) -> None:
+            """Not told that there are none, the SDK lists all tools for every call."""
+
+        await client.list_tools()  # the client lists before it calls a tool it has not seen
+        yield Server("relay", on_list_tools=list_tools, on_call_tool=call_tool, get_tool_input_schema=no_headers)
+
+
 def constant_server(answers: Path) -> Server[Any]:
     """Lists the `tools` of a file, and answers each tool of its `calls` with the result that stands there."""
     from mcp.server.lowlevel import Server
@@ -153,6 +181,11 @@ def bare_app(answers: Path) -> ASGIApp:
         return Response(known[request.path_params["name"]], media_type="application/json")
 
     return Starlette(routes=[Route("/{name}", answer, methods=["POST"])])
+
+
+async def relay(config: Path, *, http: bool) -> None:
+    async with relay_server(config) as server:
+        await (over_http(server.streamable_http_app()) if http else over_stdio(server))
 
 
 async def over_stdio(server: Server[Any]) -> None:
@@ -190,9 +223,9 @@ async def function_gateway(config: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("role", choices=("echo", "proxy", "constant", "bare", "function"))
+    parser.add_argument("role", choices=("echo", "proxy", "relay", "constant", "bare", "function"))
     parser.add_argument("file", type=Path, nargs="?", help="what the role reads: answers, or an mcp.json")
-    parser.add_argument("--http", action="store_true", help="serve over HTTP; echo and proxy serve stdio without it")
+    parser.add_argument("--http", action="store_true", help="serve over HTTP; echo, proxy and relay serve stdio without it")
     parser.add_argument("--tools", type=int, default=0, help="tools that echo offers beside the one")
     given = parser.parse_args()
     match given.role:
@@ -207,6 +240,8 @@ def main() -> None:
                 anyio.run(over_http, proxy.http_app())
             else:
                 proxy.run(transport="stdio", show_banner=False)
+        case "relay":
+            anyio.run(partial(relay, given.file, http=given.http))
         case "constant":
             anyio.run(over_http, constant_server(given.file).streamable_http_app())
         case "bare":

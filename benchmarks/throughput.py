@@ -128,6 +128,9 @@ async def contenders(stack: ExitStack, tools: int) -> dict[str, dict[str, Conten
             "the server itself": asking(echo, "tools/call", {"name": "echo", "arguments": TEXT}),
         },
     }
+    relay = stack.enter_context(servers.reachable("relay", str(one), "--http"))
+    through = asking(relay, "tools/call", {"name": "echo", "arguments": TEXT})
+    requests["call_tool of a server over HTTP"]["sdk relay"] = through
     if find_spec("fastmcp"):
         proxy = stack.enter_context(
             servers.reachable("proxy", str(servers.write_config(folder / "one.json", echo=echo.entry)), "--http")

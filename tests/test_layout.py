@@ -33,6 +33,18 @@ def test_only_calling_calls_a_source() -> None:
     assert strangers == {}
 
 
+def test_only_calling_fetches_from_a_source() -> None:
+    importers = {
+        name
+        for name, path in modules()
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ImportFrom) and node.module == "toolcrib.sources.base"
+        if any(alias.name == "fetch" for alias in node.names)
+    }
+    assert "calling/fetching.py" in importers
+    assert {name for name in importers if not name.startswith(MAY_CALL_SOURCES)} == set()
+
+
 def test_every_module_opens_with_one_sentence_on_what_lives_there() -> None:
     for name, path in modules():
         docstring = ast.get_docstring(ast.parse(path.read_text()))

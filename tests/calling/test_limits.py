@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from pathlib import Path
 
+import anyio
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from tests.catalogs import registry_of, source_of, tool, view_of
+from tests.servers.launching import write_config
+from tests.waiting import until
 
 from toolcrib.calling import CallLimits, call_tool
 from toolcrib.calling import limits as module
@@ -238,6 +242,27 @@ async def test_every_principal_has_its_own_limit() -> None:
         await call_tool(view, READ.handle, {"path": "."}, CallContext(who), limits=limits)
         with pytest.raises(RateLimited, match=f"`{who.id}` calls too fast"):
             await call_tool(view, READ.handle, {"path": "."}, CallContext(who), limits=limits)
+
+
+@pytest.mark.anyio
+async def test_a_limit_that_is_changed_in_the_file_holds_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("toolcrib.crib.POLL_S", 0.01)
+    path = write_config(tmp_path / "mcp.json", toolcrib={"calls_per_minute": 1})
+    crib = Toolcrib()
+    handle = crib.add(lambda: "done", name="work").handle
+    config = crib.add_config(path)
+    async with crib, anyio.create_task_group() as tasks:
+        tasks.start_soon(crib.follow, config)
+        await anyio.wait_all_tasks_blocked()
+        await crib.call_tool(handle)
+        with pytest.raises(RateLimited):
+            await crib.call_tool(handle)
+        write_config(path, toolcrib={"calls_per_minute": 0})
+        await until(lambda: crib.limits.rate is None, "the file is read again")
+        await crib.call_tool(handle)
+        tasks.cancel_scope.cancel()
 
 
 @pytest.mark.anyio

@@ -56,6 +56,7 @@ def typed(*words: object, answers: Answers, environ: dict[str, str], folder: Pat
         process.wait(DEADLINE_S)
     finally:
         process.kill()
+        process.wait()
         os.close(outer)
     assert not waiting, f"was not asked {waiting}: {seen}"
     return Ended(process.returncode, seen, "")

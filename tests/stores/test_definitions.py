@@ -110,3 +110,30 @@ def test_two_processes_share_one_file(fresh: bool, tmp_path: Path) -> None:
         bodies = {kept.body for n in range(100) if (kept := store.load(store.key({"n": n})))}
         assert bodies <= {b"one", b"two"}
         assert sum(store.load(store.key({"n": n})) is not None for n in range(100)) == 100
+
+
+FULL = """
+import resource, signal, sys
+from pathlib import Path
+from toolcrib.stores.definitions import DefinitionStore, Kept
+
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))
+with DefinitionStore(Path(sys.argv[1])) as store:
+    store.save(store.key({"command": "small"}), Kept(1.0, b"small"))
+    print(store.problem)
+    store.save(store.key({"command": "large"}), Kept(1.0, bytes(1_000_000)))
+    print(store.problem is not None, store.load(store.key({"command": "small"})))
+    store.save(store.key({"command": "more"}), Kept(1.0, b"more"))
+"""
+
+
+def test_a_file_that_can_grow_no_more_ends_the_keeping_and_nothing_else(tmp_path: Path) -> None:
+    pytest.importorskip("resource", reason="a limit on the size of files is set as POSIX has it")
+    path = tmp_path / "cache.sqlite"
+    ended = subprocess.run([sys.executable, "-c", FULL, str(path)], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout.splitlines()) == (0, ["None", "True None"]), ended.stderr
+    assert ended.stderr.count("definitions are not kept") == 1
+    with DefinitionStore(path) as store:  # what was there before is whole
+        assert store.load(store.key({"command": "small"})) == Kept(1.0, b"small")
+        assert store.load(store.key({"command": "large"})) is None

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import psutil
 import pytest
 from tests.servers import faulty
 from tests.servers.launching import events, faulty_entry, faulty_server, received, replace_config, write_config
@@ -178,6 +179,20 @@ async def test_a_server_that_was_only_started_has_not_shown_that_it_works_and_on
         assert (await bench.refused("crash")).retry_after_s is None, "a single death again"
 
 
+async def test_a_server_that_dies_while_nobody_calls_has_failed_too(tmp_path: Path) -> None:
+    async with bench_of(faulty_server("--log", str(log := tmp_path / "seen.jsonl"))) as bench:
+        for starts in (1, 2):
+            assert len(events(log, "start")) == starts
+            psutil.Process(events(log, "start")[-1]["pid"]).kill()
+            await until(lambda starts=starts: bench.source.breaker.failures == starts, "its end is noticed")
+            if starts == 1:
+                await bench.source.list_tools()
+        with pytest.raises(SourceUnavailable, match="went away") as left_alone:
+            await bench.source.list_tools()
+        assert left_alone.value.retry_after_s == 2.0
+        assert len(events(log, "start")) == 2
+
+
 async def test_a_server_that_is_stopped_because_nobody_calls_has_not_failed() -> None:
     patience = Patience(30, 30, 30, idle_s=0.05)
     async with McpSource("bench", faulty_server(), patience=patience, stops_when_idle=True) as source:
@@ -186,15 +201,9 @@ async def test_a_server_that_is_stopped_because_nobody_calls_has_not_failed() ->
         for _ in range(3):
             result = await source.call_tool(tools["pid"], {}, CallContext())
             pids.add(pid := result.structured_content["pid"])
-            await until(lambda pid=pid: not _is_there(pid), "it is stopped when nobody calls")
+            await until(lambda pid=pid: not psutil.pid_exists(pid), "it is stopped when nobody calls")
             assert source.breaker.failures == 0
         assert len(pids) == 3
-
-
-def _is_there(pid: int) -> bool:
-    import psutil
-
-    return psutil.pid_exists(pid)
 
 
 # -- servers that do not start ----------------------------------------------------------------------------------------

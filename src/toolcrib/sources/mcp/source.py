@@ -294,8 +294,7 @@ class McpSource:
             yield
 
     def try_again(self) -> None:
-        """Forget how often the server failed, and have it listed: who changed something wants to see what comes of it.
-        """
+        """Forget how often the server failed, and have it listed: who changed something wants to see what comes of it."""
         if self.breaker.forget():
             self._changed.set()
 
@@ -385,7 +384,6 @@ class McpSource:
             if self._stops_when_idle:
                 tasks.start_soon(self._end_when_idle, attempt, connection)
             await connection.dispatcher.ended.wait()
-            self._note_end(attempt)
             tasks.cancel_scope.cancel()
 
     async def _vouch_once_it_lived(self) -> None:
