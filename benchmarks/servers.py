@@ -225,7 +225,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("role", choices=("echo", "proxy", "relay", "constant", "bare", "function"))
     parser.add_argument("file", type=Path, nargs="?", help="what the role reads: answers, or an mcp.json")
-    parser.add_argument("--http", action="store_true", help="serve over HTTP; echo, proxy and relay serve stdio without it")
+    parser.add_argument(
+        "--http", action="store_true", help="serve over HTTP; echo, proxy and relay serve stdio without it"
+    )
     parser.add_argument("--tools", type=int, default=0, help="tools that echo offers beside the one")
     given = parser.parse_args()
     match given.role:

@@ -128,15 +128,12 @@ async def contenders(stack: ExitStack, tools: int) -> dict[str, dict[str, Conten
             "the server itself": asking(echo, "tools/call", {"name": "echo", "arguments": TEXT}),
         },
     }
-    relay = stack.enter_context(servers.reachable("relay", str(one), "--http"))
-    through = asking(relay, "tools/call", {"name": "echo", "arguments": TEXT})
-    requests["call_tool of a server over HTTP"]["sdk relay"] = through
-    if find_spec("fastmcp"):
-        proxy = stack.enter_context(
-            servers.reachable("proxy", str(servers.write_config(folder / "one.json", echo=echo.entry)), "--http")
-        )
-        through = asking(proxy, "tools/call", {"name": "echo", "arguments": TEXT})
-        requests["call_tool of a server over HTTP"]["fastmcp proxy"] = through
+    one = servers.write_config(folder / "one.json", echo=echo.entry)
+    roles = {"sdk relay": "relay"} | ({"fastmcp proxy": "proxy"} if find_spec("fastmcp") else {})
+    for engine, role in roles.items():
+        between = stack.enter_context(servers.reachable(role, str(one), "--http"))
+        through = asking(between, "tools/call", {"name": "echo", "arguments": TEXT})
+        requests["call_tool of a server over HTTP"][engine] = through
     return requests
 
 

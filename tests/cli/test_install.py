@@ -168,7 +168,7 @@ def test_variables_of_moved_servers_are_passed_on_to_the_gateway(home: Home) -> 
 
 
 def test_a_server_that_is_switched_off_in_a_project_is_not_switched_on_by_moving_it(home: Home) -> None:
-    document = {"mcpServers": {"git": GIT}, "projects": {"/work": {"disabledMcpServers": ["git"]}}}
+    document = {"mcpServers": {"git": GIT}, "projects": {"/shop": {"disabledMcpServers": ["git"]}}}
     home.file("claude-code").write_text(json.dumps(document))
     assert "switched off in a project" in said(install("claude-code", "--yes"))
     assert home.servers("claude-code")["git"] == GIT

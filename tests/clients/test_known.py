@@ -10,7 +10,7 @@ import pytest
 from toolcrib.clients.known import CLIENTS, Scope, Surroundings, default_config, gateway_name
 
 HOME = Path("/home/ada")
-FOLDER = Path("/work/shop")
+FOLDER = Path("/code/shop")
 MAC = HOME / "Library" / "Application Support"
 ROAMING = HOME / "AppData" / "Roaming"
 
