@@ -38,8 +38,11 @@ interop: .venv/ready .venv/mcp1/ready tests/interop/node_modules/ready conforman
 conformance: .venv/ready tests/interop/node_modules/ready  ## Compare the published conformance suite with docs/conformance.md
 	$(BIN)/python -m tests.interop.conformance > /dev/null
 
+# What benchmarks share, and the one that fetches some gigabytes of other people's servers.
+APART := $(patsubst %,benchmarks/%.py,catalog load servers real_servers)
+
 bench: .venv/bench-ready  ## Run the benchmarks; each prints one JSON object
-	@for script in $(filter-out benchmarks/catalog.py,$(wildcard benchmarks/*.py)); do echo "$$script" >&2; $(BIN)/python "$$script" || exit 1; done
+	@for script in $(filter-out $(APART),$(wildcard benchmarks/*.py)); do echo "$$script" >&2; $(BIN)/python "$$script" || exit 1; done
 
 lock:  ## Compile the requirements files anew from pyproject.toml
 	$(UV) pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url \

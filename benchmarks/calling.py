@@ -1,10 +1,10 @@
-"""What the gateway adds to a call, beside calling the server directly, through FastMCP's proxy and through a bare relay.
+"""What the gateway adds to a call over stdio and over HTTP, beside FastMCP's proxy and a bare relay.
 
     python benchmarks/calling.py
 
-Over stdio, then over streamable HTTP, the same transport on both legs: one server, one client program, calls in turn.
-What counts is the difference to the direct call of the same turn. The relay is the SDK's server over the SDK's client and
-nothing else: what it adds, everything adds that stands between and speaks by this SDK.
+The same transport on both legs: one server, one client program, calls in turn. What counts is the difference to the
+direct call of the same turn. The relay is the SDK's server over the SDK's client and nothing else: what it adds,
+everything adds that stands between and speaks by this SDK.
 """
 
 from __future__ import annotations

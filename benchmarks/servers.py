@@ -2,8 +2,7 @@
 
     echo      the SDK's low-level server with a tool that gives back a text, over stdio; over HTTP with `--http`
     proxy     FastMCP's proxy of an `mcp.json`, likewise
-    relay     the SDK's low-level server over the SDK's client of the one server of an `mcp.json`, likewise, and no more:
-              what it adds to a call, whoever stands between adds at least
+    relay     the SDK's low-level server over the SDK's client of the one server of an `mcp.json`, likewise
     constant  the SDK's low-level server, whose answers are read once from a file
     bare      a Starlette endpoint that answers the bytes of files, whatever it is asked
     function  the gateway over HTTP with a Python function of its own program
@@ -132,7 +131,7 @@ async def relay_server(config: Path) -> AsyncGenerator[Server[Any]]:
     from mcp.server.lowlevel import Server
     from mcp_types import CallToolResult, ListToolsResult
 
-    ((_, entry),) = json.loads(config.read_text(encoding="utf-8"))["mcpServers"].items()
+    (entry,) = json.loads(config.read_text(encoding="utf-8"))["mcpServers"].values()  # noqa: ASYNC240  before it serves
     at = entry["url"] if "url" in entry else StdioServerParameters(command=entry["command"], args=entry["args"])
     async with Client(at) as client:
 

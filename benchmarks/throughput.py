@@ -4,8 +4,9 @@
 
 Every server is a process of its own, and this one only sends: the same raw requests of MCP 2026-07-28 over the same
 number of kept-alive connections. The SDK's low-level server answers from a constant what the gateway found, the bare
-endpoint answers its very bytes unread. All take turns of a second; what counts is the ratio, turn by turn.
-`cpu_ms` is the processor time that the server itself spent on a request, which other work on the machine moves least.
+endpoint answers its very bytes unread, and the relay is the SDK's server over the SDK's client. All take turns; what
+counts is the ratio, turn by turn. `cpu_ms` is the processor time that the server itself spent on a request, which other
+work on the machine moves least.
 """
 
 from __future__ import annotations

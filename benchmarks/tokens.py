@@ -9,13 +9,15 @@ would have been sent without Toolcrib, for the catalogs whose definitions are at
 from __future__ import annotations
 
 import json
+import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
 import anyio
 from mcp import Client
 
+from toolcrib.config import Config, read_config
 from toolcrib.crib import Toolcrib
-from toolcrib.protocol.rules import Top
 from toolcrib.surfaces.mcp_gateway.server import Gateway
 
 BAR_TOKENS = 1_200
@@ -27,12 +29,24 @@ def size(value: object) -> int:
     return len(json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode())
 
 
-async def sent(tops: list[Top]) -> int:
-    """Bytes of `tools/list` and the instructions, as a client of the newer era gets them."""
-    async with Client(Gateway(Toolcrib(), tops).server) as client:
+async def sent(summaries: Mapping[str, str]) -> int:
+    """Bytes of `tools/list` and the instructions, as a client of the newer era gets them; `summaries` by server."""
+    async with Gateway(Toolcrib(), configured(summaries)) as gateway, Client(gateway.server) as client:
         listed = await client.list_tools()
         tools = [tool.model_dump(mode="json", by_alias=True, exclude_none=True) for tool in listed.tools]
         return size(tools) + len((client.instructions or "").encode())
+
+
+def configured(summaries: Mapping[str, str]) -> Config:
+    """A configuration of servers that are never started."""
+    document = {
+        "mcpServers": {name: {"command": "none"} for name in summaries},
+        "toolcrib": {"sources": {name: {"summary": summary} for name, summary in summaries.items()}},
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "mcp.json")
+        path.write_text(json.dumps(document))
+        return read_config(path)
 
 
 async def main() -> None:
@@ -40,17 +54,17 @@ async def main() -> None:
         "Everything one could want to do with a thing of this kind, from making it to throwing it away, told at length"
     )
     catalogs = {
-        "no servers": ([], None),
-        "24 servers with long summaries": ([Top(f"server-number-{i}", long) for i in range(24)], None),
-        "10,000 servers with long summaries": ([Top(f"server-number-{i}", long) for i in range(10_000)], None),
+        "no servers": ({}, None),
+        "24 servers with long summaries": ({f"server-number-{i}": long for i in range(24)}, None),
+        "10,000 servers with long summaries": ({f"server-number-{i}": long for i in range(10_000)}, None),
     }
     if REAL_SERVERS.exists():
         servers = json.loads(REAL_SERVERS.read_text())
         weight = sum(size(tool) for server in servers.values() for tool in server["tools"])
-        catalogs["24 published servers, 557 tools"] = ([Top(name) for name in servers], weight)
+        catalogs["24 published servers, 557 tools"] = (dict.fromkeys(servers, ""), weight)
     report = {}
-    for name, (tops, up_front) in catalogs.items():
-        tokens = await sent(tops) // BYTES_PER_TOKEN
+    for name, (summaries, up_front) in catalogs.items():
+        tokens = await sent(summaries) // BYTES_PER_TOKEN
         report[name] = {"estimated_tokens": tokens, "bar": BAR_TOKENS, "met": tokens <= BAR_TOKENS}
         if up_front is not None:
             report[name] |= {

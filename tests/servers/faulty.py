@@ -242,6 +242,8 @@ class Request:
     params: Json
     modern: bool
     cancelled: threading.Event = field(default_factory=threading.Event)
+    let_go: threading.Event = field(default_factory=threading.Event)
+    """Set when a call that holds is to end, cancelled or not."""
 
     @property
     def meta(self) -> Json:
@@ -353,6 +355,7 @@ class Server:
         self._log.write(event="stdin closed")
         for request, thread in list(self._running.values()):
             request.cancelled.set()
+            request.let_go.set()
             thread.join()
         if "ignore-stdin-close" in self._faults:
             threading.Event().wait()
@@ -480,6 +483,7 @@ class Server:
                 for held in self._held:
                     self._output.write(plain_answer(held.id) + b"\n")
                 self._held.clear()
+                self.release()
                 self._output.write(answer + b"\n")
             case "twice":
                 self._output.write(2 * (answer + b"\n"))
@@ -528,7 +532,7 @@ class Server:
                     "notifications/progress", progressToken=token, progress=step, total=steps, message=f"step {step}"
                 )
         if arguments.get("hold") is True:
-            request.cancelled.wait()
+            request.let_go.wait()
         if request.cancelled.is_set():
             self._log.write(event="cancelled", tool="slow", request_id=request.id)
         else:
@@ -540,6 +544,12 @@ class Server:
         running = self._running.get(request_id)
         if running is not None:
             running[0].cancelled.set()
+            running[0].let_go.set()
+
+    def release(self) -> None:
+        """Let every call end that holds."""
+        for request, _ in [*self._running.values()]:
+            request.let_go.set()
 
     def _change(self, arguments: Json) -> Json:
         name = str(arguments.get("name", "extra"))

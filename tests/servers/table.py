@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -54,7 +54,9 @@ def failed(message: str) -> Told:
 
 
 @asynccontextmanager
-async def bench(server: McpServer, patience: Patience = PATIENT, *, ready: bool = True) -> AsyncGenerator[Toolcrib]:
+async def bench(
+    server: McpServer, patience: Patience = PATIENT, *, good: McpServer | None = None, ready: bool = True
+) -> AsyncGenerator[Toolcrib]:
     """A crib with `server` as `bench` and a good one as `good`, which must be untouched in the end.
 
     Afterwards no process is left that it started; with `ready`, it begins once both have listed their tools.
@@ -62,13 +64,13 @@ async def bench(server: McpServer, patience: Patience = PATIENT, *, ready: bool 
     before = set(psutil.Process().children(recursive=True))
     crib = Toolcrib()
     crib.add_source(McpSource("bench", server, patience=patience))
-    crib.add_source(McpSource("good", faulty_server(), patience=PATIENT))
+    crib.add_source(McpSource("good", good or faulty_server(), patience=PATIENT))
     async with crib:
         assert await crib.ready(30)
         assert not ready or entry_of(crib).status is SourceStatus.READY, entry_of(crib)
-        good = (await call(crib, "good.pid")).structured_content
+        pid = (await call(crib, "good.pid")).structured_content
         yield crib
-        assert (await call(crib, "good.pid")).structured_content == good
+        assert (await call(crib, "good.pid")).structured_content == pid
     assert set(psutil.Process().children(recursive=True)) <= before
 
 
@@ -82,6 +84,35 @@ async def refused(crib: Toolcrib, tool_id: str, /, **arguments: Any) -> Toolcrib
     with pytest.raises(ToolcribError) as caught:
         await call(crib, tool_id, **arguments)
     return caught.value
+
+
+@asynccontextmanager
+async def another_call(
+    crib: Toolcrib, release: Callable[[], Awaitable[object]], *, ends: bool = False
+) -> AsyncGenerator[list[str]]:
+    """Has another call of the same server under way for the block; yields where its answer is put after it.
+
+    `release` lets it end.
+    With `ends` the server does, and takes the call along.
+    """
+    handle, answers = crib.expand_tool("bench.slow").handle, list[str]()
+    under_way = anyio.Event()
+
+    async def hear(progress: float, total: float | None, message: str | None) -> None:
+        under_way.set()
+
+    async def hold_on() -> None:
+        try:
+            answers.append((await crib.call_tool(handle, {"steps": 1, "hold": True}, progress=hear)).text)
+        except SourceUnavailable:
+            assert ends
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(hold_on)
+        await under_way.wait()
+        yield answers
+        if not ends:
+            await release()
 
 
 def entry_of(crib: Toolcrib) -> SourceEntry:

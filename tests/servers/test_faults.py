@@ -10,7 +10,6 @@ import json
 import sys
 import tracemalloc
 from pathlib import Path
-from typing import Any
 
 import anyio
 import psutil
@@ -24,6 +23,7 @@ from tests.servers.table import (
     HASTY,
     PATIENT,
     Told,
+    another_call,
     bench,
     call,
     entry_of,
@@ -138,21 +138,19 @@ async def test_an_odd_answer_is_told_to_its_caller_alone_and_the_next_call_goes_
     server = faulty_server("raw", "--era", era, "--log", str(log))
     patience = HASTY if expected is NO_ANSWER else PATIENT
     async with bench(server, patience) as crib:
-        others: list[Any] = []
 
-        async def hold_on() -> None:
-            """Another call of the same server, which is under way all the while."""
-            slow = crib.expand_tool("bench.slow").handle
-            others.append(await crib.call_tool(slow, {"steps": 1, "step_s": 0.2}))
+        async def release() -> None:
+            await call(crib, "bench.raw", how="release")
 
-        async with anyio.create_task_group() as calls:
-            if fault not in DEADLY:
-                calls.start_soon(hold_on)
-            if isinstance(expected, Told):
-                expected.of(await refused(crib, "bench.raw", how=fault))
-            else:
-                assert (await call(crib, "bench.raw", how=fault)).text == expected
-        assert [other.text for other in others] == ([] if fault in DEADLY else ["done after 1 steps"])
+        if expected is NO_ANSWER:  # nobody else waits longer
+            NO_ANSWER.of(await refused(crib, "bench.raw", how=fault))
+        else:
+            async with another_call(crib, release, ends=fault in DEADLY) as other:
+                if isinstance(expected, Told):
+                    expected.of(await refused(crib, "bench.raw", how=fault))
+                else:
+                    assert (await call(crib, "bench.raw", how=fault)).text == expected
+            assert other == ([] if fault in DEADLY else ["done after 1 steps"])
         await works_again(crib)
         assert len(events(log, "start")) == (2 if fault in DEADLY else 1)
     assert not any(psutil.pid_exists(child["pid"]) for child in events(log, "child"))

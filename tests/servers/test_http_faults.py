@@ -7,15 +7,16 @@ from collections.abc import Generator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import anyio
+import httpx2
 import pytest
 from tests.servers import faulty
-from tests.servers.faulty_http import FAULTS, KEY, RETRY_AFTER_S, RETRY_DATE_S
+from tests.servers.faulty_http import FAULTS, KEY, RELEASE, RETRY_AFTER_S, RETRY_DATE_S
 from tests.servers.launching import http_server
 from tests.servers.table import (
     HASTY,
     PATIENT,
     Told,
+    another_call,
     bench,
     call,
     entry_of,
@@ -166,6 +167,14 @@ class Address:
     flag: Path
     """It is good while there is no such file, if it was started so."""
 
+    @property
+    def good(self) -> HttpServer:
+        return HttpServer(f"{self.elsewhere}/modern/json/none")
+
+    async def release(self) -> None:
+        async with httpx2.AsyncClient() as client:
+            await client.get(f"{self.url}{RELEASE}")
+
     def of(self, era: str, mode: str = "json", fault: str = "none") -> HttpServer:
         return HttpServer(f"{self.url}/{era}/{mode}/{fault}", {"Authorization": KEY})
 
@@ -222,21 +231,16 @@ async def test_a_fault_is_told_to_its_caller_alone_and_the_next_call_goes_throug
         to = f"{address.elsewhere}/{era}/json/none"
         expected = replace(expected, message=expected.message.replace("ELSEWHERE", to))
     patience = HASTY if expected == NO_ANSWER else PATIENT
-    async with bench(address.of(era, mode), patience) as crib:
-        others: list[str] = []
-        slow = crib.expand_tool("bench.slow").handle
-
-        async def hold_on() -> None:
-            """Another call of the same server, which is under way all the while."""
-            others.append((await crib.call_tool(slow, {"steps": 1, "step_s": 0.2})).text)
-
-        async with anyio.create_task_group() as calls:
-            calls.start_soon(hold_on)
-            if isinstance(expected, Told):
-                expected.of(await refused(crib, "bench.raw", how=fault))
-            else:
-                assert (await call(crib, "bench.raw", how=fault)).text == expected
-        assert others == ["done after 1 steps"]
+    async with bench(address.of(era, mode), patience, good=address.good) as crib:
+        if expected == NO_ANSWER:  # nobody else waits longer
+            NO_ANSWER.of(await refused(crib, "bench.raw", how=fault))
+        else:
+            async with another_call(crib, address.release) as other:
+                if isinstance(expected, Told):
+                    expected.of(await refused(crib, "bench.raw", how=fault))
+                else:
+                    assert (await call(crib, "bench.raw", how=fault)).text == expected
+            assert other == ["done after 1 steps"]
         if fault != "429-for-ever":
             await works_again(crib)
 
@@ -253,7 +257,7 @@ async def test_a_fault_at_the_first_contact_is_told_and_the_server_is_used_once_
     sick.flag.touch()
     told = at_first_contact(fault)
     patience = PATIENT if told is None or "0.5 s" not in told.message else Patience(0.5, list_s=30, call_s=30)
-    async with bench(sick.of(era, fault=fault), patience, ready=told is None) as crib:
+    async with bench(sick.of(era, fault=fault), patience, good=sick.good, ready=told is None) as crib:
         if told is not None:
             to = f"{sick.elsewhere}/{era}/json/{fault.replace('redirect', 'none')}"
             told = replace(told, message=told.message.replace("ELSEWHERE", to))

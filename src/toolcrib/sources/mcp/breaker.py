@@ -41,7 +41,7 @@ class Breaker:
     def retry_after_s(self) -> float | None:
         """In how many seconds the server may be tried, to the next tenth; None where it may be tried now."""
         left_s = self._backoff.left_s(self._now())
-        return math.ceil(left_s * 10) / 10 if left_s > 0 else None
+        return math.ceil(round(left_s * 10, 6)) / 10 if left_s > 1e-6 else None  # sums of floats are a little off
 
     def mark(self) -> int:
         """What `failed` wants to have from before the server was asked."""
@@ -55,19 +55,16 @@ class Breaker:
         Raises:
             SourceUnavailable: it may not yet; `retry_after_s` says when.
         """
-        if self.retry_after_s is not None:
-            raise self.refusal(in_words=in_words)
-
-    def refusal(self, *, in_words: bool = True) -> SourceUnavailable:
-        """Why the server is not called now, and when it will be. Nothing was sent."""
         failures, retry_after_s = self._backoff.failures, self.retry_after_s
+        if retry_after_s is None:
+            return
         last = self._last or SourceUnavailable(f"`{self._name}` asked to be left alone for a while.")
         told = [last.message]
         if in_words and failures:
             told.append("It failed once." if failures == 1 else f"It failed {failures} times in a row.")
-        if in_words and retry_after_s is not None:
+        if in_words:
             told.append(f"It is tried again in {retry_after_s:g} s.")
-        return SourceUnavailable(
+        raise SourceUnavailable(
             " ".join(told), diagnosis=last.diagnosis, retryable=not self._is_lasting, retry_after_s=retry_after_s
         )
 

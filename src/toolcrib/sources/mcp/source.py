@@ -294,7 +294,7 @@ class McpSource:
             yield
 
     def try_again(self) -> None:
-        """Forget how often the server failed, and have it listed: who changed something wants to see what comes of it."""
+        """Forget how often the server failed and have it listed, for who changed something and wants to see."""
         if self.breaker.forget():
             self._changed.set()
 
