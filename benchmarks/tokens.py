@@ -53,7 +53,7 @@ async def main() -> None:
     long = (
         "Everything one could want to do with a thing of this kind, from making it to throwing it away, told at length"
     )
-    catalogs = {
+    catalogs: dict[str, tuple[Mapping[str, str], int | None]] = {
         "no servers": ({}, None),
         "24 servers with long summaries": ({f"server-number-{i}": long for i in range(24)}, None),
         "10,000 servers with long summaries": ({f"server-number-{i}": long for i in range(10_000)}, None),

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import anyio
 
-from toolcrib.calling import CallLimits, call_tool, complete, get_prompt, read_resource
+from toolcrib.calling import CallLimits, call_tool, complete, get_prompt, read_resource, watch_resource
 from toolcrib.catalog.access import ALLOW_ALL, Policy
 from toolcrib.catalog.intake import Intake
 from toolcrib.catalog.registry import ToolRegistry
@@ -31,7 +31,6 @@ from toolcrib.protocol.rules import Top
 from toolcrib.sources.base import ProgressListener, Source
 from toolcrib.sources.cached import CachedSource
 from toolcrib.sources.condition import Condition
-from toolcrib.sources.functions import FunctionSource
 from toolcrib.sources.limited import LimitedSource
 from toolcrib.sources.mcp.server import McpServer, StdioServer, address
 from toolcrib.sources.unavailable import UnavailableSource
@@ -39,6 +38,9 @@ from toolcrib.stores.definitions import DefinitionStore
 
 if TYPE_CHECKING:
     from toolcrib.sources.mcp.source import McpSource
+
+if TYPE_CHECKING:
+    from toolcrib.sources.functions import FunctionSource
 
 logger = logging.getLogger(__name__)
 
@@ -67,6 +69,7 @@ class Toolcrib:
         self._definitions = definitions
         self.client: Client = NOBODY
         """Whom a server of the handshake era may count on from its start, and ask while nobody calls."""
+        self._kept: dict[str, CachedSource] = {}
         self.registry = ToolRegistry()
         self.operations = Operations()
         self.limits = CallLimits()
@@ -96,6 +99,8 @@ class Toolcrib:
             InvalidTool: no schema can be made of it, or the name is taken.
         """
         if self._functions is None:
+            from toolcrib.sources.functions import FunctionSource  # noqa: PLC0415  reading signatures takes a parser
+
             self._functions = FunctionSource(_free_name(FUNCTIONS, self.registry.state.sources))
             title = "Functions of this program"
             self.registry.put_source(SourceEntry(self._functions, SourceStatus.READY, title, trusted=True))
@@ -165,10 +170,16 @@ class Toolcrib:
         await self._intake.__aexit__(kind, error, traceback)
         self._configured.clear()
         self._servers.clear()
+        self._kept.clear()
 
     async def ready(self, timeout_s: float | None = None, sources: Collection[str] | None = None) -> bool:
         """Wait until every source, or each of `sources`, has listed its tools or failed to; see `Intake.ready`."""
         return await self._intake.ready(timeout_s, sources)
+
+    @property
+    def has_kept(self) -> bool:
+        """Whether kept definitions stand in for any source."""
+        return any(source.stands_in for source in self._kept.values())
 
     @property
     def starting(self) -> tuple[str, ...]:
@@ -254,17 +265,24 @@ class Toolcrib:
     ) -> Mapping[str, Any]:
         """A server's prompt, by its name in `view().shelf.prompts`; see `toolcrib.calling.get_prompt`."""
         context = context or CallContext()
-        return await get_prompt(self.view(context.principal), name, arguments, context)
+        return await get_prompt(self.view(context.principal), name, arguments, context, limits=self.limits)
 
     async def read_resource(self, uri: str, *, context: CallContext | None = None) -> Mapping[str, Any]:
         """A server's resource, by a URI of `view().shelf` or of a link; see `toolcrib.calling.read_resource`."""
         context = context or CallContext()
-        return await read_resource(self.view(context.principal), uri, context)
+        return await read_resource(self.view(context.principal), uri, context, limits=self.limits)
+
+    async def watch_resource(
+        self, uri: str, updated: Callable[[], None], *, context: CallContext | None = None
+    ) -> Callable[[], None]:
+        """Be told of changes of a resource until what this gives is called; see `toolcrib.calling.watch_resource`."""
+        context = context or CallContext()
+        return await watch_resource(self.view(context.principal), uri, updated, context, limits=self.limits)
 
     async def complete(self, params: Mapping[str, Any], *, context: CallContext | None = None) -> Mapping[str, Any]:
         """Values for an argument of a prompt or template; see `toolcrib.calling.complete`."""
         context = context or CallContext()
-        return await complete(self.view(context.principal), params, context)
+        return await complete(self.view(context.principal), params, context, limits=self.limits)
 
     # -- the sources --------------------------------------------------------------------------------------------------
 
@@ -296,7 +314,9 @@ class Toolcrib:
             client=lambda: self.client,
         )
         # Kept under what the file says, not under where it stands: a configuration that moved finds its definitions.
-        listed = source if kept is None else CachedSource(source, kept, address(server))
+        listed: Source = source
+        if kept is not None:
+            listed = self._kept[config.name] = CachedSource(source, kept, address(server))
         limited = LimitedSource(listed, config.capacity)
         self._servers[config.name] = limited, source
         return limited
@@ -311,6 +331,7 @@ class Toolcrib:
         for name in gone:
             del self._configured[name]
             self._servers.pop(name, None)
+            self._kept.pop(name, None)
         for _, server in self._servers.values():
             server.try_again()
         for server in new:

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 from tests.cli.running import toolcrib
 from tests.servers import faulty
 from tests.servers.launching import faulty_entry, write_config
@@ -94,7 +95,8 @@ def test_the_limits_of_every_source_are_told_once_and_what_differs_beside_its_na
 
 
 def test_at_eighty_columns_no_line_is_longer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(output.stdout, "width", 80)
+    narrow = Console(emoji=False, highlight=False, soft_wrap=True, width=80)
+    monkeypatch.setattr(output.stdout, "_console", narrow)
     servers = {"bench": faulty_entry(), "gone": {"command": "no-such-program-4b1f"}}
     shown = toolcrib("doctor", write_config(tmp_path / "mcp.json", toolcrib=LIMITS, **servers)).out
     assert "Every server: " in shown

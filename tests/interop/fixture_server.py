@@ -12,6 +12,7 @@ import argparse
 import base64
 import io
 import json
+import os
 import socket
 import struct
 import sys
@@ -19,7 +20,7 @@ import warnings
 import wave
 import zlib
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias, cast, get_args
 
 import anyio
 import mcp_types as types
@@ -31,7 +32,13 @@ from mcp.server.lowlevel import NotificationOptions, Server
 from mcp.server.request_state import RequestStateBoundary, RequestStateSecurity
 from mcp.server.runner import serve_loop
 from mcp.server.stdio import stdio_server
-from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, PromptsListChanged, ToolsListChanged
+from mcp.server.subscriptions import (
+    InMemorySubscriptionBus,
+    ListenHandler,
+    PromptsListChanged,
+    ResourceUpdated,
+    ToolsListChanged,
+)
 from mcp.shared.exceptions import MCPDeprecationWarning, MCPError
 from mcp.shared.message import ServerMessageMetadata
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
@@ -188,8 +195,8 @@ async def _progress(ctx: Context, _params: types.CallToolRequestParams) -> Answe
     return _said("Done, in three steps.")
 
 
-async def _log(ctx: Context, text: str) -> None:
-    await ctx.session.send_log_message("info", text, related_request_id=ctx.request_id)  # pyright: ignore[reportDeprecated]
+async def _log(ctx: Context, data: object, level: types.LoggingLevel = "info") -> None:
+    await ctx.session.send_log_message(level, data, related_request_id=ctx.request_id)  # pyright: ignore[reportDeprecated]
 
 
 @tool("test_tool_with_logging", "Log three messages on the way.")
@@ -203,6 +210,58 @@ async def _logging(ctx: Context, _params: types.CallToolRequestParams) -> Answer
 async def _logging_once(ctx: Context, _params: types.CallToolRequestParams) -> Answer:
     await _log(ctx, "Logged by a tool")
     return _said("Done, with a message.")
+
+
+LEVELS: tuple[types.LoggingLevel, ...] = get_args(types.LoggingLevel)
+levels_set: list[str] = []
+"""What clients asked for by `logging/setLevel` so far."""
+
+
+@tool("test_log_all_levels", "Log a message of every level, and say which levels were set so far.")
+async def _logging_all(ctx: Context, _params: types.CallToolRequestParams) -> Answer:
+    for level in LEVELS:
+        await _log(ctx, {"level": level, "nothing": None}, level)
+    return _said(" ".join(levels_set))
+
+
+held: dict[str, anyio.Event] = {}
+
+
+@tool("test_log_flood", "Log so many messages of so many characters; `flood` can be let go then.")
+async def _logging_much(ctx: Context, params: types.CallToolRequestParams) -> Answer:
+    given = params.arguments or {}
+    for number in range(given["count"]):
+        await _log(ctx, f"{number} {'x' * given['chars']}")
+    held["flood"] = anyio.Event()
+    return _said("Done, with a flood.")
+
+
+@tool("test_hold", "Log a text before and after another call lets this one go on.", _text("key"))
+async def _hold(ctx: Context, params: types.CallToolRequestParams) -> Answer:
+    key = (params.arguments or {})["key"]
+    held[key] = anyio.Event()
+    await _log(ctx, f"{key} is held")
+    await held[key].wait()
+    await _log(ctx, f"{key} goes on")
+    return _said(key)
+
+
+@tool("test_log_and_ask", "Log, ask the user's name, log again, and greet.")
+async def _logging_around(ctx: Context, params: types.CallToolRequestParams) -> Answer:
+    await _log(ctx, "before the question")
+    answers = await _ask(ctx, params, {"user_name": NAME})
+    if isinstance(answers, types.InputRequiredResult):
+        return answers
+    await _log(ctx, "after the question")
+    return _said(f"Hello, {_field(answers['user_name'], 'name')}!")
+
+
+@tool("test_let_go", "Let go on what is held; answer whether anything was.", _text("key"))
+async def _let_go(_ctx: Context, params: types.CallToolRequestParams) -> Answer:
+    if (event := held.pop((params.arguments or {})["key"], None)) is None:
+        return _said("no")
+    event.set()
+    return _said("yes")
 
 
 @tool("test_sampling", "Ask the client's model.", _text("prompt"))
@@ -435,6 +494,7 @@ COME_AND_GO_TOOL = types.Tool(name="test_comes_and_goes", description="Here ever
 COME_AND_GO_PROMPT = types.Prompt(name="test_comes_and_goes", description="Here every other time.")
 
 bus = InMemorySubscriptionBus()
+streams = ListenHandler(bus)
 
 
 @tool("test_trigger_tool_change", "Add a tool, or take it away again.")
@@ -575,12 +635,50 @@ async def read_resource(_ctx: Context, params: types.ReadResourceRequestParams) 
     raise MCPError(types.INVALID_PARAMS, "Resource not found", {"uri": uri})
 
 
-async def subscribe(_ctx: Context, _params: types.SubscribeRequestParams) -> types.EmptyResult:
+watched: list[str] = []
+"""How clients asked to be told of resources so far, and to be told no more."""
+
+
+async def subscribe(_ctx: Context, params: types.SubscribeRequestParams) -> types.EmptyResult:
+    if str(params.uri) not in RESOURCES:
+        raise MCPError(types.INVALID_PARAMS, "There is nothing to subscribe to", {"uri": str(params.uri)})
+    watched.append(f"+{params.uri}")
     return types.EmptyResult()
 
 
-async def unsubscribe(_ctx: Context, _params: types.UnsubscribeRequestParams) -> types.EmptyResult:
+async def unsubscribe(_ctx: Context, params: types.UnsubscribeRequestParams) -> types.EmptyResult:
+    watched.append(f"-{params.uri}")
     return types.EmptyResult()
+
+
+async def listen_for_changes(
+    ctx: Context, params: types.SubscriptionsListenRequestParams
+) -> types.SubscriptionsListenResult:
+    uris = params.notifications.resource_subscriptions or []
+    watched.extend(f"+{uri}" for uri in uris)
+    try:
+        return await streams(ctx, params)
+    finally:
+        watched.extend(f"-{uri}" for uri in uris)
+
+
+@tool("test_watched", "Say what clients asked to be told of.")
+async def _watched(_ctx: Context, _params: types.CallToolRequestParams) -> Answer:
+    return _said("\n".join(watched))
+
+
+@tool("test_trigger_resource_update", "Tell whoever wants to know that a resource has changed.", _text("uri"))
+async def _update(ctx: Context, params: types.CallToolRequestParams) -> Answer:
+    uri = (params.arguments or {})["uri"]
+    await bus.publish(ResourceUpdated(uri))
+    if ctx.protocol_version not in MODERN_PROTOCOL_VERSIONS:
+        await ctx.session.send_resource_updated(uri)
+    return _said(f"{uri} has changed.")
+
+
+@tool("test_die", "End this server.")
+async def _die(_ctx: Context, _params: types.CallToolRequestParams) -> Answer:
+    os._exit(1)
 
 
 async def complete(_ctx: Context, params: types.CompleteRequestParams) -> types.CompleteResult:
@@ -589,7 +687,8 @@ async def complete(_ctx: Context, params: types.CompleteRequestParams) -> types.
     return types.CompleteResult(completion=types.Completion(values=values, total=len(values), has_more=False))
 
 
-async def set_logging_level(_ctx: Context, _params: types.SetLevelRequestParams) -> types.EmptyResult:
+async def set_logging_level(_ctx: Context, params: types.SetLevelRequestParams) -> types.EmptyResult:
+    levels_set.append(params.level)
     return types.EmptyResult()
 
 
@@ -631,7 +730,7 @@ def fixture(*, legacy_only: bool) -> FixtureServer:
         on_subscribe_resource=subscribe,
         on_unsubscribe_resource=unsubscribe,
         on_completion=complete,
-        on_subscriptions_listen=ListenHandler(bus),
+        on_subscriptions_listen=listen_for_changes,
     )
     # Not by its own argument, which warns of the era's end.
     server.add_request_handler("logging/setLevel", types.SetLevelRequestParams, set_logging_level)

@@ -497,7 +497,7 @@ class Server:
             case "drip":
                 self._drip(answer, 0.001)
             case "late-drip":
-                self._drip(answer + b" " * 120, 0.01)
+                self._drip(answer + b" " * 60, 0.005)
             case "unended":  # a whole message, but for the end of its line
                 self._output.write(answer)
                 os._exit(EXIT_IN_CALL)

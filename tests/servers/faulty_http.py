@@ -2,9 +2,10 @@
 
 Standard library only. It is the server of `faulty.py` behind streamable HTTP, and its address says what to expect:
 `/ERA/MODE/FAULT`. The era is `legacy` (2025-11-25: `initialize` and a session) or `modern` (2026-07-28:
-`server/discover` and no state); the mode, how good answers come, `json` or `sse`; the fault, what meets every request
-but the handshake's notifications, `none` for none. The tool `raw` has the same faults for one call: its argument `how`
-names one, or one of `faulty.ODD_ANSWERS`.
+`server/discover` and no state); the mode, how an answer comes that nothing goes before, `json` or `sse`; the fault,
+what meets every request but notifications, `none` for none. The tool `raw` has the same faults for one call: its
+argument `how` names one, or one of `faulty.ODD_ANSWERS`. At `/events/FAULT` stands the transport of 2024-11-05: there
+the fault meets whoever asks for the stream, and those of `raw` meet what is said to the server.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ class Exchanges(faulty.Output):
         self._waiting: dict[Any, queue.Queue[Json]] = {}
 
     def wait_for(self, request_id: Any) -> queue.Queue[Json]:
-        """Where everything arrives that belongs to this request, its answer last."""
+        """Where all arrives that belongs to this request, its answer last; for None, what belongs to no other."""
         self._waiting[request_id] = queue.Queue()
         return self._waiting[request_id]
 
@@ -61,7 +62,7 @@ class Exchanges(faulty.Output):
         params: Json = message.get("params") or {}
         meta: Json = params.get("_meta") or {}
         to = message.get("id", params.get("progressToken", meta.get("io.modelcontextprotocol/subscriptionId")))
-        if (waiting := self._waiting.get(to)) is not None:
+        if (waiting := self._waiting.get(to, self._waiting.get(None))) is not None:
             waiting.put(message)
 
 
@@ -69,18 +70,24 @@ class Bench(ThreadingHTTPServer):
     """One port with a server of either era behind it."""
 
     daemon_threads = True
+    request_queue_size = 200
 
     def __init__(self, port: int, log: Path | None, flag: Path | None, elsewhere: str) -> None:
         super().__init__(("127.0.0.1", port), Handler)
-        self.exchanges = {era: Exchanges() for era in ("legacy", "modern")}
+        self.exchanges = {at: Exchanges() for at in ("legacy", "modern", "events")}
         self.servers = {
-            era: faulty.Server(faulty.Options({"raw": "", "bad-output": ""}, era, log), exchanges)
-            for era, exchanges in self.exchanges.items()
+            at: faulty.Server(faulty.Options({"raw": ""}, "modern" if at == "modern" else "legacy", log), exchanges)
+            for at, exchanges in self.exchanges.items()
         }
         self.flag = flag
         self.elsewhere = elsewhere
         self.sessions: set[str] = set()
         self.log = faulty.Log(log)
+
+    @property
+    def is_sick(self) -> bool:
+        """Whether it has the fault that its address names."""
+        return self.flag is None or self.flag.exists()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Clients that go away are what this is about."""
@@ -109,11 +116,16 @@ class Handler(BaseHTTPRequestHandler):
             for server in self.server.servers.values():
                 server.release()
         self._note()
+        if self.path.startswith("/events/"):
+            self._stream(self.path.removeprefix("/events/"))
+            return
         self._respond(405, {"Allow": "POST"}, b"")
 
     def do_DELETE(self) -> None:
         self.began = time.time()
         self._note()
+        if self.path.endswith("/deaf-to-its-end"):
+            threading.Event().wait()
         self.server.sessions.discard(self.headers.get(SESSION, ""))
         self._respond(200, {}, b"")
 
@@ -121,9 +133,12 @@ class Handler(BaseHTTPRequestHandler):
         self.began = time.time()
         message: Json = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         self._note(message)
+        if self.path.startswith("/events/"):
+            self._hear(message)
+            return
         self.begins_session = message.get("method") == "initialize"
         _, self.era, self.mode, fault, *_ = (*self.path.partition("?")[0].split("/"), "", "", "", "")
-        if self.server.flag is not None and not self.server.flag.exists():
+        if not self.server.is_sick:
             fault = "none"
         params: Json = message.get("params") or {}
         if fault == "none" and message.get("method") == "tools/call" and params.get("name") == "raw":
@@ -137,6 +152,38 @@ class Handler(BaseHTTPRequestHandler):
         else:
             self.answer_well(message)
 
+    def _stream(self, fault: str) -> None:
+        """The one stream of the older transport, until the client has gone."""
+        if fault in FAULTS and self.server.is_sick:
+            FAULTS[fault](self, {})
+            return
+        said = self.server.exchanges["events"].wait_for(None)
+        self.begin(200, SSE_TYPE)
+        if fault == "ends" and self.server.is_sick:
+            self.chunk(b"")
+            return
+        to = self.server.elsewhere if fault == "speaks-elsewhere" and self.server.is_sick else ""
+        self.chunk(f"event: endpoint\ndata: {to}/events/say\n\n".encode())
+        while True:
+            message = said.get()
+            raw = message.get("raw")
+            text = raw if isinstance(raw, bytes) else json.dumps(message).encode()
+            self.chunk(b"event: message\ndata: " + text + b"\n\n")
+
+    def _hear(self, message: Json) -> None:
+        """A message of the older transport, whose answer goes to the stream."""
+        params: Json = message.get("params") or {}
+        raw = message.get("method") == "tools/call" and params.get("name") == "raw"
+        how = str(params["arguments"]["how"]) if raw else ""
+        if how in FAULTS:
+            FAULTS[how](self, message)
+            return
+        self._respond(202, {}, b"Accepted")
+        if how in faulty.ODD_ANSWERS:
+            self.server.exchanges["events"].send({"raw": faulty.ODD_ANSWERS[how](message["id"])})
+        else:
+            self.server.servers["events"].receive(message)
+
     def answer_well(self, message: Json) -> None:
         if message["method"] == "tools/call" and message["params"]["name"] == "raw":
             self._answer(faulty.plain_answer(message["id"]))
@@ -147,7 +194,8 @@ class Handler(BaseHTTPRequestHandler):
             return
         waiting = self.server.exchanges[self.era].wait_for(message["id"])
         self.server.servers[self.era].receive(message)
-        if self.mode == "json":
+        reports = message["method"] == "tools/call" and message["params"]["name"] == "slow"
+        if self.mode == "json" and not reports:
             while (answer := waiting.get()).get("id") != message["id"]:
                 pass
             self._respond(200, JSON_TYPE, json.dumps(answer).encode())

@@ -109,7 +109,8 @@ async def another_call(
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(hold_on)
-        await under_way.wait()
+        with anyio.fail_after(DEADLINE_S):
+            await under_way.wait()
         yield answers
         if not ends:
             await release()

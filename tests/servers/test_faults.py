@@ -38,8 +38,9 @@ from tests.waiting import until
 from toolcrib.catalog import intake
 from toolcrib.catalog.state import SourceStatus
 from toolcrib.core.errors import InvalidArguments, NextAction, StaleExpansion
-from toolcrib.sources.mcp import Patience, StdioServer, listing, pipes
+from toolcrib.sources.mcp import Patience, StdioServer, connection, listing, pages, pipes
 from toolcrib.sources.mcp.messages import EDGE_BYTES, Lines, Overlong, request_answered
+from toolcrib.sources.mcp.pipes import Grace
 
 pytestmark = pytest.mark.anyio
 
@@ -187,6 +188,7 @@ async def test_a_call_that_goes_on_though_it_was_cancelled_disturbs_no_other(era
 async def test_a_server_that_reads_nothing_any_more_is_given_up_call_by_call(
     era: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(connection, "_grace", Grace(closed_s=0.1))
     monkeypatch.setattr(jsonrpc_dispatcher, "_ABANDON_WRITE_TIMEOUT", 0.1)  # the SDK waits as long to cancel a request
     async with bench(faulty_server("never-reads", "--era", era), HASTY) as crib:
         for _ in range(2):  # the first fills the pipe; one behind it cannot even be written
@@ -214,10 +216,21 @@ async def test_a_cursor_that_is_given_again_ends_the_list_with_a_warning(era: st
 async def test_pages_without_end_that_each_bring_tools_are_not_kept_without_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(listing, "MAX_DEFINITIONS", 250)
+    monkeypatch.setattr(pages, "MAX_DEFINITIONS", 250)
     async with bench(faulty_server("many-tools=1000")) as crib:
-        assert len(crib.view().tools) == 300 + GOOD_TOOLS
+        assert len(crib.view().tools) == 250 + GOOD_TOOLS
         assert "its list of tools does not end" in entry_of(crib).warnings[0]
+
+
+async def test_pages_without_end_that_take_their_time_are_not_waited_for_without_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listing, "SLOW_PAGES", 0)  # none at all
+    log = tmp_path / "seen.jsonl"
+    async with bench(faulty_server("endless-pages", "--log", str(log))) as crib:
+        assert len(crib.view().tools) == len(faulty.BASE_TOOLS) + GOOD_TOOLS
+        assert "its list of tools does not end" in entry_of(crib).warnings[0]
+        assert len(received(log, "tools/list")) == 1
 
 
 async def test_a_schema_of_5_mb_is_listed_checked_and_called() -> None:

@@ -7,11 +7,13 @@ from collections.abc import Generator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import anyio
 import httpx2
 import pytest
+from mcp_types import ErrorData
 from tests.servers import faulty
 from tests.servers.faulty_http import FAULTS, KEY, RELEASE, RETRY_AFTER_S, RETRY_DATE_S
-from tests.servers.launching import http_server
+from tests.servers.launching import events, http_server
 from tests.servers.table import (
     HASTY,
     PATIENT,
@@ -26,12 +28,16 @@ from tests.servers.table import (
     why_not,
     works_again,
 )
-from tests.waiting import until
+from tests.waiting import DEADLINE_S, until
 
 from toolcrib.catalog import intake
 from toolcrib.catalog.state import SourceStatus
 from toolcrib.core.errors import ErrorCode, SourceUnavailable
-from toolcrib.sources.mcp import HttpServer, Patience, backoff
+from toolcrib.core.principal import CallContext
+from toolcrib.sources.mcp import HttpServer, Patience, backoff, http
+from toolcrib.sources.mcp.asking import Asking
+from toolcrib.sources.mcp.connection import connect
+from toolcrib.sources.mcp.last_words import LastWords
 from toolcrib.sources.mcp.source import McpSource
 
 pytestmark = pytest.mark.anyio
@@ -136,7 +142,7 @@ IN_A_CALL: dict[str, Told | str] = {
 """What a call gives that is met by this fault: an error, or the text of a result."""
 
 AT_FIRST_CONTACT: dict[str, Told | None] = {
-    "404": status("404 Not Found"),
+    "404": unavailable(": it refused with HTTP 404 Not Found."),
     "400-error": unavailable("The vice is taken", retryable=True),
     "500-error": unavailable("The vice is taken", retryable=True),
     "sse-endless": unavailable("`bench` did not answer within 0.5 s of its start.", retryable=True),
@@ -164,12 +170,16 @@ class Address:
     url: str
     elsewhere: str
     seen_elsewhere: Path
+    seen: Path
     flag: Path
     """It is good while there is no such file, if it was started so."""
 
     @property
     def good(self) -> HttpServer:
-        return HttpServer(f"{self.elsewhere}/modern/json/none")
+        return HttpServer(f"{self.elsewhere}/modern/sse/none")
+
+    def events(self, fault: str = "none") -> HttpServer:
+        return HttpServer(f"{self.url}/events/{fault}", {"Authorization": KEY}, transport="sse")
 
     async def release(self) -> None:
         async with httpx2.AsyncClient() as client:
@@ -184,15 +194,16 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Generator[Address]:
     log = tmp_path_factory.mktemp("elsewhere") / "seen.jsonl"
     with http_server("--log", str(log), module="faulty_http") as elsewhere:
         with http_server("--elsewhere", elsewhere, module="faulty_http") as url:
-            yield Address(url, elsewhere, log, log)
+            yield Address(url, elsewhere, log, log, log)
 
 
 @pytest.fixture(scope="module")
 def sick(tmp_path_factory: pytest.TempPathFactory, address: Address) -> Generator[Address]:
     """A server that is well while there is no file of its `flag`."""
-    flag = tmp_path_factory.mktemp("sick") / "flag"
-    with http_server("--elsewhere", address.elsewhere, "--while", str(flag), module="faulty_http") as url:
-        yield replace(address, url=url, flag=flag)
+    flag = (folder := tmp_path_factory.mktemp("sick")) / "flag"
+    words = ["--elsewhere", address.elsewhere, "--while", str(flag), "--log", str(log := folder / "seen.jsonl")]
+    with http_server(*words, module="faulty_http") as url:
+        yield replace(address, url=url, seen=log, flag=flag)
 
 
 def at_first_contact(fault: str) -> Told | None:
@@ -210,6 +221,37 @@ def at_first_contact(fault: str) -> Told | None:
 
 
 LASTING = re.compile("HTTP 4(00|01|03|04|05)|redirects to")
+
+
+BY_EVENTS: dict[str, Told | str] = {
+    "401": status("401 Unauthorized"),
+    "429-seconds": status("429 Too Many Requests", retryable=True, retry_after_s=RETRY_AFTER_S),
+    "500": status("500 Internal Server Error"),
+    "400-error": failed("`bench` refused to run `raw`: The vice is taken"),
+    "307-redirect": redirects(307),
+    "close": BROKE_OFF,
+    "reset": BROKE_OFF,
+    "silence": NO_ANSWER,
+    "wrong-version": NO_MESSAGE,
+    "wrong-id": NO_ANSWER,
+    "half-a-pair": "pl?in",
+    "array": "plain",
+    "no-json": NO_ANSWER,
+    "long": unavailable("`bench` went away before it answered."),
+}
+"""The same over the transport of 2024-11-05, where what is said to a server is refused, or its stream brings this."""
+
+BEFORE_EVENTS = {
+    "401": unavailable(": it refused with HTTP 401 Unauthorized."),
+    "503-seconds": unavailable("it refused with HTTP 503", retryable=True, retry_after_s=RETRY_AFTER_S),
+    "307-redirect": unavailable(": it redirects to "),
+    "page": unavailable("it answered with `text/html` instead of a message of the protocol", retryable=True),
+    "close": unavailable("could not be started or reached", retryable=True),
+    "silence": unavailable("`bench` did not answer within 0.5 s of its start.", retryable=True),
+    "ends": unavailable("it ended its stream before it named an address", retryable=True),
+    "speaks-elsewhere": unavailable("it wants to be spoken to at another origin"),
+}
+"""What meets whoever asks for that stream."""
 
 
 def rows(*modes: str) -> list[tuple[str, str, str]]:
@@ -271,3 +313,128 @@ async def test_a_fault_at_the_first_contact_is_told_and_the_server_is_used_once_
         if fault != "429-for-ever":
             await until(lambda: "bench.echo" in crib.view().tools, "the server is listed once it is well")
             await works_again(crib)
+
+
+@pytest.mark.parametrize("fault", BY_EVENTS)
+async def test_a_fault_over_the_older_transport_is_told_to_its_caller_and_the_next_call_goes_through(
+    fault: str, address: Address
+) -> None:
+    expected = BY_EVENTS[fault]
+    patience = HASTY if expected == NO_ANSWER else PATIENT
+    async with bench(address.events(), patience, good=address.good) as crib:
+        if isinstance(expected, Told):
+            to = f"{address.elsewhere}/events/say"
+            told = replace(expected, message=expected.message.replace("ELSEWHERE", to))
+            told.of(await refused(crib, "bench.raw", how=fault))
+        else:
+            assert (await call(crib, "bench.raw", how=fault)).text == expected
+        await works_again(crib)
+
+
+@pytest.mark.parametrize("fault", BEFORE_EVENTS)
+async def test_a_stream_that_cannot_be_had_is_told_and_the_server_is_used_once_it_can(
+    fault: str, sick: Address, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backoff, "FIRST_WAIT_S", 0.0)
+    sick.flag.touch()
+    patience = Patience(0.5, list_s=30, call_s=30) if fault == "silence" else PATIENT
+    async with McpSource("bench", sick.events(fault), patience=patience) as source:
+        with pytest.raises(SourceUnavailable) as caught:
+            await source.list_tools()
+        BEFORE_EVENTS[fault].of(caught.value)
+        sick.flag.unlink()
+        with anyio.fail_after(DEADLINE_S):
+            await until_listed(source)
+
+
+async def until_listed(source: McpSource) -> None:
+    try:
+        assert (await source.list_tools()).tools
+    except SourceUnavailable as error:
+        await anyio.sleep(error.retry_after_s or 0.01)
+        await until_listed(source)
+
+
+@pytest.mark.parametrize("fault", ["301-redirect", "302-redirect", "303-redirect", "307-redirect", "308-redirect"])
+async def test_nothing_that_was_meant_for_a_server_reaches_where_it_redirects_to(fault: str, address: Address) -> None:
+    """Neither a message nor a key; the two are on one machine, and on two ports, which makes them two origins."""
+    before = len(events(address.seen_elsewhere, "request"))
+    async with McpSource("bench", address.of("legacy", fault=fault)) as source:
+        with pytest.raises(SourceUnavailable, match="redirects to") as caught:
+            await source.list_tools()
+    assert "s3cret" not in f"{caught.value.to_wire()} {caught.value.diagnosis}"
+    async with McpSource("bench", address.events(fault)) as source:
+        with pytest.raises(SourceUnavailable, match="redirects to"):
+            await source.list_tools()
+    async with McpSource("bench", address.of("modern")) as source:
+        tools = {tool.name: tool for tool in (await source.list_tools()).tools}
+        with pytest.raises(SourceUnavailable, match="redirects to"):
+            await source.call_tool(tools["raw"], {"how": fault}, CallContext())
+    assert events(address.seen_elsewhere, "request")[before:] == []
+
+
+async def test_a_redirect_within_the_origin_is_followed_with_the_key(sick: Address) -> None:
+    sick.flag.touch()
+    async with McpSource("bench", sick.of("modern", fault="redirect-here")) as source:
+        tools = {tool.name: tool for tool in (await source.list_tools()).tools}
+        assert (await source.call_tool(tools["echo"], {"text": "through"}, CallContext())).text == "through"
+    seen = [entry for entry in events(sick.seen, "request") if entry["path"].endswith("/redirected")]
+    assert seen
+    assert all(entry["with_key"] for entry in seen)
+
+
+async def test_an_address_of_tls_that_speaks_none_is_unavailable_with_the_reason(address: Address) -> None:
+    server = HttpServer(address.url.replace("http:", "https:") + "/modern/json/none")
+    async with McpSource("bench", server) as source:
+        with pytest.raises(SourceUnavailable) as caught:
+            await source.list_tools()
+    unavailable(": it cannot be reached: [SSL", retryable=True).of(caught.value)
+
+
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+async def test_a_404_in_a_session_is_its_end_and_without_one_a_refusal(era: str, address: Address) -> None:
+    async with bench(address.of(era), good=address.good) as crib:
+        if era == "legacy":
+            told = unavailable("was restarted and ran nothing; the next call opens a new session", retryable=True)
+        else:
+            told = status("404 Not Found")
+        told.of(await refused(crib, "bench.raw", how="404"))
+        await works_again(crib)
+
+
+async def test_more_calls_than_a_pool_has_connections_are_under_way_at_once(address: Address) -> None:
+    async with bench(address.of("modern"), good=address.good) as crib:
+        handle, answers, under_way = crib.expand_tool("bench.slow").handle, list[str](), list[int]()
+
+        async def hold_on() -> None:
+            async def hear(progress: float, total: float | None, message: str | None) -> None:
+                under_way.append(1)
+
+            answers.append((await crib.call_tool(handle, {"steps": 1, "hold": True}, progress=hear)).text)
+
+        async with anyio.create_task_group() as calls:
+            for _ in range(120):
+                calls.start_soon(hold_on)
+            await until(lambda: len(under_way) == 120, "all are under way")
+            assert (await call(crib, "bench.echo", text="one more")).text == "one more"
+            await address.release()
+        assert answers == ["done after 1 steps"] * 120
+
+
+async def test_a_server_that_does_not_hear_of_the_end_of_its_session_is_not_waited_for(
+    address: Address, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http, "END_OF_SESSION_S", 0.1)
+    said, asking = LastWords(), Asking({}, lambda method, params: never())
+
+    async def hear(message: object) -> None:
+        pass
+
+    with anyio.fail_after(DEADLINE_S):
+        server = address.of("legacy", fault="deaf-to-its-end")
+        async with connect(server, hear, said, call_timeout_s=30, asking=asking) as connection:
+            assert connection.session.protocol_version == "2025-11-25"
+
+
+async def never() -> ErrorData:
+    raise NotImplementedError

@@ -159,6 +159,37 @@ async def test_a_call_under_way_is_not_taken_for_idleness(store: DefinitionStore
         assert not (await crib.call_tool(slow, {"steps": 4, "step_s": 0.2})).is_error
 
 
+async def test_a_server_is_started_to_watch_a_resource_and_is_not_idle_while_it_does(store: DefinitionStore) -> None:
+    import psutil
+
+    server = StdioServer(sys.executable, ("-m", "tests.interop.fixture_server"), cwd=ROOT)
+    crib = Toolcrib()
+    crib.add_source(cached(store, server))
+    async with crib:
+        assert await crib.ready(30)
+    crib = Toolcrib()
+    crib.add_source(cached(store, server, idle_s=0.2))
+    crib.add_source(McpSource("other", faulty_server(), patience=Patience(idle_s=0.2), stops_when_idle=True))
+    async with crib:
+        others = {*psutil.Process().children()}
+        assert await crib.ready(30)
+        (other,) = {*psutil.Process().children()} - others
+        told: list[str] = []
+        end = await crib.watch_resource("toolcrib://bench/test://static-text", lambda: told.append("static-text"))
+        (watching,) = {*psutil.Process().children()} - others - {other}
+        # Whoever began to be idle later is stopped, and the one that watches is not.
+        call = crib.call_tool(crib.expand_tool("other.echo").handle, {"text": "a"})
+        assert not (await call).is_error
+        last = {*psutil.Process().children()} - others - {watching}
+        await until(lambda: not any(process.is_running() for process in last), "the other is stopped")
+        update = crib.expand_tool("bench.test_trigger_resource_update").handle
+        await crib.call_tool(update, {"uri": "test://static-text"})
+        await until(lambda: told, "it is told of")
+        assert watching.is_running()
+        end()
+        await until(lambda: not watching.is_running(), "it is idle now")
+
+
 @pytest.mark.parametrize("body", [b"", b"[]", b"{}", b'{"tools": 5}', b"\xff"])
 async def test_what_cannot_be_read_is_forgotten_and_the_source_is_asked(store: DefinitionStore, body: bytes) -> None:
     server = faulty_server()

@@ -1,27 +1,31 @@
-"""Prompts and resources: which source has one, and the one way in which it is asked for it."""
+"""Prompts and resources: which source has one, and the one way in which it is asked for it, or to tell of changes."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import anyio
 
+from toolcrib.calling.limits import CallLimits
 from toolcrib.calling.links import under_catalog_names
+from toolcrib.catalog.state import SourceEntry
 from toolcrib.catalog.view import View
-from toolcrib.core.errors import NotFound, SourceUnavailable
+from toolcrib.core.errors import NotAuthorized, NotFound, SourceUnavailable
 from toolcrib.core.names import resource_uri
 from toolcrib.core.principal import CallContext
-from toolcrib.sources.base import FetchMethod, fetch
+from toolcrib.sources.base import FetchMethod, fetch, unwatch, watch
 
 
 async def get_prompt(
-    view: View, name: str, arguments: Mapping[str, Any] | None, context: CallContext
+    view: View, name: str, arguments: Mapping[str, Any] | None, context: CallContext, *, limits: CallLimits
 ) -> Mapping[str, Any]:
     """A prompt with its arguments filled in: the result of MCP's `prompts/get`.
 
     Raises:
         NotFound: no visible prompt is called `name`.
+        NotAuthorized, RateLimited: before anything was sent.
         SourceUnavailable, ToolFailed: as `fetch` does.
     """
     item = view.shelf.prompts.get(name)
@@ -30,27 +34,31 @@ async def get_prompt(
     params: dict[str, Any] = {"name": item.own_name}
     if arguments is not None:
         params["arguments"] = dict(arguments)
-    return await _fetch(view, item.source, "prompts/get", params, context)
+    return await _fetch(view, item.source, "prompts/get", params, context, limits=limits)
 
 
-async def read_resource(view: View, uri: str, context: CallContext) -> Mapping[str, Any]:
+async def read_resource(view: View, uri: str, context: CallContext, *, limits: CallLimits) -> Mapping[str, Any]:
     """What a resource holds: the result of MCP's `resources/read`.
 
     Raises:
         NotFound: no visible source would know the URI.
+        NotAuthorized, RateLimited: before anything was sent.
         SourceUnavailable, ToolFailed: as `fetch` does.
     """
     source, own = _located(view, uri)
-    return await _fetch(view, source, "resources/read", {"uri": own}, context)
+    return await _fetch(view, source, "resources/read", {"uri": own}, context, limits=limits)
 
 
-async def complete(view: View, params: Mapping[str, Any], context: CallContext) -> Mapping[str, Any]:
+async def complete(
+    view: View, params: Mapping[str, Any], context: CallContext, *, limits: CallLimits
+) -> Mapping[str, Any]:
     """Values for an argument of a prompt or of a template of resources: the result of MCP's `completion/complete`.
 
     `params` are those of the request, which name the prompt or the template as the catalog does.
 
     Raises:
         NotFound: no visible prompt or template has the name.
+        NotAuthorized, RateLimited: before anything was sent.
         SourceUnavailable, ToolFailed: as `fetch` does.
     """
     match params.get("ref"):
@@ -63,7 +71,28 @@ async def complete(view: View, params: Mapping[str, Any], context: CallContext) 
             own = {**ref, "uri": own_uri}
         case _:
             raise NotFound("`ref` names neither a prompt nor a resource.")
-    return await _fetch(view, source, "completion/complete", {**params, "ref": own}, context)
+    return await _fetch(view, source, "completion/complete", {**params, "ref": own}, context, limits=limits)
+
+
+async def watch_resource(
+    view: View, uri: str, updated: Callable[[], None], context: CallContext, *, limits: CallLimits
+) -> Callable[[], None]:
+    """Have `updated` called whenever a resource may have become another; gives what ends that. See
+    `WatchableSource.watch`.
+
+    Raises:
+        NotFound: no visible source would know the URI.
+        NotAuthorized, RateLimited: as `read_resource` does.
+        SourceUnavailable, ToolFailed: as `watch` does.
+    """
+    name, own = _located(view, uri)
+    source = _admitted(view, name, context, limits).source
+    try:
+        with anyio.fail_after(context.remaining_s()):
+            await watch(source, own, updated)
+    except TimeoutError as error:
+        raise SourceUnavailable(f"`{name}` was not asked in time: the caller's time is over.") from error
+    return partial(unwatch, source, own, updated)
 
 
 def _located(view: View, uri: str) -> tuple[str, str]:
@@ -79,14 +108,22 @@ def _located(view: View, uri: str) -> tuple[str, str]:
 
 
 async def _fetch(
-    view: View, source: str, method: FetchMethod, params: Mapping[str, Any], context: CallContext
+    view: View, source: str, method: FetchMethod, params: Mapping[str, Any], context: CallContext, *, limits: CallLimits
 ) -> Mapping[str, Any]:
-    if view.principal != context.principal:
-        raise ValueError(f"a view for {view.principal.id} cannot serve a request for {context.principal.id}")
-    entry = view.sources[source]
+    entry = _admitted(view, source, context, limits)
     try:
         with anyio.fail_after(context.remaining_s()):
             result = await fetch(entry.source, method, params, context)
     except TimeoutError as error:
         raise SourceUnavailable(f"{method} of `{source}` was given up: the caller's time is over.") from error
     return under_catalog_names(entry, result)
+
+
+def _admitted(view: View, source: str, context: CallContext, limits: CallLimits) -> SourceEntry:
+    """The source, for a principal that may use it and does not ask too fast."""
+    if view.principal != context.principal:
+        raise ValueError(f"a view for {view.principal.id} cannot serve a request for {context.principal.id}")
+    if not view.may_use(source):
+        raise NotAuthorized(f"`{source}` may be seen and not used by `{view.principal.id}`.")
+    limits.admit(context.principal)
+    return view.sources[source]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from toolcrib.catalog.state import SourceEntry
-from toolcrib.core.names import full_name, resource_uri, split_resource_uri, unique_names
+from toolcrib.core.names import URI_SCHEME, full_name, resource_uri, split_resource_uri, unique_names
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,38 +44,40 @@ class Shelf:
         items = {
             names[key]: Item(source, own, {**wire, "name": names[key]}) for key, (source, own, wire) in offered.items()
         }
-        return dict(sorted(items.items()))
+        return {name: items[name] for name in sorted(items)}
 
     @cached_property
     def resources(self) -> Mapping[str, Item]:
         """By URI in the catalog, sorted."""
-        return dict(sorted(self._under_uris("uri")))
+        return self._under_uris("uri")
 
     @cached_property
     def templates(self) -> Mapping[str, Item]:
         """By URI template in the catalog, sorted."""
-        return dict(sorted(self._under_uris("uriTemplate")))
+        return self._under_uris("uriTemplate")
 
     def locate(self, uri: str) -> tuple[str, str] | None:
         """The source of a resource and its own URI there, listed or not; None where no source would know it."""
-        if (split := split_resource_uri(uri)) is not None:
-            return split if split[0] in self.sources else None
         if (item := self.resources.get(uri)) is not None:
             return item.source, item.own_name
+        if (split := split_resource_uri(uri)) is not None:
+            return split if split[0] in self.sources else None
         plain = [entry for entry in self.sources.values() if entry.plain_names]
         for entry in plain:
             if any(_fits(uri, str(template["uriTemplate"])) for template in entry.extras.templates):
                 return entry.name, uri
         return (plain[0].name, uri) if len(plain) == 1 else None
 
-    def _under_uris(self, key: str) -> Iterator[tuple[str, Item]]:
-        taken: set[str] = set()
+    def _under_uris(self, key: str) -> Mapping[str, Item]:
+        items: dict[str, Item] = {}
         for entry in self.sources.values():
             for wire in entry.extras.resources if key == "uri" else entry.extras.templates:
                 own = str(wire[key])
-                uri = own if entry.plain_names and own not in taken else resource_uri(entry.name, own)
-                taken.add(uri)
-                yield uri, Item(entry.name, own, {**wire, key: uri})
+                # What looks like one of ours is not taken at its word: it could stand for another source's.
+                keeps = entry.plain_names and own not in items and not own.startswith(URI_SCHEME)
+                uri = own if keeps else resource_uri(entry.name, own)
+                items[uri] = Item(entry.name, own, {**wire, key: uri})
+        return {uri: items[uri] for uri in sorted(items)}
 
     @cached_property
     def _plain(self) -> frozenset[str]:

@@ -91,6 +91,12 @@ class View:
         """Whether a visible tool may be called as well."""
         return self.policy.decide(self.principal, tool) is Access.CALL
 
+    def may_use(self, source: str) -> bool:
+        """Whether something of a visible source may be called, and with it what that offers besides tools be read."""
+        if self.policy is ALLOW_ALL:
+            return True
+        return any(self.may_call(tool) for tool in self.tools.values() if tool.source == source)
+
     def search(self, query: str, *, limit: int, offset: int = 0, within: Path = ROOT) -> Ranking:
         """Rank the visible tools at or below `within` against `query`, best first, ties by id."""
         scope = None if within == ROOT else frozenset(self.ontology.within(within))

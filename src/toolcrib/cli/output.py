@@ -8,25 +8,44 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
 from pathlib import Path
 from shlex import quote
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 import anyio
 import click
 import orjson
-from rich.console import Console
-from rich.logging import RichHandler
-from rich.markup import escape as rich_escape
 
 from toolcrib.core.errors import InvalidConfig, ToolcribError
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 WIDTH_IN_A_PIPE = 200
 """Columns of a table that no terminal shows: whoever reads it is a program or a file."""
 
-# Without emoji: what a server wrote as `:bug:` stays that.
-stdout = Console(emoji=False, highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else WIDTH_IN_A_PIPE)
-stderr = Console(stderr=True, emoji=False, highlight=False, soft_wrap=True)
+
+class _WhenUsed:
+    """A console that is made when something is first shown on it: `serve` mostly shows nothing, and starts sooner."""
+
+    def __init__(self, *, stderr: bool) -> None:
+        self._stderr = stderr
+
+    @cached_property
+    def _console(self) -> Console:
+        from rich.console import Console
+
+        width = None if self._stderr or sys.stdout.isatty() else WIDTH_IN_A_PIPE
+        # Without emoji: what a server wrote as `:bug:` stays that.
+        return Console(stderr=self._stderr, emoji=False, highlight=False, soft_wrap=True, width=width)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._console, name)
+
+
+stdout = cast("Console", _WhenUsed(stderr=False))
+stderr = cast("Console", _WhenUsed(stderr=True))
 
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
@@ -40,6 +59,8 @@ def plain(text: str) -> str:
 
 def escape(text: str) -> str:
     """A stranger's text for a place where Rich reads markup."""
+    from rich.markup import escape as rich_escape
+
     return rich_escape(plain(text))
 
 
@@ -48,8 +69,11 @@ def set_up_logging(*, verbose: bool) -> None:
 
     Commands report what concerns a person themselves; only `serve`, which has nobody to report to, logs warnings.
     """
-    at_terminal = RichHandler(console=stderr, show_path=False, show_time=verbose, rich_tracebacks=False)
-    handler = at_terminal if stderr.is_terminal else logging.StreamHandler()
+    handler: logging.Handler = logging.StreamHandler()
+    if sys.stderr.isatty():
+        from rich.logging import RichHandler
+
+        handler = RichHandler(console=stderr, show_path=False, show_time=verbose, rich_tracebacks=False)
     logging.basicConfig(level=logging.INFO if verbose else logging.CRITICAL, handlers=[handler], format="%(message)s")
 
 

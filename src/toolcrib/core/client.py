@@ -1,4 +1,4 @@
-"""Whoever called, as far as a source may ask it for something in the middle of a request."""
+"""Whoever called, as far as a source may ask it for something in the middle of a request, or tell it something."""
 
 from __future__ import annotations
 
@@ -7,6 +7,14 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from toolcrib.core.errors import ToolFailed
+
+LOG_LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
+"""From the least to the most severe. Source: MCP, "Logging"; RFC 5424, section 6.2.1."""
+
+
+def is_as_severe(level: str, lowest: str) -> bool:
+    """Whether a message of `level` is for someone who wants those from `lowest` on; both are of `LOG_LEVELS`."""
+    return LOG_LEVELS.index(level) >= LOG_LEVELS.index(lowest)
 
 
 class Client(Protocol):
@@ -25,15 +33,35 @@ class Client(Protocol):
         """
         ...
 
+    @property
+    def log_level(self) -> str | None:
+        """From which of `LOG_LEVELS` on it asked to be told what sources log; None where it did not ask."""
+        ...
+
+    def log(self, params: Mapping[str, Any]) -> None:
+        """Tell it one log message: the parameters of MCP's `notifications/message`, whose level is of `LOG_LEVELS`.
+
+        Never waits, so that a source which logs faster than a client reads holds up nobody. What the client does not
+        want is dropped, and so is what it has no room for.
+        """
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class SilentClient:
-    """Can be asked for `capabilities` while it calls; nobody can be asked anything through this."""
+    """Can be asked for `capabilities` while it calls; nobody can be asked or told anything through this."""
 
     capabilities: Mapping[str, Any]
 
     async def ask(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
         raise ToolFailed("There is nobody who could be asked now.")
+
+    @property
+    def log_level(self) -> None:
+        return None
+
+    def log(self, params: Mapping[str, Any]) -> None:
+        """Nobody listens."""
 
 
 NOBODY = SilentClient({})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, runtime_checkable
@@ -128,6 +128,41 @@ async def fetch(
     if not isinstance(source, ExtrasSource):
         raise ToolFailed(f"`{source.name}` offers no prompts or resources.")
     return await source.fetch(method, params, context)
+
+
+@runtime_checkable
+class WatchableSource(Protocol):
+    """A source that can tell of changes of single resources."""
+
+    async def watch(self, uri: str, updated: Callable[[], None]) -> None:
+        """From now on call `updated` whenever the resource, or a part of it, may have become another.
+
+        That holds until `unwatch` gets the same two, whatever becomes of the source meanwhile: once it is back after it
+        was away, `updated` is called as well, since nobody told of what changed in between. Only `toolcrib.calling`
+        calls this.
+
+        Raises:
+            SourceUnavailable: as `call_tool` does.
+            ToolFailed: the source tells of no such changes, or refused; `details` hold its own error as `upstream`.
+        """
+        ...
+
+    def unwatch(self, uri: str, updated: Callable[[], None]) -> None:
+        """Let go of what `watch` began; nothing happens where it did not."""
+        ...
+
+
+async def watch(source: Source, uri: str, updated: Callable[[], None]) -> None:
+    """`source.watch`, for whoever does not know the source; raises `ToolFailed` where it tells of no changes."""
+    if not isinstance(source, WatchableSource):
+        raise ToolFailed(f"`{source.name}` does not tell of changes of its resources.")
+    await source.watch(uri, updated)
+
+
+def unwatch(source: Source, uri: str, updated: Callable[[], None]) -> None:
+    """`source.unwatch`, likewise; nothing happens where there was nothing to watch."""
+    if isinstance(source, WatchableSource):
+        source.unwatch(uri, updated)
 
 
 def headline(instructions: str | None) -> str:

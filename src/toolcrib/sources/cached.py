@@ -13,7 +13,17 @@ from typing import Any, Self, cast
 from toolcrib.core.principal import CallContext
 from toolcrib.core.results import ToolResult
 from toolcrib.core.tools import Tool
-from toolcrib.sources.base import Extras, FetchMethod, Listing, ProgressListener, SetAside, Source, fetch
+from toolcrib.sources.base import (
+    Extras,
+    FetchMethod,
+    Listing,
+    ProgressListener,
+    SetAside,
+    Source,
+    fetch,
+    unwatch,
+    watch,
+)
 from toolcrib.sources.definitions import read_definitions
 from toolcrib.stores.definitions import DefinitionStore, Kept
 
@@ -43,6 +53,8 @@ class CachedSource:
         self._key = store.key(address)
         self._now = now
         self._listed = False
+        self.stands_in = False
+        """Whether what was listed last is what was kept."""
 
     @property
     def name(self) -> str:
@@ -61,7 +73,9 @@ class CachedSource:
         if not self._listed:
             self._listed = True
             if (kept := self._load()) is not None:
+                self.stands_in = True
                 return kept
+        self.stands_in = False
         listing = await self._source.list_tools()
         self._store.save(self._key, Kept(self._now(), _written(listing)))
         return listing
@@ -78,6 +92,12 @@ class CachedSource:
 
     async def fetch(self, method: FetchMethod, params: Mapping[str, Any], context: CallContext) -> Mapping[str, Any]:
         return await fetch(self._source, method, params, context)
+
+    async def watch(self, uri: str, updated: Callable[[], None]) -> None:
+        await watch(self._source, uri, updated)
+
+    def unwatch(self, uri: str, updated: Callable[[], None]) -> None:
+        unwatch(self._source, uri, updated)
 
     def changes(self) -> AsyncIterator[None]:
         return self._source.changes()

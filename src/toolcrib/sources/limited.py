@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from types import TracebackType
@@ -14,7 +14,7 @@ from toolcrib.core.errors import SourceUnavailable
 from toolcrib.core.principal import CallContext
 from toolcrib.core.results import ToolResult
 from toolcrib.core.tools import Tool
-from toolcrib.sources.base import FetchMethod, Listing, ProgressListener, Source, fetch
+from toolcrib.sources.base import FetchMethod, Listing, ProgressListener, Source, fetch, unwatch, watch
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +86,12 @@ class LimitedSource:
     async def fetch(self, method: FetchMethod, params: Mapping[str, Any], context: CallContext) -> Mapping[str, Any]:
         async with self._turn(context):
             return await fetch(self._source, method, params, context)
+
+    async def watch(self, uri: str, updated: Callable[[], None]) -> None:
+        await watch(self._source, uri, updated)
+
+    def unwatch(self, uri: str, updated: Callable[[], None]) -> None:
+        unwatch(self._source, uri, updated)
 
     def changes(self) -> AsyncIterator[None]:
         return self._source.changes()

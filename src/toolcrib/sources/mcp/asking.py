@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypedDict, TypeVar
 
 import mcp_types
-from mcp.client.session import ClientRequestContext, ElicitationFnT, ListRootsFnT, SamplingFnT
+from mcp.client.session import ClientRequestContext, ClientSession, ElicitationFnT, ListRootsFnT, SamplingFnT
 from pydantic import BaseModel, ValidationError
 
 
@@ -26,6 +26,26 @@ class Callbacks(TypedDict, total=False):
     list_roots_callback: ListRootsFnT
     sampling_callback: SamplingFnT
     sampling_capabilities: mcp_types.SamplingCapability
+
+
+class AskedSession(ClientSession):
+    """The SDK's session, which declares exactly what whoever is asked has declared.
+
+    The SDK's own words are broader: forms and addresses wherever elicitation is answered at all, and that it will tell
+    of other roots.
+    """
+
+    def __init__(self, asking: Asking, **given: Any) -> None:
+        super().__init__(**given, **asking.callbacks())
+        self._declared = mcp_types.ClientCapabilities.model_validate(_to_declare(asking.capabilities))
+
+    def _build_capabilities(self, version: str) -> mcp_types.ClientCapabilities:
+        return self._declared
+
+
+def _to_declare(capabilities: Mapping[str, Any]) -> dict[str, Any]:
+    declared = {kind: capabilities[kind] for kind in ("elicitation", "sampling") if kind in capabilities}
+    return declared | ({"roots": {}} if "roots" in capabilities else {})  # and no word when they change
 
 
 _Answer = TypeVar("_Answer", bound=BaseModel)

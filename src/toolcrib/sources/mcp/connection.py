@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
+from contextvars import Context
 from dataclasses import dataclass, field
 from typing import Any, cast
 
 import anyio
+import anyio.lowlevel
 from anyio.abc import TaskStatus
 from mcp.client._transport import ReadStream, WriteStream
 from mcp.client.session import ClientSession, MessageHandlerFnT
-from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.dispatcher import CallOptions, OnNotify, OnNotifyIntercept, OnRequest
 from mcp.shared.exceptions import MCPError
@@ -20,17 +21,19 @@ from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
 from mcp.shared.message import SessionMessage
 from mcp.shared.transport_context import TransportContext
 from mcp_types import CLIENT_CAPABILITIES_META_KEY, UNSUPPORTED_PROTOCOL_VERSION, Implementation, RequestId
-from mcp_types import methods as surfaces
-from mcp_types.version import LATEST_MODERN_VERSION
+from mcp_types.version import LATEST_MODERN_VERSION, MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
 from toolcrib.sources.definitions import label
-from toolcrib.sources.mcp.asking import Asking
+from toolcrib.sources.mcp import pages
+from toolcrib.sources.mcp.asking import AskedSession, Asking
 from toolcrib.sources.mcp.http import TIMEOUT_S, Client, Health, refusal_by_sdk
 from toolcrib.sources.mcp.last_words import LastWords, listening
 from toolcrib.sources.mcp.pipes import Grace, piped
 from toolcrib.sources.mcp.refusals import MAX_MESSAGE_BYTES, Closed, Outcomes, Refused, refusal_in
 from toolcrib.sources.mcp.server import HttpServer, McpServer, StdioServer, inherited
+from toolcrib.sources.mcp.shapes import is_definition
+from toolcrib.sources.mcp.sse import streamed
 from toolcrib.version import VERSION
 
 HTTP_READ_TIMEOUT_S = 300.0
@@ -41,6 +44,9 @@ us."""
 
 CLIENT_INFO = Implementation(name="toolcrib", title="Toolcrib", version=VERSION)
 
+
+QUESTION_S = 600.0
+"""How long a call is not held against its server because a person is asked something, in seconds."""
 
 WHOLE = "toolcrib/whole"
 """The key under which an answer passes the session, as it was sent."""
@@ -60,6 +66,14 @@ _FORM: Mapping[str, Mapping[str, Any]] = {
 """An empty answer to every request whose real answer passes the session as `WHOLE`."""
 
 
+OnLog = Callable[[Mapping[str, Any], Context | None], None]
+"""Takes the parameters of one log message, and the context it was read in where that tells what it is about."""
+
+
+def _unheard(params: Mapping[str, Any], read_in: Context | None) -> None:
+    pass
+
+
 class ListingDispatcher(JSONRPCDispatcher[TransportContext]):
     """The SDK's dispatcher, except that one malformed tool in a page does not cost the page, nor a tool its answer.
 
@@ -67,6 +81,9 @@ class ListingDispatcher(JSONRPCDispatcher[TransportContext]):
     rejects, and `listed` keeps every definition as it was sent, for our own reader to judge. It validates what a call
     gives as strictly; a tool that has run must not lose its answer to that, so the session sees an empty one which
     carries the real one as `WHOLE`. The same goes for prompts and resources.
+
+    Log messages go to `on_log` one after the other as they come, before the answer that follows them. The SDK would
+    make a task of each, and a server can write more of them than fit into memory.
     """
 
     def __init__(
@@ -77,8 +94,11 @@ class ListingDispatcher(JSONRPCDispatcher[TransportContext]):
         outcomes: Outcomes,
         health: Health,
         max_message_bytes: int,
+        on_log: OnLog,
     ) -> None:
         super().__init__(read_stream, write_stream)
+        self._arriving = read_stream
+        self._on_log = on_log
         outcomes.deliver = self._resolve_pending
         self._health = health
         self._max_message_bytes = max_message_bytes
@@ -86,6 +106,8 @@ class ListingDispatcher(JSONRPCDispatcher[TransportContext]):
         self.listed: list[object] = []
         self.odd: set[str] = set()
         """Names of the definitions that the session was not shown."""
+        self.version = LATEST_MODERN_VERSION
+        """What was agreed on: the session judges a page by it."""
         self.ended = anyio.Event()
         """Set when nothing will come from the server any more."""
 
@@ -101,8 +123,14 @@ class ListingDispatcher(JSONRPCDispatcher[TransportContext]):
         *,
         task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED,
     ) -> None:
+        def intercept(method: str, params: Mapping[str, Any] | None) -> bool:
+            if method == "notifications/message":
+                self._on_log(params or {}, getattr(self._arriving, "last_context", None))
+                return True
+            return on_notify_intercept is not None and on_notify_intercept(method, params)
+
         try:
-            await super().run(on_request, on_notify, on_notify_intercept, task_status=task_status)
+            await super().run(on_request, on_notify, intercept, task_status=task_status)
         finally:
             self.ended.set()
 
@@ -118,14 +146,16 @@ class ListingDispatcher(JSONRPCDispatcher[TransportContext]):
         raw = await self._sent(method, sent_for, opts, _related_request_id)
         sent = raw.get("tools")
         if method == "tools/list" and isinstance(sent, list):
-            wires = cast("list[object]", sent)
-            self.listed.extend(wires)
+            wires = cast("list[object]", sent)[: pages.MAX_DEFINITIONS - len(self.listed)]
             accepted: list[object] = []
-            for wire in wires:
-                if _is_acceptable(wire):
+            for number, wire in enumerate(wires, 1):
+                if number % pages.AT_ONCE == 0:
+                    await anyio.lowlevel.checkpoint()
+                if is_definition(wire, method, self.version):
                     accepted.append(wire)
                 elif (name := label(wire)) is not None:
                     self.odd.add(name)
+            self.listed.extend(wires)
             return {**raw, "tools": accepted}
         if (form := _FORM.get(method)) is not None:
             return {**form, "ttlMs": 0, "cacheScope": "private", "resultType": "complete", WHOLE: raw}
@@ -169,6 +199,11 @@ class Connection:
     """What is found out of an HTTP server on the way."""
 
     @property
+    def is_modern(self) -> bool:
+        """Whether it is of the newer era, without a handshake."""
+        return self.session.protocol_version in MODERN_PROTOCOL_VERSIONS
+
+    @property
     def forgotten(self) -> anyio.Event:
         return self.health.forgotten
 
@@ -193,15 +228,6 @@ def _as_sent_for(params: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
     return {**{key: value for key, value in params.items() if key != "_meta"}, **({"_meta": rest} if rest else {})}
 
 
-def _is_acceptable(wire: object) -> bool:
-    page = {"tools": [wire], "ttlMs": 0, "cacheScope": "private", "resultType": "complete"}
-    try:
-        surfaces.validate_server_result("tools/list", LATEST_MODERN_VERSION, page)
-    except ValidationError:
-        return False
-    return True
-
-
 _grace = Grace()
 
 
@@ -219,6 +245,7 @@ async def connect(
     *,
     call_timeout_s: float,
     asking: Asking,
+    on_log: OnLog = _unheard,
     max_message_bytes: int = MAX_MESSAGE_BYTES,
 ) -> AsyncGenerator[Connection]:
     """Start or reach `server`, agree on a protocol era, and stay connected for the block.
@@ -226,7 +253,7 @@ async def connect(
     An answer of more than `max_message_bytes` is not read, and fails alone.
 
     What it says beside the protocol goes to `said`: its standard error, or the statuses it refuses with. What it asks
-    for is answered by `asking`.
+    for is answered by `asking`, what it logs is taken by `on_log`.
 
     Raises:
         OSError, MCPError, httpx2.HTTPError: as the transport or the handshake fails, alone or in an exception group.
@@ -236,13 +263,17 @@ async def connect(
         server, said, outcomes, health, call_timeout_s=call_timeout_s, max_message_bytes=max_message_bytes
     ) as (reading, writing):
         dispatcher = ListingDispatcher(
-            reading, writing, outcomes=outcomes, health=health, max_message_bytes=max_message_bytes
+            reading,
+            writing,
+            outcomes=outcomes,
+            health=health,
+            max_message_bytes=max_message_bytes,
+            on_log=on_log,
         )
-        session = ClientSession(
-            dispatcher=dispatcher, message_handler=on_message, client_info=CLIENT_INFO, **asking.callbacks()
-        )
+        session = AskedSession(asking, dispatcher=dispatcher, message_handler=on_message, client_info=CLIENT_INFO)
         async with session:
             await _negotiate(session)
+            dispatcher.version = session.protocol_version or LATEST_MODERN_VERSION
             if isinstance(server, HttpServer):
                 # The era it does not speak was refused with a status, which says nothing of what follows.
                 said.clear()
@@ -288,17 +319,13 @@ async def _transport(
             async with piped(server, environ, errlog, grace=_grace, max_message_bytes=max_message_bytes) as streams:
                 yield streams
         return
-    # A server may hold its stream open for as long as a call may take.
-    answer_timeout_s = max(HTTP_READ_TIMEOUT_S, call_timeout_s + TIMEOUT_S)
+    # A server may hold its stream open for as long as a call may take, and a person who is asked something in it.
+    answer_timeout_s = max(HTTP_READ_TIMEOUT_S, call_timeout_s + TIMEOUT_S) + QUESTION_S
     client = Client(
         server, said, outcomes, health, answer_timeout_s=answer_timeout_s, max_message_bytes=max_message_bytes
     )
     if server.transport == "sse":
-        # The SDK enters the client that the factory gives it.
-        def ours(*_: object, **__: object) -> Client:
-            return client
-
-        async with sse_client(server.url, httpx_client_factory=ours) as streams:
+        async with client, streamed(client, server.url, max_message_bytes=max_message_bytes) as streams:
             yield streams
     else:
         async with (

@@ -3,29 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import islice
 from typing import Any, Literal, cast
 
 import anyio
+import anyio.lowlevel
 import mcp_types
 from mcp.shared.exceptions import MCPError
-from mcp_types import methods as surfaces
 from mcp_types.version import LATEST_MODERN_VERSION
 from pydantic import RootModel, ValidationError
 
 from toolcrib.sources.base import NO_EXTRAS, Extras
+from toolcrib.sources.mcp import pages
 from toolcrib.sources.mcp.connection import WHOLE, Connection
-
-MAX_PAGES = 1_000
-"""Pages read of one list; a server that goes on beyond is not followed for ever."""
+from toolcrib.sources.mcp.shapes import LIST_KEYS, is_definition
 
 _ListMethod = Literal["prompts/list", "resources/list", "resources/templates/list"]
 
-_KEYS: Mapping[_ListMethod, tuple[str, str]] = {
-    "prompts/list": ("prompts", "name"),
-    "resources/list": ("resources", "uri"),
-    "resources/templates/list": ("resourceTemplates", "uriTemplate"),
+_NAMES: Mapping[_ListMethod, str] = {
+    "prompts/list": "name",
+    "resources/list": "uri",
+    "resources/templates/list": "uriTemplate",
 }
-"""By method: under which key its page has the definitions, and what tells one from another."""
+"""By method: what tells one definition from another."""
 
 
 class WholeResult(RootModel[dict[str, Any]]):
@@ -77,33 +77,30 @@ async def _list(
     connection: Connection, method: _ListMethod, page_timeout_s: float
 ) -> tuple[tuple[Mapping[str, Any], ...], list[str]]:
     """All definitions that can be used, the first of those with the same name; and a line for those that cannot."""
-    key, name = _KEYS[method]
+    name = _NAMES[method]
     kept: dict[str, Mapping[str, Any]] = {}
-    odd = 0
-    cursors: set[str] = set()
-    cursor: str | None = None
-    while True:
+    read, odd = 0, 0
+
+    async def page(cursor: str | None) -> object:
+        nonlocal read, odd
         request = WireRequest(method=method, params={"cursor": cursor} if cursor else {})
         with anyio.fail_after(page_timeout_s):
-            page = (await connection.session.send_request(request, WholeResult)).root[WHOLE]
-        for wire in cast("list[object]", page[key]) if isinstance(page.get(key), list) else []:
-            if _is_acceptable(method, key, wire):
+            result = (await connection.session.send_request(request, WholeResult)).root[WHOLE]
+        wires = result.get(LIST_KEYS[method])
+        for wire in islice(
+            cast("list[object]", wires) if isinstance(wires, list) else (), pages.MAX_DEFINITIONS - read
+        ):
+            read += 1
+            if read % pages.AT_ONCE == 0:
+                await anyio.lowlevel.checkpoint()
+            if is_definition(wire, method, LATEST_MODERN_VERSION):
                 kept.setdefault(cast("dict[str, str]", wire)[name], cast("dict[str, Any]", wire))
             else:
                 odd += 1
-        cursor = page.get("nextCursor")
-        if not isinstance(cursor, str) or not cursor:
-            break
-        if cursor in cursors or len(cursors) >= MAX_PAGES:
-            return tuple(kept.values()), [f"its answers to {method} do not end; {len(kept)} were read"]
-        cursors.add(cursor)
-    return tuple(kept.values()), [f"{odd} of its answers to {method} cannot be used"] if odd else []
+        return result.get("nextCursor")
 
-
-def _is_acceptable(method: _ListMethod, key: str, wire: object) -> bool:
-    page = {key: [wire], "ttlMs": 0, "cacheScope": "private", "resultType": "complete"}
-    try:
-        surfaces.validate_server_result(method, LATEST_MODERN_VERSION, page)
-    except ValidationError:
-        return False
-    return True
+    ends = await pages.walk(page, lambda: read)
+    warnings = [] if ends else [f"its answers to {method} do not end; {read} definitions were read"]
+    if odd:
+        warnings.append(f"{odd} of its answers to {method} cannot be used")
+    return tuple(kept.values()), warnings

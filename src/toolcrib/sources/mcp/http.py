@@ -35,6 +35,9 @@ TIMEOUT_S = 30.0
 END_OF_SESSION_S = 2.0
 """For a server to hear that we need its session no more; one that does not answer is left to forget it by itself."""
 
+MAX_TOLD = 200
+"""How many characters are told of an address that a server wrote."""
+
 MAX_REDIRECTS = 5
 
 LONGEST_RETRY_S = 86_400.0
@@ -125,6 +128,15 @@ class Client(httpx2.AsyncClient):
             response.next_request = None
         return response
 
+    async def stream_refusal(self, response: httpx2.Response) -> Refusal | None:
+        """Why `response` to a GET is no stream of events; None if it is one."""
+        if response.has_redirect_location:
+            return _redirected(response)
+        if response.status_code >= 400:
+            came = await self._refused(response, None)
+            return came if isinstance(came, Refusal) else None
+        return None if _kind(response) == "text/event-stream" else _other_kind(response)
+
     async def _post(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
         asked = await _Asked.by(request)
         deadline = anyio.current_time() + self._answer_timeout_s
@@ -171,11 +183,8 @@ class Client(httpx2.AsyncClient):
                 came = self._came(body, asked)
                 # The answer to the handshake comes with headers that the SDK needs.
                 return _read(response, body) if asked.method == "initialize" and isinstance(came, dict) else came
-            case kind:
-                named = f"`{kind[:80]}`" if kind else "nothing"
-                return Refusal(
-                    f"answered with {named} instead of a message of the protocol (HTTP {response.status_code})"
-                )
+            case _:
+                return _other_kind(response)
 
     def _came(self, body: bytes, asked: _Asked) -> _Came:
         """What `body` says to what was asked."""
@@ -263,6 +272,11 @@ def refusal_by_sdk(error: MCPError, max_message_bytes: int) -> Refusal | None:
             return None
 
 
+def _other_kind(response: httpx2.Response) -> Refusal:
+    named = f"`{_kind(response)[:80]}`" if _kind(response) else "nothing"
+    return Refusal(f"answered with {named} instead of a message of the protocol (HTTP {response.status_code})")
+
+
 def _kind(response: httpx2.Response) -> str:
     return response.headers.get("content-type", "").partition(";")[0].strip().lower()
 
@@ -288,9 +302,12 @@ def _stays_within_origin(response: httpx2.Response) -> bool:
 
 
 def _redirected(response: httpx2.Response) -> Refusal:
-    to = response.next_request
-    # Without what a query or a name in the address may hold; it is told to callers.
-    named = "" if to is None else f" to {to.url.copy_with(userinfo=b'', query=None, fragment=None)}"
+    try:
+        to = response.request.url.join(response.headers["location"])
+        # Without what a query or a name in the address may hold; it is told to callers.
+        named = f" to {to.copy_with(userinfo=b'', query=None, fragment=None)}"[:MAX_TOLD]
+    except httpx2.InvalidURL:
+        named = ""
     what = (
         f"redirects{named} (HTTP {response.status_code}), where nothing is sent; if that is its address, configure it"
     )

@@ -9,10 +9,10 @@ from toolcrib.core.tools import Tool
 from toolcrib.sources.base import Listing, SetAside, headline
 from toolcrib.sources.definitions import read_definitions
 from toolcrib.sources.mcp.connection import Connection
+from toolcrib.sources.mcp.pages import walk
 
-MAX_PAGES = 1_000
-MAX_DEFINITIONS = 100_000
-"""Pages and definitions read of one listing; a server that goes on beyond either is not followed for ever."""
+SLOW_PAGES = 10
+"""How many pages may take as long as a page may; a longer list has to come faster."""
 
 
 async def list_all(connection: Connection, source: str, *, page_timeout_s: float) -> Listing:
@@ -25,23 +25,22 @@ async def list_all(connection: Connection, source: str, *, page_timeout_s: float
     session, listed = connection.session, connection.dispatcher.listed
     listed.clear()
     kept: set[str] = set()
-    cursors: set[str] = set()
-    warnings: list[str] = []
-    ttl_ms: int | None = None
-    cursor: str | None = None
-    while True:
+    times_ms: list[int] = []
+    began, is_slow = anyio.current_time(), False
+
+    async def page(cursor: str | None) -> object:
+        nonlocal is_slow
+        if is_slow := cursor is not None and anyio.current_time() > began + SLOW_PAGES * page_timeout_s:
+            return None
         with anyio.fail_after(page_timeout_s):
-            page = await session.list_tools(params=PaginatedRequestParams(cursor=cursor) if cursor else None)
-        kept.update(tool.name for tool in page.tools)
-        if "ttl_ms" in page.model_fields_set:
-            ttl_ms = page.ttl_ms if ttl_ms is None else min(ttl_ms, page.ttl_ms)
-        cursor = page.next_cursor
-        if not cursor:
-            break
-        if cursor in cursors or len(cursors) >= MAX_PAGES or len(listed) >= MAX_DEFINITIONS:
-            warnings.append(f"its list of tools does not end; {len(listed)} definitions were read")
-            break
-        cursors.add(cursor)
+            shown = await session.list_tools(params=PaginatedRequestParams(cursor=cursor) if cursor else None)
+        kept.update(tool.name for tool in shown.tools)
+        if "ttl_ms" in shown.model_fields_set:
+            times_ms.append(shown.ttl_ms)
+        return shown.next_cursor
+
+    ends = await walk(page, lambda: len(listed)) and not is_slow
+    ttl_ms = min(times_ms, default=0)
     tools, set_aside = read_definitions(source, listed)
     if connection.over_http:
         tools, refused = _with_fit_headers(tools, kept | connection.dispatcher.odd)
@@ -52,7 +51,7 @@ async def list_all(connection: Connection, source: str, *, page_timeout_s: float
         title=(info.title or info.name) if info is not None else None,
         summary=headline(session.instructions) or headline(info.description if info is not None else None),
         set_aside=set_aside,
-        warnings=tuple(warnings),
+        warnings=() if ends else (f"its list of tools does not end; {len(listed)} definitions were read",),
         ttl_s=ttl_ms / 1000 if ttl_ms else None,  # 0 is what servers say that have not thought of it
     )
 

@@ -7,6 +7,7 @@ import math
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack
+from contextvars import Context
 from dataclasses import dataclass, field, replace
 from functools import partial
 from types import TracebackType
@@ -19,7 +20,7 @@ from anyio.abc import TaskGroup
 from mcp.client.session import IncomingMessage
 from mcp.client.subscriptions import SubscriptionLost, listen
 from mcp.shared.exceptions import MCPError
-from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from mcp_types import LOG_LEVEL_META_KEY
 from pydantic import ValidationError
 
 from toolcrib.core.client import NOBODY, Client
@@ -32,11 +33,14 @@ from toolcrib.sources.mcp.asking import Asking
 from toolcrib.sources.mcp.backoff import LIVED_S
 from toolcrib.sources.mcp.breaker import Breaker
 from toolcrib.sources.mcp.connection import CAPABILITIES, WHOLE, Connection, connect
+from toolcrib.sources.mcp.exchanges import Exchanges
 from toolcrib.sources.mcp.extras import WholeResult, WireRequest, list_extras
 from toolcrib.sources.mcp.last_words import LastWords
 from toolcrib.sources.mcp.listing import list_all
+from toolcrib.sources.mcp.logs import Verbosity, is_log_message
 from toolcrib.sources.mcp.refusals import Closed, Refused
 from toolcrib.sources.mcp.server import DEFAULT_PATIENCE, McpServer, Patience
+from toolcrib.sources.mcp.watching import Upkeep, Watching, first
 
 logger = logging.getLogger(__name__)
 
@@ -64,36 +68,17 @@ def _is_answer(wire: Mapping[str, Any]) -> bool:
 
 
 @dataclass(slots=True, eq=False)
-class _Exchange:
-    """A request that is under way: whom its server may ask for input meanwhile, and how long we wait for it."""
-
-    client: Client | None
-    patience: anyio.CancelScope
-    questions: int = 0
-    """Questions that wait for the client's answer."""
-    left_s: float = 0.0
-    """What is left of the patience while they do: a server does not answer late because a person thinks."""
-
-    def pause(self) -> None:
-        if not self.questions:
-            self.left_s, self.patience.deadline = self.patience.deadline - anyio.current_time(), math.inf
-        self.questions += 1
-
-    def go_on(self) -> None:
-        self.questions -= 1
-        if not self.questions:
-            self.patience.deadline = anyio.current_time() + self.left_s
-
-
-@dataclass(slots=True, eq=False)
 class _Attempt:
     """One way to the server: first the start, then the connection, then its end."""
 
     mark: int
     """The breaker's, from before."""
+    verbosity: Verbosity
     settled: anyio.Event = field(default_factory=anyio.Event)
     """Set once it is known whether the server can be used."""
     connection: Connection | None = None
+    upkeep: Upkeep | None = None
+    """Of the connection, where there is one."""
     failure: SourceUnavailable | None = None
     listing: Listing | None = None
     """What the server offered when it was connected, until somebody takes it."""
@@ -130,7 +115,9 @@ class McpSource:
         self.breaker = Breaker(name, now=now)
         self._stops_when_idle = stops_when_idle
         self._client = client
-        self._exchanges: list[_Exchange] = []
+        self._exchanges = Exchanges(client, patience.call_s)
+        self._watching = Watching()
+        self._stays_connected = False
         self._calls = 0
         """Calls that are under way."""
         self.server = server
@@ -218,6 +205,54 @@ class McpSource:
             if self._attempt is not None:
                 self._attempt.used.set()
 
+    async def watch(self, uri: str, updated: Callable[[], None]) -> None:
+        self._calls += 1
+        try:
+            await self._watch(uri, updated)
+        finally:
+            self._calls -= 1
+            if self._attempt is not None:
+                self._attempt.used.set()
+
+    async def _watch(self, uri: str, updated: Callable[[], None]) -> None:
+        async with self.breaker.admitting():
+            attempt, connection = await self._connected()
+        if attempt.upkeep is None or not attempt.upkeep.is_possible:
+            raise ToolFailed(f"`{self._name}` does not tell of changes of its resources.")
+        mark = self.breaker.mark()
+        self._watching.want(uri, updated)
+        try:
+            with anyio.fail_after(self._patience.call_s):
+                await attempt.upkeep.taken(uri)
+        except BaseException as error:
+            self._watching.drop(uri, updated)
+            if isinstance(error, TimeoutError):
+                raise self._unavailable(attempt, f"did not answer within {self._patience.call_s:g} s") from error
+            if isinstance(error, MCPError):
+                refused = f"does not tell of changes of `{uri}`"
+                raise self._counted(self._refused(attempt, connection, refused, error), connection, mark) from error
+            raise
+        if not self._stays_connected and self._tasks is not None:
+            self._stays_connected = True
+            self._tasks.start_soon(self._stay_connected)
+
+    def unwatch(self, uri: str, updated: Callable[[], None]) -> None:
+        self._watching.drop(uri, updated)
+        if self._attempt is not None:
+            self._attempt.used.set()
+
+    async def _stay_connected(self) -> None:
+        """While something is watched, start a server that went away again without being called."""
+        while self._watching.uris:
+            changed = self._watching.changed
+            try:
+                async with self.breaker.admitting():
+                    _, connection = await self._connected()
+                await first(connection.dispatcher.ended, changed)
+            except SourceUnavailable as error:
+                await anyio.sleep(max(FIRST_LISTEN_AGAIN_S, error.retry_after_s or 0.0))
+        self._stays_connected = False
+
     async def _exchange(
         self,
         attempt: _Attempt,
@@ -234,8 +269,11 @@ class McpSource:
         Not by the session's own methods: they drop fields they do not know, and raise on an answer that misses its
         output schema, which would lose it.
         """
-        client = context.client
-        sent: dict[str, Any] = {**params, "_meta": {CAPABILITIES: dict(client.capabilities) if client else {}}}
+        client = context.client or NOBODY
+        meta: dict[str, Any] = {CAPABILITIES: dict(client.capabilities)}
+        if client.log_level is not None and connection.is_modern:
+            meta[LOG_LEVEL_META_KEY] = client.log_level
+        sent: dict[str, Any] = {**params, "_meta": meta}
         if context.resumed is not None:
             sent["inputResponses"] = dict(context.resumed.responses)
             if context.resumed.state is not None:
@@ -243,14 +281,11 @@ class McpSource:
         mark = self.breaker.mark()
         try:
             with anyio.fail_after(self._patience.call_s) as patience:
-                exchange = _Exchange(client, patience)
-                self._exchanges.append(exchange)
-                try:
+                await attempt.verbosity.reach(connection, client.log_level)
+                with self._exchanges.sending(client, patience):
                     answer = await connection.session.send_request(
                         WireRequest(method=method, params=sent), WholeResult, progress_callback=progress
                     )
-                finally:
-                    self._exchanges.remove(exchange)
         except TimeoutError as error:
             what = f"did not answer within {self._patience.call_s:g} s"
             raise self._unavailable(attempt, what, retryable=False) from error
@@ -272,8 +307,7 @@ class McpSource:
     async def _ask(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any] | mcp_types.ErrorData:
         """What a server of the handshake era asks. For which call it does not say: if it could be for another client's,
         nobody is asked, whether that client could answer or not."""
-        exchanges = [*self._exchanges]
-        clients = [exchange.client or NOBODY for exchange in exchanges] or [self._client()]
+        exchanges, clients = [*self._exchanges], self._exchanges.callers
         if any(client != clients[0] for client in clients):
             told = "Several clients are calling, and it cannot be told whom this is for."
             return mcp_types.ErrorData(code=mcp_types.INVALID_REQUEST, message=told)
@@ -286,6 +320,10 @@ class McpSource:
         finally:
             for exchange in exchanges:
                 exchange.go_on()
+
+    def _on_log(self, params: Mapping[str, Any], read_in: Context | None) -> None:
+        if is_log_message(params) and (client := self._exchanges.recipient(read_in)) is not None:
+            client.log(params)
 
     async def changes(self) -> AsyncIterator[None]:
         while True:
@@ -322,7 +360,7 @@ class McpSource:
             if attempt is not None:
                 self._note_end(attempt)
             self.breaker.check(in_words=not to_list)
-            attempt = self._attempt = _Attempt(self.breaker.mark())
+            attempt = self._attempt = _Attempt(self.breaker.mark(), Verbosity(self._name))
             self._tasks.start_soon(self._live, attempt, to_list, name=f"connection to {self._name}")
         await attempt.settled.wait()
         if attempt.connection is None:
@@ -343,12 +381,18 @@ class McpSource:
         try:
             with anyio.move_on_after(start_s) as start:
                 async with connect(
-                    self.server, on_message, attempt.said, call_timeout_s=self._patience.call_s, asking=asking
+                    self.server,
+                    on_message,
+                    attempt.said,
+                    call_timeout_s=self._patience.call_s,
+                    asking=asking,
+                    on_log=self._on_log,
                 ) as connection:
                     start.deadline = math.inf
                     # Before anybody calls: what came back need not be what went away.
                     attempt.listing = await self._list(attempt, connection)
                     attempt.connection = connection
+                    attempt.upkeep = Upkeep(self._watching, connection, self._patience.list_s)
                     attempt.settled.set()
                     if not to_list:
                         self._changed.set()
@@ -379,6 +423,8 @@ class McpSource:
 
     async def _hold(self, attempt: _Attempt, connection: Connection) -> None:
         async with anyio.create_task_group() as tasks:
+            if attempt.upkeep is not None:
+                tasks.start_soon(attempt.upkeep.run)
             tasks.start_soon(self._listen_for_changes, connection)
             tasks.start_soon(self._vouch_once_it_lived)
             if self._stops_when_idle:
@@ -395,7 +441,7 @@ class McpSource:
             with anyio.move_on_after(self._patience.idle_s) as idle:
                 await attempt.used.wait()
             attempt.used = anyio.Event()
-            if idle.cancelled_caught and not self._calls:
+            if idle.cancelled_caught and not self._calls and not self._watching.uris:
                 logger.info("source %s: stopped after %g s without a call", self._name, self._patience.idle_s)
                 attempt.is_stopped = True
                 connection.give_up()
@@ -405,7 +451,7 @@ class McpSource:
         """Servers of the newer era tell of changes only on a stream one asked for; a lost one is asked for again."""
         session = connection.session
         offered = session.server_capabilities
-        if session.protocol_version not in MODERN_PROTOCOL_VERSIONS or offered is None:
+        if not connection.is_modern or offered is None:
             return
         tools = offered.tools is not None and bool(offered.tools.list_changed)
         prompts = offered.prompts is not None and bool(offered.prompts.list_changed)
@@ -434,6 +480,10 @@ class McpSource:
         if isinstance(message, _LIST_CHANGED):
             attempt.listing = None
             self._changed.set()
+        elif isinstance(message, mcp_types.ResourceUpdatedNotification):
+            # In the newer era it comes on a stream as well, which tells of it.
+            if attempt.connection is None or not attempt.connection.is_modern:
+                self._watching.tell(str(message.params.uri))
         elif isinstance(message, Exception) and len(attempt.garbage) < MAX_GARBAGE_LINES:
             attempt.garbage.append(_garbled(message))
 

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from mcp.server.context import CallNext, HandlerResult
 
-from toolcrib.surfaces.mcp_gateway.clients import Ctx
+from toolcrib.surfaces.mcp_gateway.connections import Ctx
 
 _ENVELOPE = ("resultType", "_meta")
 """What the SDK says of an answer; everything else is the source's."""

@@ -11,7 +11,8 @@ from toolcrib.config import DEFAULT_ROOM, Room
 from toolcrib.core.principal import LOCAL, CallContext
 from toolcrib.crib import Toolcrib
 from toolcrib.surfaces.mcp_gateway.answers import whole
-from toolcrib.surfaces.mcp_gateway.clients import Clients, Ctx
+from toolcrib.surfaces.mcp_gateway.clients import Clients
+from toolcrib.surfaces.mcp_gateway.connections import Ctx
 from toolcrib.surfaces.mcp_gateway.large import LargeResults
 from toolcrib.surfaces.mcp_gateway.results import fitted
 

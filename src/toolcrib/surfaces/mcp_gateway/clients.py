@@ -1,4 +1,5 @@
-"""The clients behind the requests, as sources may ask them for input: one way for each protocol era.
+"""The clients behind the requests, as sources may ask them for input and tell them what they log: one way for each
+protocol era.
 
 A client of the handshake era is sent a request in the middle of its own. One of the newer era is not: it is told in the
 answer what is missing, and comes back with it. What waits for it meanwhile is a visit.
@@ -14,7 +15,6 @@ from typing import Any, cast
 import anyio
 import mcp_types
 from anyio.abc import TaskGroup
-from mcp.server import ServerRequestContext
 from mcp.server.connection import Connection
 from mcp.shared.exceptions import MCPError
 from mcp.shared.message import ServerMessageMetadata
@@ -22,9 +22,11 @@ from mcp_types import INVALID_PARAMS
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import BaseModel, ValidationError
 
-from toolcrib.core.client import Resumption, SilentClient
+from toolcrib.core.client import LOG_LEVELS, Resumption
 from toolcrib.core.errors import ToolFailed
 from toolcrib.core.principal import LOCAL, CallContext
+from toolcrib.surfaces.mcp_gateway.connections import Ctx, connection_of
+from toolcrib.surfaces.mcp_gateway.logs import LogMessages, in_answer_to, level_of_request, level_set
 
 ANSWER_S = 600.0
 """How long a client may take to answer a question, in seconds: a person thinks."""
@@ -37,8 +39,6 @@ MAX_ROUNDS = 10
 
 FIRST_POLL_S, LAST_POLL_S = 0.05, 0.25
 """A source that asks nothing and only wants to be called again is, after the first, then after twice as long."""
-
-Ctx = ServerRequestContext[dict[str, Any]]
 
 Send = Callable[[CallContext], Awaitable[Mapping[str, Any]]]
 """Sends one request to its source: the result as it came, `input_required` included."""
@@ -63,21 +63,41 @@ def askable(capabilities: mcp_types.ClientCapabilities | None) -> Mapping[str, A
     )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class HandshakeClient:
-    """A client of the handshake era during one of its requests; two are equal that are on one connection."""
+class _Connected:
+    """A client of the handshake era; two are equal that are on one connection."""
 
-    ctx: Ctx
+    __slots__ = ("connection", "messages")
+
+    def __init__(self, connection: Connection, messages: LogMessages) -> None:
+        self.connection = connection
+        self.messages = messages
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, HandshakeClient) and self.ctx.session.client_params is other.ctx.session.client_params
+        return isinstance(other, _Connected) and self.connection is other.connection
 
     def __hash__(self) -> int:
-        return id(self.ctx.session.client_params)
+        return hash(self.connection)
 
     @property
     def capabilities(self) -> Mapping[str, Any]:
-        return askable(self.ctx.session.client_capabilities)
+        return askable(self.connection.client_capabilities)
+
+    @property
+    def log_level(self) -> str | None:
+        return level_set(self.connection)
+
+    def log(self, params: Mapping[str, Any]) -> None:
+        self.messages.put(params)
+
+
+class HandshakeClient(_Connected):
+    """One during one of its requests."""
+
+    __slots__ = ("ctx",)
+
+    def __init__(self, ctx: Ctx, messages: LogMessages) -> None:
+        super().__init__(connection_of(ctx), messages)
+        self.ctx = ctx
 
     async def ask(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
         _check_askable(method, self.capabilities)
@@ -96,15 +116,10 @@ class HandshakeClient:
         return answer.model_dump(by_alias=True, mode="json", exclude_none=True)
 
 
-@dataclass(frozen=True, slots=True)
-class StandingClient:
-    """The one client of the handshake era behind a pipe, between its requests."""
+class StandingClient(_Connected):
+    """The one behind a pipe, between its requests."""
 
-    connection: Connection
-
-    @property
-    def capabilities(self) -> Mapping[str, Any]:
-        return askable(self.connection.client_capabilities)
+    __slots__ = ()
 
     async def ask(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
         _check_askable(method, self.capabilities)
@@ -129,6 +144,9 @@ class _Visit:
     who: object
     """The same for two visits of one client; None where that cannot be known."""
     capabilities: Mapping[str, Any]
+    log_level: str | None
+    """Of the request in which the client is here, or was last."""
+    messages: LogMessages = field(default_factory=lambda: LogMessages(None, lambda: None))
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
     news: anyio.Event = field(default_factory=anyio.Event)
     """Set when there is a question, or the end."""
@@ -149,6 +167,9 @@ class _Visit:
     @property
     def is_over(self) -> bool:
         return self.result is not None or self.failure is not None
+
+    def log(self, params: Mapping[str, Any]) -> None:
+        self.messages.put(params)
 
     async def ask(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
         _check_askable(method, self.capabilities)
@@ -176,6 +197,15 @@ class Clients:
         """Let the requests that wait for a client to come back live in `tasks`."""
         self._tasks = tasks
 
+    def standing(self, connection: Connection) -> StandingClient:
+        """The one client of the handshake era while none of its requests is being answered."""
+
+        async def send(params: Mapping[str, Any]) -> None:
+            await connection.notify("notifications/message", params)
+
+        messages = LogMessages(self._tasks, lambda: level_set(connection) or LOG_LEVELS[0], send)
+        return StandingClient(connection, messages)
+
     async def carry(self, ctx: Ctx, send: Send) -> Mapping[str, Any]:
         """The result of `send`; for a client of the newer era it may be `input_required`, which is to be sealed.
 
@@ -185,7 +215,14 @@ class Clients:
         """
         if ctx.protocol_version in MODERN_PROTOCOL_VERSIONS:
             return await self._visited(ctx, send)
-        client = HandshakeClient(ctx)
+        connection = connection_of(ctx)
+        messages = LogMessages(self._tasks, lambda: level_set(connection) or LOG_LEVELS[0], in_answer_to(ctx))
+        try:
+            return await self._asked_at_once(HandshakeClient(ctx, messages), send)
+        finally:
+            await _finish(messages)
+
+    async def _asked_at_once(self, client: HandshakeClient, send: Send) -> Mapping[str, Any]:
         context, poll_s = CallContext(LOCAL, client=client), FIRST_POLL_S
         for _ in range(MAX_ROUNDS):
             result = await send(context)
@@ -209,30 +246,39 @@ class Clients:
             visit = self._waiting.pop(state, None)
             if visit is None:
                 raise MCPError(INVALID_PARAMS, "The call that this answers is over, or was answered already.")
-            return await self._stay(visit, answers)
+            return await self._stay(visit, ctx, answers)
         own_state = state.removeprefix(_SOURCE_STATE) if isinstance(state, str) else None
         resumed = Resumption(answers, own_state) if answers or own_state is not None else None
         capabilities = askable(ctx.session.client_capabilities)
+        visit = _Visit(self._sole, capabilities, level_of_request(ctx))
+        visit.messages = LogMessages(self._tasks, lambda: visit.log_level, in_answer_to(ctx))
+        context = CallContext(LOCAL, client=visit, resumed=resumed)
         if not capabilities or self._tasks is None:
-            return _passed(await send(CallContext(LOCAL, client=SilentClient({}), resumed=resumed)), {})
-        visit = _Visit(self._sole, capabilities)
-        self._tasks.start_soon(_run, visit, send, CallContext(LOCAL, client=visit, resumed=resumed))
-        return await self._stay(visit, {})
+            try:
+                return _passed(await send(context), {})
+            finally:
+                await _finish(visit.messages)
+        self._tasks.start_soon(_run, visit, send, context)
+        return await self._stay(visit, ctx, {})
 
-    async def _stay(self, visit: _Visit, answers: Mapping[str, Any]) -> Mapping[str, Any]:
+    async def _stay(self, visit: _Visit, ctx: Ctx, answers: Mapping[str, Any]) -> Mapping[str, Any]:
         """Hand over the answers, and wait for the result or for the next questions."""
+        visit.log_level = level_of_request(ctx)
+        visit.messages.send_with(in_answer_to(ctx))
         visit.returned.set()
         for key, answer in answers.items():
             if (question := visit.questions.pop(key, None)) is not None:
                 question.answer = answer
                 question.answered.set()
-        if not visit.questions and not visit.is_over:
-            visit.news = anyio.Event()
-            try:
+        try:
+            if not visit.questions and not visit.is_over:
+                visit.news = anyio.Event()
                 await visit.news.wait()
-            except anyio.get_cancelled_exc_class():
-                visit.scope.cancel()  # whoever waited has gone
-                raise
+            await visit.messages.sent()
+        except anyio.get_cancelled_exc_class():
+            visit.scope.cancel()  # whoever waited has gone
+            visit.messages.end()
+            raise
         if visit.failure is not None:
             raise visit.failure
         if visit.result is not None:
@@ -240,7 +286,8 @@ class Clients:
         return self._leave(visit)
 
     def _leave(self, visit: _Visit) -> Mapping[str, Any]:
-        """Let the client go with the questions that are open."""
+        """Let the client go with the questions that are open; what is logged meanwhile waits for it."""
+        visit.messages.hold()
         ticket = f"{_VISIT}{secrets.token_urlsafe(18)}"
         if len(self._waiting) >= MAX_VISITS:
             self._waiting.pop(next(iter(self._waiting))).scope.cancel()
@@ -257,6 +304,14 @@ class Clients:
             return
         self._waiting.pop(ticket, None)
         visit.scope.cancel()
+
+
+async def _finish(messages: LogMessages) -> None:
+    """Let the last messages out before the answer; whoever has gone gets none."""
+    try:
+        await messages.sent()
+    finally:
+        messages.end()
 
 
 async def _run(visit: _Visit, send: Send, context: CallContext) -> None:

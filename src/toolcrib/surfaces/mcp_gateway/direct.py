@@ -10,18 +10,16 @@ import mcp_types
 from mcp.server.context import HandlerResult
 from mcp.server.lowlevel import Server
 from mcp.shared.exceptions import MCPError
-from mcp_types import INTERNAL_ERROR, INVALID_PARAMS
-from mcp_types import methods as surfaces
-from mcp_types.version import LATEST_MODERN_VERSION
-from pydantic import ValidationError
+from mcp_types import INVALID_PARAMS
 
 from toolcrib.catalog.view import View
 from toolcrib.core.errors import NextAction, ToolcribError
 from toolcrib.core.principal import LOCAL
 from toolcrib.core.tools import Tool
 from toolcrib.crib import Toolcrib
+from toolcrib.sources.mcp.shapes import is_definition
 from toolcrib.surfaces.mcp_gateway.calls import Calls
-from toolcrib.surfaces.mcp_gateway.clients import Ctx
+from toolcrib.surfaces.mcp_gateway.connections import Ctx
 from toolcrib.surfaces.mcp_gateway.opening import Opening
 from toolcrib.surfaces.mcp_gateway.pages import page_of
 from toolcrib.surfaces.mcp_gateway.refusals import own_refusal
@@ -51,7 +49,8 @@ class DirectRequests:
         await self._opening.wait()
         view = self._crib.view(LOCAL)
         tools = {name: view.tools[tool_id] for tool_id, name in view.names.items()}
-        return page_of("tools", tools, lambda name: _definition(tools[name], name), params.cursor)
+        version = ctx.protocol_version
+        return page_of("tools", tools, lambda name: _definition(tools[name], name, version), params.cursor)
 
     async def _call_tool(self, ctx: Ctx, params: mcp_types.CallToolRequestParams) -> HandlerResult:
         await self._opening.wait(params.name)
@@ -66,11 +65,6 @@ class DirectRequests:
             if (own := own_refusal(error)) is not None:  # who sees the tool itself is told what it told
                 raise own from error
             return as_json_result(_direct_error(error, view), is_error=True)
-        except MCPError:
-            raise
-        except Exception as error:
-            logger.exception("%s failed", params.name)
-            raise MCPError(INTERNAL_ERROR, "Toolcrib itself failed; its log says how.") from error
 
     def _input_schema(self, name: str) -> Mapping[str, Any] | None:
         """What the SDK compares the headers of a call with."""
@@ -78,12 +72,24 @@ class DirectRequests:
         return tool.input_schema if tool is not None else None
 
 
-def _definition(tool: Tool, name: str) -> dict[str, Any]:
-    """`tool` as its source sent it, under the `name` it has here; what no client would take is left out."""
+def _definition(tool: Tool, name: str, version: str) -> dict[str, Any] | None:
+    """`tool` as its source sent it, under the `name` it has here; what `version` has no form for is left out of it.
+
+    None where nothing is left that a client would take; one such definition would cost it the whole list.
+    """
     wire = {key: value for key, value in tool.wire.items() if key not in _NOT_OURS} | {"name": name}
-    if _is_acceptable(wire):
-        return wire
-    return {"name": name, "description": tool.description, "inputSchema": dict(tool.input_schema)}
+    without_results = {key: value for key, value in wire.items() if key != "outputSchema"}
+    needed = {
+        "name": name,
+        "description": tool.description,
+        # It validates objects alone, whatever it says of its type; the protocol wants the word.
+        "inputSchema": {**tool.input_schema, "type": "object"},
+    }
+    for shown in (wire, without_results, needed):
+        if is_definition(shown, "tools/list", version):
+            return shown
+    logger.warning("%s is not listed: its definition has no form in %s", tool.id, version)
+    return None
 
 
 def _find(view: View, name: str) -> Tool | None:
@@ -105,12 +111,3 @@ def _direct_error(error: ToolcribError, view: View) -> dict[str, Any]:
             pass
     wire["error"].pop("next_action", None)
     return wire
-
-
-def _is_acceptable(wire: Mapping[str, Any]) -> bool:
-    page = {"tools": [wire], "ttlMs": 0, "cacheScope": "private", "resultType": "complete"}
-    try:
-        surfaces.validate_server_result("tools/list", LATEST_MODERN_VERSION, page)
-    except ValidationError:
-        return False
-    return True

@@ -15,13 +15,14 @@ from toolcrib.catalog.shelf import Item
 from toolcrib.core.errors import ToolcribError
 from toolcrib.core.principal import LOCAL
 from toolcrib.crib import Toolcrib
+from toolcrib.sources.mcp.shapes import fits
 from toolcrib.surfaces.mcp_gateway.answers import whole
-from toolcrib.surfaces.mcp_gateway.clients import Clients, Ctx, Send
+from toolcrib.surfaces.mcp_gateway.clients import Clients, Send
+from toolcrib.surfaces.mcp_gateway.connections import Ctx
 from toolcrib.surfaces.mcp_gateway.large import PAGE_SCHEME, LargeResults
 from toolcrib.surfaces.mcp_gateway.opening import Opening
 from toolcrib.surfaces.mcp_gateway.pages import page_of
 from toolcrib.surfaces.mcp_gateway.refusals import protocol_error
-from toolcrib.surfaces.mcp_gateway.results import fits
 
 
 class ExtrasRequests:

@@ -27,7 +27,7 @@ GRACE_S = 10
 
 BACKLOG = 2048
 
-ANY_CLIENT = SilentClient({"elicitation": {}, "roots": {}})
+ANY_CLIENT = SilentClient({"elicitation": {"form": {}}, "roots": {}})
 """What servers are told of clients that come and go; which of them calls, and what it can, shows in each call."""
 
 

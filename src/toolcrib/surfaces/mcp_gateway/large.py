@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import secrets
+import sys
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
-import orjson
-
 from toolcrib.config import Room
 from toolcrib.core.principal import Principal
+from toolcrib.surfaces.mcp_gateway.results import json_text
 
 PAGE_SCHEME = "toolcrib-result://"
 
 MAX_KEPT_BYTES = 64 * 1024 * 1024
-"""Pages kept for reading, all together; the oldest results make room for new ones."""
+"""Pages kept for reading, all together, as they take up memory; the oldest results make room for new ones."""
 
 MAX_LINKS = 10
 """Pages that a result links to one by one; the others are told of in a line."""
+
+_MAX_DIGITS = 9
 
 _BREAKS_WITHIN = 0.2
 """A page ends at a line break if there is one in this last part of it."""
@@ -31,6 +33,11 @@ class _Kept:
     mime_type: str
     size: int
     principal: Principal
+
+    @property
+    def in_memory(self) -> int:
+        """Bytes; one character outside Latin-1 makes all of its page take two or four each."""
+        return sum(sys.getsizeof(page) for page in self.pages)
 
 
 class LargeResults:
@@ -53,7 +60,7 @@ class LargeResults:
         if isinstance(content, list):
             wire = {**wire, "content": self._content(cast("list[object]", content), room, principal)}
         if structured is not None and not keeps_structure:
-            text = orjson.dumps(structured, default=str).decode()
+            text = json_text(cast("object", structured))
             if _size(text) > room.text:
                 wire = {key: value for key, value in wire.items() if key != "structuredContent"}
                 told = self._told(text, "application/json", room, principal, "The structured content")
@@ -64,9 +71,9 @@ class LargeResults:
         """The result of `resources/read` for a page; None where it is no page, or is kept no longer."""
         name, _, number = uri.removeprefix(PAGE_SCHEME).partition("/")
         kept = self._kept.get(name)
-        if kept is None or kept.principal != principal or not number.isdecimal():
+        if kept is None or kept.principal != principal:
             return None
-        if not 1 <= int(number) <= len(kept.pages):
+        if not (number.isdecimal() and len(number) <= _MAX_DIGITS and 1 <= int(number) <= len(kept.pages)):
             return None
         return {"contents": [{"uri": uri, "mimeType": kept.mime_type, "text": kept.pages[int(number) - 1]}]}
 
@@ -78,7 +85,8 @@ class LargeResults:
                 case {"type": "text", "text": str() as text}:
                     if rest or _size(text) > left:
                         if not rest:
-                            head, text = _cut(text, left)
+                            end = _end(text, 0, left)
+                            head, text = text[:end], text[end:]
                             fitting += [{**cast("dict[str, Any]", block), "text": head}] if head else []
                             left, rest_at = 0, len(fitting)
                         rest.append(text)
@@ -126,10 +134,10 @@ class LargeResults:
 
     def _keep(self, name: str, kept: _Kept) -> None:
         self._kept[name] = kept
-        self._size += kept.size
+        self._size += kept.in_memory
         while self._size > MAX_KEPT_BYTES and len(self._kept) > 1:
             _, oldest = self._kept.popitem(last=False)
-            self._size -= oldest.size
+            self._size -= oldest.in_memory
 
 
 def _size(text: str) -> int:
@@ -151,23 +159,25 @@ def _left_out(block: object, data: str, room: Room) -> dict[str, Any]:
 
 
 def _paged(text: str, room: int) -> list[str]:
-    pages: list[str] = []
-    while text:
-        page, text = _cut(text, room)
-        pages.append(page)
+    pages, at = list[str](), 0
+    while at < len(text):
+        end = max(_end(text, at, room), at + 1)
+        pages.append(text[at:end])
+        at = end
     return pages
 
 
-def _cut(text: str, room: int) -> tuple[str, str]:
-    """As much of `text` as fits into `room` bytes, at a line break if one is near, and the rest."""
-    if room <= 0:
-        return "", text
-    if text.isascii():
-        end = min(room, len(text))
-    else:
-        # Bytes in the middle of a character are dropped from the head, and so stay in the rest.
-        head = text[:room].encode("utf-8", "surrogatepass")[:room]
-        end = len(head.decode("utf-8", "ignore"))
-    if end < len(text) and (line_end := text.rfind("\n", int(end * (1 - _BREAKS_WITHIN)), end)) > 0:
-        end = line_end + 1
-    return text[:end], text[end:]
+def _end(text: str, at: int, room: int) -> int:
+    """Where as much of `text` from `at` on ends as fits into `room` bytes, after a line break if one is near."""
+    part = text[at : at + max(0, room)]
+    if not part.isascii():
+        encoded = part.encode("utf-8", "surrogatepass")
+        if len(encoded) > room:
+            while encoded[room] & 0xC0 == 0x80:  # in the middle of a character
+                room -= 1
+            part = encoded[:room].decode("utf-8", "surrogatepass")
+    end = at + len(part)
+    near = at + int(len(part) * (1 - _BREAKS_WITHIN))
+    if end < len(text) and (line_end := text.rfind("\n", near, end)) >= 0:
+        return line_end + 1
+    return end

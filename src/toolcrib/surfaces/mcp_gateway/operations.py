@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,7 +9,7 @@ import mcp_types
 from mcp.server.context import HandlerResult
 from mcp.server.lowlevel import Server
 from mcp.shared.exceptions import MCPError
-from mcp_types import INTERNAL_ERROR, INVALID_PARAMS
+from mcp_types import INVALID_PARAMS
 
 from toolcrib.core.errors import ToolcribError
 from toolcrib.core.principal import LOCAL, CallContext
@@ -18,11 +17,9 @@ from toolcrib.crib import Toolcrib
 from toolcrib.protocol.rules import Top
 from toolcrib.protocol.tools import OPERATIONS, OperationTool, operation_tools
 from toolcrib.surfaces.mcp_gateway.calls import Calls
-from toolcrib.surfaces.mcp_gateway.clients import Ctx
+from toolcrib.surfaces.mcp_gateway.connections import Ctx
 from toolcrib.surfaces.mcp_gateway.opening import Opening
 from toolcrib.surfaces.mcp_gateway.results import as_json_result
-
-logger = logging.getLogger(__name__)
 
 LIST_TTL_MS = 300_000
 """How long a client may keep the tool list, in milliseconds; a reload of the configuration is told at once anyway."""
@@ -64,11 +61,6 @@ class OperationRequests:
             answer = await self._crib.perform(params.name, arguments, context=CallContext(LOCAL))
         except ToolcribError as error:
             return as_json_result(error.to_wire(), is_error=True)
-        except MCPError:
-            raise
-        except Exception as error:
-            logger.exception("%s failed", params.name)
-            raise MCPError(INTERNAL_ERROR, "Toolcrib itself failed; its log says how.") from error
         return as_json_result(answer.to_wire(), is_error=False)
 
 

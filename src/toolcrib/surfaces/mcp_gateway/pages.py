@@ -19,11 +19,12 @@ TTL_MS = 60_000
 def page_of(
     key: str,
     names: Iterable[str],
-    shown: Callable[[str], Mapping[str, Any]],
+    shown: Callable[[str], Mapping[str, Any] | None],
     cursor: str | None,
     size: int = PAGE_SIZE,
 ) -> dict[str, Any]:
-    """What is `shown` of the `size` names that follow `cursor` in order, as the result of a list that stands at `key`.
+    """What is `shown` of the `size` names that follow `cursor` in order, as the result of a list that stands at `key`;
+    a name for which that is None is passed over.
 
     A cursor holds the name it follows: names that come and go between two pages shift no other.
 
@@ -34,7 +35,7 @@ def page_of(
     following = sorted(name for name in names if after is None or name > after)
     page_names = following[:size]
     page: dict[str, Any] = {
-        key: [shown(name) for name in page_names],
+        key: [definition for name in page_names if (definition := shown(name)) is not None],
         "resultType": "complete",
         "ttlMs": TTL_MS,
         "cacheScope": "private",

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any, cast, get_args
+from typing import Any, cast
 
 import mcp_types
 import orjson
 from mcp_types import SERVER_INFO_META_KEY
-from mcp_types import methods as surfaces
-from pydantic import BaseModel, ValidationError
+
+from toolcrib.sources.mcp.shapes import fits
 
 
 def fitted(result: Mapping[str, Any], protocol_version: str) -> dict[str, Any]:
@@ -44,28 +44,22 @@ def _fits(wire: Mapping[str, Any], protocol_version: str) -> bool:
     return fits(wire, "tools/call", protocol_version)
 
 
-def fits(wire: Mapping[str, Any], method: str, protocol_version: str) -> bool:
-    """Whether `wire` is a complete result of `method`."""
-    # In the newer era the SDK's own check takes nearly everything for a request for more input, the alternative there.
-    model = surfaces.SERVER_RESULTS[method, protocol_version]  # pyright: ignore[reportArgumentType]
-    complete = cast("type[BaseModel]", get_args(model)[0] if get_args(model) else model)
-    try:
-        complete.model_validate({"resultType": "complete", **wire}, by_name=False)
-    except ValidationError:
-        return False
-    return True
-
-
 def as_json_result(value: Mapping[str, Any], *, is_error: bool) -> mcp_types.CallToolResult:
     """One JSON object as an answer to `tools/call`, for the model as text and for programs as structured content."""
-    try:
-        text = orjson.dumps(value).decode()
-    except TypeError:  # an integer beyond 64 bits in somebody's schema
-        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)
     return mcp_types.CallToolResult(
-        content=[mcp_types.TextContent(type="text", text=text)], structured_content=dict(value), is_error=is_error
+        content=[mcp_types.TextContent(type="text", text=json_text(value))],
+        structured_content=dict(value),
+        is_error=is_error,
     )
 
 
+def json_text(value: object) -> str:
+    """`value` as compact JSON, integers beyond 64 bits included."""
+    try:
+        return orjson.dumps(value).decode()
+    except TypeError:
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)
+
+
 def _as_text(value: object) -> dict[str, Any]:
-    return {"type": "text", "text": json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)}
+    return {"type": "text", "text": json_text(value)}

@@ -2,34 +2,43 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Any, Self
 
 import anyio
 import mcp_types
-from mcp.server.connection import Connection
 from mcp.server.context import CallNext, HandlerResult
 from mcp.server.lowlevel import NotificationOptions, Server
 from mcp.server.models import InitializationOptions
 from mcp.server.request_state import RequestStateBoundary, RequestStateSecurity
+from mcp.shared.exceptions import MCPError
+from mcp_types import INTERNAL_ERROR
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from pydantic import ValidationError
 
 from toolcrib.config import Config
-from toolcrib.core.client import SilentClient
+from toolcrib.core.client import Client, SilentClient
 from toolcrib.crib import Toolcrib, tops
 from toolcrib.protocol.rules import instructions
 from toolcrib.protocol.tools import OPERATIONS
+from toolcrib.surfaces.mcp_gateway import logs
 from toolcrib.surfaces.mcp_gateway.answers import pass_on_whole
 from toolcrib.surfaces.mcp_gateway.calls import Calls
-from toolcrib.surfaces.mcp_gateway.clients import ANSWER_S, Clients, Ctx, StandingClient, askable
+from toolcrib.surfaces.mcp_gateway.clients import ANSWER_S, Clients, askable
+from toolcrib.surfaces.mcp_gateway.connections import Ctx, connection_of
 from toolcrib.surfaces.mcp_gateway.direct import DirectRequests
 from toolcrib.surfaces.mcp_gateway.extras import ExtrasRequests
 from toolcrib.surfaces.mcp_gateway.large import LargeResults
 from toolcrib.surfaces.mcp_gateway.opening import Opening
 from toolcrib.surfaces.mcp_gateway.operations import OperationRequests
+from toolcrib.surfaces.mcp_gateway.subscriptions import Subscriptions
 from toolcrib.surfaces.mcp_gateway.telling import Telling
 from toolcrib.version import VERSION
+
+logger = logging.getLogger(__name__)
 
 
 class _Server(Server[dict[str, Any]]):
@@ -49,37 +58,45 @@ class _Server(Server[dict[str, Any]]):
 
 
 class Gateway:
-    """One MCP server over one crib; entered for as long as it serves.
+    """One MCP server over one crib; entered after that and for as long as it serves.
 
     Its list of tools is made from the configuration and does not move as sources start, unless it is to list the tools
     themselves (`direct`). Prompts and resources are those of the sources.
     """
 
-    def __init__(self, crib: Toolcrib, config: Config, *, direct: bool = False, sole_client: bool = False) -> None:
-        """`sole_client`: all requests come from one client."""
-        self._crib = crib
-        self._sole_client = sole_client
-        self.introduced = anyio.Event()
-        """Set when the one client has said what it can be asked for."""
-        self.running = anyio.Event()
-        """Set by whoever waited for that, once the crib has been entered."""
+    def __init__(
+        self,
+        crib: Toolcrib,
+        config: Config,
+        *,
+        direct: bool = False,
+        on_introduced: Callable[[Client], Awaitable[None]] | None = None,
+    ) -> None:
+        """`on_introduced` is for a gateway with one client and no other: told once, before anything is answered, who
+        that is and what it can be asked for."""
+        self._on_introduced = on_introduced
+        self._introducing = anyio.Lock()
         self._stack = AsyncExitStack()
-        self._clients = Clients(sole=sole_client)
+        self._clients = Clients(sole=on_introduced is not None)
         self._telling = Telling(crib, tools_are_listed=direct)
-        large, opening = LargeResults(), Opening(crib)
+        self.opening = opening = Opening(crib)
+        large = LargeResults()
+        self._subscriptions = Subscriptions(crib, self._telling, opening)
         self._calls = Calls(crib, self._clients, large)
         self._operations = None if direct else OperationRequests(crib, self._calls, opening)
         self.server = _Server(
-            "toolcrib", version=VERSION, title="Toolcrib", on_subscriptions_listen=self._telling.listen
+            "toolcrib", version=VERSION, title="Toolcrib", on_subscriptions_listen=self._subscriptions.listen
         )
         (self._operations or DirectRequests(crib, self._calls, opening)).answer_on(self.server)
         ExtrasRequests(crib, self._clients, opening, large).answer_on(self.server)
+        self._subscriptions.answer_on(self.server)
+        logs.answer_on(self.server)
         self.server.add_notification_handler(
             "notifications/initialized", mcp_types.NotificationParams, self._remember_connection
         )
         sealed = RequestStateBoundary(RequestStateSecurity.ephemeral(ttl=ANSWER_S), default_audience="toolcrib")
         # Outermost first: what is sealed is what goes out in the end.
-        self.server.middleware += [self._introduce, sealed, pass_on_whole]
+        self.server.middleware += [self._introduce, _say_nothing_of_ours, sealed, pass_on_whole]
         self._describe(config)
 
     async def __aenter__(self) -> Self:
@@ -87,6 +104,9 @@ class Gateway:
         self._stack.callback(tasks.cancel_scope.cancel)
         self._clients.run_in(tasks)
         tasks.start_soon(self._telling.follow)
+        if self._on_introduced is None:
+            self.opening.begin()
+        tasks.start_soon(self._subscriptions.follow)
         return self
 
     async def __aexit__(
@@ -110,20 +130,30 @@ class Gateway:
             self.server.instructions = instructions(OPERATIONS, tops(config))
 
     async def _introduce(self, ctx: Ctx, call_next: CallNext) -> HandlerResult:
-        """Learn from the one client what it can be asked for, before any server is told."""
-        if self._sole_client and not self.introduced.is_set() and ctx.method != "initialize":
-            if ctx.protocol_version in MODERN_PROTOCOL_VERSIONS:
-                self._crib.client = SilentClient(askable(ctx.session.client_capabilities))
-            else:
-                self._crib.client = StandingClient(_connection(ctx))
-            self.introduced.set()
-            await self.running.wait()
+        if self._on_introduced is not None and (client := self._client_of(ctx)) is not None:
+            async with self._introducing:
+                if (told := self._on_introduced) is not None:
+                    await told(client)
+                    self._on_introduced = None
         return await call_next(ctx)
 
+    def _client_of(self, ctx: Ctx) -> Client | None:
+        """Whoever is at the other end; None as long as it has not said so."""
+        if ctx.protocol_version in MODERN_PROTOCOL_VERSIONS:
+            return SilentClient(askable(ctx.session.client_capabilities))
+        connection = connection_of(ctx)
+        return self._clients.standing(connection) if connection.initialize_accepted else None
+
     async def _remember_connection(self, ctx: Ctx, params: mcp_types.NotificationParams | None) -> None:
-        self._telling.remember(_connection(ctx))
+        self._telling.remember(connection_of(ctx))
 
 
-def _connection(ctx: Ctx) -> Connection:
-    # The session is made anew for every message; the connection lives as long as the client stays.
-    return ctx.session._connection  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+async def _say_nothing_of_ours(ctx: Ctx, call_next: CallNext) -> HandlerResult:
+    """A fault of ours is for the log; its words may quote anything."""
+    try:
+        return await call_next(ctx)
+    except (MCPError, ValidationError):  # what is told to clients, and what the SDK makes of parameters of no form
+        raise
+    except Exception as error:
+        logger.exception("%s failed", ctx.method)
+        raise MCPError(INTERNAL_ERROR, "Toolcrib itself failed; its log says how.") from error

@@ -10,12 +10,17 @@ from collections.abc import AsyncIterator
 from typing import cast
 
 import anyio
+from anyio.abc import TaskStatus
 from mcp.server.stdio import stdio_server
 
 from toolcrib.config import Config
+from toolcrib.core.client import Client
 from toolcrib.crib import Toolcrib
 from toolcrib.sources.mcp.connection import stop_servers_quickly
 from toolcrib.surfaces.mcp_gateway.server import Gateway
+
+LIST_FIRST_S = 0.1
+"""How long servers are held back so that a client has its list of tools at once, in seconds."""
 
 
 async def serve_stdio(crib: Toolcrib, config: Config, *, direct: bool = False) -> None:
@@ -24,22 +29,31 @@ async def serve_stdio(crib: Toolcrib, config: Config, *, direct: bool = False) -
     Servers are started from when the client has said what it can be asked for. `direct`: see `Gateway`.
     """
     stop_servers_quickly()
-    gateway = Gateway(crib, config, direct=direct, sole_client=True)
     # Signals are held to the very end: a client closes the input, waits a little and then sends SIGTERM, which must not
     # end the gateway between two servers that are being stopped.
     with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(_cancel_on_signal, signals, tasks.cancel_scope)
+
+            async def start(client: Client) -> None:
+                crib.client = client
+                await tasks.start(_run_crib, crib, config, gateway)
+
+            gateway = Gateway(crib, config, direct=direct, on_introduced=start)
             async with gateway, stdio_server(stdin=cast("anyio.AsyncFile[str]", _StandardInput())) as (read, write):
-                tasks.start_soon(_run_crib, crib, config, gateway)
                 await gateway.server.run(read, write, gateway.server.create_initialization_options())
             tasks.cancel_scope.cancel()
 
 
-async def _run_crib(crib: Toolcrib, config: Config, gateway: Gateway) -> None:
-    await gateway.introduced.wait()
+async def _run_crib(
+    crib: Toolcrib, config: Config, gateway: Gateway, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED
+) -> None:
+    """Enter the crib at the first question, or soon: a client wants its list of tools first, which takes no server."""
+    task_status.started()
+    with anyio.move_on_after(LIST_FIRST_S):
+        await gateway.opening.asked.wait()
     async with crib:
-        gateway.running.set()
+        gateway.opening.begin()
         await crib.follow(config, gateway.reload)
 
 

@@ -1,16 +1,22 @@
-"""What clients are told of unasked: that a list of theirs has become another."""
+"""How clients are told of what nobody asked about just now: that a list, or a resource, has become another."""
 
 from __future__ import annotations
 
 import logging
 import weakref
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import anyio
 from mcp.server.connection import Connection
 from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler
-from mcp.shared.subscriptions import PromptsListChanged, ResourcesListChanged, ServerEvent, ToolsListChanged
+from mcp.shared.subscriptions import (
+    PromptsListChanged,
+    ResourcesListChanged,
+    ResourceUpdated,
+    ServerEvent,
+    ToolsListChanged,
+)
 
 from toolcrib.core.events import CatalogPublished, Event
 from toolcrib.core.principal import LOCAL
@@ -44,7 +50,7 @@ class Telling:
         self._bus = InMemorySubscriptionBus()
         self._connections: weakref.WeakSet[Connection] = weakref.WeakSet()
         self.listen = ListenHandler(self._bus)
-        """Answers `subscriptions/listen`."""
+        """Answers `subscriptions/listen`, and agrees to all that is asked for."""
 
     def remember(self, connection: Connection) -> None:
         """Tell whoever is at the other end, too, for as long as it is there."""
@@ -57,6 +63,11 @@ class Telling:
     async def tell_of_tools(self) -> None:
         """The list of tools has become another."""
         await self._tell(ToolsListChanged(), Connection.send_tool_list_changed)
+
+    async def tell_of_update(self, uri: str, connections: Iterable[Connection]) -> None:
+        """A resource has become another: tell the streams that ask for it, and these connections."""
+        await self._bus.publish(ResourceUpdated(uri))
+        await _tell_each(connections, lambda connection: connection.send_resource_updated(uri))
 
     async def follow(self) -> None:
         """Tell of whatever changes in what the sources offer, until cancelled."""
@@ -95,9 +106,13 @@ class Telling:
 
     async def _tell(self, event: ServerEvent, tell: Callable[[Connection], Awaitable[None]]) -> None:
         await self._bus.publish(event)
-        async with anyio.create_task_group() as telling:
-            for connection in [*self._connections]:
-                telling.start_soon(_tell, connection, tell)
+        await _tell_each([*self._connections], tell)
+
+
+async def _tell_each(connections: Iterable[Connection], tell: Callable[[Connection], Awaitable[None]]) -> None:
+    async with anyio.create_task_group() as telling:
+        for connection in connections:
+            telling.start_soon(_tell, connection, tell)
 
 
 async def _tell(connection: Connection, tell: Callable[[Connection], Awaitable[None]]) -> None:
@@ -105,4 +120,4 @@ async def _tell(connection: Connection, tell: Callable[[Connection], Awaitable[N
         with anyio.move_on_after(TELLING_TIMEOUT_S):
             await tell(connection)
     except Exception as error:  # noqa: BLE001  one client that cannot be told must not cost the others
-        logger.info("a client was not told that a list has changed: %s", error)
+        logger.info("a client was not told of a change: %s", error)

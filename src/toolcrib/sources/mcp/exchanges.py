@@ -1,0 +1,98 @@
+"""Requests that are under way at one server, and to which of them belongs what the server sends in between."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from contextvars import Context, ContextVar
+from dataclasses import dataclass
+
+import anyio
+from mcp.shared.exceptions import MCPError
+
+from toolcrib.core.client import NOBODY, Client
+
+
+@dataclass(slots=True, eq=False)
+class Exchange:
+    """A request that is under way: whom its server may ask for input meanwhile, and how long we wait for it."""
+
+    client: Client
+    patience: anyio.CancelScope
+    questions: int = 0
+    """Questions that wait for the client's answer."""
+    left_s: float = 0.0
+    """What is left of the patience while they do: a server does not answer late because a person thinks."""
+
+    def pause(self) -> None:
+        if not self.questions:
+            self.left_s, self.patience.deadline = self.patience.deadline - anyio.current_time(), math.inf
+        self.questions += 1
+
+    def go_on(self) -> None:
+        self.questions -= 1
+        if not self.questions:
+            self.patience.deadline = anyio.current_time() + self.left_s
+
+
+_sent_for: ContextVar[Exchange] = ContextVar("_sent_for")
+"""Set where a request is sent. Over streamable HTTP the SDK reads what comes on the stream of its answer in the same
+context, which tells for which request it is; behind a pipe nothing does."""
+
+
+class Exchanges:
+    """The requests at one server."""
+
+    def __init__(self, standing: Callable[[], Client], lingering_s: float) -> None:
+        """`standing` is whom the server means while nobody in particular calls.
+
+        A request that was given up may go on at its server for `lingering_s`, in seconds.
+        """
+        self._standing = standing
+        self._lingering_s = lingering_s
+        self._under_way: list[Exchange] = []
+        self._given_up: list[tuple[float, Client]] = []
+        """Until when, and whose."""
+
+    def __iter__(self) -> Generator[Exchange]:
+        yield from [*self._under_way]
+
+    @contextmanager
+    def sending(self, client: Client | None, patience: anyio.CancelScope) -> Generator[None]:
+        """Take part for the block, in which one request is sent and answered."""
+        exchange = Exchange(client or NOBODY, patience)
+        self._under_way.append(exchange)
+        token = _sent_for.set(exchange)
+        try:
+            yield
+        except MCPError:
+            raise
+        except BaseException:  # cancelled, or out of time: its server may not know yet
+            self._given_up.append((anyio.current_time() + self._lingering_s, exchange.client))
+            raise
+        finally:
+            _sent_for.reset(token)
+            self._under_way.remove(exchange)
+
+    @property
+    def callers(self) -> list[Client]:
+        """Whoever calls now; the standing client where nobody does."""
+        return [exchange.client for exchange in self._under_way] or [self._standing()]
+
+    def recipient(self, read_in: Context | None) -> Client | None:
+        """Whose a message is that nobody asked for, and that was read in the context `read_in`.
+
+        None where it could be several clients': what is one's must not reach another. A request that was given up
+        counts, since its server may still speak of it.
+        """
+        exchange = read_in.get(_sent_for) if read_in is not None else None
+        if exchange is not None and exchange in self._under_way:
+            return exchange.client
+        now = anyio.current_time()
+        self._given_up = [(until, client) for until, client in self._given_up if until > now]
+        callers = self.callers
+        if any(client != callers[0] for client in (*callers, *(client for _, client in self._given_up))):
+            return None
+        # All are one client's: the last of those that are to bring messages is the least likely to be waiting for it.
+        return next((client for client in reversed(callers) if client.log_level is not None), callers[-1])

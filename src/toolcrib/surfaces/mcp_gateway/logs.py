@@ -1,0 +1,168 @@
+"""Log messages of sources, on their way to the client whose request they are about."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, cast
+
+import anyio
+import mcp_types
+from anyio.abc import TaskGroup
+from mcp.server.connection import Connection
+from mcp.server.context import HandlerResult
+from mcp.server.lowlevel import Server
+
+from toolcrib.core.client import LOG_LEVELS, is_as_severe
+from toolcrib.surfaces.mcp_gateway.connections import Ctx, connection_of
+
+logger = logging.getLogger(__name__)
+
+MAX_WAITING_CHARS = 1_000_000
+"""What waits for a client that reads more slowly than a source logs, for each of its requests; more is left out."""
+
+_LEVEL = "toolcrib/log-level"
+"""Under which key a connection of the handshake era keeps what its client asked for."""
+
+SendLog = Callable[[Mapping[str, Any]], Awaitable[None]]
+
+
+class LogMessages:
+    """Takes messages as they come, and sends them on in order in a task that lives only as long as some are there."""
+
+    def __init__(self, tasks: TaskGroup | None, lowest: Callable[[], str | None], send: SendLog | None = None) -> None:
+        """`lowest` gives the level from which on messages are wanted, None for no message at all."""
+        self._tasks = tasks
+        self._lowest = lowest
+        self._send = send
+        self._waiting: deque[Mapping[str, Any]] = deque()
+        self._chars = 0
+        self._left_out = 0
+        self._taken = 0
+        self._gone = 0
+        """How many were taken so far, and how many of those are on their way."""
+        self._moved = anyio.Event()
+        self._sending: anyio.CancelScope | None = None
+
+    def put(self, params: Mapping[str, Any]) -> None:
+        """Take one message if it is wanted and there is room."""
+        if self._tasks is None or not self._wants(params["level"]):
+            return
+        chars = len(str(params))
+        if self._waiting and self._chars + chars > MAX_WAITING_CHARS:
+            self._left_out += 1
+            return
+        self._take(params, chars)
+        self._go_on()
+
+    def send_with(self, send: SendLog) -> None:
+        """Send by this way from now on."""
+        self._send = send
+        self._go_on()
+
+    async def sent(self) -> None:
+        """Wait until all that came so far is on its way."""
+        self._tell_of_left_out()
+        taken = self._taken
+        while self._sending is not None and self._gone < taken:
+            await self._moved.wait()
+
+    def hold(self) -> None:
+        """Keep what comes from now on, as far as there is room."""
+        self._send = None
+
+    def end(self) -> None:
+        """Forget what was not sent, and take nothing more."""
+        self._tasks = None
+        self._waiting.clear()
+        if self._sending is not None:
+            self._sending.cancel()
+
+    def _tell_of_left_out(self) -> None:
+        if self._left_out and self._wants("warning"):
+            told, self._left_out = _told(self._left_out), 0
+            self._take(told, len(str(told)))
+
+    def _take(self, params: Mapping[str, Any], chars: int) -> None:
+        self._waiting.append(params)
+        self._chars += chars
+        self._taken += 1
+
+    def _wants(self, level: str) -> bool:
+        lowest = self._lowest()
+        return lowest is not None and is_as_severe(level, lowest)
+
+    def _go_on(self) -> None:
+        if self._waiting and self._send is not None and self._sending is None and self._tasks is not None:
+            self._sending = anyio.CancelScope()
+            self._tasks.start_soon(self._empty, self._send, self._sending)
+
+    async def _empty(self, send: SendLog, scope: anyio.CancelScope) -> None:
+        try:
+            with scope:
+                while self._waiting:
+                    params = self._waiting.popleft()
+                    self._chars -= len(str(params))
+                    await send(params)
+                    if not self._waiting:
+                        self._tell_of_left_out()
+                    self._move(1)
+        except Exception as error:  # noqa: BLE001  a client that cannot be told must not cost it its answer
+            logger.info("a client was not told what a server logged: %s", error)
+            self._tasks = None
+        finally:
+            self._sending = None
+            self._move(0)
+
+    def _move(self, count: int) -> None:
+        self._gone += count
+        self._moved.set()
+        self._moved = anyio.Event()
+
+
+def _told(count: int) -> Mapping[str, Any]:
+    words = "1 message was" if count == 1 else f"{count} messages were"
+    return {
+        "level": "warning",
+        "logger": "toolcrib",
+        "data": f"{words} left out here: more than this client had taken.",
+    }
+
+
+class _LogNotification(mcp_types.Notification[dict[str, Any], str]):
+    """With its parameters as they are: the SDK's own model loses `data` that is null."""
+
+
+def in_answer_to(ctx: Ctx) -> SendLog:
+    """The way to the client while the request of `ctx` is being answered, beside its answer."""
+
+    async def send(params: Mapping[str, Any]) -> None:
+        message = _LogNotification(method="notifications/message", params=dict(params))
+        await ctx.session.send_notification(cast("mcp_types.ServerNotification", message), ctx.request_id)
+
+    return send
+
+
+def level_set(connection: Connection) -> str | None:
+    """What a client of the handshake era asked for by `logging/setLevel`, None if it did not.
+
+    It is then sent what servers of its own era log by themselves, as if it were connected to them.
+    """
+    return connection.state.get(_LEVEL)
+
+
+def level_of_request(ctx: Ctx) -> str | None:
+    """What a client of the newer era asks for with this request."""
+    level = (ctx.meta or {}).get(mcp_types.LOG_LEVEL_META_KEY)
+    return level if level in LOG_LEVELS else None
+
+
+def answer_on(server: Server[dict[str, Any]]) -> None:
+    """Answer `logging/setLevel`, which the newer era does not have; that it is answered declares `logging` for both."""
+    server.add_request_handler("logging/setLevel", mcp_types.SetLevelRequestParams, _set_level)
+
+
+async def _set_level(ctx: Ctx, params: mcp_types.SetLevelRequestParams) -> HandlerResult:
+    connection_of(ctx).state[_LEVEL] = params.level
+    return mcp_types.EmptyResult()

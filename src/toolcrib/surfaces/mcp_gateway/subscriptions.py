@@ -1,0 +1,239 @@
+"""Single resources that clients want to be told of: who wants which, and each asked of its source once."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import anyio
+import mcp_types
+from mcp.server.connection import Connection
+from mcp.server.context import HandlerResult
+from mcp.server.lowlevel import Server
+from mcp.shared.exceptions import MCPError
+from mcp_types import INVALID_PARAMS
+
+from toolcrib.core.errors import ToolcribError, ToolFailed
+from toolcrib.core.events import CatalogPublished, Event
+from toolcrib.core.principal import LOCAL
+from toolcrib.crib import Toolcrib
+from toolcrib.sources.base import Source
+from toolcrib.surfaces.mcp_gateway.connections import Ctx, connection_of
+from toolcrib.surfaces.mcp_gateway.opening import Opening
+from toolcrib.surfaces.mcp_gateway.refusals import own_refusal, protocol_error
+from toolcrib.surfaces.mcp_gateway.telling import TELL_AGAIN_S, Telling
+
+logger = logging.getLogger(__name__)
+
+MAX_WATCHED = 10_000
+"""Resources that are watched at once, for all clients together."""
+
+ASKED_AT_ONCE = 8
+"""Resources of one stream that are asked for side by side."""
+
+STREAM_WAIT_S = 30.0
+"""How long a stream waits for the sources of what it is to tell of, in seconds; it does not tell of the others."""
+
+_RELEASED = "toolcrib/subscriptions"
+"""Under which key a connection keeps that its end is seen to."""
+
+_Who = object
+"""A connection of the handshake era, or whatever stands for one stream of the newer."""
+
+_Key = tuple[str, str]
+"""A source, and its own URI."""
+
+
+@dataclass(slots=True, eq=False)
+class _Watched:
+    """One resource of one source."""
+
+    wanted: dict[_Who, set[str]] = field(default_factory=dict[_Who, set[str]])
+    """By whom, and by which URIs of the catalog: with plain names it has two."""
+    asking: anyio.Lock = field(default_factory=anyio.Lock)
+    waiting: int = 0
+    """Clients that are to be told whether they can have it."""
+    source: Source | None = None
+    """The one that was asked; None where none is watching."""
+    end: Callable[[], None] | None = None
+
+
+class Subscriptions:
+    """Answers `resources/subscribe`, `resources/unsubscribe` and `subscriptions/listen`, and tells exactly those."""
+
+    def __init__(self, crib: Toolcrib, telling: Telling, opening: Opening) -> None:
+        self._crib = crib
+        self._telling = telling
+        self._opening = opening
+        self._watched: dict[_Key, _Watched] = {}
+        self._updated: dict[_Key, None] = {}
+        """What clients are to be told of, each once however often it changes."""
+        self._news = anyio.Event()
+
+    def answer_on(self, server: Server[dict[str, Any]]) -> None:
+        """Register the handlers of the handshake era."""
+        server.add_request_handler("resources/subscribe", mcp_types.SubscribeRequestParams, self._subscribe)
+        server.add_request_handler("resources/unsubscribe", mcp_types.UnsubscribeRequestParams, self._unsubscribe)
+
+    async def listen(
+        self, ctx: Ctx, params: mcp_types.SubscriptionsListenRequestParams
+    ) -> mcp_types.SubscriptionsListenResult:
+        """One stream of the newer era. What it agrees to tell of are the resources whose sources do."""
+        asked = dict.fromkeys(params.notifications.resource_subscriptions or ())
+        if not asked:
+            return await self._telling.listen(ctx, params)
+        stream = object()
+        try:
+            with anyio.move_on_after(STREAM_WAIT_S):
+                await _side_by_side([partial(self._try, stream, uri) for uri in asked])
+            agreed = [
+                uri for uri in asked if any(uri in each.wanted.get(stream, ()) for each in self._watched.values())
+            ]
+            told = params.notifications.model_copy(update={"resource_subscriptions": agreed or None})
+            return await self._telling.listen(ctx, params.model_copy(update={"notifications": told}))
+        finally:
+            self._release(stream)
+
+    async def follow(self) -> None:
+        """Tell of what has been updated, and ask a source that was replaced by another, until cancelled."""
+
+        def listener(event: Event) -> None:
+            if isinstance(event, CatalogPublished):
+                self._news.set()
+
+        self._crib.registry.subscribe(listener)
+        try:
+            async with anyio.create_task_group() as tasks:
+                while True:
+                    await self._news.wait()
+                    self._news = anyio.Event()
+                    for key, watched in self._replaced():
+                        tasks.start_soon(self._ask_again, key, watched)
+                    updated, self._updated = self._updated, {}
+                    for key in updated:
+                        await self._tell(key)
+                    if updated:
+                        await anyio.sleep(TELL_AGAIN_S)
+        finally:
+            self._crib.registry.unsubscribe(listener)
+
+    async def _subscribe(self, ctx: Ctx, params: mcp_types.SubscribeRequestParams) -> HandlerResult:
+        connection, uri = connection_of(ctx), str(params.uri)
+        await self._opening.wait(uri)
+        if _RELEASED not in connection.state:
+            connection.state[_RELEASED] = True
+            connection.exit_stack.callback(self._release, connection)
+        try:
+            await self._want(connection, uri)
+        except ToolFailed as error:
+            raise own_refusal(error) or MCPError(INVALID_PARAMS, error.message, error.to_wire()) from error
+        except ToolcribError as error:
+            raise protocol_error(error) from error
+        return mcp_types.EmptyResult()
+
+    async def _unsubscribe(self, ctx: Ctx, params: mcp_types.UnsubscribeRequestParams) -> HandlerResult:
+        connection, uri = connection_of(ctx), str(params.uri)
+        for key, watched in [*self._watched.items()]:
+            uris = watched.wanted.get(connection, set())
+            uris.discard(uri)
+            if not uris:
+                watched.wanted.pop(connection, None)
+                self._tidy(key, watched)
+        return mcp_types.EmptyResult()
+
+    async def _try(self, stream: _Who, uri: str) -> None:
+        await self._opening.wait(uri)
+        try:
+            await self._want(stream, uri)
+        except ToolcribError as error:
+            logger.info("a client is not told of changes of %s: %s", uri, error.message)
+
+    async def _want(self, who: _Who, uri: str) -> None:
+        """Tell `who` of a resource from now on.
+
+        Raises:
+            ToolcribError: as `Toolcrib.watch_resource` does, or `ToolFailed` where too many are watched.
+        """
+        key = self._crib.view(LOCAL).shelf.locate(uri) or ("", uri)
+        if key not in self._watched and len(self._watched) >= MAX_WATCHED:
+            raise ToolFailed(f"{MAX_WATCHED} resources are watched already; this is one too many.")
+        watched = self._watched.setdefault(key, _Watched())
+        watched.waiting += 1
+        try:
+            async with watched.asking:
+                if watched.source is None:
+                    await self._watch(key, uri, watched)
+                watched.wanted.setdefault(who, set()).add(uri)
+        finally:
+            watched.waiting -= 1
+            self._tidy(key, watched)
+
+    async def _watch(self, key: _Key, uri: str, watched: _Watched) -> None:
+        entry = self._crib.registry.state.sources.get(key[0])
+        watched.end = await self._crib.watch_resource(uri, partial(self._note, key))
+        watched.source = entry.source if entry is not None else None
+
+    def _note(self, key: _Key) -> None:
+        self._updated[key] = None
+        self._news.set()
+
+    async def _tell(self, key: _Key) -> None:
+        if (watched := self._watched.get(key)) is None:
+            return
+        for uri in {uri for uris in watched.wanted.values() for uri in uris}:
+            connections = [who for who, uris in watched.wanted.items() if isinstance(who, Connection) and uri in uris]
+            await self._telling.tell_of_update(uri, connections)
+
+    def _replaced(self) -> list[tuple[_Key, _Watched]]:
+        """What a source watched that is another by now: that of a configuration which changed."""
+        sources = self._crib.registry.state.sources
+        return [
+            (key, watched)
+            for key, watched in self._watched.items()
+            if (entry := sources.get(key[0])) is not None
+            and entry.source is not watched.source
+            and watched.wanted
+            and not watched.asking.locked()
+        ]
+
+    async def _ask_again(self, key: _Key, watched: _Watched) -> None:
+        uri = next(uri for uris in watched.wanted.values() for uri in uris)
+        watched.waiting += 1
+        try:
+            async with watched.asking:
+                watched.source, watched.end = None, None
+                await self._watch(key, uri, watched)
+            self._note(key)
+        except ToolcribError as error:
+            logger.info("changes of %s are not told of for now: %s", uri, error.message)
+        finally:
+            watched.waiting -= 1
+            self._tidy(key, watched)
+
+    def _release(self, who: _Who) -> None:
+        for key, watched in [*self._watched.items()]:
+            if watched.wanted.pop(who, None) is not None:
+                self._tidy(key, watched)
+
+    def _tidy(self, key: _Key, watched: _Watched) -> None:
+        """Let go of what nobody wants any more."""
+        if not watched.wanted and not watched.waiting and self._watched.get(key) is watched:
+            del self._watched[key]
+            if watched.end is not None:
+                watched.end()
+                watched.source, watched.end = None, None
+
+
+async def _side_by_side(tasks: Iterable[Callable[[], Awaitable[None]]]) -> None:
+    places = anyio.Semaphore(ASKED_AT_ONCE)
+
+    async def run(task: Callable[[], Awaitable[None]]) -> None:
+        async with places:
+            await task()
+
+    async with anyio.create_task_group() as running:
+        for task in tasks:
+            running.start_soon(run, task)
