@@ -97,6 +97,7 @@ class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     server: Bench  # pyright: ignore[reportIncompatibleVariableOverride]
     timeout = 60
+    disable_nagle_algorithm = True
     began = 0.0
     """When this request was read, in seconds since 1970."""
     begins_session = False

@@ -38,7 +38,7 @@ from tests.waiting import until
 from toolcrib.catalog import intake
 from toolcrib.catalog.state import SourceStatus
 from toolcrib.core.errors import InvalidArguments, NextAction, StaleExpansion
-from toolcrib.sources.mcp import Patience, StdioServer, connection, listing, pages, pipes
+from toolcrib.sources.mcp import Patience, StdioServer, backoff, connection, listing, pages, pipes
 from toolcrib.sources.mcp.messages import EDGE_BYTES, Lines, Overlong, request_answered
 from toolcrib.sources.mcp.pipes import Grace
 
@@ -117,6 +117,7 @@ async def test_a_server_that_cannot_be_listed_is_told_of_and_used_once_it_is_wel
     fault: str, era: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(intake, "FIRST_RETRY_S", 0.05)
+    monkeypatch.setattr(backoff, "FIRST_WAIT_S", 0.05)
     (flag := tmp_path / "sick").touch()
     words, told = AT_START[fault]
     log = tmp_path / "seen.jsonl"
@@ -191,9 +192,8 @@ async def test_a_server_that_reads_nothing_any_more_is_given_up_call_by_call(
     monkeypatch.setattr(connection, "_grace", Grace(closed_s=0.1))
     monkeypatch.setattr(jsonrpc_dispatcher, "_ABANDON_WRITE_TIMEOUT", 0.1)  # the SDK waits as long to cancel a request
     async with bench(faulty_server("never-reads", "--era", era), HASTY) as crib:
-        for _ in range(2):  # the first fills the pipe; one behind it cannot even be written
-            NO_ANSWER.of(await refused(crib, "bench.echo", text="x" * 200_000))
-        NO_ANSWER.of(await refused(crib, "bench.echo", text="x"))
+        NO_ANSWER.of(await refused(crib, "bench.echo", text="x" * 200_000))  # more than a pipe takes
+        NO_ANSWER.of(await refused(crib, "bench.echo", text="x"))  # waits behind it, and cannot even be written
 
 
 @ERAS

@@ -69,11 +69,15 @@ class Exchanges:
         except MCPError:
             raise
         except BaseException:  # cancelled, or out of time: its server may not know yet
-            self._given_up.append((anyio.current_time() + self._lingering_s, exchange.client))
+            self._give_up(exchange.client)
             raise
         finally:
             _sent_for.reset(token)
             self._under_way.remove(exchange)
+
+    def connected_anew(self) -> None:
+        """What was given up ended with the connection before."""
+        self._given_up.clear()
 
     @property
     def callers(self) -> list[Client]:
@@ -89,10 +93,17 @@ class Exchanges:
         exchange = read_in.get(_sent_for) if read_in is not None else None
         if exchange is not None and exchange in self._under_way:
             return exchange.client
-        now = anyio.current_time()
-        self._given_up = [(until, client) for until, client in self._given_up if until > now]
         callers = self.callers
+        self._forget_what_is_over()
         if any(client != callers[0] for client in (*callers, *(client for _, client in self._given_up))):
             return None
         # All are one client's: the last of those that are to bring messages is the least likely to be waiting for it.
         return next((client for client in reversed(callers) if client.log_level is not None), callers[-1])
+
+    def _give_up(self, client: Client) -> None:
+        self._forget_what_is_over()
+        self._given_up.append((anyio.current_time() + self._lingering_s, client))
+
+    def _forget_what_is_over(self) -> None:
+        now = anyio.current_time()
+        self._given_up = [(until, client) for until, client in self._given_up if until > now]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import math
 import time
@@ -28,7 +29,7 @@ from toolcrib.core.errors import SourceUnavailable, StaleExpansion, ToolcribErro
 from toolcrib.core.principal import CallContext
 from toolcrib.core.results import ToolResult
 from toolcrib.core.tools import Tool
-from toolcrib.sources.base import FetchMethod, Listing, ProgressListener
+from toolcrib.sources.base import NO_EXTRAS, Extras, FetchMethod, Listing, ProgressListener
 from toolcrib.sources.mcp.asking import Asking
 from toolcrib.sources.mcp.backoff import LIVED_S
 from toolcrib.sources.mcp.breaker import Breaker
@@ -43,6 +44,9 @@ from toolcrib.sources.mcp.server import DEFAULT_PATIENCE, McpServer, Patience
 from toolcrib.sources.mcp.watching import Upkeep, Watching, first
 
 logger = logging.getLogger(__name__)
+
+EXTRAS_WAIT_S = 2.0
+"""How long the tools of a server wait for its prompts and resources, in seconds."""
 
 MAX_GARBAGE_LINES = 3
 MAX_WORDS_LINES = 4
@@ -67,6 +71,26 @@ def _is_answer(wire: Mapping[str, Any]) -> bool:
     return isinstance(content, list) and all(isinstance(block, dict) for block in cast("list[object]", content))
 
 
+def _unwrapped(wire: dict[str, Any]) -> dict[str, Any]:
+    """An answer of the first version of the protocol, which some servers still give, as later ones have it."""
+    match wire:
+        case {"toolResult": {"content": list()} as result} if "content" not in wire:
+            return cast("dict[str, Any]", result)
+        case {"toolResult": result} if "content" not in wire:
+            text = result if isinstance(result, str) else json.dumps(result, ensure_ascii=False, default=str)
+            return {**wire, "content": [{"type": "text", "text": text}]}
+        case _:
+            return wire
+
+
+def _asks_for_input(wire: dict[str, Any]) -> bool:
+    try:
+        mcp_types.InputRequiredResult.model_validate(wire, by_name=False)
+    except ValidationError:
+        return False
+    return True
+
+
 @dataclass(slots=True, eq=False)
 class _Attempt:
     """One way to the server: first the start, then the connection, then its end."""
@@ -84,6 +108,9 @@ class _Attempt:
     """What the server offered when it was connected, until somebody takes it."""
     said: LastWords = field(default_factory=LastWords)
     garbage: list[str] = field(default_factory=list[str])
+    late: tuple[Extras, tuple[str, ...]] | None = None
+    """Prompts and resources that came after the tools had been listed, until they are listed with them."""
+    waits_for_extras: bool = False
     used: anyio.Event = field(default_factory=anyio.Event)
     """Set whenever a call has ended."""
     is_stopped: bool = False
@@ -187,6 +214,7 @@ class McpSource:
         wire = await self._exchange(
             attempt, connection, "tools/call", params, context, refused=refused, progress=progress
         )
+        wire = _unwrapped(wire)
         if not _is_answer(wire):
             raise ToolFailed(
                 f"`{self._name}` answered the call with something that is not a tool result.",
@@ -292,7 +320,10 @@ class McpSource:
         except MCPError as error:
             raise self._counted(self._refused(attempt, connection, refused, error), connection, mark) from error
         self.breaker.worked()
-        return answer.root[WHOLE]
+        wire = answer.root[WHOLE]
+        if wire.get("resultType") == "input_required" and not _asks_for_input(wire):
+            raise ToolFailed(f"`{self._name}` asked for more input in a form that the protocol does not have.")
+        return wire
 
     def _counted(self, failure: ToolcribError, connection: Connection, mark: int) -> ToolcribError:
         """`failure` of what was sent at `mark`, once the breaker knows what it says about the server."""
@@ -392,6 +423,7 @@ class McpSource:
                     # Before anybody calls: what came back need not be what went away.
                     attempt.listing = await self._list(attempt, connection)
                     attempt.connection = connection
+                    self._exchanges.connected_anew()
                     attempt.upkeep = Upkeep(self._watching, connection, self._patience.list_s)
                     attempt.settled.set()
                     if not to_list:
@@ -490,12 +522,34 @@ class McpSource:
     async def _list(self, attempt: _Attempt, connection: Connection) -> Listing:
         listing = await list_all(connection, self._name, page_timeout_s=self._patience.list_s)
         self._offered = {tool.name: tool for tool in listing.tools}
-        extras, odd = await list_extras(connection, page_timeout_s=self._patience.list_s)
+        extras, odd = await self._list_extras(attempt, connection)
         listing = replace(listing, extras=extras, warnings=(*listing.warnings, *odd))
         if not attempt.garbage:
             return listing
         warning = f"it writes to standard output what is no protocol message, e.g. {attempt.garbage[0]!r}"
         return replace(listing, warnings=(*listing.warnings, warning))
+
+    async def _list_extras(self, attempt: _Attempt, connection: Connection) -> tuple[Extras, tuple[str, ...]]:
+        """Prompts and resources, if they come soon: tools do not wait for them. Those that come late are told of."""
+        if attempt.late is not None:
+            late, attempt.late = attempt.late, None
+            return late
+        with anyio.move_on_after(EXTRAS_WAIT_S):
+            return await list_extras(connection, page_timeout_s=self._patience.list_s)
+        if self._tasks is not None and not attempt.waits_for_extras:
+            attempt.waits_for_extras = True
+            self._tasks.start_soon(self._await_extras, attempt, connection)
+        return NO_EXTRAS, ()
+
+    async def _await_extras(self, attempt: _Attempt, connection: Connection) -> None:
+        try:
+            attempt.late = await list_extras(connection, page_timeout_s=self._patience.list_s)
+        except MCPError as error:
+            logger.info("source %s: its connection ended before it listed prompts: %s", self._name, error)
+        else:
+            self._changed.set()
+        finally:
+            attempt.waits_for_extras = False
 
     def _refused(self, attempt: _Attempt, connection: Connection, refused: str, error: MCPError) -> ToolcribError:
         if connection.forgotten.is_set() and not isinstance(error, Closed):

@@ -10,6 +10,7 @@ from mcp.server.context import HandlerResult
 from toolcrib.config import DEFAULT_ROOM, Room
 from toolcrib.core.principal import LOCAL, CallContext
 from toolcrib.crib import Toolcrib
+from toolcrib.sources.base import ProgressListener
 from toolcrib.surfaces.mcp_gateway.answers import whole
 from toolcrib.surfaces.mcp_gateway.clients import Clients
 from toolcrib.surfaces.mcp_gateway.connections import Ctx
@@ -34,14 +35,8 @@ class Calls:
             ToolcribError: as the operation does.
         """
 
-        async def progress(progress: float, total: float | None, message: str | None) -> None:
-            await ctx.session.report_progress(progress, total, message)
-
-        wants_progress = (ctx.meta or {}).get("progress_token") is not None
-
-        async def send(context: CallContext) -> Mapping[str, Any]:
-            listener = progress if wants_progress else None
-            return (await self._crib.perform("call_tool", arguments, context=context, progress=listener)).to_wire()
+        async def send(context: CallContext, progress: ProgressListener | None) -> Mapping[str, Any]:
+            return (await self._crib.perform("call_tool", arguments, context=context, progress=progress)).to_wire()
 
         answer = await self._clients.carry(ctx, send)
         if answer.get("resultType") == "input_required":

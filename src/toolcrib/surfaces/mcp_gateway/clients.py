@@ -1,15 +1,9 @@
-"""The clients behind the requests, as sources may ask them for input and tell them what they log: one way for each
-protocol era.
-
-A client of the handshake era is sent a request in the middle of its own. One of the newer era is not: it is told in the
-answer what is missing, and comes back with it. What waits for it meanwhile is a visit.
-"""
+"""The clients behind the requests, as sources may ask them for input and tell them what they log."""
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any, cast
 
 import anyio
@@ -18,49 +12,26 @@ from anyio.abc import TaskGroup
 from mcp.server.connection import Connection
 from mcp.shared.exceptions import MCPError
 from mcp.shared.message import ServerMessageMetadata
-from mcp_types import INVALID_PARAMS
+from mcp_types.methods import INPUT_REQUIRED_METHODS
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 from toolcrib.core.client import LOG_LEVELS, Resumption
 from toolcrib.core.errors import ToolFailed
 from toolcrib.core.principal import LOCAL, CallContext
+from toolcrib.sources.base import ProgressListener
 from toolcrib.surfaces.mcp_gateway.connections import Ctx, connection_of
-from toolcrib.surfaces.mcp_gateway.logs import LogMessages, in_answer_to, level_of_request, level_set
-
-ANSWER_S = 600.0
-"""How long a client may take to answer a question, in seconds: a person thinks."""
-
-MAX_VISITS = 1_000
-"""Visits that wait for their clients at once; one more ends the one that has waited longest."""
-
-MAX_ROUNDS = 10
-"""How often one call may ask for input. The SDKs' clients give up after as many."""
+from toolcrib.surfaces.mcp_gateway.logs import LogMessages, in_answer_to, level_set
+from toolcrib.surfaces.mcp_gateway.questions import ANSWER_S, ASKED, MAX_ROUNDS, askable, check_askable
+from toolcrib.surfaces.mcp_gateway.visits import TICKET, Visit, Visits
 
 FIRST_POLL_S, LAST_POLL_S = 0.05, 0.25
 """A source that asks nothing and only wants to be called again is, after the first, then after twice as long."""
 
-Send = Callable[[CallContext], Awaitable[Mapping[str, Any]]]
+Send = Callable[[CallContext, ProgressListener | None], Awaitable[Mapping[str, Any]]]
 """Sends one request to its source: the result as it came, `input_required` included."""
 
 _SOURCE_STATE = "source:"
-_VISIT = "visit:"
-
-_ASKED: Mapping[str, tuple[type[BaseModel], type[BaseModel]]] = {
-    "elicitation/create": (mcp_types.ElicitRequest, mcp_types.ElicitResult),
-    "roots/list": (mcp_types.ListRootsRequest, mcp_types.ListRootsResult),
-    "sampling/createMessage": (mcp_types.CreateMessageRequest, mcp_types.CreateMessageResultWithTools),
-}
-"""What a client can be asked, with its request and its answer."""
-
-
-def askable(capabilities: mcp_types.ClientCapabilities | None) -> Mapping[str, Any]:
-    """What of a client's capabilities a source may use."""
-    if capabilities is None:
-        return {}
-    return capabilities.model_dump(
-        by_alias=True, mode="json", exclude_none=True, include={"elicitation", "roots", "sampling"}
-    )
 
 
 class _Connected:
@@ -100,8 +71,8 @@ class HandshakeClient(_Connected):
         self.ctx = ctx
 
     async def ask(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
-        _check_askable(method, self.capabilities)
-        request, result = _ASKED[method]
+        check_askable(method, params, self.capabilities)
+        request, result = ASKED[method]
         try:
             answer = await self.ctx.session.send_request(
                 cast("mcp_types.ServerRequest", request.model_validate({"method": method, "params": dict(params)})),
@@ -122,66 +93,11 @@ class StandingClient(_Connected):
     __slots__ = ()
 
     async def ask(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
-        _check_askable(method, self.capabilities)
+        check_askable(method, params, self.capabilities)
         try:
             return await self.connection.send_raw_request(method, params, {"timeout": ANSWER_S})
         except MCPError as error:
             raise ToolFailed(f"The client did not answer {method}: {error.message}") from error
-
-
-@dataclass(slots=True, eq=False)
-class _Question:
-    method: str
-    params: Mapping[str, Any]
-    answered: anyio.Event = field(default_factory=anyio.Event)
-    answer: Mapping[str, Any] | None = None
-
-
-@dataclass(slots=True, eq=False)
-class _Visit:
-    """A request that goes on while its client, of the newer era, is away to find answers; it is that client, too."""
-
-    who: object
-    """The same for two visits of one client; None where that cannot be known."""
-    capabilities: Mapping[str, Any]
-    log_level: str | None
-    """Of the request in which the client is here, or was last."""
-    messages: LogMessages = field(default_factory=lambda: LogMessages(None, lambda: None))
-    scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
-    news: anyio.Event = field(default_factory=anyio.Event)
-    """Set when there is a question, or the end."""
-    returned: anyio.Event = field(default_factory=anyio.Event)
-    """Set when the client is back."""
-    questions: dict[str, _Question] = field(default_factory=dict[str, _Question])
-    """Those without an answer, by key."""
-    asked: int = 0
-    result: Mapping[str, Any] | None = None
-    failure: Exception | None = None
-
-    def __eq__(self, other: object) -> bool:
-        return self is other or (isinstance(other, _Visit) and self.who is not None and self.who is other.who)
-
-    def __hash__(self) -> int:
-        return id(self) if self.who is None else id(self.who)
-
-    @property
-    def is_over(self) -> bool:
-        return self.result is not None or self.failure is not None
-
-    def log(self, params: Mapping[str, Any]) -> None:
-        self.messages.put(params)
-
-    async def ask(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
-        _check_askable(method, self.capabilities)
-        self.asked += 1
-        key, question = f"input-{self.asked}", _Question(method, params)
-        self.questions[key] = question
-        self.news.set()
-        try:
-            await question.answered.wait()
-        finally:
-            self.questions.pop(key, None)
-        return question.answer or {}
 
 
 class Clients:
@@ -190,12 +106,12 @@ class Clients:
     def __init__(self, *, sole: bool) -> None:
         """`sole`: there is one client and no other."""
         self._tasks: TaskGroup | None = None
-        self._sole = self if sole else None
-        self._waiting: dict[str, _Visit] = {}
+        self._visits: Visits | None = None
+        self._who = "the one client" if sole else None
 
     def run_in(self, tasks: TaskGroup) -> None:
         """Let the requests that wait for a client to come back live in `tasks`."""
-        self._tasks = tasks
+        self._tasks, self._visits = tasks, Visits(tasks)
 
     def standing(self, connection: Connection) -> StandingClient:
         """The one client of the handshake era while none of its requests is being answered."""
@@ -214,96 +130,70 @@ class Clients:
             MCPError: the client comes back to what is over.
         """
         if ctx.protocol_version in MODERN_PROTOCOL_VERSIONS:
-            return await self._visited(ctx, send)
+            return await self._carry_back_and_forth(ctx, send)
         connection = connection_of(ctx)
         messages = LogMessages(self._tasks, lambda: level_set(connection) or LOG_LEVELS[0], in_answer_to(ctx))
         try:
-            return await self._asked_at_once(HandshakeClient(ctx, messages), send)
+            return await _carry_through(HandshakeClient(ctx, messages), send)
         finally:
             await _finish(messages)
 
-    async def _asked_at_once(self, client: HandshakeClient, send: Send) -> Mapping[str, Any]:
-        context, poll_s = CallContext(LOCAL, client=client), FIRST_POLL_S
-        for _ in range(MAX_ROUNDS):
-            result = await send(context)
-            if result.get("resultType") != "input_required":
-                return result
-            questions = cast("Mapping[str, Any]", result.get("inputRequests") or {})
-            if not questions:
-                await anyio.sleep(poll_s)
-                poll_s = min(2 * poll_s, LAST_POLL_S)
-            answers = {
-                key: await client.ask(question["method"], question.get("params") or {})
-                for key, question in questions.items()
-            }
-            context = replace(context, resumed=Resumption(answers, result.get("requestState")))
-        raise ToolFailed(f"The tool asked for more input after {MAX_ROUNDS} times, and was given up.")
-
-    async def _visited(self, ctx: Ctx, send: Send) -> Mapping[str, Any]:
-        params = ctx.params or {}
+    async def _carry_back_and_forth(self, ctx: Ctx, send: Send) -> Mapping[str, Any]:
+        params: Mapping[str, Any] = ctx.params or {}
+        can_ask = ctx.method in INPUT_REQUIRED_METHODS  # and only their states are sealed
         state, answers = params.get("requestState"), cast("Mapping[str, Any]", params.get("inputResponses") or {})
-        if isinstance(state, str) and state.startswith(_VISIT):
-            visit = self._waiting.pop(state, None)
-            if visit is None:
-                raise MCPError(INVALID_PARAMS, "The call that this answers is over, or was answered already.")
-            return await self._stay(visit, ctx, answers)
+        if not can_ask:
+            state, answers = None, dict[str, Any]()
+        if self._visits is not None and isinstance(state, str) and state.startswith(TICKET):
+            return await self._visits.come_back(state, ctx, answers)
         own_state = state.removeprefix(_SOURCE_STATE) if isinstance(state, str) else None
         resumed = Resumption(answers, own_state) if answers or own_state is not None else None
-        capabilities = askable(ctx.session.client_capabilities)
-        visit = _Visit(self._sole, capabilities, level_of_request(ctx))
-        visit.messages = LogMessages(self._tasks, lambda: visit.log_level, in_answer_to(ctx))
+        capabilities: Mapping[str, Any] = askable(ctx.session.client_capabilities) if can_ask else {}
+        messages = LogMessages(self._tasks, lambda: visit.log_level, in_answer_to(ctx))
+        visit = Visit(self._who, capabilities, ctx, messages)
         context = CallContext(LOCAL, client=visit, resumed=resumed)
-        if not capabilities or self._tasks is None:
-            try:
-                return _passed(await send(context), {})
-            finally:
-                await _finish(visit.messages)
-        self._tasks.start_soon(_run, visit, send, context)
-        return await self._stay(visit, ctx, {})
 
-    async def _stay(self, visit: _Visit, ctx: Ctx, answers: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Hand over the answers, and wait for the result or for the next questions."""
-        visit.log_level = level_of_request(ctx)
-        visit.messages.send_with(in_answer_to(ctx))
-        visit.returned.set()
-        for key, answer in answers.items():
-            if (question := visit.questions.pop(key, None)) is not None:
-                question.answer = answer
-                question.answered.set()
+        async def request() -> Mapping[str, Any]:
+            return _passed(await send(context, _progress_to(lambda: visit.ctx)), capabilities)
+
+        if capabilities and self._visits is not None:
+            return await self._visits.begin(visit, request)
         try:
-            if not visit.questions and not visit.is_over:
-                visit.news = anyio.Event()
-                await visit.news.wait()
-            await visit.messages.sent()
-        except anyio.get_cancelled_exc_class():
-            visit.scope.cancel()  # whoever waited has gone
-            visit.messages.end()
-            raise
-        if visit.failure is not None:
-            raise visit.failure
-        if visit.result is not None:
-            return _passed(visit.result, visit.capabilities)
-        return self._leave(visit)
+            return await request()
+        finally:
+            await _finish(messages)
 
-    def _leave(self, visit: _Visit) -> Mapping[str, Any]:
-        """Let the client go with the questions that are open; what is logged meanwhile waits for it."""
-        visit.messages.hold()
-        ticket = f"{_VISIT}{secrets.token_urlsafe(18)}"
-        if len(self._waiting) >= MAX_VISITS:
-            self._waiting.pop(next(iter(self._waiting))).scope.cancel()
-        self._waiting[ticket] = visit
-        visit.returned = anyio.Event()
-        if self._tasks is not None:
-            self._tasks.start_soon(self._expire, ticket, visit, visit.returned)
-        asked = {key: {"method": each.method, "params": dict(each.params)} for key, each in visit.questions.items()}
-        return {"resultType": "input_required", "inputRequests": asked, "requestState": ticket}
 
-    async def _expire(self, ticket: str, visit: _Visit, returned: anyio.Event) -> None:
-        with anyio.move_on_after(ANSWER_S):
-            await returned.wait()
-            return
-        self._waiting.pop(ticket, None)
-        visit.scope.cancel()
+async def _carry_through(client: HandshakeClient, send: Send) -> Mapping[str, Any]:
+    """For a client that can be sent requests while it waits."""
+    context, progress, poll_s = CallContext(LOCAL, client=client), _progress_to(lambda: client.ctx), FIRST_POLL_S
+    for _ in range(MAX_ROUNDS):
+        result = await send(context, progress)
+        if result.get("resultType") != "input_required":
+            return result
+        questions = cast("Mapping[str, Mapping[str, Any]]", result.get("inputRequests") or {})
+        if not questions:
+            await anyio.sleep(poll_s)
+            poll_s = min(2 * poll_s, LAST_POLL_S)
+        answers = {
+            key: await client.ask(question["method"], question.get("params") or {})
+            for key, question in questions.items()
+        }
+        context = replace(context, resumed=Resumption(answers, result.get("requestState")))
+    raise ToolFailed(f"The tool asked for more input after {MAX_ROUNDS} times, and was given up.")
+
+
+def _progress_to(here: Callable[[], Ctx]) -> ProgressListener | None:
+    """Tells progress in the request that the client waits for, which is another after it was away; None where it does
+    not want any."""
+    if (here().meta or {}).get("progress_token") is None:
+        return None
+
+    async def progress(progress: float, total: float | None, message: str | None) -> None:
+        if (here().meta or {}).get("progress_token") is not None:
+            await here().session.report_progress(progress, total, message)
+
+    return progress
 
 
 async def _finish(messages: LogMessages) -> None:
@@ -314,15 +204,6 @@ async def _finish(messages: LogMessages) -> None:
         messages.end()
 
 
-async def _run(visit: _Visit, send: Send, context: CallContext) -> None:
-    with visit.scope:
-        try:
-            visit.result = await send(context)
-        except Exception as error:  # noqa: BLE001  raised again where the client waits for it
-            visit.failure = error
-    visit.news.set()
-
-
 def _passed(result: Mapping[str, Any], capabilities: Mapping[str, Any]) -> Mapping[str, Any]:
     """A source's own request for input, its state marked as that; a result of any other kind as it is.
 
@@ -331,14 +212,10 @@ def _passed(result: Mapping[str, Any], capabilities: Mapping[str, Any]) -> Mappi
     """
     if result.get("resultType") != "input_required":
         return result
-    for question in cast("Mapping[str, Mapping[str, Any]]", result.get("inputRequests") or {}).values():
-        _check_askable(str(question.get("method")), capabilities)
+    questions = cast("Mapping[str, Mapping[str, Any]]", result.get("inputRequests") or {})
+    for question in questions.values():
+        check_askable(question["method"], question.get("params") or {}, capabilities)
     asked = {key: result[key] for key in ("resultType", "inputRequests") if key in result}
     if isinstance(result.get("requestState"), str):
         asked["requestState"] = f"{_SOURCE_STATE}{result['requestState']}"
     return asked
-
-
-def _check_askable(method: str, capabilities: Mapping[str, Any]) -> None:
-    if method not in _ASKED or method.partition("/")[0] not in capabilities:
-        raise ToolFailed(f"This asks the client for {method}, which it cannot answer.")

@@ -59,7 +59,7 @@ class ExtrasRequests:
     async def _get_prompt(self, ctx: Ctx, params: mcp_types.GetPromptRequestParams) -> HandlerResult:
         await self._opening.wait(params.name)
         return await self._fetched(
-            ctx, lambda context: self._crib.get_prompt(params.name, params.arguments, context=context)
+            ctx, lambda context, _: self._crib.get_prompt(params.name, params.arguments, context=context)
         )
 
     async def _read_resource(self, ctx: Ctx, params: mcp_types.ReadResourceRequestParams) -> HandlerResult:
@@ -70,12 +70,12 @@ class ExtrasRequests:
                 raise MCPError(INVALID_PARAMS, "This page is kept no longer; call the tool again.", {"uri": uri})
             return {"resultType": "complete", "ttlMs": 0, "cacheScope": "private", **page}
         await self._opening.wait(uri)
-        return await self._fetched(ctx, lambda context: self._crib.read_resource(uri, context=context))
+        return await self._fetched(ctx, lambda context, _: self._crib.read_resource(uri, context=context))
 
     async def _complete(self, ctx: Ctx, params: mcp_types.CompleteRequestParams) -> HandlerResult:
         wire = params.model_dump(by_alias=True, mode="json", exclude_none=True, exclude={"meta"})
         await self._opening.wait(str(wire.get("ref")))
-        return await self._fetched(ctx, lambda context: self._crib.complete(wire, context=context))
+        return await self._fetched(ctx, lambda context, _: self._crib.complete(wire, context=context))
 
     async def _fetched(self, ctx: Ctx, send: Send) -> HandlerResult:
         try:

@@ -96,12 +96,12 @@ class LogMessages:
     def _go_on(self) -> None:
         if self._waiting and self._send is not None and self._sending is None and self._tasks is not None:
             self._sending = anyio.CancelScope()
-            self._tasks.start_soon(self._empty, self._send, self._sending)
+            self._tasks.start_soon(self._empty, self._sending)
 
-    async def _empty(self, send: SendLog, scope: anyio.CancelScope) -> None:
+    async def _empty(self, scope: anyio.CancelScope) -> None:
         try:
             with scope:
-                while self._waiting:
+                while self._waiting and (send := self._send) is not None:
                     params = self._waiting.popleft()
                     self._chars -= len(str(params))
                     await send(params)

@@ -27,13 +27,14 @@ from toolcrib.protocol.tools import OPERATIONS
 from toolcrib.surfaces.mcp_gateway import logs
 from toolcrib.surfaces.mcp_gateway.answers import pass_on_whole
 from toolcrib.surfaces.mcp_gateway.calls import Calls
-from toolcrib.surfaces.mcp_gateway.clients import ANSWER_S, Clients, askable
+from toolcrib.surfaces.mcp_gateway.clients import Clients
 from toolcrib.surfaces.mcp_gateway.connections import Ctx, connection_of
 from toolcrib.surfaces.mcp_gateway.direct import DirectRequests
 from toolcrib.surfaces.mcp_gateway.extras import ExtrasRequests
 from toolcrib.surfaces.mcp_gateway.large import LargeResults
 from toolcrib.surfaces.mcp_gateway.opening import Opening
 from toolcrib.surfaces.mcp_gateway.operations import OperationRequests
+from toolcrib.surfaces.mcp_gateway.questions import ANSWER_S, askable
 from toolcrib.surfaces.mcp_gateway.subscriptions import Subscriptions
 from toolcrib.surfaces.mcp_gateway.telling import Telling
 from toolcrib.version import VERSION

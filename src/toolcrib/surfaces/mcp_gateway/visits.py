@@ -1,0 +1,166 @@
+"""Requests of newer-era clients that a server of the handshake era interrupts with questions.
+
+Such a client cannot be sent a request in the middle of its own: it is told in the answer what is missing, and comes
+back with it. What waits for it meanwhile is a visit.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import anyio
+from anyio.abc import TaskGroup
+from mcp.shared.exceptions import MCPError
+from mcp_types import INVALID_PARAMS
+
+from toolcrib.core.errors import ToolFailed
+from toolcrib.surfaces.mcp_gateway.connections import Ctx
+from toolcrib.surfaces.mcp_gateway.logs import LogMessages, in_answer_to, level_of_request
+from toolcrib.surfaces.mcp_gateway.questions import ANSWER_S, MAX_ROUNDS, check_askable
+
+MAX_WAITING = 1_000
+"""Visits that wait for their clients at once; one more ends the one that has waited longest."""
+
+TICKET = "visit:"
+"""How the states begin that lead back to a visit."""
+
+
+@dataclass(slots=True, eq=False)
+class _Question:
+    method: str
+    params: Mapping[str, Any]
+    answered: anyio.Event = field(default_factory=anyio.Event)
+    answer: Mapping[str, Any] | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Visit:
+    """One such request, and its client, whether that is here or away."""
+
+    who: object
+    """The same for two visits of one client; None where that cannot be known."""
+    capabilities: Mapping[str, Any]
+    ctx: Ctx
+    """The request in which the client is here, or was last."""
+    messages: LogMessages
+    scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
+    news: anyio.Event = field(default_factory=anyio.Event)
+    """Set when there is a question, or the end."""
+    returned: anyio.Event = field(default_factory=anyio.Event)
+    """Set when the client is back."""
+    questions: dict[str, _Question] = field(default_factory=dict[str, _Question])
+    """Those without an answer, by key."""
+    asked: int = 0
+    result: Mapping[str, Any] | None = None
+    failure: Exception | None = None
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, Visit) and self.who is not None and self.who is other.who)
+
+    def __hash__(self) -> int:
+        return id(self) if self.who is None else id(self.who)
+
+    @property
+    def is_over(self) -> bool:
+        return self.result is not None or self.failure is not None
+
+    @property
+    def log_level(self) -> str | None:
+        return level_of_request(self.ctx)
+
+    def log(self, params: Mapping[str, Any]) -> None:
+        self.messages.put(params)
+
+    async def ask(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+        check_askable(method, params, self.capabilities)
+        if self.asked >= MAX_ROUNDS:
+            raise ToolFailed(f"This asks the client for more than {MAX_ROUNDS} things.")
+        self.asked += 1
+        key, question = f"input-{self.asked}", _Question(method, params)
+        self.questions[key] = question
+        self.news.set()
+        try:
+            await question.answered.wait()
+        finally:
+            self.questions.pop(key, None)
+        return question.answer or {}
+
+
+class Visits:
+    """Holds the visits whose clients are away."""
+
+    def __init__(self, tasks: TaskGroup) -> None:
+        """`tasks` is where they go on meanwhile."""
+        self._tasks = tasks
+        self._waiting: dict[str, Visit] = {}
+
+    async def begin(self, visit: Visit, request: Callable[[], Awaitable[Mapping[str, Any]]]) -> Mapping[str, Any]:
+        """The result of `request`, or an `input_required` with a ticket for whoever comes back with answers."""
+        self._tasks.start_soon(_run, visit, request)
+        return await self._stay(visit, {})
+
+    async def come_back(self, ticket: str, ctx: Ctx, answers: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The same, for a client that is back; each ticket is good for one return, so that nothing runs twice.
+
+        Raises:
+            MCPError: there is no visit for the ticket, any more.
+        """
+        visit = self._waiting.pop(ticket, None)
+        if visit is None:
+            raise MCPError(INVALID_PARAMS, "The call that this answers is over, or was answered already.")
+        visit.ctx = ctx
+        visit.messages.send_with(in_answer_to(ctx))
+        visit.returned.set()
+        return await self._stay(visit, answers)
+
+    async def _stay(self, visit: Visit, answers: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Hand over the answers, and wait for the result or for the next questions."""
+        for key, answer in answers.items():
+            if (question := visit.questions.pop(key, None)) is not None:
+                question.answer = answer
+                question.answered.set()
+        try:
+            if not visit.questions and not visit.is_over:
+                visit.news = anyio.Event()
+                await visit.news.wait()
+            await visit.messages.sent()
+        except anyio.get_cancelled_exc_class():
+            visit.scope.cancel()  # whoever waited has gone
+            visit.messages.end()
+            raise
+        if visit.failure is not None:
+            raise visit.failure
+        return visit.result if visit.result is not None else self._leave(visit)
+
+    def _leave(self, visit: Visit) -> Mapping[str, Any]:
+        """Let the client go with the questions that are open; what is logged meanwhile waits for it."""
+        visit.messages.hold()
+        ticket = f"{TICKET}{secrets.token_urlsafe(18)}"
+        if len(self._waiting) >= MAX_WAITING:
+            self._waiting.pop(next(iter(self._waiting))).scope.cancel()
+        self._waiting[ticket] = visit
+        visit.returned = anyio.Event()
+        self._tasks.start_soon(self._expire, ticket, visit.returned)
+        asked = {key: {"method": each.method, "params": dict(each.params)} for key, each in visit.questions.items()}
+        return {"resultType": "input_required", "inputRequests": asked, "requestState": ticket}
+
+    async def _expire(self, ticket: str, returned: anyio.Event) -> None:
+        with anyio.move_on_after(ANSWER_S):
+            await returned.wait()
+            return
+        if (visit := self._waiting.pop(ticket, None)) is not None:
+            visit.scope.cancel()
+
+
+async def _run(visit: Visit, request: Callable[[], Awaitable[Mapping[str, Any]]]) -> None:
+    with visit.scope:
+        try:
+            visit.result = await request()
+        except Exception as error:  # noqa: BLE001  raised again where the client waits for it
+            visit.failure = error
+    if not visit.is_over:
+        visit.failure = ToolFailed("The call was given up while it waited for its client.")
+    visit.news.set()
