@@ -256,11 +256,26 @@ async def _logging_around(ctx: Context, params: types.CallToolRequestParams) -> 
     return _said(f"Hello, {_field(answers['user_name'], 'name')}!")
 
 
+@tool("test_hold_on", "The same, whatever the client says meanwhile.", _text("key"))
+async def _hold_on(ctx: Context, params: types.CallToolRequestParams) -> Answer:
+    over[(params.arguments or {})["key"]] = done = anyio.Event()
+    with anyio.CancelScope(shield=True):
+        answer = await _hold(ctx, params)
+    done.set()
+    return answer
+
+
+over: dict[str, anyio.Event] = {}
+
+
 @tool("test_let_go", "Let go on what is held; answer whether anything was.", _text("key"))
 async def _let_go(_ctx: Context, params: types.CallToolRequestParams) -> Answer:
-    if (event := held.pop((params.arguments or {})["key"], None)) is None:
+    key = (params.arguments or {})["key"]
+    if (event := held.pop(key, None)) is None:
         return _said("no")
     event.set()
+    if (done := over.pop(key, None)) is not None:
+        await done.wait()
     return _said("yes")
 
 

@@ -282,6 +282,13 @@ def _status_with_error(code: int, error_code: int, **headers: str) -> Fault:
     return meet
 
 
+def _to_discovery(handler: Handler, message: Json) -> None:
+    if message["method"] == "server/discover":
+        _status(502)(handler, message)
+    else:
+        handler.answer_well(message)
+
+
 def _later(handler: Handler, _: Json) -> None:
     handler.respond(429, {"Retry-After": formatdate(handler.now() + RETRY_DATE_S, usegmt=True)}, b"")
 
@@ -412,9 +419,12 @@ def _endless_drip(handler: Handler, _: Json) -> None:
 
 def _sse_endless(handler: Handler, _: Json) -> None:
     handler.begin(200, SSE_TYPE)
-    while True:
-        handler.chunk(b": still here\n\n")
-        time.sleep(0.01)
+    try:
+        while True:
+            handler.chunk(b": still here\n\n")
+            time.sleep(0.01)
+    finally:
+        handler.server.log.write(event="left alone", path=handler.path)
 
 
 def _silence(handler: Handler, _: Json) -> None:
@@ -426,6 +436,7 @@ FAULTS: Mapping[str, Fault] = {
     "401": _status(401, WWW_Authenticate='Bearer realm="bench"'),
     "401-error": _status_with_error(401, -32001),
     "403": _status(403),
+    "502-to-discovery": _to_discovery,
     "404": _status(404),
     "405": _status(405),
     "400-error": _status_with_error(400, faulty.REFUSAL_CODE),

@@ -155,6 +155,22 @@ async def test_what_one_client_s_call_logs_never_reaches_another(source: str, mo
         assert not [word for word in two.words if keys[0] in str(word)]
 
 
+async def test_what_a_call_logs_after_its_client_has_given_it_up_reaches_nobody_else(tmp_path: Path) -> None:
+    with serving(write_config(tmp_path / "mcp.json", one=HANDSHAKE_FIXTURE)) as gateway:
+        async with listener(gateway.url, "legacy", "debug") as one, listener(gateway.url, "legacy", "debug") as two:
+            async with anyio.create_task_group() as calls:
+                calls.start_soon(lambda: run_tool(one.client, "one.test_hold_on", key="it"))
+                await until(lambda: one.heard, "it is held")
+                calls.cancel_scope.cancel()
+            assert text_of(await run_tool(two.client, "one.test_let_go", key="it")) == "yes"
+            await run_tool(two.client, "one.test_log_all_levels")
+            await run_tool(two.client, "one.test_die")  # and with it what was given up
+            await run_tool(two.client, "one.test_tool_with_logging")
+            await until(lambda: len(two.heard) == 3, "its own messages")
+            assert one.words == ["it is held"]
+            assert two.words[0] == "Tool execution started"
+
+
 @pytest.mark.parametrize("modern", [False, True], ids=["legacy", "auto"])
 async def test_messages_come_before_the_answer_that_they_belong_to(modern: bool, tmp_path: Path) -> None:
     with conversation(write_config(tmp_path / "mcp.json", **SERVERS)) as gateway:

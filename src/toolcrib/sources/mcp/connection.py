@@ -183,8 +183,12 @@ class ListingDispatcher(JSONRPCDispatcher[TransportContext]):
         finally:
             self._in_flight_requests -= not stays_open
             # Who was away is asked on a new connection, which lists first; this one lasts as long as its requests.
-            if self._health.lost and not self._in_flight_requests:
-                self.ended.set()
+            self.end_if_lost()
+
+    def end_if_lost(self) -> None:
+        """End, once nobody waits, where the server was away; but not while it is still found out how to speak to it."""
+        if self._health.on_lost is not None and self._health.lost and not self._in_flight_requests:
+            self.ended.set()
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,7 +281,7 @@ async def connect(
             if isinstance(server, HttpServer):
                 # The era it does not speak was refused with a status, which says nothing of what follows.
                 said.clear()
-                health.lost = False
+                health.lost, health.on_lost = False, dispatcher.end_if_lost
             yield Connection(session, dispatcher, isinstance(server, HttpServer), health)
 
 

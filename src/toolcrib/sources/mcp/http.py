@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -35,8 +35,8 @@ TIMEOUT_S = 30.0
 END_OF_SESSION_S = 2.0
 """For a server to hear that we need its session no more; one that does not answer is left to forget it by itself."""
 
-MAX_TOLD = 200
-"""How many characters are told of an address that a server wrote."""
+MAX_TOLD = 500
+"""How many characters its owner is told of an address that a server wrote."""
 
 MAX_REDIRECTS = 5
 
@@ -63,6 +63,13 @@ class Health:
     """Set when it has said that it does not know our session, as after a restart."""
     lost: bool = False
     """Whether it was away or broke off: who is there next need not offer what it offered."""
+    on_lost: Callable[[], None] | None = None
+    """Called whenever that is found out."""
+
+    def lose(self) -> None:
+        self.lost = True
+        if self.on_lost is not None:
+            self.on_lost()
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +182,9 @@ class Client(httpx2.AsyncClient):
             return httpx2.Response(202, request=response.request)
         match _kind(response):
             case "text/event-stream":
+                if asked.method != "subscriptions/listen":
+                    until = anyio.current_time() + self._answer_timeout_s
+                    response.stream = _Ending(cast("httpx2.AsyncByteStream", response.stream), until)
                 return response
             case "application/json":
                 body = await self._body(response)
@@ -208,7 +218,7 @@ class Client(httpx2.AsyncClient):
         if status == HTTPStatus.NOT_FOUND and MCP_SESSION_ID in response.request.headers:
             self._health.forgotten.set()
         elif status >= 502:
-            self._health.lost = True
+            self._health.lose()
         retry_after_s = _retry_after_s(response.headers)
         if asked is not None and _kind(response) == "application/json" and status not in _PLAIN and not retry_after_s:
             body = await self._body(response)
@@ -239,7 +249,7 @@ class Client(httpx2.AsyncClient):
         diagnosis = f"{type(error).__name__}: {error}"
         match error:
             case httpx2.ConnectError() | httpx2.ConnectTimeout() | httpx2.PoolTimeout():
-                self._health.lost = True
+                self._health.lose()
                 why = str(error) if isinstance(error, httpx2.ConnectError) else f"no connection within {TIMEOUT_S:g} s"
                 return Refusal(f"cannot be reached: {why}", retryable=True, unreached=True)
             case httpx2.LocalProtocolError() | httpx2.UnsupportedProtocol() | httpx2.ProxyError():
@@ -250,8 +260,25 @@ class Client(httpx2.AsyncClient):
             case httpx2.DecodingError():
                 return Refusal("answered with a body that cannot be unpacked", diagnosis, ran=True)
             case _:
-                self._health.lost = True
+                self._health.lose()
                 return Refusal(_BROKE_OFF, diagnosis)
+
+
+class _Ending(httpx2.AsyncByteStream):
+    """A stream that ends in time, however long somebody drips into it for whom nobody waits any more."""
+
+    def __init__(self, stream: httpx2.AsyncByteStream, until: float) -> None:
+        self._stream = stream
+        self._until = until
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        async for part in self._stream:
+            if anyio.current_time() > self._until:
+                raise httpx2.ReadTimeout("its stream did not end in time")
+            yield part
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
 
 
 def refusal_by_sdk(error: MCPError, max_message_bytes: int) -> Refusal | None:
@@ -304,14 +331,13 @@ def _stays_within_origin(response: httpx2.Response) -> bool:
 def _redirected(response: httpx2.Response) -> Refusal:
     try:
         to = response.request.url.join(response.headers["location"])
-        # Without what a query or a name in the address may hold; it is told to callers.
-        named = f" to {to.copy_with(userinfo=b'', query=None, fragment=None)}"[:MAX_TOLD]
     except httpx2.InvalidURL:
-        named = ""
-    what = (
-        f"redirects{named} (HTTP {response.status_code}), where nothing is sent; if that is its address, configure it"
-    )
-    return Refusal(what, lasting=True, unreached=True)
+        to = None
+    # Only where to: the rest of an address may hold what was filled into the one that was configured.
+    told = "" if to is None else f" to {to.scheme}://{to.netloc.decode('ascii', 'replace')}"
+    what = f"redirects{told} (HTTP {response.status_code}), where nothing is sent; its owner may configure that address"
+    whole = "" if to is None else f"It redirects to {to.copy_with(userinfo=b'')}."[:MAX_TOLD]
+    return Refusal(what, whole, lasting=True, unreached=True)
 
 
 def _retry_after_s(headers: httpx2.Headers) -> float | None:

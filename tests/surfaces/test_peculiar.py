@@ -1,0 +1,172 @@
+"""What servers may do that few do: none of it costs a client more than that one thing."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+import anyio
+import mcp_types
+import pytest
+from mcp import Client, MCPError
+from mcp.client import ClientRequestContext
+from tests.servers.launching import ROOT, write_config
+from tests.surfaces.serving import Json, Mode, ask, run_tool, text_of
+from tests.surfaces.test_http import serving
+from tests.surfaces.test_pass_through import Person, client_of
+
+pytestmark = pytest.mark.anyio
+
+CLIENTS = pytest.mark.parametrize("mode", ["legacy", "auto"])
+
+
+def peculiar(*words: str) -> Json:
+    return {"command": sys.executable, "args": ["-m", "tests.servers.peculiar", *words], "cwd": str(ROOT)}
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Generator[str]:
+    config = write_config(tmp_path_factory.mktemp("shared") / "mcp.json", odd=peculiar("odd-schemas"))
+    with serving(config) as gateway:
+        yield gateway.url
+
+
+@pytest.fixture(scope="module")
+def listing(tmp_path_factory: pytest.TempPathFactory) -> Generator[str]:
+    config = write_config(tmp_path_factory.mktemp("listing") / "mcp.json", odd=peculiar("odd-schemas"))
+    with serving(config, "127.0.0.1:0", "--operations", "all") as gateway:
+        yield gateway.url
+
+
+@CLIENTS
+async def test_an_integer_beyond_64_bits_costs_no_answer(mode: Mode, shared: str) -> None:
+    async with client_of(shared, mode) as client:
+        result = await run_tool(client, "odd.beyond_64_bits")
+        assert (text_of(result), result.structured_content) == ("ran", {"n": 2**70})
+
+
+@CLIENTS
+async def test_an_answer_of_the_first_version_is_read_as_what_it_is(mode: Mode, shared: str) -> None:
+    async with client_of(shared, mode) as client:
+        result = await run_tool(client, "odd.first_version")
+        assert (text_of(result), result.is_error) == ("as it was in 2024", True)
+
+
+@CLIENTS
+async def test_a_tool_with_an_odd_schema_costs_no_other_its_place(mode: Mode, shared: str, listing: str) -> None:
+    async with client_of(shared, mode) as client:
+        found = {tool["tool_id"] for tool in (await ask(client, "list", path=["odd"], limit=50))["tools"]}
+        assert {"odd.list_output", "odd.object_or_null", "odd.ask_two"} <= found
+    async with client_of(listing, mode) as client:
+        tools = {tool.name: tool for tool in (await client.list_tools()).tools}
+        assert {"odd__list_output", "odd__object_or_null", "odd__ask_two"} <= tools.keys()
+        assert tools["odd__object_or_null"].input_schema["type"] == "object"
+
+
+@CLIENTS
+async def test_a_client_is_not_asked_in_a_way_that_it_does_not_know(mode: Mode, shared: str) -> None:
+    person = Person()
+    only_forms: dict[str, Any] = {"elicitation_callback": person.elicit}
+
+    class OnlyForms(Client):
+        async def _build_session(self, exit_stack: Any) -> Any:
+            session = await super()._build_session(exit_stack)
+            declared = mcp_types.ClientCapabilities.model_validate({"elicitation": {"form": {}}})
+            session._build_capabilities = lambda version: declared  # pyright: ignore[reportPrivateUsage]
+            return session
+
+    async with OnlyForms(shared, mode=mode, **only_forms) as client:
+        refused = json.loads(text_of(await run_tool(client, "odd.ask_for_address")))
+        assert refused["code"] == mcp_types.INVALID_REQUEST
+        assert "mode `url`" in refused["message"]
+    assert person.asked == []
+
+
+@CLIENTS
+async def test_progress_goes_on_after_a_question(mode: Mode, shared: str) -> None:
+    heard: list[float] = []
+
+    async def hear(progress: float, total: float | None, message: str | None) -> None:
+        heard.append(progress)
+
+    async with client_of(shared, mode, person=Person()) as client:
+        handle = (await ask(client, "expand_tool", tool_id="odd.ask_then_report"))["handle"]
+        call: Json = {"tool_id": handle, "arguments": {}}
+        result = await client.call_tool("call_tool", call, progress_callback=hear)
+        assert text_of(result) == "done"
+    assert heard == [0, 1, 2]
+
+
+@CLIENTS
+async def test_two_questions_at_once_are_both_answered(mode: Mode, shared: str) -> None:
+    async with client_of(shared, mode, person=(person := Person())) as client:
+        said = json.loads(text_of(await run_tool(client, "odd.ask_two")))
+        assert {name: each["action"] for name, each in said.items()} == {"left": "decline", "right": "decline"}
+        assert sorted(person.asked) == ["left", "right"]
+
+
+async def test_of_two_questions_one_may_be_answered_first(shared: str) -> None:
+    async with client_of(shared, "auto", person=Person()) as client:
+        handle = (await ask(client, "expand_tool", tool_id="odd.ask_two"))["handle"]
+        call: Json = {"tool_id": handle, "arguments": {}}
+        result = await client.session.call_tool("call_tool", call, allow_input_required=True)
+        answered: list[str] = []
+        while isinstance(result, mcp_types.InputRequiredResult):
+            key = next(iter(result.input_requests or {}))
+            answered.append(key)
+            result = await client.session.call_tool(
+                "call_tool",
+                call,
+                input_responses={key: mcp_types.ElicitResult(action="cancel")},
+                request_state=result.request_state,
+                allow_input_required=True,
+            )
+        assert len(answered) == len({*answered}) == 2
+        assert {each["action"] for each in json.loads(text_of(result)).values()} == {"cancel"}
+
+
+@CLIENTS
+async def test_a_completion_cannot_ask_anybody(mode: Mode, shared: str) -> None:
+    async with client_of(shared, mode, person=(person := Person())) as client:
+        prompt = mcp_types.PromptReference(type="ref/prompt", name="odd__plan")
+        if mode == "auto":
+            given = await client.complete(prompt, {"name": "day", "value": ""})
+            assert json.loads(given.completion.values[0])["code"] == mcp_types.INVALID_REQUEST
+            assert person.asked == []
+        else:  # in the handshake era a request may be asked in the middle of any other
+            await client.complete(prompt, {"name": "day", "value": ""})
+            assert person.asked == ["Go on?"]
+
+
+async def test_prompts_that_hang_keep_no_tool_waiting(tmp_path: Path) -> None:
+    config = write_config(tmp_path / "mcp.json", toolcrib={"list_timeout_s": 86_400}, odd=peculiar("hanging-prompts"))
+    async with client_of(config, "auto") as client:
+        assert text_of(await run_tool(client, "odd.beyond_64_bits")) == "ran"
+        assert (await client.list_prompts()).prompts == []
+
+
+async def test_a_newer_client_that_goes_away_in_the_middle_of_its_questions_lets_go_of_the_server(shared: str) -> None:
+    class Absent(Person):
+        def __init__(self) -> None:
+            super().__init__()
+            self.was_asked = anyio.Event()
+
+        async def elicit(
+            self, context: ClientRequestContext, params: mcp_types.ElicitRequestParams
+        ) -> mcp_types.ElicitResult:
+            self.was_asked.set()
+            await anyio.sleep_forever()
+            raise AssertionError
+
+    absent = Absent()
+    async with client_of(shared, "auto", person=absent) as client, anyio.create_task_group() as tasks:
+        tasks.start_soon(run_tool, client, "odd.ask_then_report")
+        await absent.was_asked.wait()
+        tasks.cancel_scope.cancel()
+    async with client_of(shared, "auto") as client:  # others are served, whatever waits for the one who went away
+        assert text_of(await run_tool(client, "odd.beyond_64_bits")) == "ran"
+        with pytest.raises(MCPError, match="requestState"):
+            await client.session.call_tool("call_tool", {"tool_id": "x"}, request_state="visit:made up")
