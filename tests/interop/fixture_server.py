@@ -260,9 +260,9 @@ async def _logging_around(ctx: Context, params: types.CallToolRequestParams) -> 
 async def _hold_on(ctx: Context, params: types.CallToolRequestParams) -> Answer:
     over[(params.arguments or {})["key"]] = done = anyio.Event()
     with anyio.CancelScope(shield=True):
-        answer = await _hold(ctx, params)
+        await _hold(ctx, params)
     done.set()
-    return answer
+    return _said("It went on.")
 
 
 over: dict[str, anyio.Event] = {}

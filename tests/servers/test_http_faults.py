@@ -88,7 +88,6 @@ IN_A_CALL: dict[str, Told | str] = {
     "redirect-here": "plain",
     "redirect-around": unavailable("`bench` redirects over and over."),
     "redirect-with-a-name": unavailable("`bench` redirects to http://127.0.0.1:"),
-    "502-to-discovery": "plain",
     "page": unavailable("`bench` answered with `text/html` instead of a message of the protocol (HTTP 200)."),
     "no-type": unavailable("`bench` answered with nothing instead of a message of the protocol (HTTP 200)."),
     "accepted": unavailable("`bench` answered with nothing instead of a message of the protocol (HTTP 202)."),
@@ -152,6 +151,9 @@ AT_FIRST_CONTACT: dict[str, Told | None] = {
     "silence": unavailable("`bench` did not answer within 0.5 s of its start.", retryable=True),
 }
 """Where it is told in other words to whoever asks for a tool of a server that never could be listed; None: it works."""
+
+OF_ONE_ERA = frozenset({"redirected", "502-to-discovery"})
+"""What the server has to show in other tests."""
 
 AS_A_STREAM: dict[str, Told | str] = {
     "method-number": NO_MESSAGE,
@@ -290,7 +292,7 @@ async def test_a_fault_is_told_to_its_caller_alone_and_the_next_call_goes_throug
 
 @pytest.mark.parametrize(
     ("fault", "era"),
-    [(fault, "legacy" if number % 2 else "modern") for number, fault in enumerate(FAULTS) if fault != "redirected"],
+    [(fault, "legacy" if number % 2 else "modern") for number, fault in enumerate(FAULTS) if fault not in OF_ONE_ERA],
 )
 async def test_a_fault_at_the_first_contact_is_told_and_the_server_is_used_once_it_is_over(
     fault: str, era: str, sick: Address, monkeypatch: pytest.MonkeyPatch

@@ -235,7 +235,7 @@ async def test_a_client_that_cannot_be_asked_is_told_so(source: str, mode: Mode,
     async with client_of(shared, mode) as client:
         refused = await run_tool(client, f"{source}.test_elicitation", message="Who are you?")
         assert refused.is_error
-        assert "elicitation" in text_of(refused).lower()
+        assert "elicitation/create, which it cannot answer" in text_of(refused)
         # And nothing else is hurt.
         assert "simple text" in text_of(await run_tool(client, f"{source}.test_simple_text"))
 

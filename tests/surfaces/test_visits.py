@@ -185,31 +185,31 @@ async def test_a_sources_own_request_for_input_is_passed_on_with_its_state_and_n
     assert (seen[1].resumed.state, seen[1].resumed.responses) == ("own", {"x": ACCEPTED})
 
 
-@pytest.mark.parametrize(
-    ("method", "params", "declared"),
-    [
-        ("elicitation/create", {}, {"elicitation": {}}),
-        ("elicitation/create", {"mode": "form"}, {"elicitation": {"form": {}}}),
-        ("elicitation/create", {"mode": "url"}, {"elicitation": {"url": {}}}),
-        ("roots/list", {}, {"roots": {}}),
-        ("sampling/createMessage", {"tools": [{}]}, {"sampling": {"tools": {}}}),
-    ],
-)
-def test_what_a_client_declared_it_can_be_asked(method: str, params: Any, declared: Any) -> None:
-    check_askable(method, params, declared)
+Question = tuple[str, dict[str, Any], dict[str, Any]]
+
+DECLARED: list[Question] = [
+    ("elicitation/create", {}, {"elicitation": {}}),
+    ("elicitation/create", {"mode": "form"}, {"elicitation": {"form": {}}}),
+    ("elicitation/create", {"mode": "url"}, {"elicitation": {"url": {}}}),
+    ("roots/list", {}, {"roots": {}}),
+    ("sampling/createMessage", {"tools": [{}]}, {"sampling": {"tools": {}}}),
+]
+UNDECLARED: list[Question] = [
+    ("elicitation/create", {}, {}),
+    ("elicitation/create", {"mode": "url"}, {"elicitation": {}}),
+    ("elicitation/create", {"mode": "url"}, {"elicitation": {"form": {}}}),
+    ("elicitation/create", {}, {"elicitation": {"url": {}}}),
+    ("sampling/createMessage", {"tools": [{}]}, {"sampling": {}}),
+    ("tools/call", {}, {"tools": {}}),
+]
 
 
-@pytest.mark.parametrize(
-    ("method", "params", "declared"),
-    [
-        ("elicitation/create", {}, {}),
-        ("elicitation/create", {"mode": "url"}, {"elicitation": {}}),
-        ("elicitation/create", {"mode": "url"}, {"elicitation": {"form": {}}}),
-        ("elicitation/create", {}, {"elicitation": {"url": {}}}),
-        ("sampling/createMessage", {"tools": [{}]}, {"sampling": {}}),
-        ("tools/call", {}, {"tools": {}}),
-    ],
-)
-def test_what_it_did_not_declare_it_cannot(method: str, params: Any, declared: Any) -> None:
+@pytest.mark.parametrize("question", DECLARED)
+def test_what_a_client_declared_it_can_be_asked(question: Question) -> None:
+    check_askable(*question)
+
+
+@pytest.mark.parametrize("question", UNDECLARED)
+def test_what_it_did_not_declare_it_cannot(question: Question) -> None:
     with pytest.raises(ToolFailed):
-        check_askable(method, params, declared)
+        check_askable(*question)
