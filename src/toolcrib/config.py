@@ -143,6 +143,8 @@ def parse_config(text: str, path: Path, environ: Mapping[str, str] = os.environ)
         if name in (*SERVER_KEYS, OUR_KEY):
             raise InvalidConfig(f"{path}: {name}: it stands there twice")
     key = next((key for key in SERVER_KEYS if key in document), SERVER_KEYS[0])
+    if key not in document and (near := _meant_for_servers(document)) is not None:
+        raise InvalidConfig(f"{path}: there is no `{key}`; `{near}` is not read. Did you mean `{key}`?")
     servers = _object(document.get(key, {}), path, key)
     for name in servers.repeated:
         raise InvalidConfig(f"{path}: {key}: two servers are named `{name}`; give one of them another name")
@@ -178,6 +180,13 @@ def parse_config(text: str, path: Path, environ: Mapping[str, str] = os.environ)
             )
         )
     return Config(path, tuple(read), room, patience, capacity, rate)
+
+
+def _meant_for_servers(document: Mapping[str, Any]) -> str | None:
+    """A key under which somebody may have meant servers to stand."""
+    if "context_servers" in document:  # where Zed has them
+        return "context_servers"
+    return next((near for key in SERVER_KEYS if (near := nearest(key, document)) is not None), None)
 
 
 class _Problem(Exception):

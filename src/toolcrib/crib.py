@@ -316,7 +316,7 @@ class Toolcrib:
         # Kept under what the file says, not under where it stands: a configuration that moved finds its definitions.
         listed: Source = source
         if kept is not None:
-            listed = self._kept[config.name] = CachedSource(source, kept, address(server))
+            listed = self._kept[config.name] = CachedSource(source, kept, address(server), client=lambda: self.client)
         limited = LimitedSource(listed, config.capacity)
         self._servers[config.name] = limited, source
         return limited

@@ -38,6 +38,10 @@ def ask(method: str, params: Json) -> Json:
         return _answers.pop(asked)
 
 
+def report(token: object, step: int) -> None:
+    send({"method": "notifications/progress", "params": {"progressToken": token, "progress": step, "total": 3}})
+
+
 def text(value: object) -> Json:
     return {"content": [{"type": "text", "text": value if isinstance(value, str) else json.dumps(value)}]}
 
@@ -58,8 +62,29 @@ def ask_for_address(_token: object) -> Json:
 def ask_then_report(token: object) -> Json:
     ask("elicitation/create", FORM)
     for step in range(3):
-        send({"method": "notifications/progress", "params": {"progressToken": token, "progress": step, "total": 3}})
+        report(token, step)
     return text("done")
+
+
+def ask_late(token: object) -> Json:
+    """Report, and ask once the call has been cancelled; what was said is what `said_late` tells."""
+    report(token, 0)
+    _cancelled.wait()
+    _late.append(ask("elicitation/create", {**FORM, "message": "a secret question"}))
+    _late_said.set()
+    return text("nobody waits for this")
+
+
+def said_late(token: object) -> Json:
+    """Report, and wait for the other call to have asked: what it was told."""
+    report(token, 0)
+    _late_said.wait()
+    return text(_late[0])
+
+
+_late: list[Json] = []
+_late_said = threading.Event()
+_cancelled = threading.Event()
 
 
 def ask_two(_token: object) -> Json:
@@ -76,7 +101,18 @@ def ask_two(_token: object) -> Json:
     return text(said)
 
 
-CALLS = {each.__name__: each for each in (beyond_64_bits, first_version, ask_for_address, ask_then_report, ask_two)}
+CALLS = {
+    each.__name__: each
+    for each in (
+        beyond_64_bits,
+        first_version,
+        ask_for_address,
+        ask_then_report,
+        ask_late,
+        said_late,
+        ask_two,
+    )
+}
 
 
 def tools() -> list[Json]:
@@ -117,6 +153,8 @@ def main() -> None:
             with _answered:
                 _answers[message["id"]] = message["result"] if "result" in message else message["error"]
                 _answered.notify_all()
+        elif message["method"] == "notifications/cancelled":
+            _cancelled.set()
         elif "id" in message:
             given = (message["id"], message["method"], message.get("params", {}))
             threading.Thread(target=answer, args=given, daemon=True).start()

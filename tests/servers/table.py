@@ -39,10 +39,10 @@ class Told:
         """Check that `error` says just that, whoever reads it."""
         told = error.to_wire()["error"]
         assert (told["code"], told["retryable"]) == (self.code.value, self.retryable), error
-        assert self.message in told["message"]
-        assert "\n" not in told["message"]
-        assert len(told["message"]) < 300
-        assert {key: told.get("details", {}).get(key) for key in self.details} == self.details
+        assert self.message in told["message"], error
+        assert "\n" not in told["message"], error
+        assert len(told["message"]) < 300, error
+        assert {key: told.get("details", {}).get(key) for key in self.details} == self.details, told
 
 
 def unavailable(message: str, *, retryable: bool = False, **details: Any) -> Told:
@@ -66,12 +66,13 @@ async def bench(
     crib.add_source(McpSource("bench", server, patience=patience))
     crib.add_source(McpSource("good", good or faulty_server(), patience=PATIENT))
     async with crib:
-        assert await crib.ready(30)
+        assert await crib.ready(30), crib.view().sources
         assert not ready or entry_of(crib).status is SourceStatus.READY, entry_of(crib)
         pid = (await call(crib, "good.pid")).structured_content
         yield crib
-        assert (await call(crib, "good.pid")).structured_content == pid
-    assert set(psutil.Process().children(recursive=True)) <= before
+        assert (await call(crib, "good.pid")).structured_content == pid, "the good server was not left in peace"
+    left = set(psutil.Process().children(recursive=True)) - before
+    assert not left, left
 
 
 async def call(crib: Toolcrib, tool_id: str, /, **arguments: Any) -> ToolResult:

@@ -390,7 +390,7 @@ async def test_an_address_of_tls_that_speaks_none_is_unavailable_with_the_reason
     async with McpSource("bench", server) as source:
         with pytest.raises(SourceUnavailable) as caught:
             await source.list_tools()
-    unavailable(": it cannot be reached: [SSL", retryable=True).of(caught.value)
+    unavailable(": it gave no connection: [SSL", retryable=True).of(caught.value)
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])

@@ -18,7 +18,7 @@ from tests.servers.launching import write_config
 from tests.surfaces.serving import ENVELOPE, Conversation, Json, Mode, ask, conversation, run_tool, text_of
 from tests.surfaces.test_http import serving
 from tests.surfaces.test_pass_through import CLIENTS, ERAS, HANDSHAKE_FIXTURE, SERVERS, Person
-from tests.waiting import until
+from tests.waiting import DEADLINE_S, until
 
 pytestmark = pytest.mark.anyio
 
@@ -84,6 +84,13 @@ async def listener(
         yield told
 
 
+async def let_go(client: Client, source: str, key: str) -> None:
+    """Wait until something is held at the server under `key`, and let it go on."""
+    with anyio.fail_after(DEADLINE_S):
+        while text_of(await run_tool(client, f"{source}.test_let_go", key=key)) != "yes":
+            pass
+
+
 @CLIENTS
 @ERAS
 async def test_a_client_gets_what_its_call_logs_from_the_level_that_it_asked_for(
@@ -145,8 +152,7 @@ async def test_what_one_client_s_call_logs_never_reaches_another(source: str, mo
                 calls.start_soon(hold, told, key)
             async with Client(shared) as third:
                 for key in keys:
-                    while text_of(await run_tool(third, f"{source}.test_let_go", key=key)) != "yes":
-                        await anyio.lowlevel.checkpoint()
+                    await let_go(third, source, key)
         if source.endswith("http"):  # where each answer has a stream of its own, what is logged beside it is certain
             await until(lambda: len(one.heard) >= 2 and len(two.heard) >= 2, "the messages")
             assert one.words == [f"{keys[0]} is held", f"{keys[0]} goes on"]
@@ -226,8 +232,7 @@ async def test_a_flood_of_messages_holds_up_nobody_and_what_does_not_fit_is_told
         async with web.stream("POST", shared, json=body, headers=headers) as response:
             # It begins to answer, and nobody reads; others are answered meanwhile, until the server has logged all.
             assert response.status_code == 200
-            while text_of(await run_tool(other, "newer-http.test_let_go", key="flood")) != "yes":
-                await anyio.lowlevel.checkpoint()
+            await let_go(other, "newer-http", "flood")
             lines = [line async for line in response.aiter_lines() if line.startswith("data:")]
         *messages, answer = [json.loads(line.removeprefix("data:")) for line in lines]
         assert text_of(mcp_types.CallToolResult.model_validate(answer["result"])) == "Done, with a flood."

@@ -86,6 +86,35 @@ async def test_a_client_is_not_asked_in_a_way_that_it_does_not_know(mode: Mode, 
 
 
 @CLIENTS
+async def test_a_question_of_a_call_that_was_cancelled_reaches_nobody_else(mode: Mode, tmp_path: Path) -> None:
+    said: list[str] = []
+    both_run = (anyio.Event(), anyio.Event())
+
+    async def call(client: Client, tool: str, runs: anyio.Event) -> None:
+        async def hear(progress: float, total: float | None, message: str | None) -> None:
+            runs.set()
+
+        handle = (await ask(client, "expand_tool", tool_id=f"odd.{tool}"))["handle"]
+        given: Json = {"tool_id": handle, "arguments": {}}
+        said.append(text_of(await client.call_tool("call_tool", given, progress_callback=hear)))
+
+    with serving(write_config(tmp_path / "mcp.json", odd=peculiar())) as gateway:
+        async with (
+            client_of(gateway.url, mode, person=(gone := Person())) as asker,
+            client_of(gateway.url, mode, person=(other := Person())) as client,
+            anyio.create_task_group() as waiting,
+        ):
+            waiting.start_soon(call, client, "said_late", both_run[0])
+            async with anyio.create_task_group() as asking:
+                asking.start_soon(call, asker, "ask_late", both_run[1])
+                for runs in both_run:
+                    await runs.wait()
+                asking.cancel_scope.cancel()
+    assert [json.loads(each)["code"] for each in said] == [mcp_types.INVALID_REQUEST]
+    assert (gone.asked, other.asked) == ([], [])
+
+
+@CLIENTS
 async def test_progress_goes_on_after_a_question(mode: Mode, shared: str) -> None:
     heard: list[float] = []
 

@@ -17,7 +17,7 @@ from tests.servers.launching import faulty_entry, write_config
 from tests.surfaces.serving import Json, Mode, run_tool, text_of
 from tests.surfaces.test_http import serving
 from tests.surfaces.test_pass_through import CLIENTS, ERAS, FIXTURE, HANDSHAKE_FIXTURE, SERVERS, client_of
-from tests.waiting import until
+from tests.waiting import DEADLINE_S, until
 
 pytestmark = pytest.mark.anyio
 
@@ -147,11 +147,11 @@ async def test_a_server_is_asked_once_for_all_and_no_more_when_nobody_is_left(mo
 
 
 async def until_watched(client: Client, source: str, uris: set[str]) -> None:
-    while True:
-        seen = Counter(await watched_at(client, source))
-        if {line[1:] for line in seen if seen[f"+{line[1:]}"] > seen[f"-{line[1:]}"]} == uris:
-            return
-        await anyio.lowlevel.checkpoint()
+    with anyio.fail_after(DEADLINE_S):
+        while True:
+            seen = Counter(await watched_at(client, source))
+            if {line[1:] for line in seen if seen[f"+{line[1:]}"] > seen[f"-{line[1:]}"]} == uris:
+                return
 
 
 @CLIENTS

@@ -80,11 +80,15 @@ async def call_tool(
     except SourceUnavailable as gone:
         # Once the request had gone out, only where its owner vouches that running twice is the same as running once.
         retryable = gone.retryable or (entry.trusted and tool.annotations.idempotent)
+        logger.warning("%s", " ".join(filter(None, (gone.message, gone.diagnosis))))
         raise SourceUnavailable(
             gone.message,
-            hints=gone.hints,
+            hints=gone.hints if retryable else (*gone.hints, "Whether it has run is not known."),
             diagnosis=gone.diagnosis,
-            next_action=_expand(tool),
+            # The same again would end the same; another tool may do it.
+            next_action=_expand(tool)
+            if retryable
+            else NextAction("search_tools", {"query": tool.summary or tool.name}),
             retryable=retryable,
             retry_after_s=gone.retry_after_s,
         ) from gone

@@ -194,7 +194,8 @@ class Intake:
                 set_aside=listing.set_aside,
                 warnings=listing.warnings,
                 extras=listing.extras,
-                listed_in_s=time.monotonic() - began,
+                # What a later listing takes says nothing of how long a start takes.
+                listed_in_s=self._registry.state.sources[entry.name].listed_in_s or time.monotonic() - began,
             ),
             listing.tools,
         )
@@ -205,7 +206,9 @@ class Intake:
         diagnosis = error.diagnosis if isinstance(error, SourceUnavailable) else ""
         logger.warning("%s", " ".join(filter(None, (error.message, diagnosis))))
         known = self._registry.state.sources.get(entry.name, entry)
-        failed = replace(known, status=SourceStatus.FAILED, reason=error.message, diagnosis=diagnosis)
+        failed = replace(
+            known, status=SourceStatus.FAILED, reason=error.message, diagnosis=diagnosis, is_lasting=not error.retryable
+        )
         self._registry.put_source(failed)
 
 

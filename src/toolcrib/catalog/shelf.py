@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from toolcrib.catalog.state import SourceEntry
-from toolcrib.core.names import URI_SCHEME, full_name, resource_uri, split_resource_uri, unique_names
+from toolcrib.core.names import URI_SCHEME, full_names, resource_uri, split_resource_uri, unique_names
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,8 @@ class Shelf:
             for entry in self.sources.values()
             for wire in entry.extras.prompts
         }
-        names = unique_names({key: full_name(source, own, self._plain) for key, (source, own, _) in offered.items()})
+        own_names = {key: (source, own) for key, (source, own, _) in offered.items()}
+        names = unique_names(full_names(own_names, self._plain))
         items = {
             names[key]: Item(source, own, {**wire, "name": names[key]}) for key, (source, own, wire) in offered.items()
         }

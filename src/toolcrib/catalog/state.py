@@ -34,6 +34,8 @@ class SourceEntry:
     """Why it failed, in words that any caller may read."""
     diagnosis: str = ""
     """What only its owner may read of that."""
+    is_lasting: bool = False
+    """Whether only its owner can change that it failed."""
     trusted: bool = False
     """Whether its owner vouches for what its tools claim of themselves."""
     plain_names: bool = False

@@ -17,7 +17,7 @@ import anyio
 import click
 import orjson
 
-from toolcrib.core.errors import InvalidConfig, ToolcribError
+from toolcrib.core.errors import InvalidConfig, SourceUnavailable, ToolcribError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -114,7 +114,12 @@ def fail(error: ToolcribError, *, as_json: bool) -> NoReturn:
             stderr.print(f"  {plain(hint)}", markup=False)
         for violation in error.details.get("violations", ())[3:]:  # the message has the first ones
             stderr.print(f"  - {plain(violation['message'])}", markup=False)
-        if error.next_action is not None:
+        if isinstance(error, SourceUnavailable):  # who types a command owns the configuration
+            if error.diagnosis:
+                stderr.print(f"  {plain(error.diagnosis)}", markup=False)
+            where = "".join(f" {quote(str(value))}" for option, value in _pointed_at() if option == "-c")
+            stderr.print(f"  Next: toolcrib doctor{where}", markup=False)
+        elif error.next_action is not None:
             stderr.print(
                 f"  Next: {_as_command(error.next_action.operation, error.next_action.arguments)}", markup=False
             )

@@ -27,13 +27,19 @@ def may_be_model_name(text: str) -> bool:
 
 
 def model_names(tools: Iterable[Tool], plain_sources: Container[str] = ()) -> dict[str, str]:
-    """A name for each tool, by tool id: `source__name`, or its own where the source is one of `plain_sources`."""
-    return unique_names({tool.id: full_name(tool.source, tool.name, plain_sources) for tool in tools})
+    """A name for each tool, by tool id, made of `source__name`; of its own where its source is one of `plain_sources`."""
+    return unique_names(full_names({tool.id: (tool.source, tool.name) for tool in tools}, plain_sources))
 
 
-def full_name(source: str, name: str, plain_sources: Container[str] = ()) -> str:
-    """What something of a source would be called if any name were accepted and free."""
-    return name if source in plain_sources else f"{source}__{name}"
+def full_names(named: Mapping[str, tuple[str, str]], plain_sources: Container[str] = ()) -> dict[str, str]:
+    """What each of `named`, a source and a name by id, is called if any name is accepted: `source__name`.
+
+    Or its own name, where its source is one of `plain_sources` and none of the others is called the same.
+    """
+    full = {key: f"{source}__{name}" for key, (source, name) in named.items()}
+    plain = {key: name for key, (source, name) in named.items() if source in plain_sources}
+    owners = Counter(name.casefold() for name in [*plain.values(), *(full[key] for key in full if key not in plain)])
+    return full | {key: name for key, name in plain.items() if owners[name.casefold()] == 1}
 
 
 def unique_names(plain: Mapping[str, str]) -> dict[str, str]:

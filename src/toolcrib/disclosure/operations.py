@@ -196,7 +196,7 @@ def not_found(view: View, name: str) -> ToolNotFound | SourceUnavailable:
             f"The source `{source}` {what}".rstrip(".") + ".",
             hints=["`toolcrib doctor` tells its owner more."] if entry.diagnosis else [],
             next_action=NextAction("list"),
-            retryable=True,
+            retryable=entry.status is SourceStatus.STARTING or not entry.is_lasting,
         )
     words = name.replace(".", " ").replace("_", " ")
     alike = view.tools if len(view.tools) <= MAX_COMPARED else islice(view.ontology.within((source,)), MAX_COMPARED)

@@ -10,6 +10,7 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self, cast
 
+from toolcrib.core.client import NOBODY, Client
 from toolcrib.core.principal import CallContext
 from toolcrib.core.results import ToolResult
 from toolcrib.core.tools import Tool
@@ -46,11 +47,14 @@ class CachedSource:
         store: DefinitionStore,
         address: Mapping[str, Any],
         *,
+        client: Callable[[], Client] = lambda: NOBODY,
         now: Callable[[], float] = time.time,
     ) -> None:
+        """`client` gives whom the source counts on: many a server offers more to one that can be asked for input."""
         self._source = source
         self._store = store
-        self._key = store.key(address)
+        self._address = address
+        self._client = client
         self._now = now
         self._listed = False
         self.stands_in = False
@@ -101,6 +105,11 @@ class CachedSource:
 
     def changes(self) -> AsyncIterator[None]:
         return self._source.changes()
+
+    @property
+    def _key(self) -> str:
+        able = self._client().capabilities
+        return self._store.key({**self._address, "capabilities": able} if able else self._address)
 
     def _load(self) -> Listing | None:
         kept = self._store.load(self._key)

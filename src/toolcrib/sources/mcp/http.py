@@ -251,7 +251,7 @@ class Client(httpx2.AsyncClient):
             case httpx2.ConnectError() | httpx2.ConnectTimeout() | httpx2.PoolTimeout():
                 self._health.lose()
                 why = str(error) if isinstance(error, httpx2.ConnectError) else f"no connection within {TIMEOUT_S:g} s"
-                return Refusal(f"cannot be reached: {why}", retryable=True, unreached=True)
+                return Refusal(f"gave no connection: {why}", retryable=True, unreached=True)
             case httpx2.LocalProtocolError() | httpx2.UnsupportedProtocol() | httpx2.ProxyError():
                 what = "cannot be asked: its address, its headers or a proxy does not allow it"
                 return Refusal(what, diagnosis, lasting=True, unreached=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import anyio
 from mcp_types import PaginatedRequestParams
 
@@ -42,6 +44,8 @@ async def list_all(connection: Connection, source: str, *, page_timeout_s: float
     ends = await walk(page, lambda: len(listed)) and not is_slow
     ttl_ms = min(times_ms, default=0)
     tools, set_aside = read_definitions(source, listed)
+    tools, as_tasks = _without_tasks(tools)
+    set_aside = (*set_aside, *as_tasks)
     if connection.over_http:
         tools, refused = _with_fit_headers(tools, kept | connection.dispatcher.odd)
         set_aside = (*set_aside, *refused)
@@ -54,6 +58,18 @@ async def list_all(connection: Connection, source: str, *, page_timeout_s: float
         warnings=() if ends else (f"its list of tools does not end; {len(listed)} definitions were read",),
         ttl_s=ttl_ms / 1000 if ttl_ms else None,  # 0 is what servers say that have not thought of it
     )
+
+
+def _without_tasks(tools: tuple[Tool, ...]) -> tuple[tuple[Tool, ...], list[SetAside]]:
+    """Set aside what can only be run as a task. Source: MCP 2025-11-25, "Tasks", `execution.taskSupport`."""
+
+    def needs_task(tool: Tool) -> bool:
+        execution = tool.wire.get("execution")
+        return isinstance(execution, Mapping) and execution.get("taskSupport") == "required"
+
+    told = "it can only be run as a task, which Toolcrib does not do"
+    aside = [SetAside(tool.name, told) for tool in tools if needs_task(tool)]
+    return tuple(tool for tool in tools if not needs_task(tool)), aside
 
 
 def _with_fit_headers(tools: tuple[Tool, ...], fit: set[str]) -> tuple[tuple[Tool, ...], list[SetAside]]:

@@ -8,7 +8,7 @@ import math
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack
-from contextvars import Context
+from contextvars import Context, copy_context
 from dataclasses import dataclass, field, replace
 from functools import partial
 from types import TracebackType
@@ -62,7 +62,7 @@ _LIST_CHANGED = (
     mcp_types.ResourceListChangedNotification,
 )
 
-_MAY_BE_TOLD = (MCPError, FileNotFoundError, httpx2.ConnectError, httpx2.HTTPStatusError)
+_MAY_BE_TOLD = (MCPError, FileNotFoundError, httpx2.ConnectError)
 """What callers may read the cause of. Other errors quote what was filled into an address, a header or a path."""
 
 
@@ -336,16 +336,16 @@ class McpSource:
         return failure
 
     async def _ask(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any] | mcp_types.ErrorData:
-        """What a server of the handshake era asks. For which call it does not say: if it could be for another client's,
-        nobody is asked, whether that client could answer or not."""
-        exchanges, clients = [*self._exchanges], self._exchanges.callers
-        if any(client != clients[0] for client in clients):
-            told = "Several clients are calling, and it cannot be told whom this is for."
+        """What a server of the handshake era asks: if it could be for another client's call, nobody is asked."""
+        client = self._exchanges.recipient(copy_context())
+        if client is None:
+            told = "Several clients are calling, or were just now, and it cannot be told whom this is for."
             return mcp_types.ErrorData(code=mcp_types.INVALID_REQUEST, message=told)
+        exchanges = [exchange for exchange in self._exchanges if exchange.client == client]
         for exchange in exchanges:
             exchange.pause()
         try:
-            return await clients[-1].ask(method, params)
+            return await client.ask(method, params)
         except ToolcribError as error:
             return mcp_types.ErrorData(code=mcp_types.INVALID_REQUEST, message=error.message)
         finally:
@@ -609,8 +609,6 @@ def _told(error: BaseException) -> str:
         return f"there is no program `{error.filename}`"
     if isinstance(error, Closed):
         return "it exited"
-    if isinstance(error, httpx2.HTTPStatusError):  # its own words repeat the whole address
-        return f"HTTP {error.response.status_code} {error.response.reason_phrase}"
     return " ".join(str(error).split())[:300] or type(error).__name__
 
 

@@ -17,6 +17,7 @@ from toolcrib.core.errors import NextAction, ToolcribError
 from toolcrib.core.principal import LOCAL
 from toolcrib.core.tools import Tool
 from toolcrib.crib import Toolcrib
+from toolcrib.disclosure.operations import not_found
 from toolcrib.sources.mcp.shapes import is_definition
 from toolcrib.surfaces.mcp_gateway.calls import Calls
 from toolcrib.surfaces.mcp_gateway.connections import Ctx
@@ -57,7 +58,9 @@ class DirectRequests:
         view = self._crib.view(LOCAL)
         tool = _find(view, params.name)
         if tool is None:
-            raise MCPError(INVALID_PARAMS, f"Unknown tool: {params.name}")
+            raise MCPError(
+                INVALID_PARAMS, f"Unknown tool: {params.name}", _direct_error(not_found(view, params.name), view)
+            )
         call = {"tool_id": tool.handle, "arguments": params.arguments or {}}
         try:
             return await self._calls.call(ctx, call, keeps_structure=tool.output_schema is not None)
