@@ -27,7 +27,7 @@ def may_be_model_name(text: str) -> bool:
 
 
 def model_names(tools: Iterable[Tool], plain_sources: Container[str] = ()) -> dict[str, str]:
-    """A name for each tool, by tool id, made of `source__name`; of its own where its source is one of `plain_sources`."""
+    """A name for each tool, by tool id: `source__name`, or its own where its source is one of `plain_sources`."""
     return unique_names(full_names({tool.id: (tool.source, tool.name) for tool in tools}, plain_sources))
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import anyio
 from mcp_types import PaginatedRequestParams
 
@@ -64,8 +62,11 @@ def _without_tasks(tools: tuple[Tool, ...]) -> tuple[tuple[Tool, ...], list[SetA
     """Set aside what can only be run as a task. Source: MCP 2025-11-25, "Tasks", `execution.taskSupport`."""
 
     def needs_task(tool: Tool) -> bool:
-        execution = tool.wire.get("execution")
-        return isinstance(execution, Mapping) and execution.get("taskSupport") == "required"
+        match tool.wire.get("execution"):
+            case {"taskSupport": "required"}:
+                return True
+            case _:
+                return False
 
     told = "it can only be run as a task, which Toolcrib does not do"
     aside = [SetAside(tool.name, told) for tool in tools if needs_task(tool)]
