@@ -37,10 +37,12 @@ from tests.waiting import until
 
 from toolcrib.catalog import intake
 from toolcrib.catalog.state import SourceStatus
-from toolcrib.core.errors import InvalidArguments, NextAction, StaleExpansion
+from toolcrib.core.errors import InvalidArguments, NextAction, StaleExpansion, ToolFailed
+from toolcrib.core.principal import CallContext
 from toolcrib.sources.mcp import Patience, StdioServer, backoff, connection, listing, pages, pipes
 from toolcrib.sources.mcp.messages import EDGE_BYTES, Lines, Overlong, request_answered
 from toolcrib.sources.mcp.pipes import Grace
+from toolcrib.sources.mcp.source import McpSource
 
 pytestmark = pytest.mark.anyio
 
@@ -231,6 +233,15 @@ async def test_pages_without_end_that_take_their_time_are_not_waited_for_without
         assert len(crib.view().tools) == len(faulty.BASE_TOOLS) + GOOD_TOOLS
         assert "its list of tools does not end" in entry_of(crib).warnings[0]
         assert len(received(log, "tools/list")) == 1
+
+
+async def test_how_long_an_answer_may_be_is_settable_and_one_of_that_length_is_read() -> None:
+    async with McpSource("bench", faulty_server("raw"), max_message_bytes=100_000) as source:
+        tools = {tool.name: tool for tool in (await source.list_tools()).tools}
+        text = "x" * 49_000  # which the answer holds twice
+        assert (await source.call_tool(tools["echo"], {"text": text}, CallContext())).text == text
+        with pytest.raises(ToolFailed, match=r"answered with more than 0\.0953674 MiB"):
+            await source.call_tool(tools["echo"], {"text": text + text[:2_000]}, CallContext())
 
 
 async def test_a_schema_of_5_mb_is_listed_checked_and_called() -> None:

@@ -8,6 +8,7 @@ import logging
 import secrets
 import sqlite3
 import threading
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -122,7 +123,7 @@ class DefinitionStore:
             (layout,) = file.execute("PRAGMA user_version").fetchone()
             if layout > LAYOUT:
                 raise sqlite3.DatabaseError(f"a newer version of Toolcrib wrote it (layout {layout})")
-            file.execute("PRAGMA journal_mode = WAL")
+            _write_ahead(file)
             file.execute("PRAGMA synchronous = NORMAL")
             file.execute("BEGIN IMMEDIATE")
             for table in _TABLES:
@@ -146,3 +147,20 @@ class DefinitionStore:
         if self._file is not None:
             self._file.close()
         self._file = None
+
+
+def _write_ahead(file: sqlite3.Connection) -> None:
+    """Switch the file's journal; SQLite does not wait for another process that is about the same, so we do."""
+    until = time.monotonic() + BUSY_TIMEOUT_S
+    while True:
+        try:
+            file.execute("PRAGMA journal_mode = WAL")
+        except sqlite3.OperationalError:
+            if time.monotonic() >= until:
+                raise
+            time.sleep(BUSY_STEP_S)
+        else:
+            return
+
+
+BUSY_STEP_S = 0.02

@@ -39,7 +39,7 @@ from toolcrib.sources.mcp.extras import WholeResult, WireRequest, list_extras
 from toolcrib.sources.mcp.last_words import LastWords
 from toolcrib.sources.mcp.listing import list_all
 from toolcrib.sources.mcp.logs import Verbosity, is_log_message
-from toolcrib.sources.mcp.refusals import Closed, Refused
+from toolcrib.sources.mcp.refusals import MAX_MESSAGE_BYTES, Closed, Refused
 from toolcrib.sources.mcp.server import DEFAULT_PATIENCE, McpServer, Patience
 from toolcrib.sources.mcp.watching import Upkeep, Watching, first
 
@@ -133,10 +133,12 @@ class McpSource:
         stops_when_idle: bool = False,
         client: Callable[[], Client] = lambda: NOBODY,
         now: Callable[[], float] = time.monotonic,
+        max_message_bytes: int = MAX_MESSAGE_BYTES,
     ) -> None:
         """`client` gives whoever may be asked for something while nobody in particular calls.
 
-        `now` is the clock, in seconds, that says when a server which failed is tried again.
+        `now` is the clock, in seconds, that says when a server which failed is tried again. An answer of more than
+        `max_message_bytes` (of JSON) is not read, and fails alone.
         """
         self._name = name
         self.breaker = Breaker(name, now=now)
@@ -149,6 +151,7 @@ class McpSource:
         """Calls that are under way."""
         self.server = server
         self._patience = patience
+        self._max_message_bytes = max_message_bytes
         self._stack = AsyncExitStack()
         self._tasks: TaskGroup | None = None
         self._attempt: _Attempt | None = None
@@ -418,6 +421,7 @@ class McpSource:
                     call_timeout_s=self._patience.call_s,
                     asking=asking,
                     on_log=self._on_log,
+                    max_message_bytes=self._max_message_bytes,
                 ) as connection:
                     start.deadline = math.inf
                     # Before anybody calls: what came back need not be what went away.
