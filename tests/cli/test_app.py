@@ -87,7 +87,13 @@ def test_the_configuration_is_taken_from_the_folder_or_the_environment(
 
 def test_interrupting_a_command_ends_it_and_its_servers(tmp_path: Path) -> None:
     config = write_config(tmp_path / "mcp.json", mute=faulty_entry("silent"))
-    with subprocess.Popen([TOOLCRIB, "tree", str(config)], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+    # Whoever runs the tests in the background has them ignore this signal, and what they start with them.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        process = subprocess.Popen([TOOLCRIB, "tree", str(config)], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    with process:
         try:
             here = psutil.Process(process.pid)
             until_blocking(here.children, "the server is started")

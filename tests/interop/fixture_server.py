@@ -239,9 +239,9 @@ async def _logging_much(ctx: Context, params: types.CallToolRequestParams) -> An
 @tool("test_hold", "Log a text before and after another call lets this one go on.", _text("key"))
 async def _hold(ctx: Context, params: types.CallToolRequestParams) -> Answer:
     key = (params.arguments or {})["key"]
-    held[key] = anyio.Event()
+    held[key] = event = anyio.Event()
     await _log(ctx, f"{key} is held")
-    await held[key].wait()
+    await event.wait()
     await _log(ctx, f"{key} goes on")
     return _said(key)
 

@@ -146,7 +146,7 @@ async def test_what_one_client_s_call_logs_never_reaches_another(source: str, mo
         async with anyio.create_task_group() as calls:
 
             async def hold(told: Listener, key: str) -> None:
-                await run_tool(told.client, f"{source}.test_hold", key=key)
+                assert text_of(await run_tool(told.client, f"{source}.test_hold", key=key)) == key
 
             for told, key in zip((one, two), keys, strict=True):
                 calls.start_soon(hold, told, key)
