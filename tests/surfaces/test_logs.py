@@ -37,10 +37,12 @@ LEVELS: tuple[mcp_types.LoggingLevel, ...] = get_args(mcp_types.LoggingLevel)
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Generator[str]:
-    """The address of a gateway over servers of both eras behind pipes, and one of each kind over HTTP."""
+    """The address of a gateway over servers of both eras behind pipes and over HTTP, and over three more of the
+    handshake era, for one test each."""
     with http_fixture() as url, http_fixture("--era", "legacy") as older:
         over_http: dict[str, Json] = {"newer-http": {"url": url}, "handshake-http": {"url": older}}
-        config = write_config(tmp_path_factory.mktemp("logs") / "mcp.json", **SERVERS, **over_http)
+        alone = dict.fromkeys(("silent", "leveled", "mortal"), HANDSHAKE_FIXTURE)
+        config = write_config(tmp_path_factory.mktemp("logs") / "mcp.json", **SERVERS, **over_http, **alone)
         with serving(config) as gateway:
             yield gateway.url
 
@@ -118,25 +120,21 @@ async def test_a_newer_client_that_asks_for_no_messages_gets_none(source: str, s
         assert silent.heard == []
 
 
-async def test_an_older_client_that_set_no_level_gets_what_servers_of_its_era_log_by_themselves(
-    tmp_path: Path,
-) -> None:
-    with serving(write_config(tmp_path / "mcp.json", **SERVERS)) as gateway:
-        async with listener(gateway.url, "legacy", None) as told:
-            await run_tool(told.client, "newer.test_log_all_levels")
-            answer = await run_tool(told.client, "handshake.test_log_all_levels")
-            assert text_of(answer) == ""  # nobody had its level set
-            await until(lambda: len(told.heard) >= len(LEVELS), "the messages")
-            assert told.levels == [*LEVELS]
+async def test_an_older_client_that_set_no_level_gets_what_servers_of_its_era_log_by_themselves(shared: str) -> None:
+    async with listener(shared, "legacy", None) as told:
+        await run_tool(told.client, "newer.test_log_all_levels")
+        answer = await run_tool(told.client, "silent.test_log_all_levels")
+        assert text_of(answer) == ""  # nobody had its level set
+        await until(lambda: len(told.heard) >= len(LEVELS), "the messages")
+        assert told.levels == [*LEVELS]
 
 
-async def test_an_older_server_is_asked_for_the_lowest_level_that_a_caller_wanted(tmp_path: Path) -> None:
-    with serving(write_config(tmp_path / "mcp.json", one=HANDSHAKE_FIXTURE)) as gateway:
-        async with listener(gateway.url, "legacy", "error") as one, listener(gateway.url, "auto", "info") as two:
-            assert text_of(await run_tool(one.client, "one.test_log_all_levels")) == "error"
-            assert text_of(await run_tool(two.client, "one.test_log_all_levels")) == "error info"
-            assert text_of(await run_tool(one.client, "one.test_log_all_levels")) == "error info"
-            await until(lambda: len(one.heard) == 2 * 4 and len(two.heard) == 7, "the messages")
+async def test_an_older_server_is_asked_for_the_lowest_level_that_a_caller_wanted(shared: str) -> None:
+    async with listener(shared, "legacy", "error") as one, listener(shared, "auto", "info") as two:
+        assert text_of(await run_tool(one.client, "leveled.test_log_all_levels")) == "error"
+        assert text_of(await run_tool(two.client, "leveled.test_log_all_levels")) == "error info"
+        assert text_of(await run_tool(one.client, "leveled.test_log_all_levels")) == "error info"
+        await until(lambda: len(one.heard) == 2 * 4 and len(two.heard) == 7, "the messages")
 
 
 @EVERY_PAIR
@@ -161,20 +159,19 @@ async def test_what_one_client_s_call_logs_never_reaches_another(source: str, mo
         assert not [word for word in two.words if keys[0] in str(word)]
 
 
-async def test_what_a_call_logs_after_its_client_has_given_it_up_reaches_nobody_else(tmp_path: Path) -> None:
-    with serving(write_config(tmp_path / "mcp.json", one=HANDSHAKE_FIXTURE)) as gateway:
-        async with listener(gateway.url, "legacy", "debug") as one, listener(gateway.url, "legacy", "debug") as two:
-            async with anyio.create_task_group() as calls:
-                calls.start_soon(lambda: run_tool(one.client, "one.test_hold_on", key="it"))
-                await until(lambda: one.heard, "it is held")
-                calls.cancel_scope.cancel()
-            assert text_of(await run_tool(two.client, "one.test_let_go", key="it")) == "yes"
-            await run_tool(two.client, "one.test_log_all_levels")
-            await run_tool(two.client, "one.test_die")  # and with it what was given up
-            await run_tool(two.client, "one.test_tool_with_logging")
-            await until(lambda: len(two.heard) == 3, "its own messages")
-            assert one.words == ["it is held"]
-            assert two.words[0] == "Tool execution started"
+async def test_what_a_call_logs_after_its_client_has_given_it_up_reaches_nobody_else(shared: str) -> None:
+    async with listener(shared, "legacy", "debug") as one, listener(shared, "legacy", "debug") as two:
+        async with anyio.create_task_group() as calls:
+            calls.start_soon(lambda: run_tool(one.client, "mortal.test_hold_on", key="it"))
+            await until(lambda: one.heard, "it is held")
+            calls.cancel_scope.cancel()
+        assert text_of(await run_tool(two.client, "mortal.test_let_go", key="it")) == "yes"
+        await run_tool(two.client, "mortal.test_log_all_levels")
+        await run_tool(two.client, "mortal.test_die")  # and with it what was given up
+        await run_tool(two.client, "mortal.test_tool_with_logging")
+        await until(lambda: len(two.heard) == 3, "its own messages")
+        assert one.words == ["it is held"]
+        assert two.words[0] == "Tool execution started"
 
 
 @pytest.mark.parametrize("modern", [False, True], ids=["legacy", "auto"])
