@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from toolcrib.core.tools import Tool
+from toolcrib.core.tools import Path, Tool
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,3 +42,40 @@ Event = ToolRegistered | ToolReplaced | ToolUnregistered | CatalogPublished
 
 Listener = Callable[[Event], None]
 """Told of events after their publication, in order, outside any lock."""
+
+
+OK = "ok"
+TOOL_ERROR = "TOOL_ERROR"
+"""The outcome of a call whose tool ran and reported a failure of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class OperationPerformed:
+    """One operation of the discovery protocol, however it ended: what an audit keeps.
+
+    Source: discovery protocol v0.1, goal 5.
+    """
+
+    at: float
+    """When it began, in seconds since 1970."""
+    trace_id: str
+    """The same for a search, the expansion of what it found, and the call of that."""
+    principal: str
+    operation: str
+    outcome: str
+    """`ok`, `TOOL_ERROR`, or the code of the error it ended with."""
+    duration_s: float
+    answer_bytes: int
+    """Of the answer, or the error, as compact JSON."""
+    query: str | None = None
+    path: Path | None = None
+    tool_ids: tuple[str, ...] = ()
+    """The tools that were shown, expanded or called, in that order."""
+    arguments: Mapping[str, Any] | None = None
+    """What a tool was called with; never to be written down unless somebody switched that on."""
+    input_schema: Mapping[str, Any] | None = None
+    """Of that tool: it marks what of the arguments is secret."""
+
+
+Recorder = Callable[[OperationPerformed], None]
+"""Told of every operation once it is over. Neither waits nor raises: the operation must not feel it."""

@@ -1,0 +1,198 @@
+"""`mcp.json`: which servers there are, and what stands under our own key of the same file."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from toolcrib.calling.limits import DEFAULT_RATE, Rate
+from toolcrib.config.servers import ServerConfig, read_server
+from toolcrib.config.settings import Settings, as_object, parsed
+from toolcrib.core.errors import InvalidConfig
+from toolcrib.core.schema import nearest
+from toolcrib.sources.base import source_name
+from toolcrib.sources.limited import DEFAULT_CAPACITY, Capacity
+from toolcrib.sources.mcp.server import DEFAULT_PATIENCE, Patience
+
+OUR_KEY = "toolcrib"
+
+SERVER_KEYS = ("mcpServers", "servers")
+"""Where the servers stand: `mcpServers` in most clients, `servers` in VS Code."""
+
+_TIMEOUTS = {
+    "start_timeout_s": "start_s",
+    "list_timeout_s": "list_s",
+    "call_timeout_s": "call_s",
+    "idle_timeout_s": "idle_s",
+}
+
+_MOST_CALLS = 1_000_000
+
+SETTINGS: Mapping[str, str] = {
+    "start_timeout_s": "Seconds a server may take from its start to the end of the handshake (60).",
+    "list_timeout_s": "Seconds it may take for each page of its tools (30).",
+    "call_timeout_s": "Seconds it may take to answer a call (300).",
+    "idle_timeout_s": "Seconds without a call after which a server whose definitions are kept is stopped (3600).",
+    "max_concurrent_calls": "Calls that run at one server at once (32).",
+    "max_queued_calls": "Calls that wait for those, first come first served; one more is refused (256).",
+    "calls_per_minute": "Calls that each principal may make in a minute; 0 sets no limit (1000).",
+    "burst_calls": "How many of those may come at once (as many as in a minute).",
+    "max_text_bytes": "Bytes of text in one result beyond which the rest is paged, as UTF-8 (400000).",
+    "max_binary_bytes": "Bytes of one image, audio or file in a result beyond which it is left out (8388608).",
+    "sources": "By server name: `title`, `summary`, `trusted`, and time-outs and limits of its own.",
+}
+"""Every key below `toolcrib`, with what it does."""
+
+SOURCE_SETTINGS: Mapping[str, str] = {
+    "title": "What to call the server instead of what it calls itself.",
+    "summary": "One line on what it is for; models read it before they search.",
+    "trusted": "`true` where what its tools claim of themselves (read-only, idempotent) may be relied on.",
+    "plain_names": "`true` keeps the server's own names of prompts and resources, and of tools where they are listed.",
+    **{key: SETTINGS[key] for key in (*_TIMEOUTS, "max_concurrent_calls", "max_queued_calls")},
+}
+"""Every key below `toolcrib.sources.NAME`."""
+
+
+MIN_ROOM = 1_000
+MAX_ROOM = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """How large a result may be before it is not handed over in one piece, in bytes."""
+
+    text: int = 400_000
+    """All text of a result, as UTF-8: about 100,000 tokens, more than most models take in at once."""
+    binary: int = 8 * 1024 * 1024
+    """One image, sound or file."""
+
+
+DEFAULT_ROOM = Room()
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """What one file says, at one moment."""
+
+    path: Path
+    servers: tuple[ServerConfig, ...] = ()
+    room: Room = DEFAULT_ROOM
+    patience: Patience = DEFAULT_PATIENCE
+    """Of servers that are given none of their own."""
+    capacity: Capacity = DEFAULT_CAPACITY
+    """Likewise."""
+    rate: Rate | None = DEFAULT_RATE
+    """How fast each principal may call; None where there is no limit."""
+
+    @property
+    def enabled(self) -> tuple[ServerConfig, ...]:
+        return tuple(server for server in self.servers if not server.disabled)
+
+
+def read_config(path: Path, environ: Mapping[str, str] = os.environ) -> Config:
+    """The configuration in the file at `path`.
+
+    A server that is wrong in itself is kept with its `problem`; the others are not touched by it.
+
+    Raises:
+        InvalidConfig: the file cannot be read, is malformed, names a server twice, or has an unknown key of ours.
+    """
+    try:
+        text = path.read_text("utf-8-sig")
+    except FileNotFoundError as error:
+        raise InvalidConfig(
+            f"{path}: there is no such file",
+            hints=["Name the mcp.json of your client, or set TOOLCRIB_CONFIG to it."],
+        ) from error
+    except OSError as error:
+        raise InvalidConfig(f"{path}: cannot be read: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise InvalidConfig(f"{path}: not UTF-8 text") from error
+    return parse_config(text, path, environ)
+
+
+def parse_config(text: str, path: Path, environ: Mapping[str, str] = os.environ) -> Config:
+    """The configuration in `text`, which stood at `path`; raises as `read_config` does."""
+    document = parsed(text, path)
+    for name in document.repeated:
+        if name in (*SERVER_KEYS, OUR_KEY):
+            raise InvalidConfig(f"{path}: {name}: it stands there twice")
+    key = next((key for key in SERVER_KEYS if key in document), SERVER_KEYS[0])
+    if key not in document and (near := _meant_for_servers(document)) is not None:
+        raise InvalidConfig(f"{path}: there is no `{key}`; `{near}` is not read. Did you mean `{key}`?")
+    servers = as_object(document.get(key, {}), path, key)
+    for name in servers.repeated:
+        raise InvalidConfig(f"{path}: {key}: two servers are named `{name}`; give one of them another name")
+    ours = Settings(as_object(document.get(OUR_KEY, {}), path, OUR_KEY), path, OUR_KEY)
+    ours.only(SETTINGS)
+    config = Config(
+        path,
+        room=Room(
+            text=ours.count("max_text_bytes", DEFAULT_ROOM.text, MIN_ROOM, MAX_ROOM, "bytes"),
+            binary=ours.count("max_binary_bytes", DEFAULT_ROOM.binary, MIN_ROOM, MAX_ROOM, "bytes"),
+        ),
+        patience=_patience(DEFAULT_PATIENCE, ours),
+        capacity=_capacity(DEFAULT_CAPACITY, ours),
+        rate=_rate(ours),
+    )
+    sources = ours.settings("sources")
+    sources.only(servers)
+    taken: set[str] = set()
+    read: list[ServerConfig] = []
+    for label, entry in servers.items():
+        name = _free_name(label, taken)
+        taken.add(name)
+        server = read_server(name, entry, f"{key}.{label}", environ)
+        read.append(_with_settings(server, sources.settings(label), config))
+    return replace(config, servers=tuple(read))
+
+
+def _with_settings(server: ServerConfig, settings: Settings, config: Config) -> ServerConfig:
+    settings.only(SOURCE_SETTINGS)
+    return replace(
+        server,
+        title=settings.text("title") or None,
+        summary=settings.text("summary"),
+        trusted=settings.flag("trusted"),
+        plain_names=settings.flag("plain_names"),
+        patience=_patience(config.patience, settings),
+        capacity=_capacity(config.capacity, settings),
+    )
+
+
+def _meant_for_servers(document: Mapping[str, Any]) -> str | None:
+    """A key under which somebody may have meant servers to stand."""
+    if "context_servers" in document:  # where Zed has them
+        return "context_servers"
+    return next((near for key in SERVER_KEYS if (near := nearest(key, document)) is not None), None)
+
+
+def _patience(base: Patience, settings: Settings) -> Patience:
+    return replace(base, **{field: settings.seconds(key, getattr(base, field)) for key, field in _TIMEOUTS.items()})
+
+
+def _capacity(base: Capacity, settings: Settings) -> Capacity:
+    return Capacity(
+        concurrent_calls=settings.count("max_concurrent_calls", base.concurrent_calls, 1, _MOST_CALLS, "calls"),
+        queued_calls=settings.count("max_queued_calls", base.queued_calls, 0, _MOST_CALLS, "calls"),
+    )
+
+
+def _rate(ours: Settings) -> Rate | None:
+    per_minute = ours.count("calls_per_minute", DEFAULT_RATE.calls_per_minute, 0, _MOST_CALLS, "calls")
+    at_once = ours.count("burst_calls", per_minute or 1, 1, _MOST_CALLS, "calls")
+    return Rate(per_minute, at_once) if per_minute else None
+
+
+def _free_name(label: str, taken: set[str]) -> str:
+    """The source name of a server; two labels that come to the same name are told apart by a number."""
+    base = source_name(label) if re.search(r"\w", label) else "server"
+    name, count = base, 1
+    while name in taken:
+        count += 1
+        name = f"{base}-{count}"
+    return name
