@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tests.catalogs import tool
 from tests.servers.launching import faulty_server, received
 
-from toolcrib.calling import call_tool
+from toolcrib.calling import Runner
 from toolcrib.catalog.registry import ToolRegistry
 from toolcrib.catalog.state import SourceEntry, SourceStatus
 from toolcrib.catalog.view import View
@@ -288,12 +288,12 @@ async def test_a_deadline_that_passes_in_line_is_told_so_to_who_calls_the_tool_t
     held = Held()
     registry = ToolRegistry()
     registry.put_source(SourceEntry(LimitedSource(held, Capacity(1, 50)), SourceStatus.READY), [SAW])
-    view = View(registry.state)
+    view = View.of(registry.state)
     errors: list[SourceUnavailable] = []
 
     async def call(number: int, context: CallContext) -> None:
         try:
-            await call_tool(view, SAW.handle, {"n": number}, context)
+            await Runner().call_tool(view, SAW.handle, {"n": number}, context)
         except SourceUnavailable as error:
             errors.append(error)
 
@@ -314,7 +314,7 @@ async def test_a_deadline_that_passes_while_the_tool_runs_is_not() -> None:
     registry.put_source(SourceEntry(LimitedSource(held, Capacity(1, 1)), SourceStatus.READY), [SAW])
 
     with pytest.raises(SourceUnavailable, match="the caller's time is over") as over:
-        await call_tool(View(registry.state), SAW.handle, {"n": 0}, CallContext().within(0.01))
+        await Runner().call_tool(View.of(registry.state), SAW.handle, {"n": 0}, CallContext().within(0.01))
 
     assert not over.value.retryable
     assert held.begun == [0]

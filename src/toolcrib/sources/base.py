@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from toolcrib.core.errors import InvalidTool, ToolFailed
+from toolcrib.core.nodes import Node
 from toolcrib.core.principal import CallContext
 from toolcrib.core.results import ToolResult
 from toolcrib.core.tools import Tool, summarize
@@ -58,6 +59,8 @@ class Listing:
     ttl_s: float | None = None
     """For how much longer this listing is good, in seconds: 0 is past its time, None where its source does not say."""
     extras: Extras = NO_EXTRAS
+    nodes: tuple[Node, ...] = ()
+    """What the source says of the categories of its tools; paths as in `ToolMetadata.category`."""
 
 
 class Source(AbstractAsyncContextManager["Source"], Protocol):

@@ -5,27 +5,14 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from types import TracebackType
-from typing import Any, Self, cast
+from typing import Any, cast
 
 from toolcrib.core.client import NOBODY, Client
-from toolcrib.core.principal import CallContext
-from toolcrib.core.results import ToolResult
-from toolcrib.core.tools import Tool
-from toolcrib.sources.base import (
-    Extras,
-    FetchMethod,
-    Listing,
-    ProgressListener,
-    SetAside,
-    Source,
-    fetch,
-    unwatch,
-    watch,
-)
+from toolcrib.sources.base import Extras, Listing, SetAside, Source
 from toolcrib.sources.definitions import read_definitions
+from toolcrib.sources.wrapper import WrapperSource
 from toolcrib.stores.definitions import DefinitionStore, Kept
 
 logger = logging.getLogger(__name__)
@@ -34,8 +21,8 @@ LIFETIME_S = 86_400.0
 """How long definitions are good whose source does not say."""
 
 
-class CachedSource:
-    """Delegates everything; only the first listing may come from the store, with what is left of its lifetime.
+class CachedSource(WrapperSource):
+    """The first listing may come from the store, with what is left of its lifetime.
 
     So a server is not started to be listed. It is started by the first call, which it compares with what it offers by
     then, and to be listed anew when the kept definitions are past their time.
@@ -43,7 +30,7 @@ class CachedSource:
 
     def __init__(
         self,
-        source: Source,
+        wrapped: Source,
         store: DefinitionStore,
         address: Mapping[str, Any],
         *,
@@ -51,7 +38,7 @@ class CachedSource:
         now: Callable[[], float] = time.time,
     ) -> None:
         """`client` gives whom the source counts on: many a server offers more to one that can be asked for input."""
-        self._source = source
+        super().__init__(wrapped)
         self._store = store
         self._address = address
         self._client = client
@@ -60,19 +47,6 @@ class CachedSource:
         self.stands_in = False
         """Whether what was listed last is what was kept."""
 
-    @property
-    def name(self) -> str:
-        return self._source.name
-
-    async def __aenter__(self) -> Self:
-        await self._source.__aenter__()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        await self._source.__aexit__(kind, error, traceback)
-
     async def list_tools(self) -> Listing:
         if not self._listed:
             self._listed = True
@@ -80,31 +54,9 @@ class CachedSource:
                 self.stands_in = True
                 return kept
         self.stands_in = False
-        listing = await self._source.list_tools()
+        listing = await super().list_tools()
         self._store.save(self._key, Kept(self._now(), _written(listing)))
         return listing
-
-    async def call_tool(
-        self,
-        tool: Tool,
-        arguments: Mapping[str, Any],
-        context: CallContext,
-        *,
-        progress: ProgressListener | None = None,
-    ) -> ToolResult:
-        return await self._source.call_tool(tool, arguments, context, progress=progress)
-
-    async def fetch(self, method: FetchMethod, params: Mapping[str, Any], context: CallContext) -> Mapping[str, Any]:
-        return await fetch(self._source, method, params, context)
-
-    async def watch(self, uri: str, updated: Callable[[], None]) -> None:
-        await watch(self._source, uri, updated)
-
-    def unwatch(self, uri: str, updated: Callable[[], None]) -> None:
-        unwatch(self._source, uri, updated)
-
-    def changes(self) -> AsyncIterator[None]:
-        return self._source.changes()
 
     @property
     def _key(self) -> str:

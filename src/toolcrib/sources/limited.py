@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import anyio
 
@@ -14,7 +13,8 @@ from toolcrib.core.errors import SourceUnavailable
 from toolcrib.core.principal import CallContext
 from toolcrib.core.results import ToolResult
 from toolcrib.core.tools import Tool
-from toolcrib.sources.base import FetchMethod, Listing, ProgressListener, Source, fetch, unwatch, watch
+from toolcrib.sources.base import FetchMethod, ProgressListener, Source
+from toolcrib.sources.wrapper import WrapperSource
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,17 +38,13 @@ class Capacity:
 DEFAULT_CAPACITY = Capacity()
 
 
-class LimitedSource:
-    """Delegates everything; calls, and what is fetched of prompts and resources, take their turn."""
+class LimitedSource(WrapperSource):
+    """Calls, and what is fetched of prompts and resources, take their turn."""
 
-    def __init__(self, source: Source, capacity: Capacity = DEFAULT_CAPACITY) -> None:
-        self._source = source
+    def __init__(self, wrapped: Source, capacity: Capacity = DEFAULT_CAPACITY) -> None:
+        super().__init__(wrapped)
         self._capacity = capacity
         self._places = anyio.Semaphore(capacity.concurrent_calls)
-
-    @property
-    def name(self) -> str:
-        return self._source.name
 
     @property
     def running(self) -> int:
@@ -60,18 +56,6 @@ class LimitedSource:
         """Calls in line."""
         return self._places.statistics().tasks_waiting
 
-    async def __aenter__(self) -> Self:
-        await self._source.__aenter__()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        await self._source.__aexit__(kind, error, traceback)
-
-    async def list_tools(self) -> Listing:
-        return await self._source.list_tools()
-
     async def call_tool(
         self,
         tool: Tool,
@@ -81,20 +65,11 @@ class LimitedSource:
         progress: ProgressListener | None = None,
     ) -> ToolResult:
         async with self._turn(context):
-            return await self._source.call_tool(tool, arguments, context, progress=progress)
+            return await super().call_tool(tool, arguments, context, progress=progress)
 
     async def fetch(self, method: FetchMethod, params: Mapping[str, Any], context: CallContext) -> Mapping[str, Any]:
         async with self._turn(context):
-            return await fetch(self._source, method, params, context)
-
-    async def watch(self, uri: str, updated: Callable[[], None]) -> None:
-        await watch(self._source, uri, updated)
-
-    def unwatch(self, uri: str, updated: Callable[[], None]) -> None:
-        unwatch(self._source, uri, updated)
-
-    def changes(self) -> AsyncIterator[None]:
-        return self._source.changes()
+            return await super().fetch(method, params, context)
 
     @asynccontextmanager
     async def _turn(self, context: CallContext) -> AsyncGenerator[None]:

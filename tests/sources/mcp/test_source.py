@@ -21,8 +21,7 @@ from toolcrib.core.principal import CallContext
 from toolcrib.core.results import ToolResult
 from toolcrib.crib import Toolcrib
 from toolcrib.sources.base import Listing, Source
-from toolcrib.sources.mcp import McpServer, Patience, StdioServer, backoff
-from toolcrib.sources.mcp import source as module
+from toolcrib.sources.mcp import McpServer, Patience, StdioServer, backoff, changes
 from toolcrib.sources.mcp.source import McpSource
 from toolcrib.testing.sources import check_source
 
@@ -324,7 +323,7 @@ async def test_of_odd_tools_only_the_unusable_are_set_aside_each_with_its_reason
 
 async def test_every_usable_name_however_odd_is_called_by_handle_and_by_model_name() -> None:
     async with crib_of(bench=faulty_server("odd-tools")) as crib:
-        model_names = {tool_id: name for name, tool_id in crib.view().state.model_names.items()}
+        model_names = crib.view().names
         for name in [
             *("files.read.all", "read the file", "files/read", "🔧_repair", "天気予報", "getItem", "GetItem"),
             *(faulty.LONG_NAME, "no_description"),
@@ -574,7 +573,7 @@ async def test_a_server_sees_its_own_environment_and_directory_and_none_of_our_s
 async def test_a_stream_of_changes_that_was_lost_is_asked_for_again_and_the_tools_are_listed_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "FIRST_LISTEN_AGAIN_S", 0.01)
+    monkeypatch.setattr(changes, "FIRST_WAIT_S", 0.01)
     log = tmp_path / "seen.jsonl"
     async with crib_of(bench=faulty_server("short-streams", "--era", "modern", "--log", str(log))):
         await until(lambda: len(received(log, "subscriptions/listen")) >= 3, "the stream is asked for again")

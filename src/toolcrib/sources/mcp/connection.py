@@ -27,7 +27,7 @@ from pydantic import ValidationError
 from toolcrib.sources.definitions import label
 from toolcrib.sources.mcp import pages
 from toolcrib.sources.mcp.asking import AskedSession, Asking
-from toolcrib.sources.mcp.http import TIMEOUT_S, Client, Health, refusal_by_sdk
+from toolcrib.sources.mcp.http import TIMEOUT_S, Health, HttpClient, refusal_by_sdk
 from toolcrib.sources.mcp.last_words import LastWords, listening
 from toolcrib.sources.mcp.pipes import Grace, piped
 from toolcrib.sources.mcp.refusals import MAX_MESSAGE_BYTES, Closed, Outcomes, Refused, refusal_in
@@ -325,7 +325,7 @@ async def _transport(
         return
     # A server may hold its stream open for as long as a call may take, and a person who is asked something in it.
     answer_timeout_s = max(HTTP_READ_TIMEOUT_S, call_timeout_s + TIMEOUT_S) + QUESTION_S
-    client = Client(
+    client = HttpClient(
         server, said, outcomes, health, answer_timeout_s=answer_timeout_s, max_message_bytes=max_message_bytes
     )
     if server.transport == "sse":

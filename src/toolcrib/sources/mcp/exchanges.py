@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
-from contextvars import Context, ContextVar
+from contextvars import Context, ContextVar, copy_context
 from dataclasses import dataclass
+from typing import Any
 
 import anyio
 from mcp.shared.exceptions import MCPError
+from mcp_types import INVALID_REQUEST, ErrorData
 
 from toolcrib.core.client import NOBODY, Client
+from toolcrib.core.errors import ToolcribError
+from toolcrib.sources.mcp.logs import is_log_message
 
 
 @dataclass(slots=True, eq=False)
@@ -55,9 +59,6 @@ class Exchanges:
         self._given_up: list[tuple[float, Client]] = []
         """Until when, and whose."""
 
-    def __iter__(self) -> Generator[Exchange]:
-        yield from [*self._under_way]
-
     @contextmanager
     def sending(self, client: Client | None, patience: anyio.CancelScope) -> Generator[None]:
         """Take part for the block, in which one request is sent and answered."""
@@ -99,6 +100,28 @@ class Exchanges:
             return None
         # All are one client's: the last of those that are to bring messages is the least likely to be waiting for it.
         return next((client for client in reversed(callers) if client.log_level is not None), callers[-1])
+
+    async def ask(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any] | ErrorData:
+        """What a server of the handshake era asks: if it could be for another client's call, nobody is asked."""
+        client = self.recipient(copy_context())
+        if client is None:
+            told = "Several clients are calling, or were just now, and it cannot be told whom this is for."
+            return ErrorData(code=INVALID_REQUEST, message=told)
+        exchanges = [exchange for exchange in self._under_way if exchange.client == client]
+        for exchange in exchanges:
+            exchange.pause()
+        try:
+            return await client.ask(method, params)
+        except ToolcribError as error:
+            return ErrorData(code=INVALID_REQUEST, message=error.message)
+        finally:
+            for exchange in exchanges:
+                exchange.go_on()
+
+    def log(self, params: Mapping[str, Any], read_in: Context | None) -> None:
+        """What a server logs, for whoever it is about."""
+        if is_log_message(params) and (client := self.recipient(read_in)) is not None:
+            client.log(params)
 
     def _give_up(self, client: Client) -> None:
         self._forget_what_is_over()

@@ -90,7 +90,7 @@ _Came = dict[str, Any] | ErrorData | Refusal
 """A result, an error of the server's own, or why there is neither."""
 
 
-class Client(httpx2.AsyncClient):
+class HttpClient(httpx2.AsyncClient):
     """Talks to one server. A POST never raises: what goes wrong with it is told to whoever waits for its answer.
 
     The SDK's transports end the whole connection with the first request that fails, tell every status from 400 on in

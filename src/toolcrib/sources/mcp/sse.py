@@ -19,7 +19,7 @@ from mcp.shared._httpx_utils import sse_within_origin
 from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCRequest
 
-from toolcrib.sources.mcp.http import Client
+from toolcrib.sources.mcp.http import HttpClient
 from toolcrib.sources.mcp.messages import Garbled, messages_in
 from toolcrib.sources.mcp.refusals import Refusal, Refused
 
@@ -30,7 +30,7 @@ Incoming = SessionMessage | Exception
 
 @asynccontextmanager
 async def streamed(
-    client: Client, url: str, *, max_message_bytes: int
+    client: HttpClient, url: str, *, max_message_bytes: int
 ) -> AsyncGenerator[tuple[MemoryObjectReceiveStream[Incoming], MemoryObjectSendStream[SessionMessage]]]:
     """Open the stream at `url`, and yield what the server says and what is said to it.
 
@@ -89,7 +89,7 @@ async def _read(
         raise Refused(Refusal("ended its stream before it named an address"))
 
 
-async def _write(client: Client, endpoint: str, leaving: MemoryObjectReceiveStream[SessionMessage]) -> None:
+async def _write(client: HttpClient, endpoint: str, leaving: MemoryObjectReceiveStream[SessionMessage]) -> None:
     async def post(text: str) -> None:
         # What goes wrong is told to whoever waits for the answer.
         await client.post(endpoint, content=text.encode(), headers={"Content-Type": "application/json"})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 import anyio
@@ -13,6 +13,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_PARAMS
 from pydantic import ValidationError
 
+from toolcrib.core.errors import SourceUnavailable
 from toolcrib.sources.mcp.connection import Connection
 from toolcrib.sources.mcp.extras import WholeResult, WireRequest
 from toolcrib.sources.mcp.refusals import Closed
@@ -21,7 +22,8 @@ logger = logging.getLogger(__name__)
 
 FIRST_WAIT_S = 1.0
 LAST_WAIT_S = 60.0
-"""A stream of updates that was lost is asked for again after the first, then after twice as long, up to the last."""
+"""A stream of updates that was lost is asked for again after the first, then after twice as long, up to the last. A
+server that cannot be reached is tried again after the first, or once it may be."""
 
 
 class Watching:
@@ -33,6 +35,7 @@ class Watching:
         """Those that the server has taken at some time since they are wanted."""
         self.changed = anyio.Event()
         """Set when something else is wanted than before; taken afresh each time."""
+        self._stays_connected = False
 
     @property
     def uris(self) -> frozenset[str]:
@@ -69,6 +72,23 @@ class Watching:
         for wanted in wholes & self._updated.keys():
             for updated in [*self._updated[wanted]]:
                 updated()
+
+    async def stay_connected(self, connect: Callable[[], Awaitable[Connection]]) -> None:
+        """While anything is wanted, start a server that went away again without being called.
+
+        `connect` gives the connection there is, or a new one. Nothing happens where this is being done already.
+        """
+        if self._stays_connected:
+            return
+        self._stays_connected = True
+        while self.uris:
+            changed = self.changed
+            try:
+                connection = await connect()
+                await first(connection.dispatcher.ended, changed)
+            except SourceUnavailable as error:
+                await anyio.sleep(max(FIRST_WAIT_S, error.retry_after_s or 0.0))
+        self._stays_connected = False
 
     def _change(self) -> None:
         self.changed.set()

@@ -1,0 +1,22 @@
+"""A category of the ontology, as whoever set it up describes it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from toolcrib.core.tools import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A category that tools and other categories hang in. Source: discovery protocol v0.1, "Node"."""
+
+    path: Path
+    title: str | None = None
+    summary: str = ""
+    tags: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """The last part of its path; empty for the root."""
+        return self.path[-1] if self.path else ""

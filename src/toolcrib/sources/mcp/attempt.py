@@ -1,0 +1,89 @@
+"""One way to a server, from its start to its end, and what is known of it by then."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import anyio
+from mcp.shared.exceptions import MCPError
+
+from toolcrib.core.errors import SourceUnavailable, ToolcribError, ToolFailed
+from toolcrib.sources.base import Listing
+from toolcrib.sources.mcp.connection import Connection
+from toolcrib.sources.mcp.failures import garbled_line, unavailable
+from toolcrib.sources.mcp.last_words import LastWords
+from toolcrib.sources.mcp.late_extras import LateExtras
+from toolcrib.sources.mcp.logs import Verbosity
+from toolcrib.sources.mcp.refusals import Closed, Refused
+from toolcrib.sources.mcp.watching import Upkeep
+
+MAX_GARBAGE_LINES = 3
+MAX_WORDS_LINES = 4
+
+
+@dataclass(slots=True, eq=False)
+class Attempt:
+    """One way to the server: first the start, then the connection, then its end."""
+
+    name: str
+    """The server's."""
+    mark: int
+    """The breaker's, from before."""
+    verbosity: Verbosity
+    extras: LateExtras
+    settled: anyio.Event = field(default_factory=anyio.Event)
+    """Set once it is known whether the server can be used."""
+    connection: Connection | None = None
+    upkeep: Upkeep | None = None
+    """Of the connection, where there is one."""
+    failure: SourceUnavailable | None = None
+    listing: Listing | None = None
+    """What the server offered when it was connected, until somebody takes it."""
+    said: LastWords = field(default_factory=LastWords)
+    garbage: list[str] = field(default_factory=list[str])
+    """Lines that are no protocol message, the first few."""
+    used: anyio.Event = field(default_factory=anyio.Event)
+    """Set whenever a call has ended."""
+    is_stopped: bool = False
+    """Whether we ended it."""
+
+    @property
+    def is_over(self) -> bool:
+        return self.failure is not None or (self.connection is not None and not self.connection.is_open)
+
+    def note_garbage(self, error: Exception) -> None:
+        """The server wrote what is no protocol message."""
+        if len(self.garbage) < MAX_GARBAGE_LINES:
+            self.garbage.append(garbled_line(error))
+
+    def unavailable(
+        self, what: str, error: BaseException | None = None, *, retryable: bool = True
+    ) -> SourceUnavailable:
+        """`{name} {what}`, and for its owner what the server said last: most servers say there what they miss."""
+        heard: list[str] = []
+        if self.garbage:
+            heard.append(f"It wrote what is no protocol message: {self.garbage[0]!r}.")
+        if words := " / ".join(self.said.lines()[-MAX_WORDS_LINES:]):
+            heard.append(f"Its last words: {words}")
+        return unavailable(self.name, what, error, retryable=retryable, heard=heard)
+
+    def refused(self, connection: Connection, what: str, error: MCPError) -> ToolcribError:
+        """What it means that a request got `error`; `what` says what the server did, if it is the server's own.
+
+        A connection that is good for no further request is given up: who asks again at once must not find it.
+        """
+        if connection.forgotten.is_set() and not isinstance(error, Closed):
+            connection.give_up()
+            return self.unavailable("was restarted and ran nothing; the next call opens a new session")
+        match error:
+            case Closed():
+                connection.give_up()
+                return self.unavailable("went away before it answered", retryable=False)
+            case Refused(refusal=refusal) if refusal.ran:
+                return ToolFailed(f"`{self.name}` {refusal.what}.")
+            case Refused(refusal=refusal):
+                return self.unavailable(refusal.what, error, retryable=refusal.retryable)
+            case _:
+                details: dict[str, Any] = {"upstream": error.error.model_dump(mode="json", exclude_none=True)}
+                return ToolFailed(f"`{self.name}` {what}: {error.message}", details=details)

@@ -1,0 +1,60 @@
+"""A source around another one, for whoever changes one thing about it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from types import TracebackType
+from typing import Any, Self
+
+from toolcrib.core.principal import CallContext
+from toolcrib.core.results import ToolResult
+from toolcrib.core.tools import Tool
+from toolcrib.sources.base import FetchMethod, Listing, ProgressListener, Source, fetch, unwatch, watch
+
+
+class WrapperSource:
+    """Delegates everything; a subclass overrides what it is for, and calls this for the rest.
+
+    What the wrapped source cannot do, prompts or resources say, is refused in its name.
+    """
+
+    def __init__(self, wrapped: Source) -> None:
+        self._wrapped = wrapped
+
+    @property
+    def name(self) -> str:
+        return self._wrapped.name
+
+    async def __aenter__(self) -> Self:
+        await self._wrapped.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self._wrapped.__aexit__(kind, error, traceback)
+
+    async def list_tools(self) -> Listing:
+        return await self._wrapped.list_tools()
+
+    async def call_tool(
+        self,
+        tool: Tool,
+        arguments: Mapping[str, Any],
+        context: CallContext,
+        *,
+        progress: ProgressListener | None = None,
+    ) -> ToolResult:
+        return await self._wrapped.call_tool(tool, arguments, context, progress=progress)
+
+    async def fetch(self, method: FetchMethod, params: Mapping[str, Any], context: CallContext) -> Mapping[str, Any]:
+        return await fetch(self._wrapped, method, params, context)
+
+    async def watch(self, uri: str, updated: Callable[[], None]) -> None:
+        await watch(self._wrapped, uri, updated)
+
+    def unwatch(self, uri: str, updated: Callable[[], None]) -> None:
+        unwatch(self._wrapped, uri, updated)
+
+    def changes(self) -> AsyncIterator[None]:
+        return self._wrapped.changes()
