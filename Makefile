@@ -38,6 +38,9 @@ interop: .venv/ready .venv/mcp1/ready tests/interop/node_modules/ready conforman
 conformance: .venv/ready tests/interop/node_modules/ready  ## Compare the published conformance suite with docs/conformance.md
 	$(BIN)/python -m tests.interop.conformance > /dev/null
 
+docs: .venv/ready  ## Write what the documentation has from the code
+	$(BIN)/python -m tests.docs.generate
+
 # What benchmarks share, and the one that fetches some gigabytes of other people's servers.
 APART := $(patsubst %,benchmarks/%.py,catalog load servers real_servers)
 

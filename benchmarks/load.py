@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import repeat
 from typing import Any
@@ -45,12 +45,26 @@ def request(url: str, method: str, params: Mapping[str, Any] | None = None, *, n
     return "\r\n".join([*lines, "", ""]).encode() + sent
 
 
+def post(url: str, body: Mapping[str, Any]) -> bytes:
+    """One request of the HTTP API as it goes over the wire."""
+    at = urlsplit(url)
+    sent = json.dumps(body, separators=(",", ":")).encode()
+    lines = [f"POST {at.path} HTTP/1.1", f"Host: {at.netloc}", "Content-Type: application/json"]
+    return "\r\n".join([*lines, f"Content-Length: {len(sent)}", "", ""]).encode() + sent
+
+
 @dataclass(frozen=True, slots=True)
 class Load:
     """What came of it."""
 
     answers: int
     seconds: float
+    latencies_ms: Sequence[float]
+    """Of each, from the request to the end of its answer."""
+
+    @property
+    def p99_ms(self) -> float:
+        return sorted(self.latencies_ms)[int(0.99 * len(self.latencies_ms))]
 
     @property
     def per_s(self) -> float:
@@ -92,7 +106,8 @@ async def _load(url: str, sent: Iterator[bytes], connections: int, deadline: flo
     began = time.perf_counter()
     opened = [await _connected(url, lambda: _Connection(sent, deadline)) for _ in range(connections)]
     await asyncio.gather(*(connection.ended for connection in opened))
-    return Load(sum(connection.answers for connection in opened), time.perf_counter() - began)
+    took = [latency for connection in opened for latency in connection.latencies_ms]
+    return Load(len(took), time.perf_counter() - began, took)
 
 
 async def _connected(url: str, make: Callable[[], _Connection]) -> _Connection:
@@ -108,7 +123,8 @@ class _Connection(asyncio.Protocol):
         self._deadline = deadline
         self._bodies = bodies
         self._got = b""
-        self.answers = 0
+        self._began = 0.0
+        self.latencies_ms: list[float] = []
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -124,7 +140,7 @@ class _Connection(asyncio.Protocol):
         if not head.startswith(b"HTTP/1.1 200") or length is None:
             self._fail(f"the answer is not a whole one: {self._got[:500]!r}")
         elif len(body) >= int(length.partition(b":")[2]):
-            self.answers += 1
+            self.latencies_ms.append(1000 * (time.perf_counter() - self._began))
             self._got = b""
             if self._bodies is not None:
                 self._bodies.append(body)
@@ -137,6 +153,7 @@ class _Connection(asyncio.Protocol):
         over = self._deadline is not None and time.perf_counter() >= self._deadline
         sent = None if over else next(self._sent, None)
         if sent is not None:
+            self._began = time.perf_counter()
             self._transport.write(sent)
         elif not self.ended.done():
             self.ended.set_result(None)

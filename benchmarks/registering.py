@@ -42,12 +42,12 @@ def measure(size: int) -> dict[str, object]:
         tool = Tool("all", f"newcomer_{number}", f"Winds the xyzzy{number} clock of the town hall.")
         began = time.perf_counter()
         registry.register(tool)
-        hits = View(registry.state).search(f"xyzzy{number}", limit=1).hits
+        hits = View.of(registry.state).search(f"xyzzy{number}", limit=1).hits
         taken.append(1000 * (time.perf_counter() - began))
         if [hit.tool_id for hit in hits] != [tool.id]:
             raise SystemExit(f"{tool.id} was not found")
     state = registry.state
-    documents = [document_of(state.sources, tool) for tool in state.tools.values()]
+    documents = [document_of(state.sources, state.categories, tool) for tool in state.tools.values()]
     began = time.perf_counter()
     Index.build(documents)
     afresh_ms = 1000 * (time.perf_counter() - began)

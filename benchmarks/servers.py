@@ -35,6 +35,17 @@ if TYPE_CHECKING:
 TEXT_SCHEMA = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
 
 
+POLICY = {
+    "rules": [
+        {"then": "hide", "tools": ["*.tool_1?"]},
+        {"then": "ask", "principals": ["intern-*"], "annotations": {"destructive": True}},
+        {"then": "refuse", "tags": ["retired"]},
+    ],
+    "otherwise": "allow",
+}
+"""As somebody might have it; whoever measures may call what is not hidden."""
+
+
 def command(role: str, *words: str) -> list[str]:
     """How to start one of the roles."""
     return [sys.executable, __file__, role, *words]
@@ -60,8 +71,9 @@ class Reachable:
 
 
 def write_config(path: Path, **entries: Mapping[str, Any]) -> Path:
-    """An `mcp.json` at `path`, with no limit on how often its servers are called."""
-    path.write_text(json.dumps({"mcpServers": entries, "toolcrib": {"calls_per_minute": 0}}))
+    """An `mcp.json` at `path`, with policy and audit, and no limit on how often its servers are called."""
+    ours = {"calls_per_minute": 0, "policy": POLICY, "audit": {"path": str(path.with_suffix(".audit.sqlite"))}}
+    path.write_text(json.dumps({"mcpServers": entries, "toolcrib": ours}))
     return path
 
 
@@ -208,16 +220,24 @@ async def over_http(app: ASGIApp, path: str = "/mcp") -> None:
 
 
 async def function_gateway(config: Path) -> None:
-    from toolcrib.crib import Toolcrib
-    from toolcrib.surfaces.mcp_gateway.http import Address, serve_http
+    """The gateway over HTTP with a function of this program and the servers of `config`, audited as that says."""
+    from toolcrib import Toolcrib
+    from toolcrib.config import read_config
+    from toolcrib.stores.audit import AuditStore
+    from toolcrib.surfaces.http.names import Address
+    from toolcrib.surfaces.http.serving import serve_http
 
-    async def echo(text: str) -> str:
+    def echo(text: str) -> str:
         """Give back a text."""
         return text
 
-    crib = Toolcrib()
-    crib.add(echo)
-    await serve_http(crib, crib.add_config(config), Address("127.0.0.1", 0), lambda url: print(url, flush=True))
+    audit = read_config(config).audit
+    if audit is None:
+        raise SystemExit(f"{config}: nothing is audited")
+    with AuditStore(audit.place) as store:
+        crib = Toolcrib(record=store.record)
+        crib.add(echo)
+        await serve_http(crib, crib.add_config(config), Address("127.0.0.1", 0), lambda url: print(url, flush=True))
 
 
 def main() -> None:

@@ -2,11 +2,11 @@
 
     python benchmarks/throughput.py
 
-Every server is a process of its own, and this one only sends: the same raw requests of MCP 2026-07-28 over the same
-number of kept-alive connections. The SDK's low-level server answers from a constant what the gateway found, the bare
-endpoint answers its very bytes unread, and the relay is the SDK's server over the SDK's client. All take turns; what
-counts is the ratio, turn by turn. `cpu_ms` is the processor time that the server itself spent on a request, which other
-work on the machine moves least.
+Every server is a process of its own, and this one only sends: the same raw requests of MCP 2026-07-28, or of the HTTP
+API, over the same number of kept-alive connections. Policy and audit are on. The SDK's low-level server answers from a
+constant what the gateway found, the bare endpoint answers its very bytes unread, and the relay is the SDK's server over
+the SDK's client. All take turns; what counts is the ratio, turn by turn. `cpu_ms` is the processor time that the server
+itself spent on a request, which other work on the machine moves least; `p99_ms` is of one turn.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ class Contender:
     sent: bytes
     per_s: list[float] = field(default_factory=list[float])
     cpu_ms: list[float] = field(default_factory=list[float])
+    p99_ms: list[float] = field(default_factory=list[float])
     load_cpu: list[float] = field(default_factory=list[float])
     """Part of a core that the sender took."""
 
@@ -102,13 +103,20 @@ async def contenders(stack: ExitStack, tools: int) -> dict[str, dict[str, Conten
     for name, (method, params) in asked.items():
         server = function if name == "call" else gateway
         (bodies / f"{name}.json").write_bytes(await load.answer(server.url, load.request(server.url, method, params)))
+    api = {
+        "api_search": (gateway, "search_tools", search["arguments"]),
+        "api_call": (function, "call_tool", call_function["arguments"]),
+    }
+    for name, (server, operation, arguments) in api.items():
+        url = _operation(server, operation)
+        (bodies / f"{name}.json").write_bytes(await load.answer(url, load.post(url, arguments)))
     bare = stack.enter_context(servers.reachable("bare", str(bodies)))
 
     def asking(server: servers.Reachable, method: str, params: Any = None, path: str = "") -> Contender:
         url = server.url + path
         return Contender(server, url, load.request(url, method, params))
 
-    requests = {
+    requests: dict[str, dict[str, Contender]] = {
         "tools/list": {
             "toolcrib": asking(gateway, "tools/list"),
             "sdk constant": asking(constant, "tools/list"),
@@ -129,6 +137,11 @@ async def contenders(stack: ExitStack, tools: int) -> dict[str, dict[str, Conten
             "the server itself": asking(echo, "tools/call", {"name": "echo", "arguments": TEXT}),
         },
     }
+    for name, (server, operation, arguments) in api.items():
+        requests[f"POST /v1/{operation}"] = {
+            "toolcrib": _posting(server, _operation(server, operation), arguments),
+            "bare": _posting(bare, f"{bare.url}/{name}", arguments),
+        }
     one = servers.write_config(folder / "one.json", echo=echo.entry)
     roles = {"sdk relay": "relay"} | ({"fastmcp proxy": "proxy"} if find_spec("fastmcp") else {})
     for engine, role in roles.items():
@@ -136,6 +149,14 @@ async def contenders(stack: ExitStack, tools: int) -> dict[str, dict[str, Conten
         through = asking(between, "tools/call", {"name": "echo", "arguments": TEXT})
         requests["call_tool of a server over HTTP"][engine] = through
     return requests
+
+
+def _operation(server: servers.Reachable, name: str) -> str:
+    return f"{server.url.removesuffix('/mcp')}/v1/{name}"
+
+
+def _posting(server: servers.Reachable, url: str, arguments: Any) -> Contender:
+    return Contender(server, url, load.post(url, arguments))
 
 
 async def _call(url: str, tool_id: str) -> dict[str, Any]:
@@ -153,6 +174,7 @@ async def take_turn(contender: Contender, seconds: float, connections: int, *, c
         spent_s = after.user + after.system - before.user - before.system
         contender.per_s.append(done.per_s)
         contender.cpu_ms.append(1000 * spent_s / done.answers)
+        contender.p99_ms.append(done.p99_ms)
         contender.load_cpu.append(took / done.seconds)
 
 
@@ -162,8 +184,10 @@ def summary(engines: dict[str, Contender]) -> dict[str, Any]:
     return {
         "per_s": {name: _spread(engine.per_s, 0) for name, engine in engines.items()},
         "cpu_ms": {name: _spread(engine.cpu_ms, 3) for name, engine in engines.items()},
+        "p99_ms": {name: _spread(engine.p99_ms, 2) for name, engine in engines.items()},
         "load_generator_cpu": {name: _spread(engine.load_cpu, 2) for name, engine in engines.items()},
         "per_s_of_toolcrib_to": {name: _ratio(mine.per_s, engine.per_s) for name, engine in others.items()},
+        "p99_of_toolcrib_to": {name: _ratio(mine.p99_ms, engine.p99_ms) for name, engine in others.items()},
         "cpu_of_toolcrib_to": {name: _ratio(mine.cpu_ms, engine.cpu_ms) for name, engine in others.items()},
     }
 

@@ -41,10 +41,10 @@ def registry_of(*tools: Tool) -> ToolRegistry:
 
 
 def view_of(*tools: Tool, principal: str = "local") -> View:
-    return View(registry_of(*tools).state, Principal(principal))
+    return View.of(registry_of(*tools).state, Principal(principal))
 
 
 def source_of(view: View, name: str) -> ScriptedSource:
-    source = view.state.sources[name].source
+    source = view.sources[name].source
     assert isinstance(source, ScriptedSource)
     return source

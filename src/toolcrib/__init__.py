@@ -11,16 +11,24 @@ from typing import TYPE_CHECKING, Any
 from toolcrib.version import VERSION as __version__
 
 if TYPE_CHECKING:
+    from toolcrib.catalog.access import Access, Rule, Rules
+    from toolcrib.catalog.categories import Category
     from toolcrib.core.errors import ToolcribError
     from toolcrib.core.principal import CallContext, Principal
     from toolcrib.core.results import ToolResult
     from toolcrib.core.tools import Optionality, Tool, ToolAnnotations, ToolExample, ToolMetadata, ToolPointer
     from toolcrib.crib import Toolcrib
+    from toolcrib.disclosure.messages import DetailLevel
 
 __all__ = [
+    "Access",
     "CallContext",
+    "Category",
+    "DetailLevel",
     "Optionality",
     "Principal",
+    "Rule",
+    "Rules",
     "Tool",
     "ToolAnnotations",
     "ToolExample",
@@ -33,9 +41,14 @@ __all__ = [
 ]
 
 _HOMES = {
+    "Access": "toolcrib.catalog.access",
     "CallContext": "toolcrib.core.principal",
+    "Category": "toolcrib.catalog.categories",
+    "DetailLevel": "toolcrib.disclosure.messages",
     "Optionality": "toolcrib.core.tools",
     "Principal": "toolcrib.core.principal",
+    "Rule": "toolcrib.catalog.access",
+    "Rules": "toolcrib.catalog.access",
     "Tool": "toolcrib.core.tools",
     "ToolAnnotations": "toolcrib.core.tools",
     "ToolExample": "toolcrib.core.tools",

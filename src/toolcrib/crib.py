@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import weakref
 from collections.abc import Awaitable, Callable, Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,21 +13,25 @@ from typing import TYPE_CHECKING, Any, Self
 
 import anyio
 
-from toolcrib.calling import CallLimits, call_tool, complete, get_prompt, read_resource, watch_resource
-from toolcrib.catalog.access import ALLOW_ALL, Policy
+from toolcrib.calling import Approvals, Approver, Runner, complete, get_prompt, read_resource, watch_resource
+from toolcrib.catalog.access import ALLOW_ALL, EVERYTHING, Permissions, Policy
+from toolcrib.catalog.categories import Categories, Category
 from toolcrib.catalog.intake import Intake
+from toolcrib.catalog.lockers import Lockers
 from toolcrib.catalog.registry import ToolRegistry
 from toolcrib.catalog.state import SourceEntry, SourceStatus
 from toolcrib.catalog.view import View
+from toolcrib.catalog.views import Views
 from toolcrib.config import Config, ServerConfig, read_config
 from toolcrib.core.client import NOBODY, Client
-from toolcrib.core.errors import InvalidConfig
-from toolcrib.core.principal import LOCAL, CallContext, Principal
+from toolcrib.core.errors import InvalidConfig, InvalidTool
+from toolcrib.core.events import Recorder
+from toolcrib.core.principal import LOCAL, LOCAL_CONTEXT, CallContext, Principal
 from toolcrib.core.results import ToolResult
 from toolcrib.core.tools import ROOT, Tool, ToolMetadata
-from toolcrib.disclosure.messages import Expansion, ListPage, SearchPage
-from toolcrib.disclosure.operations import DEFAULT_LIMIT, Operations
-from toolcrib.protocol.dispatch import Answer, perform
+from toolcrib.disclosure.messages import Answer, DetailLevel, Expansion, Expansions, ListPage, NodePage, SearchPage
+from toolcrib.disclosure.operations import DEFAULT_LIMIT
+from toolcrib.protocol.desk import Desk
 from toolcrib.protocol.rules import Top
 from toolcrib.sources.base import ProgressListener, Source
 from toolcrib.sources.cached import CachedSource
@@ -53,9 +58,6 @@ FUNCTIONS = "functions"
 SERVING = "TOOLCRIB_SERVING"
 """Tells the servers of a configuration which file they stand in: one that would start Toolcrib on it again must not."""
 
-MAX_VIEWS = 1_000
-"""Views of one state that are kept; each holds what one principal may see."""
-
 
 class Toolcrib:
     """All tools of an agent behind one counter.
@@ -64,24 +66,42 @@ class Toolcrib:
     in the background; `ready` waits for them.
     """
 
-    def __init__(self, *, policy: Policy = ALLOW_ALL, definitions: DefinitionStore | None = None) -> None:
-        """With `definitions`, servers whose definitions are kept there are started when they are first called."""
+    def __init__(
+        self,
+        *,
+        policy: Policy | None = None,
+        definitions: DefinitionStore | None = None,
+        approvals: Approvals | None = None,
+        record: Recorder | None = None,
+    ) -> None:
+        """With `definitions`, servers whose definitions are kept there are started when they are first called.
+
+        `policy` stands before any that a configuration sets. `approvals` keeps what people approved for good, else that
+        lasts as long as the program. `record` is told of every operation.
+        """
         self._definitions = definitions
         self.client: Client = NOBODY
         """Whom a server of the handshake era may count on from its start, and ask while nobody calls."""
         self._kept: dict[str, CachedSource] = {}
         self.registry = ToolRegistry()
-        self.operations = Operations()
-        self.limits = CallLimits()
-        """How fast each principal may call, as the configuration that was taken in last says; no limit before."""
+        self.desk = Desk(runner=Runner(approver=Approver(approvals)), recorders=[record] if record is not None else [])
+        """Where operations are answered and recorded; its limits are those of the configuration taken in last."""
         self._policy = policy
+        self._categories: Sequence[Category] = ()
+        """Those that were added one by one."""
+        self._configured_categories: Sequence[Category] = ()
+        self._views = Views(self.registry, policy or ALLOW_ALL)
         self._intake = Intake(self.registry)
         self._functions: FunctionSource | None = None
         self._configured: dict[str, ServerConfig] = {}
         self._servers: dict[str, tuple[LimitedSource, McpSource]] = {}
-        """The running ones of them, by name."""
-        self._viewed = self.registry.state
-        self._views: dict[Principal, View] = {}
+        """The running ones of them that are shared, by name."""
+        self._isolated: dict[str, tuple[ServerConfig, Path]] = {}
+        """Those of them that each principal has for itself, with where they stand, by name."""
+        self._isolated_servers: weakref.WeakSet[McpSource] = weakref.WeakSet()
+        """The running ones of these; their lockers say for how long."""
+        self.lockers = Lockers(self._isolated_for, self._isolated_entry)
+        """What principals have for themselves."""
 
     # -- what there is ------------------------------------------------------------------------------------------------
 
@@ -101,7 +121,7 @@ class Toolcrib:
         if self._functions is None:
             from toolcrib.sources.functions import FunctionSource  # noqa: PLC0415  reading signatures takes a parser
 
-            self._functions = FunctionSource(_free_name(FUNCTIONS, self.registry.state.sources))
+            self._functions = FunctionSource(_free_name(FUNCTIONS, {*self.registry.state.sources, *self._isolated}))
             title = "Functions of this program"
             self.registry.put_source(SourceEntry(self._functions, SourceStatus.READY, title, trusted=True))
         tool = self._functions.add(function, name=name, description=description, metadata=metadata or ToolMetadata())
@@ -116,7 +136,17 @@ class Toolcrib:
         Raises:
             InvalidTool: a source of this name is there already.
         """
+        if source.name in self._isolated:
+            raise InvalidTool(f"a source named `{source.name}` is there already")
         self._intake.add(source, SourceEntry(source, title=title, summary=summary, trusted=trusted))
+
+    def add_category(self, category: Category) -> None:
+        """Set up a node, and the tools that hang in it; it claims tools after those of the configuration.
+
+        Raises:
+            InvalidConfig: one of its path is there already, or it would hang below itself.
+        """
+        self._set_categories(self._configured_categories, (*self._categories, category))
 
     def add_config(self, path: str | Path, wanted: Callable[[ServerConfig], bool] | None = None) -> Config:
         """Take in the servers of an `mcp.json`, or those that are `wanted`.
@@ -132,7 +162,8 @@ class Toolcrib:
         config = self._beside_functions(read_config(Path(path)))
         servers = [server for server in config.enabled if wanted is None or wanted(server)]
         self._check_free(config, servers)
-        self.limits.rate = config.rate
+        self._heed(config)
+        self.lockers.most = config.max_isolated_principals
         for server in servers:
             self._add_server(server, config.path)
         return config
@@ -161,20 +192,38 @@ class Toolcrib:
     # -- its life -----------------------------------------------------------------------------------------------------
 
     async def __aenter__(self) -> Self:
+        await self.lockers.__aenter__()
         await self._intake.__aenter__()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        await self._intake.__aexit__(kind, error, traceback)
-        self._configured.clear()
-        self._servers.clear()
-        self._kept.clear()
+        self.lockers.close()  # first, so that all servers end side by side
+        try:
+            await self._intake.__aexit__(kind, error, traceback)
+        finally:
+            await self.lockers.__aexit__(kind, error, traceback)
+            self._configured.clear()
+            self._isolated.clear()
+            self._servers.clear()
+            self._kept.clear()
 
-    async def ready(self, timeout_s: float | None = None, sources: Collection[str] | None = None) -> bool:
-        """Wait until every source, or each of `sources`, has listed its tools or failed to; see `Intake.ready`."""
-        return await self._intake.ready(timeout_s, sources)
+    async def ready(
+        self,
+        timeout_s: float | None = None,
+        sources: Collection[str] | None = None,
+        *,
+        principal: Principal = LOCAL,
+    ) -> bool:
+        """Wait until every source that `principal` has, or each of `sources`, has listed its tools or failed to.
+
+        Those that it has for itself are begun. False when `timeout_s` ran out first, or nothing is running.
+        """
+        with anyio.move_on_after(timeout_s):
+            self.lockers.overlay(principal)  # begun now, to start beside the others
+            return await self._intake.ready(None, sources) and await self.lockers.ready(principal, None, sources)
+        return False
 
     @property
     def has_kept(self) -> bool:
@@ -183,11 +232,11 @@ class Toolcrib:
 
     @property
     def starting(self) -> tuple[str, ...]:
-        """Names of the sources that have neither listed their tools nor failed to."""
+        """Names of the shared sources that have neither listed their tools nor failed to; see `lockers` for others."""
         return self._intake.starting
 
     def condition(self, source: str) -> Condition | None:
-        """How a server of the configuration is doing; None where the source is no such server."""
+        """How a shared server of the configuration is doing; None where the source is no such server."""
         if (found := self._servers.get(source)) is None:
             return None
         limited, server = found
@@ -197,12 +246,7 @@ class Toolcrib:
 
     def view(self, principal: Principal = LOCAL) -> View:
         """What `principal` may see of the catalog as it is now."""
-        state = self.registry.state
-        if self._viewed is not state or len(self._views) >= MAX_VIEWS:
-            self._viewed, self._views = state, {}
-        if (view := self._views.get(principal)) is None:
-            view = self._views[principal] = View(state, principal, self._policy)
-        return view
+        return self._views.of(principal, self.lockers.overlay(principal))
 
     def list(
         self,
@@ -212,113 +256,187 @@ class Toolcrib:
         query: str | None = None,
         limit: int = DEFAULT_LIMIT,
         cursor: str | None = None,
-        principal: Principal = LOCAL,
+        context: CallContext = LOCAL_CONTEXT,
     ) -> ListPage:
         """The nodes and tools at `path`; see `Operations.list`."""
-        return self.operations.list(self.view(principal), path, tags=tags, query=query, limit=limit, cursor=cursor)
+        operation, view = self.desk.operations.list, self.view(context.principal)
+        return self.desk.look(operation, view, context, path=path, tags=tags, query=query, limit=limit, cursor=cursor)
 
     def search_tools(
         self,
         query: str,
         *,
         category: Sequence[str] = ROOT,
+        tags: Sequence[str] = (),
+        detail_level: DetailLevel = DetailLevel.SUMMARY,
+        include_unavailable: bool = False,
         limit: int = DEFAULT_LIMIT,
         cursor: str | None = None,
-        principal: Principal = LOCAL,
+        context: CallContext = LOCAL_CONTEXT,
     ) -> SearchPage:
         """The tools that serve `query`, best first; see `Operations.search_tools`."""
-        return self.operations.search_tools(self.view(principal), query, category=category, limit=limit, cursor=cursor)
+        return self.desk.look(
+            self.desk.operations.search_tools,
+            self.view(context.principal),
+            context,
+            query=query,
+            category=category,
+            tags=tags,
+            detail_level=detail_level,
+            include_unavailable=include_unavailable,
+            limit=limit,
+            cursor=cursor,
+        )
 
-    def expand_tool(self, tool_id: str, *, principal: Principal = LOCAL) -> Expansion:
-        """The full schemas of one tool and the handle to call it by; see `Operations.expand_tool`."""
-        return self.operations.expand_tool(self.view(principal), tool_id)
-
-    async def perform(
+    def search_tool_by_category(
         self,
-        name: str,
-        arguments: Mapping[str, Any],
+        query: str,
+        category_path: Sequence[str],
         *,
-        context: CallContext | None = None,
-        progress: ProgressListener | None = None,
-    ) -> Answer:
-        """The answer to an operation by its name and JSON arguments, as surfaces get them; see `protocol.perform`."""
-        context = context or CallContext()
-        view = self.view(context.principal)
-        return await perform(self.operations, view, name, arguments, context, limits=self.limits, progress=progress)
+        limit: int = DEFAULT_LIMIT,
+        cursor: str | None = None,
+        context: CallContext = LOCAL_CONTEXT,
+    ) -> SearchPage:
+        """The tools at or below `category_path` that serve `query`; see `Operations.search_tool_by_category`."""
+        operation, view = self.desk.operations.search_tool_by_category, self.view(context.principal)
+        return self.desk.look(
+            operation, view, context, query=query, category_path=category_path, limit=limit, cursor=cursor
+        )
+
+    def search_nodes(self, query: str, *, limit: int = DEFAULT_LIMIT, context: CallContext = LOCAL_CONTEXT) -> NodePage:
+        """The categories that `query` means, best first; see `Operations.search_nodes`."""
+        operation, view = self.desk.operations.search_nodes, self.view(context.principal)
+        return self.desk.look(operation, view, context, query=query, limit=limit)
+
+    def expand_tool(self, tool_id: str, *, context: CallContext = LOCAL_CONTEXT) -> Expansion:
+        """The full schemas of one tool and the handle to call it by; see `Operations.expand_tool`."""
+        operation, view = self.desk.operations.expand_tool, self.view(context.principal)
+        return self.desk.look(operation, view, context, tool_id=tool_id)
+
+    def expand_tools(self, tool_ids: Sequence[str], *, context: CallContext = LOCAL_CONTEXT) -> Expansions:
+        """Those of several; see `Operations.expand_tools`."""
+        operation, view = self.desk.operations.expand_tools, self.view(context.principal)
+        return self.desk.look(operation, view, context, tool_ids=tool_ids)
 
     async def call_tool(
         self,
         handle: str,
         arguments: Mapping[str, Any] | None = None,
         *,
-        context: CallContext | None = None,
+        only_read: bool = False,
+        context: CallContext = LOCAL_CONTEXT,
         progress: ProgressListener | None = None,
     ) -> ToolResult:
-        """Run an expanded tool; see `toolcrib.calling.call_tool`."""
-        context = context or CallContext()
-        return await call_tool(
-            self.view(context.principal), handle, arguments, context, limits=self.limits, progress=progress
-        )
+        """Run an expanded tool; see `toolcrib.calling.Runner.call_tool`."""
+        view = self.view(context.principal)
+        return await self.desk.call_tool(view, context, handle, arguments, only_read=only_read, progress=progress)
+
+    async def perform(
+        self,
+        name: str,
+        arguments: Mapping[str, Any],
+        *,
+        context: CallContext = LOCAL_CONTEXT,
+        progress: ProgressListener | None = None,
+    ) -> Answer | ToolResult:
+        """The answer to an operation by its name and JSON arguments, as surfaces get them; see `Desk.perform`."""
+        return await self.desk.perform(self.view(context.principal), context, name, arguments, progress=progress)
 
     async def get_prompt(
-        self, name: str, arguments: Mapping[str, Any] | None = None, *, context: CallContext | None = None
+        self, name: str, arguments: Mapping[str, Any] | None = None, *, context: CallContext = LOCAL_CONTEXT
     ) -> Mapping[str, Any]:
         """A server's prompt, by its name in `view().shelf.prompts`; see `toolcrib.calling.get_prompt`."""
-        context = context or CallContext()
-        return await get_prompt(self.view(context.principal), name, arguments, context, limits=self.limits)
+        return await get_prompt(self.view(context.principal), name, arguments, context, runner=self.desk.runner)
 
-    async def read_resource(self, uri: str, *, context: CallContext | None = None) -> Mapping[str, Any]:
+    async def read_resource(self, uri: str, *, context: CallContext = LOCAL_CONTEXT) -> Mapping[str, Any]:
         """A server's resource, by a URI of `view().shelf` or of a link; see `toolcrib.calling.read_resource`."""
-        context = context or CallContext()
-        return await read_resource(self.view(context.principal), uri, context, limits=self.limits)
+        return await read_resource(self.view(context.principal), uri, context, runner=self.desk.runner)
 
     async def watch_resource(
-        self, uri: str, updated: Callable[[], None], *, context: CallContext | None = None
+        self, uri: str, updated: Callable[[], None], *, context: CallContext = LOCAL_CONTEXT
     ) -> Callable[[], None]:
         """Be told of changes of a resource until what this gives is called; see `toolcrib.calling.watch_resource`."""
-        context = context or CallContext()
-        return await watch_resource(self.view(context.principal), uri, updated, context, limits=self.limits)
+        return await watch_resource(self.view(context.principal), uri, updated, context, runner=self.desk.runner)
 
-    async def complete(self, params: Mapping[str, Any], *, context: CallContext | None = None) -> Mapping[str, Any]:
+    async def complete(self, params: Mapping[str, Any], *, context: CallContext = LOCAL_CONTEXT) -> Mapping[str, Any]:
         """Values for an argument of a prompt or template; see `toolcrib.calling.complete`."""
-        context = context or CallContext()
-        return await complete(self.view(context.principal), params, context, limits=self.limits)
+        return await complete(self.view(context.principal), params, context, runner=self.desk.runner)
+
+    def _heed(self, config: Config) -> None:
+        """Take over what a configuration says besides its servers."""
+        self._set_categories(config.categories.given, self._categories)
+        self.desk.runner.limits.rate = config.rate
+        if self._policy is None:
+            self._views.policy = config.policy or ALLOW_ALL
+
+    def _set_categories(self, configured: Sequence[Category], added: Sequence[Category]) -> None:
+        self.registry.set_categories(Categories([*configured, *added]))
+        self._configured_categories, self._categories = configured, added
+
+    def tops(self, config: Config, principal: Principal) -> tuple[Top, ...]:
+        """The top of the catalog that `principal` has and may know of; see `tops`."""
+        return tops(config, self._views.policy.permissions(principal), principal)
 
     # -- the sources --------------------------------------------------------------------------------------------------
 
     def _add_server(self, config: ServerConfig, path: Path) -> None:
+        if config.isolation == "principal":
+            self._isolated[config.name] = config, path
+        else:
+            entry = self._entry(config, path)
+            self._intake.add(entry.source, entry)
+        self._configured[config.name] = config
+
+    def _isolated_for(self, principal_id: str) -> Mapping[str, tuple[ServerConfig, Path]]:
+        """The isolated servers as this principal has them, with where they stand, by name."""
+        return {
+            name: (own, path)
+            for name, (config, path) in self._isolated.items()
+            if (own := config.of(principal_id)) is not None
+        }
+
+    def _isolated_entry(self, principal_id: str, plan: tuple[ServerConfig, Path]) -> SourceEntry:
+        return self._entry(*plan, principal_id)
+
+    def _entry(self, config: ServerConfig, path: Path, principal_id: str | None = None) -> SourceEntry:
+        """A server that is shared, or one principal's own, before it is started."""
         if config.server is None:
             source: Source = UnavailableSource(config.name, f"{config.problem}.", diagnosis=f"It stands in {path}.")
         else:
-            source = self._server_source(config, config.server, path)
-        entry = SourceEntry(
+            source = self._server_source(config, config.server, path, principal_id)
+        return SourceEntry(
             source,
             title=config.title,
             summary=config.summary,
             trusted=config.trusted,
             plain_names=config.plain_names,
         )
-        self._intake.add(source, entry)
-        self._configured[config.name] = config
 
-    def _server_source(self, config: ServerConfig, server: McpServer, path: Path) -> Source:
+    def _server_source(self, config: ServerConfig, server: McpServer, path: Path, principal_id: str | None) -> Source:
         from toolcrib.sources.mcp.source import McpSource  # noqa: PLC0415  the SDK takes half a second to import
 
         kept = self._definitions
         marked = _marked(server, path)
+
+        def client() -> Client:
+            # Whoever is at this machine is not to be asked for what the server of somebody else wants to know.
+            return self.client if principal_id in {None, LOCAL.id} else NOBODY
+
         source = McpSource(
-            config.name,
-            marked,
-            patience=config.patience,
-            stops_when_idle=kept is not None,
-            client=lambda: self.client,
+            config.name, marked, patience=config.patience, stops_when_idle=kept is not None, client=client
         )
         # Kept under what the file says, not under where it stands: a configuration that moved finds its definitions.
         listed: Source = source
         if kept is not None:
-            listed = self._kept[config.name] = CachedSource(source, kept, address(server), client=lambda: self.client)
+            at = address(server) if principal_id is None else {**address(server), "principal": principal_id}
+            listed = CachedSource(source, kept, at, client=client)
+            if principal_id is None:
+                self._kept[config.name] = listed
         limited = LimitedSource(listed, config.capacity)
-        self._servers[config.name] = limited, source
+        if principal_id is None:
+            self._servers[config.name] = limited, source
+        else:
+            self._isolated_servers.add(source)
         return limited
 
     async def _take_over(self, config: Config) -> None:
@@ -326,20 +444,23 @@ class Toolcrib:
         gone = [name for name, server in self._configured.items() if wanted.get(name) != server]
         new = [server for name, server in wanted.items() if name in gone or name not in self._configured]
         self._check_free(config, [server for server in new if server.name not in gone])
-        self.limits.rate = config.rate
+        self._heed(config)
+        self.lockers.most = config.max_isolated_principals
         await self._intake.remove(gone)
         for name in gone:
             del self._configured[name]
+            self._isolated.pop(name, None)
             self._servers.pop(name, None)
             self._kept.pop(name, None)
-        for _, server in self._servers.values():
+        for server in (*(server for _, server in self._servers.values()), *self._isolated_servers):
             server.try_again()
         for server in new:
             self._add_server(server, config.path)
+        await self.lockers.refit()
 
     def _check_free(self, config: Config, servers: Iterable[ServerConfig]) -> None:
         for server in servers:
-            if server.name in self.registry.state.sources:
+            if server.name in self.registry.state.sources or server.name in self._isolated:
                 raise InvalidConfig(f"{config.path}: a source named `{server.name}` is there already")
 
     def _beside_functions(self, config: Config) -> Config:
@@ -352,9 +473,21 @@ class Toolcrib:
         return replace(config, servers=tuple(servers))
 
 
-def tops(config: Config) -> tuple[Top, ...]:
-    """The top of a catalog as its configuration tells of it, whatever has started by now."""
-    return tuple(Top(server.name, server.summary or server.title or "") for server in config.enabled)
+def tops(config: Config, permissions: Permissions = EVERYTHING, principal: Principal = LOCAL) -> tuple[Top, ...]:
+    """The top of the catalog that a principal has, as the configuration tells of it, whatever has started by now."""
+    categories = (category.node for category in config.categories.given if len(category.path) == 1)
+    return (
+        *(
+            Top(node.name, node.summary or node.title or "")
+            for node in categories
+            if permissions.may_know_node(node.path)
+        ),
+        *(
+            Top(server.name, server.summary or server.title or "")
+            for server in config.enabled
+            if server.of(principal.id) is not None and permissions.may_know(server.name)
+        ),
+    )
 
 
 def _marked(server: McpServer, path: Path) -> McpServer:

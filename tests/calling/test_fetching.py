@@ -8,20 +8,19 @@ from typing import Any
 import pytest
 from tests.catalogs import registry_of, tool
 
-from toolcrib.calling import complete, get_prompt, read_resource
+from toolcrib.calling import Runner, complete, get_prompt, read_resource
 from toolcrib.calling.limits import CallLimits, Rate
-from toolcrib.catalog.access import Access, Policy
+from toolcrib.catalog.access import Access, Policy, Rules
 from toolcrib.catalog.state import SourceEntry, SourceStatus
 from toolcrib.catalog.view import View
 from toolcrib.core.errors import NotAuthorized, NotFound, RateLimited, ToolFailed
-from toolcrib.core.principal import CallContext, Principal
-from toolcrib.core.tools import Tool
+from toolcrib.core.principal import CallContext
 from toolcrib.sources.base import Extras, FetchMethod
 from toolcrib.testing.scripted import ScriptedSource
 
 pytestmark = pytest.mark.anyio
 
-FREE = CallLimits()
+FREE = Runner()
 
 
 class Library(ScriptedSource):
@@ -39,14 +38,9 @@ class Library(ScriptedSource):
         return {"messages": [{"role": "user", "content": link}], "completion": {"values": ["a"]}}
 
 
-class Only(Policy):
+def only(access: Access) -> Rules:
     """Decides alike on everything."""
-
-    def __init__(self, access: Access) -> None:
-        self.access = access
-
-    def decide(self, principal: Principal, tool: Tool) -> Access:
-        return self.access
+    return Rules((), access)
 
 
 def catalog(library: Library, policy: Policy | None = None) -> View:
@@ -57,19 +51,19 @@ def catalog(library: Library, policy: Policy | None = None) -> View:
         templates=({"uriTemplate": "memo://{n}", "name": "any"},),
     )
     registry.put_source(SourceEntry(library, SourceStatus.READY, extras=extras))
-    return View(registry.state) if policy is None else View(registry.state, policy=policy)
+    return View.of(registry.state) if policy is None else View.of(registry.state, policy=policy)
 
 
 async def test_each_is_asked_for_under_its_own_name_and_answered_under_the_catalogs() -> None:
     library = Library()
     view = catalog(library)
-    got = await get_prompt(view, "library__plan", {"day": "1"}, CallContext(), limits=FREE)
+    got = await get_prompt(view, "library__plan", {"day": "1"}, CallContext(), runner=FREE)
     assert got["messages"][0]["content"]["uri"] == "toolcrib://library/memo://1"
-    read = await read_resource(view, "toolcrib://library/memo://1", CallContext(), limits=FREE)
+    read = await read_resource(view, "toolcrib://library/memo://1", CallContext(), runner=FREE)
     assert read["contents"] == [{"uri": "toolcrib://library/memo://1", "text": "held"}]
     argument = {"name": "n", "value": ""}
     template = {"type": "ref/resource", "uri": "toolcrib://library/memo://{n}"}
-    await complete(view, {"ref": template, "argument": argument}, CallContext(), limits=FREE)
+    await complete(view, {"ref": template, "argument": argument}, CallContext(), runner=FREE)
     assert library.asked == [
         ("prompts/get", {"name": "plan", "arguments": {"day": "1"}}),
         ("resources/read", {"uri": "memo://1"}),
@@ -80,10 +74,10 @@ async def test_each_is_asked_for_under_its_own_name_and_answered_under_the_catal
 async def test_what_is_not_there_is_not_found() -> None:
     view = catalog(Library())
     for asking in (
-        get_prompt(view, "plan", None, CallContext(), limits=FREE),
-        read_resource(view, "toolcrib://nobody/memo://1", CallContext(), limits=FREE),
-        complete(view, {"ref": {"type": "ref/prompt", "name": "plan"}}, CallContext(), limits=FREE),
-        complete(view, {"ref": "plan"}, CallContext(), limits=FREE),
+        get_prompt(view, "plan", None, CallContext(), runner=FREE),
+        read_resource(view, "toolcrib://nobody/memo://1", CallContext(), runner=FREE),
+        complete(view, {"ref": {"type": "ref/prompt", "name": "plan"}}, CallContext(), runner=FREE),
+        complete(view, {"ref": "plan"}, CallContext(), runner=FREE),
     ):
         with pytest.raises(NotFound):
             await asking
@@ -93,11 +87,11 @@ async def test_who_may_call_nothing_of_a_source_may_read_nothing_of_it() -> None
     library = Library()
     with pytest.raises(NotAuthorized):
         await read_resource(
-            catalog(library, Only(Access.SEE)), "toolcrib://library/memo://1", CallContext(), limits=FREE
+            catalog(library, only(Access.SEE)), "toolcrib://library/memo://1", CallContext(), runner=FREE
         )
     with pytest.raises(NotFound):  # and what is hidden does not exist
         await read_resource(
-            catalog(library, Only(Access.HIDDEN)), "toolcrib://library/memo://1", CallContext(), limits=FREE
+            catalog(library, only(Access.HIDDEN)), "toolcrib://library/memo://1", CallContext(), runner=FREE
         )
     assert library.asked == []
 
@@ -105,9 +99,9 @@ async def test_who_may_call_nothing_of_a_source_may_read_nothing_of_it() -> None
 async def test_reading_counts_against_the_rate() -> None:
     library, limits = Library(), CallLimits(Rate(calls_per_minute=1, burst_calls=1))
     view = catalog(library)
-    await read_resource(view, "toolcrib://library/memo://1", CallContext(), limits=limits)
+    await read_resource(view, "toolcrib://library/memo://1", CallContext(), runner=Runner(limits))
     with pytest.raises(RateLimited):
-        await get_prompt(view, "library__plan", None, CallContext(), limits=limits)
+        await get_prompt(view, "library__plan", None, CallContext(), runner=Runner(limits))
     assert len(library.asked) == 1
 
 
@@ -115,4 +109,4 @@ async def test_a_source_that_has_no_such_things_says_so() -> None:
     registry = registry_of(tool("plain.lend"))
     registry.put_source(SourceEntry(ScriptedSource("plain"), SourceStatus.READY))
     with pytest.raises(ToolFailed, match="offers no prompts"):
-        await read_resource(View(registry.state), "toolcrib://plain/memo://1", CallContext(), limits=FREE)
+        await read_resource(View.of(registry.state), "toolcrib://plain/memo://1", CallContext(), runner=FREE)

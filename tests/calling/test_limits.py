@@ -13,7 +13,7 @@ from tests.catalogs import registry_of, source_of, tool, view_of
 from tests.servers.launching import write_config
 from tests.waiting import until
 
-from toolcrib.calling import CallLimits, call_tool
+from toolcrib.calling import CallLimits, Runner
 from toolcrib.calling import limits as module
 from toolcrib.calling.limits import DEFAULT_RATE, Rate, TokenBucket
 from toolcrib.catalog.view import View
@@ -202,18 +202,18 @@ async def test_a_call_too_many_runs_nothing_and_says_when_to_come_back() -> None
     view, clock = view_of(READ), Clock()
     limits = CallLimits(Rate(60, 2), now_ns=clock)
     for _ in range(2):
-        await call_tool(view, READ.handle, {"path": "."}, CallContext(), limits=limits)
+        await Runner(limits).call_tool(view, READ.handle, {"path": "."}, CallContext())
     clock.now_ns += 250_000_000
 
     with pytest.raises(RateLimited, match=r"try again in 0\.8 s") as refused:
-        await call_tool(view, READ.handle, {"path": "."}, CallContext(), limits=limits)
+        await Runner(limits).call_tool(view, READ.handle, {"path": "."}, CallContext())
 
     assert len(source_of(view, "files").calls) == 2
     error = refused.value.to_wire()["error"]
     assert (error["code"], error["retryable"], error["details"]) == ("RATE_LIMITED", True, {"retry_after_s": 0.8})
     assert "60 calls a minute are allowed, 2 of them at once" in error["message"]
     clock.now_ns += 800_000_000
-    assert await call_tool(view, READ.handle, {"path": "."}, CallContext(), limits=limits)
+    assert await Runner(limits).call_tool(view, READ.handle, {"path": "."}, CallContext())
 
 
 @pytest.mark.anyio
@@ -227,21 +227,21 @@ async def test_what_would_not_reach_a_source_counts_for_nothing_and_is_told_for_
     for _ in range(2):  # before the only call there is, and after it
         for reference, arguments, kind in wrong:
             with pytest.raises(kind):
-                await call_tool(view, reference, arguments, CallContext(), limits=limits)
+                await Runner(limits).call_tool(view, reference, arguments, CallContext())
         if not source_of(view, "files").calls:
-            await call_tool(view, READ.handle, {"path": "."}, CallContext(), limits=limits)
+            await Runner(limits).call_tool(view, READ.handle, {"path": "."}, CallContext())
     with pytest.raises(RateLimited):
-        await call_tool(view, READ.handle, {"path": "."}, CallContext(), limits=limits)
+        await Runner(limits).call_tool(view, READ.handle, {"path": "."}, CallContext())
 
 
 @pytest.mark.anyio
 async def test_every_principal_has_its_own_limit() -> None:
     registry, limits = registry_of(READ), CallLimits(Rate(1, 1), now_ns=Clock())
     for who in (ADA, GRACE):
-        view = View(registry.state, who)
-        await call_tool(view, READ.handle, {"path": "."}, CallContext(who), limits=limits)
+        view = View.of(registry.state, who)
+        await Runner(limits).call_tool(view, READ.handle, {"path": "."}, CallContext(who))
         with pytest.raises(RateLimited, match=f"`{who.id}` calls too fast"):
-            await call_tool(view, READ.handle, {"path": "."}, CallContext(who), limits=limits)
+            await Runner(limits).call_tool(view, READ.handle, {"path": "."}, CallContext(who))
 
 
 @pytest.mark.anyio
@@ -260,7 +260,7 @@ async def test_a_limit_that_is_changed_in_the_file_holds_at_once(
         with pytest.raises(RateLimited):
             await crib.call_tool(handle)
         write_config(path, toolcrib={"calls_per_minute": 0})
-        await until(lambda: crib.limits.rate is None, "the file is read again")
+        await until(lambda: crib.desk.runner.limits.rate is None, "the file is read again")
         await crib.call_tool(handle)
         tasks.cancel_scope.cancel()
 
@@ -269,7 +269,7 @@ async def test_a_limit_that_is_changed_in_the_file_holds_at_once(
 async def test_calls_of_a_program_and_calls_of_a_model_count_against_the_same_limit() -> None:
     crib = Toolcrib()
     handle = crib.add(lambda: "done", name="work").handle
-    crib.limits.rate = Rate(1, 4)
+    crib.desk.runner.limits.rate = Rate(1, 4)
     called: dict[str, object] = {"tool_id": handle, "arguments": {}}
     for _ in range(2):
         await crib.call_tool(handle)

@@ -20,11 +20,12 @@ from toolcrib.core.principal import CallContext
 from toolcrib.core.results import ToolResult
 from toolcrib.core.schema import Schema
 from toolcrib.disclosure.operations import Operations
-from toolcrib.protocol.dispatch import perform
+from toolcrib.protocol.desk import Desk
 from toolcrib.protocol.tools import operation_schema
 from toolcrib.sources.functions import FunctionSource
 
 OPERATIONS = Operations()
+DESK = Desk(OPERATIONS)
 CONTEXT = CallContext()
 
 POINT = {
@@ -77,7 +78,7 @@ SLIPS: dict[str, dict[str, Any]] = {
 
 
 async def called(view: View, arguments: Mapping[str, Any]) -> Any:
-    answer = await perform(OPERATIONS, view, "call_tool", arguments, CONTEXT)
+    answer = await DESK.perform(view, CONTEXT, "call_tool", arguments)
     assert isinstance(answer, ToolResult)
     return answer.structured_content
 
@@ -131,7 +132,7 @@ async def test_arguments_that_were_left_out_are_asked_for_by_name() -> None:
 
     step = wrong.value.next_action
     assert step is not None
-    await perform(OPERATIONS, view, step.operation, step.arguments, CONTEXT)
+    await DESK.perform(view, CONTEXT, step.operation, step.arguments)
     assert step.operation == "expand_tool"
 
 
@@ -147,7 +148,7 @@ async def test_a_function_that_takes_a_dataclass_is_called_as_it_was_meant() -> 
     registry, source = registry_of(), FunctionSource()
     shown = source.add(draw)
     registry.put_source(SourceEntry(source, SourceStatus.READY), [shown])
-    view = View(registry.state)
+    view = View.of(registry.state)
 
     for slip in ({"x": 1, "y": 2}, {"point": '{"x": 1, "y": 2}'}, {"Point": {"x": 1, "y": 2}}):
         with pytest.raises(InvalidArguments) as wrong:

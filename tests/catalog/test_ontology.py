@@ -1,22 +1,50 @@
-"""Nodes, counted and described from the tools that hang in them."""
+"""Nodes, counted and described from the tools that hang in them: each tool counts once, in however many places."""
 
 from __future__ import annotations
 
-from hypothesis import given
+from collections.abc import Iterable
+
+import pytest
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.catalogs import tool
 
-from toolcrib.catalog.ontology import Node, Ontology, primary_path
+from toolcrib.catalog.categories import NO_CATEGORIES, Categories, Category
+from toolcrib.catalog.ontology import Branch, Ontology
+from toolcrib.core.nodes import Node
 from toolcrib.core.tools import ROOT, Path, Tool
 
 
-def ontology(*tools: Tool, described: dict[Path, Node] | None = None) -> Ontology:
-    return Ontology(described or {}, {tool.id: tool for tool in tools})
+def ontology(*tools: Tool, described: dict[Path, Node] | None = None, categories: Iterable[Category] = ()) -> Ontology:
+    of = Categories(categories) if categories else NO_CATEGORIES
+    return Ontology({tool.id: tool for tool in tools}, {**(described or {}), **of.nodes}, of)
+
+
+def at(of: Ontology, *path: str) -> Branch:
+    branch = of.find(path)
+    assert branch is not None, path
+    return branch
+
+
+def counts(of: Ontology) -> dict[Path, int]:
+    return {ROOT: of.root.count} | {path: branch.count for path, branch in of.nodes.items()}
+
+
+def below(of: Ontology, *path: str) -> list[Path]:
+    return [child.path for child in of.children(at(of, *path))]
+
+
+# -- below their sources ----------------------------------------------------------------------------------------------
 
 
 def test_a_tool_stands_below_its_source_in_its_category() -> None:
-    assert primary_path(tool("git.commit")) == ("git",)
-    assert primary_path(tool("git.commit", category=("history", "write"))) == ("git", "history", "write")
+    commit = tool("git.commit", category=("history", "write"))
+    of = ontology(commit)
+
+    assert of.places(tool("git.commit")) == (("git",),)
+    assert of.places(commit) == (("git", "history", "write"),)
+    assert [branch.path for branch in of.holders(commit.id)] == [("git", "history", "write")]
+    assert of.holders("git.none") == ()
 
 
 def test_every_node_counts_the_tools_at_and_below_it() -> None:
@@ -24,59 +52,291 @@ def test_every_node_counts_the_tools_at_and_below_it() -> None:
         tool("git.commit", category=("history",)), tool("git.log", category=("history", "read")), tool("fs.read")
     )
 
-    assert of.counts == {ROOT: 3, ("git",): 2, ("git", "history"): 2, ("git", "history", "read"): 1, ("fs",): 1}
+    assert counts(of) == {ROOT: 3, ("git",): 2, ("git", "history"): 2, ("git", "history", "read"): 1, ("fs",): 1}
 
 
 def test_an_empty_catalog_has_its_root_and_nothing_else() -> None:
-    assert ontology().counts == {ROOT: 0}
-    assert ROOT in ontology()
-    assert ("git",) not in ontology(described={("git",): Node(("git",))})
+    empty = ontology(described={("git",): Node(("git",))}, categories=[Category(("code",), also_under=(("git",),))])
+
+    assert counts(empty) == {ROOT: 0}
+    assert empty.find(["git"]) is None
+    assert empty.find([]) is empty.root
+    assert (empty.children(empty.root), empty.tool_ids(empty.root), empty.search("git", limit=5)) == ((), (), [])
 
 
 def test_children_stand_in_the_order_of_their_names_whatever_their_case() -> None:
-    of = ontology(tool("b.x"), tool("C.x"), tool("a.x"), tool("c.x"))
-
-    assert of.children[ROOT] == (("a",), ("b",), ("C",), ("c",))
+    assert below(ontology(tool("b.x"), tool("C.x"), tool("a.x"), tool("c.x"))) == [("a",), ("b",), ("C",), ("c",)]
 
 
 def test_a_node_that_somebody_described_says_so() -> None:
     git = Node(("git",), "Git", "Version control.", ("vcs",))
+    of = ontology(tool("git.commit"), described={("git",): git})
 
-    assert ontology(tool("git.commit"), described={("git",): git}).node(("git",)) == git
+    assert of.node(at(of, "git")) == git
 
 
 def test_a_node_without_a_summary_tells_what_is_in_it_and_keeps_the_rest() -> None:
     of = ontology(tool("git.commit"), tool("git.add"), described={("git",): Node(("git",), "Git", tags=("vcs",))})
+    told = of.node(at(of, "git"))
 
-    assert of.node(("git",)) == Node(("git",), "Git", "add, commit", ("vcs",))
-
-
-def test_a_summary_that_is_made_up_speaks_of_children_before_tools_and_of_six_at_most() -> None:
-    many = ontology(*(tool(f"git.t{number}") for number in range(9)))
-
-    assert many.node(("git",)).summary == "t0, t1, t2, t3, t4, t5 and 3 more"
-    assert ontology(tool("git.commit", category=("write",)), tool("git.log")).node(("git",)).summary == "write"
-
-
-PATHS = st.lists(st.sampled_from("abAé"), max_size=3).map(tuple)
-
-
-@given(st.lists(PATHS, max_size=12))
-def test_walking_the_children_from_the_root_reaches_every_tool_once(categories: list[Path]) -> None:
-    of = ontology(*(tool(f"s{number % 2}.t{number}", category=path) for number, path in enumerate(categories)))
-
-    def walk(path: Path) -> list[str]:
-        here = list(of.tools_at.get(path, ()))
-        below = [walk(child) for child in of.children.get(path, ())]
-        assert of.counts[path] == len(here) + sum(map(len, below))
-        found = [*here, *(tool_id for ids in below for tool_id in ids)]
-        assert sorted(of.within(path)) == sorted(found)
-        return found
-
-    assert sorted(walk(ROOT)) == sorted(of.tools)
+    assert (told.path, told.title, told.tags) == (("git",), "Git", ("vcs",))
+    assert "add" in told.summary
+    assert "commit" in told.summary
 
 
 def test_a_path_holds_what_is_below_it_and_not_what_only_begins_like_it() -> None:
     of = ontology(tool("git.commit"), tool("github.issue"))
 
-    assert list(of.within(("git",))) == ["git.commit"]
+    assert of.within(at(of, "git")) == {"git.commit"}
+
+
+# -- in several places ------------------------------------------------------------------------------------------------
+
+CODE, LINT, QUALITY = Category(("code",)), Category(("code", "lint"), tools=("ruff.*",)), Category(("quality",))
+
+
+def test_a_tool_hangs_in_every_category_that_claims_it_and_the_first_is_its_primary_path() -> None:
+    check = tool("ruff.check", tags=("style",))
+    of = ontology(check, categories=[LINT, Category(("quality",), tagged=("style", "x"))])
+
+    assert of.places(check) == (("code", "lint"), ("quality",), ("ruff",))
+    assert [branch.path for branch in of.holders(check.id)] == [("code", "lint"), ("quality",), ("ruff",)]
+    for path in (["code"], ["code", "lint"], ["quality"], ["ruff"]):
+        assert of.within(at(of, *path)) == {"ruff.check"}
+    assert counts(of)[ROOT] == 1
+
+
+def test_a_category_that_claims_a_tool_stands_for_those_above_it_that_do() -> None:
+    git = Category(("git", "write"), tools=("git.commit",))
+    every = Category(("git",), tools=("git.*",))
+    of = ontology(tool("git.commit"), tool("git.log"), categories=[every, git])
+
+    assert of.places(of.tools["git.commit"]) == (("git", "write"),)
+    assert of.tool_ids(at(of, "git")) == ("git.log",)
+    assert counts(of) == {ROOT: 2, ("git",): 2, ("git", "write"): 1}
+
+
+def test_a_node_that_hangs_under_several_is_reached_through_each_and_is_one_and_the_same() -> None:
+    lint = Category(("code", "lint"), tools=("ruff.*",), also_under=(("quality",), ("team", "daily")))
+    of = ontology(tool("ruff.check"), tool("daily.plan"), categories=[CODE, lint, QUALITY])
+    here = at(of, "code", "lint")
+
+    for way in (["quality", "lint"], ["team", "daily", "lint"], ["QUALITY", "Lint"]):
+        assert of.find(way) is here
+    assert here.path == ("code", "lint")
+    assert below(of, "quality") == below(of, "team", "daily") == [("code", "lint")]
+    assert below(of) == [("code",), ("daily",), ("quality",), ("team",)]
+
+
+def test_in_a_diamond_every_tool_counts_once_on_every_level() -> None:
+    #        a         tools hang in d; d hangs under b and c, and both of these under a
+    #      b   c
+    #        d
+    of = ontology(
+        tool("s.x"),
+        tool("s.y"),
+        categories=[
+            Category(("a",)),
+            Category(("a", "b")),
+            Category(("a", "c")),
+            Category(("a", "b", "d"), tools=("s.*",), also_under=(("a", "c"),)),
+        ],
+    )
+
+    told = counts(of)
+    assert set(told.values()) == {2}
+    assert of.within(at(of, "a")) == {"s.x", "s.y"}
+    assert at(of, "a", "c", "d") is at(of, "a", "b", "d")
+
+
+def test_a_source_whose_tools_all_stand_in_categories_is_found_and_not_shown_at_the_top() -> None:
+    of = ontology(tool("ruff.check"), tool("git.log"), categories=[LINT])
+
+    assert below(of) == [("code",), ("git",)]
+    assert of.tool_ids(at(of, "ruff")) == ("ruff.check",)
+
+
+def test_a_source_one_of_whose_tools_stands_in_no_category_is_shown_with_all_of_them() -> None:
+    of = ontology(tool("ruff.check"), tool("ruff.format"), categories=[Category(("code",), tools=("ruff.check",))])
+
+    assert below(of) == [("code",), ("ruff",)]
+    assert of.tool_ids(at(of, "ruff")) == ("ruff.check", "ruff.format")
+
+
+def test_a_category_without_a_tool_at_or_below_it_is_not_there() -> None:
+    of = ontology(tool("git.log"), categories=[CODE, LINT, Category(("quality",), also_under=(("git",),))])
+
+    assert below(of) == [("git",)]
+    assert below(of, "git") == []
+    assert of.find(["quality"]) is None
+
+
+def test_a_link_to_where_a_node_stands_anyway_changes_nothing() -> None:
+    lint = Category(("code", "lint"), tools=("ruff.*",), also_under=(("code",),))
+    of = ontology(tool("ruff.check"), categories=[lint])
+
+    assert below(of, "code") == [("code", "lint")]
+    assert of.find(["CODE", "LINT"]) is at(of, "code", "lint")
+    assert at(of, "code").count == 1
+
+
+def test_a_node_may_hang_at_the_top_as_well() -> None:
+    deep = Category(("code", "lint"), tools=("ruff.*",), also_under=(ROOT,))
+    of = ontology(tool("ruff.check"), categories=[deep])
+
+    assert below(of) == [("code",), ("code", "lint")]
+    assert of.find(["lint"]) is at(of, "code", "lint")
+
+
+# -- more than a dozen ------------------------------------------------------------------------------------------------
+
+
+def many(count: int) -> list[Tool]:
+    things = ["invoice", "calendar", "picture", "message"]
+    return [tool(f"s.t{number}", f"Change the {things[number % 4]} of somebody.") for number in range(count)]
+
+
+def test_a_node_with_more_than_a_dozen_tools_shows_groups_and_one_with_a_dozen_shows_the_tools() -> None:
+    dozen, more = ontology(*many(12)), ontology(*many(40))
+
+    assert dozen.children(at(dozen, "s")) == ()
+    assert len(dozen.tool_ids(at(dozen, "s"))) == 12
+    assert more.tool_ids(at(more, "s")) == ()
+    groups = more.children(at(more, "s"))
+    assert sorted(tool_id for group in groups for tool_id in more.within(group)) == sorted(more.tools)
+    for group in groups:
+        assert more.find(group.path) is group
+        assert group.count == len(more.within(group))
+        assert more.node(group).path == group.path
+    (holder,) = more.holders("s.t7")
+    assert holder in groups
+    assert "s.t7" in more.within(holder)
+
+
+def test_no_group_hides_a_node_of_its_name() -> None:
+    linked = Category(("x", "invoice"), tools=("o.*",), also_under=(("s",),))
+    of = ontology(*many(40), tool("s.own", category=("calendar",)), tool("o.other"), categories=[linked])
+
+    for child in of.children(at(of, "s")):
+        assert of.find(["s", child.name]) is child
+    assert of.within(at(of, "s")) == of.tools.keys()
+
+
+# -- names and sizes --------------------------------------------------------------------------------------------------
+
+ODD_NAMES = ["", "a/b", "/", "\x00", "🧰", "ファイル", "ملفات", "é", "a" * 10_000, " ", "..", "*", "\ud800"]
+
+
+@pytest.mark.parametrize("name", ODD_NAMES, ids=ascii)
+def test_a_name_is_a_name_whatever_is_in_it(name: str) -> None:
+    of = ontology(tool("s.x", category=(name, "inner")), tool("s.y", category=("other",)))
+
+    assert below(of, "s", name) == [("s", name, "inner")]
+    assert of.within(at(of, "s", name, "inner")) == {"s.x"}
+    assert of.find(["s", f"{name}x"]) is None
+    assert of.nearest(["s", name, "none", "deep"]) == (2, at(of, "s", name))
+    of.search(name, limit=5)
+
+
+def test_a_path_with_a_slash_in_a_name_is_not_two_names() -> None:
+    of = ontology(tool("s.x", category=("a/b",)), tool("s.y", category=("a", "b")))
+
+    assert of.within(at(of, "s", "a/b")) == {"s.x"}
+    assert of.within(at(of, "s", "a", "b")) == {"s.y"}
+
+
+def test_a_thousand_levels_are_walked_to_their_end() -> None:
+    path = tuple(f"n{depth}" for depth in range(1_000))
+    of = ontology(tool("s.deep", category=path), tool("s.half", category=path[:500]))
+
+    assert of.within(at(of, "s", *path)) == {"s.deep"}
+    assert (of.root.count, at(of, "s", *path[:500]).count, at(of, "s", *path).count) == (2, 2, 1)
+    assert of.nearest(["s", *path, "more"]) == (1_001, at(of, "s", *path))
+    assert of.search("n999", limit=1)[0][0] == ("s", *path)
+
+
+def test_ten_thousand_nodes_stand_under_one() -> None:
+    of = ontology(*(tool(f"s.t{number}", category=(f"c{number:05}",)) for number in range(10_000)))
+
+    children = below(of, "s")
+    assert children == sorted(children)
+    assert len(children) == 10_000
+    assert at(of, "s").count == 10_000
+
+
+# -- laws -------------------------------------------------------------------------------------------------------------
+
+NAMES = st.sampled_from("abAé")
+PATHS = st.lists(NAMES, max_size=3).map(tuple)
+TOOLS = st.lists(PATHS, max_size=12).map(
+    lambda paths: [tool(f"s{n % 2}.t{n}", category=path, tags=(str(n % 3),)) for n, path in enumerate(paths)]
+)
+
+
+@st.composite
+def categories(draw: st.DrawFn) -> list[Category]:
+    """Without a cycle: a category hangs only under ones that come before it."""
+    paths = [
+        ("s0",),
+        ("s1", "a"),
+        *sorted(draw(st.sets(st.lists(NAMES, min_size=1, max_size=3).map(tuple), max_size=5))),
+    ]
+    made: list[Category] = []
+    for number, path in enumerate(paths[2:], start=2):
+        uppers = [upper for upper in paths[:number] if upper[: len(path)] != path]
+        made.append(
+            Category(
+                path,
+                tools=tuple(draw(st.sets(st.sampled_from(["s0.*", "*.t1", "*.t[2-5]", "s1.t7"]), max_size=2))),
+                tagged=tuple(draw(st.sets(st.sampled_from("012"), max_size=1))),
+                also_under=tuple(draw(st.sets(st.sampled_from(uppers), max_size=2))) if uppers else (),
+            )
+        )
+    return made
+
+
+@settings(max_examples=200, deadline=None)
+@given(TOOLS, categories())
+def test_every_way_down_leads_to_the_tools_that_are_counted_on_it(tools: list[Tool], made: list[Category]) -> None:
+    of = ontology(*tools, categories=made)
+
+    def reached(branch: Branch, way: tuple[str, ...]) -> set[str]:
+        assert of.find(branch.path) is branch
+        found = set(branch.tool_ids)
+        for child in {*branch.below.values(), *branch.linked}:
+            found |= reached(child, (*way, child.name))
+        assert found == of.within(branch)
+        assert branch.count == len(found) > 0 or branch is of.root
+        return found
+
+    assert reached(of.root, ()) == {tool.id for tool in tools}
+    for each in tools:
+        primary, *_ = of.places(each)
+        assert each.id in of.within(at(of, *primary))
+        assert {branch.path for branch in of.holders(each.id)} == {*of.places(each)}
+
+
+@settings(max_examples=200, deadline=None)
+@given(TOOLS, categories())
+def test_from_the_top_every_tool_is_reached_through_what_is_shown(tools: list[Tool], made: list[Category]) -> None:
+    of = ontology(*tools, categories=made)
+    found, waiting, seen = set[str](), [of.root], {of.root}
+    while waiting:
+        branch = waiting.pop()
+        found |= {*of.tool_ids(branch)}
+        new = [child for child in of.children(branch) if child not in seen]
+        seen.update(new)
+        waiting += new
+
+    assert found == {tool.id for tool in tools}
+
+
+@settings(max_examples=100, deadline=None)
+@given(TOOLS, categories())
+def test_the_order_in_which_tools_came_changes_nothing(tools: list[Tool], made: list[Category]) -> None:
+    one, other = ontology(*tools, categories=made), ontology(*reversed(tools), categories=made)
+
+    assert counts(one) == counts(other)
+    assert [*one.nodes] == [*other.nodes]
+    for path in one.nodes:
+        assert below(one, *path) == below(other, *path)

@@ -79,7 +79,8 @@ def test_a_state_that_a_reader_holds_never_changes() -> None:
     assert set(held.tools) == {"git.commit", "git.log"}
     assert [hit.tool_id for hit in held.index.search("record", limit=5).hits] == ["git.commit"]
     assert held.ontology is ontology
-    assert ontology.counts == {(): 2, ("git",): 2}
+    assert ontology.root.count == 2
+    assert {path: branch.count for path, branch in ontology.nodes.items()} == {("git",): 2}
     assert set(held.sources) == {"git"}
 
 
@@ -354,7 +355,7 @@ def test_a_hundred_threads_lose_no_update_and_never_see_half_of_one() -> None:
             state = registry.state
             hits = state.index.search("shared words", limit=1_000)
             torn.extend(hit.tool_id for hit in hits.hits if hit.tool_id not in state.tools)
-            if not len(state.tools) == len(state.index) == hits.total == state.ontology.counts[()]:
+            if not len(state.tools) == len(state.index) == hits.total == state.ontology.root.count:
                 torn.append(f"version {state.version}")
         registry.unregister(f"s{number}.t1")
 

@@ -12,40 +12,49 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.catalogs import registry_of, tool, view_of
 
-from toolcrib.catalog.access import Access
+from toolcrib.catalog.access import Access, Rule, Rules, Subject
 from toolcrib.catalog.registry import ToolRegistry
 from toolcrib.catalog.state import SourceEntry, SourceStatus
 from toolcrib.catalog.view import Overlay, View
 from toolcrib.core.errors import ToolcribError
 from toolcrib.core.principal import CallContext, Principal
-from toolcrib.core.results import ToolResult
-from toolcrib.core.tools import Tool
+from toolcrib.core.tools import Path, Tool
 from toolcrib.disclosure.cursors import CursorSeal
 from toolcrib.disclosure.operations import Operations
-from toolcrib.protocol.dispatch import perform
+from toolcrib.protocol.desk import Desk
 from toolcrib.testing.scripted import ScriptedSource
 
 ADA = Principal("ada")
-OPERATIONS = Operations(CursorSeal(b"one key for all"))
+TRACE = f"{7:032x}"
+DESK = Desk(Operations(CursorSeal(b"one key for all")))
 
 
 @dataclass(frozen=True)
 class Hide:
-    """Hides some ids from everybody."""
+    """Hides some ids from everybody: a policy, and what it permits."""
 
     ids: frozenset[str]
 
-    def decide(self, principal: Principal, tool: Tool) -> Access:
-        return Access.HIDDEN if tool.id in self.ids else Access.CALL
+    def permissions(self, principal: Principal) -> Hide:
+        return self
+
+    def decide(self, subject: Subject) -> Access:
+        return Access.HIDDEN if subject.id in self.ids else Access.CALL
+
+    def may_know(self, source: str) -> bool:
+        return False
+
+    def may_know_node(self, path: Path) -> bool:
+        return False
 
 
 def answer(view: View, operation: str, **arguments: Any) -> dict[str, Any]:
     async def main() -> dict[str, Any]:
         try:
-            told = await perform(OPERATIONS, view, operation, arguments, CallContext(ADA))
+            told = await DESK.perform(view, CallContext(ADA, TRACE), operation, arguments)
         except ToolcribError as error:
             return error.to_wire()
-        return dict(told.wire) if isinstance(told, ToolResult) else told.to_wire()
+        return dict(told.to_wire())
 
     return anyio.run(main)
 
@@ -105,10 +114,10 @@ def test_the_answers_over_a_catalog_with_hidden_tools_are_those_over_the_catalog
     hidden = frozenset(t.id for t in tools if data.draw(st.booleans(), label=f"hide {t.id}"))
     visible = [t for t in tools if t.id not in hidden]
 
-    over_all = everything(View(registry_of(*tools).state, ADA, Hide(hidden)), tools)
+    over_all = everything(View.of(registry_of(*tools).state, ADA, Hide(hidden)), tools)
 
-    assert over_all == everything(View(registry_of(*visible).state, ADA), tools)
-    assert over_all == everything(View(registry_of(*visible).state, ADA, Hide(frozenset())), tools)
+    assert over_all == everything(View.of(registry_of(*visible).state, ADA), tools)
+    assert over_all == everything(View.of(registry_of(*visible).state, ADA, Hide(frozenset())), tools)
 
 
 @settings(max_examples=25, deadline=None)
@@ -123,7 +132,7 @@ def test_a_source_that_fails_tells_nothing_of_hidden_tools_either(
         for name in {t.source for t in offered}:
             entry = SourceEntry(ScriptedSource(name), status, reason="it exited")
             registry.put_source(entry, [t for t in offered if t.source == name])
-        return everything(View(registry.state, ADA, Hide(hidden)), tools)
+        return everything(View.of(registry.state, ADA, Hide(hidden)), tools)
 
     assert over(tools) == over([t for t in tools if t.id not in hidden])
 
@@ -141,66 +150,61 @@ def test_tools_of_a_session_are_found_as_if_the_catalog_held_them(tools: list[To
         else:
             rest.unregister(tool_id)
 
-    over_both = everything(View(rest.state, ADA, Hide(hidden), overlay=Overlay(session)), tools)
+    over_both = everything(View.of(rest.state, ADA, Hide(hidden), overlay=Overlay(session)), tools)
 
-    assert over_both == everything(View(whole, ADA, Hide(hidden)), tools)
+    assert over_both == everything(View.of(whole, ADA, Hide(hidden)), tools)
 
 
 def test_a_tool_of_the_session_stands_in_the_place_of_the_catalogs() -> None:
     own = tool("git.commit", "Only in this editor")
-    view = replace(view_of(tool("git.commit", "Record changes"), tool("git.log")), overlay=Overlay({own.id: own}))
+    state = registry_of(tool("git.commit", "Record changes"), tool("git.log")).state
+    view = View.of(state, overlay=Overlay({own.id: own}))
 
     assert view.find("git.commit") is own
     assert view.find("git__commit") is own
     assert view.search("record", limit=5).total == 0
     assert [hit.tool_id for hit in view.search("editor", limit=5).hits] == ["git.commit"]
-    assert view.ontology.counts[()] == 2
+    assert view.ontology.root.count == 2
 
 
 def test_what_policy_hides_of_the_session_is_hidden() -> None:
     own = tool("editor.open", "Open a file")
-    view = View(registry_of().state, ADA, Hide(frozenset({own.id})), Overlay({own.id: own}))
+    view = View.of(registry_of().state, ADA, Hide(frozenset({own.id})), Overlay({own.id: own}))
 
     assert view.find(own.id) is None
     assert view.search("open", limit=5).total == 0
-    assert view.ontology.counts == {(): 0}
+    assert view.ontology.root.count == 0
+    assert view.ontology.nodes == {}
 
 
 def test_one_principal_sees_what_another_does_not() -> None:
-    class OnlyGrace:
-        def decide(self, principal: Principal, tool: Tool) -> Access:
-            return Access.CALL if principal.id == "grace" else Access.HIDDEN
-
+    only_grace = Rules((Rule(Access.CALL, principals=("grace",)),), Access.HIDDEN)
     state = registry_of(tool("git.commit")).state
 
-    assert View(state, Principal("grace"), OnlyGrace()).find("git.commit") is not None
-    assert View(state, ADA, OnlyGrace()).find("git.commit") is None
-    assert View(state, ADA, OnlyGrace()).sources == {}
+    assert View.of(state, Principal("grace"), only_grace).find("git.commit") is not None
+    assert View.of(state, ADA, only_grace).find("git.commit") is None
+    assert View.of(state, ADA, only_grace).sources == {}
 
 
 def test_a_tool_that_may_only_be_seen_is_found_and_not_callable() -> None:
-    class Look:
-        def decide(self, principal: Principal, tool: Tool) -> Access:
-            return Access.SEE
-
-    view = View(registry_of(tool("git.commit", "Record")).state, ADA, Look())
+    view = View.of(registry_of(tool("git.commit", "Record")).state, ADA, Rules((), Access.SEE))
     found = view.find("git.commit")
 
     assert found is not None
-    assert not view.may_call(found)
+    assert view.access_to(found) is Access.SEE
     assert view.search("record", limit=1).total == 1
 
 
 def test_a_name_taken_only_among_hidden_tools_is_free() -> None:
     state = registry_of(tool("git.log"), tool("git.LOG")).state
 
-    assert View(state, ADA).find("git__log") is None
-    assert View(state, ADA, Hide(frozenset({"git.LOG"}))).find("git__log") == tool("git.log")
+    assert View.of(state, ADA).find("git__log") is None
+    assert View.of(state, ADA, Hide(frozenset({"git.LOG"}))).find("git__log") == tool("git.log")
 
 
 def test_two_views_have_one_fingerprint_exactly_when_their_tools_are_the_same() -> None:
     one, other = view_of(tool("a.x"), tool("b.y")), view_of(tool("b.y"), tool("a.x"))
-    hidden = View(registry_of(tool("a.x"), tool("b.y"), tool("c.z")).state, ADA, Hide(frozenset({"c.z"})))
+    hidden = View.of(registry_of(tool("a.x"), tool("b.y"), tool("c.z")).state, ADA, Hide(frozenset({"c.z"})))
 
     assert one.fingerprint == other.fingerprint == hidden.fingerprint
     assert one.fingerprint != view_of(tool("a.x"), tool("b.y", "Changed")).fingerprint

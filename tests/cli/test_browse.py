@@ -93,7 +93,10 @@ def test_an_expansion_shows_what_a_tool_takes_and_what_it_claims(tools: str) -> 
     assert "claims to be: readOnly, openWorld" in shown.stdout
     expansion = wire("expand", "garden.[red]x", "--tools", tools)
     assert expansion["args_schema"] == TOOLS[0]["inputSchema"]
-    assert expansion["handle"] in shown.stdout
+    of_the_tool, _, trace = expansion["handle"].rpartition(".")
+    assert of_the_tool.startswith("garden.[red]x@")
+    assert trace
+    assert f"handle: {of_the_tool}." in shown.stdout
 
 
 def test_an_id_that_names_nothing_ends_with_1_and_a_command_that_can_be_typed(tools: str) -> None:

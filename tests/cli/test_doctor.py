@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 from tests.cli.running import toolcrib
 from tests.servers import faulty
-from tests.servers.launching import faulty_entry, write_config
+from tests.servers.launching import Json, faulty_entry, write_config
 
 from toolcrib.cli import output
 
@@ -139,3 +139,36 @@ def test_a_configuration_that_contains_toolcrib_itself_ends_and_says_so(tmp_path
     assert by_name["bench"]["status"] == "ready"
     assert by_name["again"]["status"] == "failed"
     assert "serves this file already" in by_name["again"]["reason"]
+
+
+def test_a_server_that_each_principal_has_for_itself_is_read_and_not_started(tmp_path: Path) -> None:
+    log = tmp_path / "seen.jsonl"
+    sources: Json = {
+        "open": {"isolation": "principal"},
+        "desk": {"isolation": "principal", "principals": {"ada": {}, "bob": {}}},
+    }
+    desk = faulty_entry("--log", str(log))
+    config = write_config(
+        tmp_path / "mcp.json", toolcrib={"sources": sources}, bench=faulty_entry(), desk=desk, open=desk
+    )
+    ended = toolcrib("doctor", config)
+    assert ended.code == 0
+    assert "servers: 1 ready, 2 isolated" in ended.out
+    said = " ".join(ended.out.split())
+    assert "Who has it: ada, bob." in said
+    assert "Who has it: everybody." in said
+    assert not log.exists()
+
+
+def test_a_principal_whose_credentials_are_missing_is_named(tmp_path: Path) -> None:
+    principals: Json = {"ada": {}, "bob": {"env": {"TOKEN": "${TOOLCRIB_TEST_NOT_SET}"}}}
+    settings: Json = {"sources": {"desk": {"isolation": "principal", "principals": principals}}}
+    config = write_config(tmp_path / "mcp.json", toolcrib=settings, desk=faulty_entry())
+    report = toolcrib("doctor", config, "--json")
+    assert report.code == 1
+    assert report.json["healthy"] is False
+    (desk,) = report.json["isolated"]
+    assert desk["principals"] == ["ada", "bob"]
+    (problem,) = desk["problems"]
+    assert "principals.bob.env.TOKEN: the environment variable `TOOLCRIB_TEST_NOT_SET` is not set" in problem
+    assert "principals.bob.env.TOKEN" in "".join(toolcrib("doctor", config).out.split())

@@ -20,7 +20,7 @@ from tests.surfaces.serving import run_tool, text_of
 
 from toolcrib.clients.jsonc import Document
 from toolcrib.config import read_config
-from toolcrib.protocol.tools import OPERATIONS
+from toolcrib.protocol.tools import DEFAULT_SET, SETS
 
 GIT = {"command": "uvx", "args": ["mcp-server-git"]}
 TRACKER = {"type": "http", "url": "https://tracker.example/mcp", "headers": {"Authorization": "Bearer ${TOKEN}"}}
@@ -719,6 +719,6 @@ async def test_what_was_written_serves_the_moved_servers_to_a_client_that_gives_
     )
     with open(os.devnull, "w") as nowhere:  # noqa: PTH123, ASYNC230  a device, not a file
         async with Client(stdio_client(given, errlog=nowhere)) as client:
-            assert {tool.name for tool in (await client.list_tools()).tools} == OPERATIONS
+            assert {tool.name for tool in (await client.list_tools()).tools} == {*SETS[DEFAULT_SET]}
             result = await run_tool(client, "bench.env", name="FAULTY_TEST_TOKEN")
     assert "s3cret" in text_of(result)

@@ -12,7 +12,7 @@ from tests.servers import faulty
 from tests.servers.launching import faulty_entry, write_config
 
 from toolcrib.protocol.rules import Top, instructions
-from toolcrib.protocol.tools import OPERATIONS, operation_tools
+from toolcrib.protocol.tools import SETS, operation_tools
 
 
 def definition(number: int, words: int) -> dict[str, Any]:
@@ -65,13 +65,10 @@ def test_each_server_weighs_what_a_client_shows_of_its_tools_and_the_heaviest_co
 def test_what_is_read_before_the_first_search_is_the_operations_and_the_instructions(tmp_path: Path) -> None:
     report = told(catalog(tmp_path / "tools.json", garden=[definition(1, 1)]))
     tops = [Top("garden")]
-    operations = sum(
-        weight({"name": tool.name, "description": tool.description, "inputSchema": tool.input_schema})
-        for tool in operation_tools(tops)
-    )
-    assert report["with_toolcrib"]["before_first_search"]["bytes"] == operations + len(
-        instructions(OPERATIONS, tops).encode()
-    )
+    compact = SETS["compact"]
+    shown = [*(tool.to_wire() for tool in operation_tools(compact, tops)), instructions(compact, tops)]
+    written = json.dumps(shown, separators=(",", ":"), ensure_ascii=False).encode()
+    assert report["with_toolcrib"]["before_first_search"]["bytes"] == len(written) - len("[]")
 
 
 def test_one_use_is_a_page_of_results_and_an_expansion_as_they_are_sent(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolcrib.core.principal import LOCAL, CallContext, Principal, new_trace_id
+from toolcrib.core.principal import LOCAL, LOCAL_CONTEXT, CallContext, Principal, new_trace_id
 
 
 def test_without_a_deadline_there_is_no_end() -> None:
@@ -37,7 +37,14 @@ def test_time_that_ran_out_is_zero_and_not_less() -> None:
     assert CallContext().within(-3).remaining_s() == 0.0
 
 
-def test_every_context_has_a_trace_of_its_own() -> None:
-    assert re.fullmatch("[0-9a-f]{32}", new_trace_id())
-    assert CallContext().trace_id != CallContext().trace_id
+def test_every_trace_has_an_id_of_its_own_of_which_a_handle_carries_half() -> None:
+    ids = {new_trace_id() for _ in range(100)}
+
+    assert len(ids) == 100
+    assert all(re.fullmatch("0{16}[1-9a-f][0-9a-f]{15}", trace_id) for trace_id in ids)
+
+
+def test_a_context_of_which_nothing_is_said_is_the_local_principals_and_in_no_trace_yet() -> None:
+    assert CallContext() == LOCAL_CONTEXT
+    assert CallContext().trace_id is None
     assert CallContext().principal == LOCAL == Principal("local")

@@ -28,11 +28,13 @@ from toolcrib.core.errors import (
 from toolcrib.core.principal import CallContext, Principal
 from toolcrib.core.tools import Tool, ToolExample
 from toolcrib.disclosure.messages import Expansion, ListPage, SearchPage
-from toolcrib.disclosure.operations import MAX_COMPARED, MAX_EXPANDED, MAX_LIMIT, Operations
-from toolcrib.protocol.dispatch import perform
+from toolcrib.disclosure.operations import MAX_EXPANDED, MAX_LIMIT, Operations
+from toolcrib.disclosure.suggestions import MAX_COMPARED
+from toolcrib.protocol.desk import Desk
 from toolcrib.testing.scripted import ScriptedSource
 
 OPERATIONS = Operations()
+DESK = Desk(OPERATIONS)
 
 VIEW = view_of(
     tool("git.commit", "Record changes to the repository.", category=("write",), tags=("vcs", "write")),
@@ -46,7 +48,7 @@ VIEW = view_of(
 async def sent(view: View, step: NextAction | None) -> object:
     """What comes of sending a next action as it stands."""
     assert step is not None
-    return await perform(OPERATIONS, view, step.operation, step.arguments, CallContext(view.principal))
+    return await DESK.perform(view, CallContext(view.principal), step.operation, step.arguments)
 
 
 # -- list -------------------------------------------------------------------------------------------------------------
@@ -155,7 +157,7 @@ def test_what_is_not_known_yet_is_said() -> None:
     registry = registry_of(tool("git.log", "History"))
     registry.put_source(SourceEntry(ScriptedSource("slow")))
     registry.put_source(SourceEntry(ScriptedSource("broken"), SourceStatus.FAILED, reason="it exited"))
-    view = View(registry.state)
+    view = View.of(registry.state)
 
     for page in (OPERATIONS.list(view), OPERATIONS.search_tools(view, "history")):
         wire = page.to_wire()
@@ -307,9 +309,9 @@ async def test_after_a_refused_cursor_the_next_action_begins_again(request_: Nex
 @pytest.mark.anyio
 async def test_a_cursor_from_before_a_change_of_the_catalog_is_refused_and_begins_again() -> None:
     registry = registry_of(tool("git.log"), tool("git.tag"))
-    cursor = OPERATIONS.list(View(registry.state), ["git"], limit=1).next_cursor
+    cursor = OPERATIONS.list(View.of(registry.state), ["git"], limit=1).next_cursor
     registry.register(tool("git.add"))
-    view = View(registry.state)
+    view = View.of(registry.state)
 
     with pytest.raises(InvalidCursor) as refused:
         OPERATIONS.list(view, ["git"], limit=1, cursor=cursor)
@@ -321,11 +323,11 @@ async def test_a_cursor_from_before_a_change_of_the_catalog_is_refused_and_begin
 
 def test_a_cursor_outlives_a_change_that_came_to_nothing() -> None:
     registry = registry_of(tool("git.log"), tool("git.tag"))
-    cursor = OPERATIONS.list(View(registry.state), ["git"], limit=1).next_cursor
+    cursor = OPERATIONS.list(View.of(registry.state), ["git"], limit=1).next_cursor
     registry.register(tool("git.add"))
     registry.unregister("git.add")
 
-    assert OPERATIONS.list(View(registry.state), ["git"], limit=1, cursor=cursor).tools[0].tool_id == "git.tag"
+    assert OPERATIONS.list(View.of(registry.state), ["git"], limit=1, cursor=cursor).tools[0].tool_id == "git.tag"
 
 
 # -- paths that are not there -----------------------------------------------------------------------------------------
@@ -338,7 +340,7 @@ async def test_an_unknown_path_names_the_nearest_and_the_way_there() -> None:
 
     error = unknown.value
     assert error.message == "There is no node at git/wirte/deep."
-    assert error.hints == ("Nearest that exists: git/write", "Below git: write")
+    assert error.hints == ("Closest that exists: git/write", "Below git: write")
     page = await sent(VIEW, error.next_action)
     assert isinstance(page, ListPage)
     assert page.path == ("git", "write")
@@ -349,7 +351,7 @@ async def test_an_unknown_path_like_nothing_there_is_names_what_exists() -> None
     with pytest.raises(UnknownPath) as unknown:
         OPERATIONS.search_tools(VIEW, "x", category=["zebra"])
 
-    assert unknown.value.hints == ("the root exists", "Below the root: files, git")
+    assert unknown.value.hints == ("Below the root: files, git",)
     assert isinstance(await sent(VIEW, unknown.value.next_action), ListPage)
 
 
@@ -357,7 +359,7 @@ def test_a_path_below_which_there_are_only_tools_says_so() -> None:
     with pytest.raises(UnknownPath) as unknown:
         OPERATIONS.list(VIEW, ["files", "deep"])
 
-    assert unknown.value.hints == ("files exists", "Below files: no nodes, only tools")
+    assert unknown.value.hints == ("Below files: no nodes, only tools",)
 
 
 def test_a_path_in_another_case_is_found_where_only_one_can_be_meant() -> None:
@@ -458,7 +460,7 @@ def test_a_tool_of_a_source_that_is_still_starting_may_yet_come(asked: str) -> N
     registry.put_source(SourceEntry(ScriptedSource("slow")))
 
     with pytest.raises(SourceUnavailable) as missing:
-        OPERATIONS.expand_tool(View(registry.state), asked)
+        OPERATIONS.expand_tool(View.of(registry.state), asked)
 
     assert missing.value.message == "The source `slow` is still starting."
     assert missing.value.retryable
@@ -468,7 +470,7 @@ def test_a_tool_of_a_source_that_is_still_starting_may_yet_come(asked: str) -> N
 async def test_a_tool_of_a_source_that_failed_is_told_with_the_reason() -> None:
     registry = registry_of(tool("git.log"))
     registry.put_source(SourceEntry(ScriptedSource("broken"), SourceStatus.FAILED, reason="it exited."))
-    view = View(registry.state)
+    view = View.of(registry.state)
 
     with pytest.raises(SourceUnavailable) as missing:
         OPERATIONS.expand_tool(view, "broken.anything")
@@ -484,7 +486,7 @@ def test_a_tool_that_a_failed_source_still_has_can_be_expanded() -> None:
     entry = registry.state.sources["git"]
     registry.put_source(replace(entry, status=SourceStatus.FAILED, reason="it exited"))
 
-    assert OPERATIONS.expand_tool(View(registry.state), "git.log").tool_id == "git.log"
+    assert OPERATIONS.expand_tool(View.of(registry.state), "git.log").tool_id == "git.log"
 
 
 def test_of_several_the_unknown_one_takes_none_of_the_others_with_it() -> None:
@@ -575,7 +577,7 @@ def test_looking_runs_nothing() -> None:
 
 
 def test_an_empty_registry_answers() -> None:
-    view = View(ToolRegistry().state)
+    view = View.of(ToolRegistry().state)
 
     assert OPERATIONS.list(view).to_wire() == {"path": [], "nodes": [], "tools": [], "next_cursor": None}
     with pytest.raises(UnknownPath):

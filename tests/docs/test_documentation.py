@@ -7,15 +7,15 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.docs.generate import PARTS, SCHEMA_FILE, generated, schema_file
 
-from toolcrib.cli import main
-from toolcrib.config import SETTINGS, SOURCE_SETTINGS, parse_config
-from toolcrib.core.errors import ErrorCode
-from toolcrib.protocol.tools import operation_tools
+from toolcrib.config import parse_config
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 FAULTY = ROOT / "tests" / "servers" / "faulty.py"
+
+EXAMPLE_STEPS = ["list", "list", "search_tool_by_category", "expand_tool", "call_tool", "call_tool", "changed"]
 
 
 def blocks(page: Path, language: str) -> list[str]:
@@ -42,6 +42,16 @@ def test_the_library_example_finds_expands_and_calls(tmp_path: Path) -> None:
     first, second = done.stdout.splitlines()
     assert first.startswith("functions.loan_fee {")
     assert second == "{'result': 4.5}"
+
+
+def test_the_protocols_own_example_renames_a_symbol_through_python_mcp_and_http() -> None:
+    example = ROOT / "examples" / "rename_symbol.py"
+    done = subprocess.run([sys.executable, str(example)], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    for way in ("Python", "MCP", "HTTP"):
+        steps = done.stdout.partition(f"{way}:\n")[2].splitlines()[:7]
+        assert [step.split()[0] for step in steps] == EXAMPLE_STEPS
+        assert steps[-1].strip() == "changed files: 2"
 
 
 def test_the_library_example_stays_under_twenty_lines() -> None:
@@ -79,36 +89,24 @@ def test_links_on_a_page_lead_to_a_file(path: Path) -> None:
         assert (path.parent / target).exists(), target
 
 
-def test_every_command_is_listed_with_what_it_says_of_itself() -> None:
-    rows = page("commands.md")
-    for name, command in main.commands.items():
-        assert re.search(rf"\| `toolcrib {name}\b[^|]*` \| {re.escape(command.short_help or '')} \|", rows), name
-    assert rows.count("| `toolcrib ") == len(main.commands)
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+def test_what_is_made_from_the_code_is_as_the_code_has_it(path: Path) -> None:
+    assert generated(path.read_text()) == path.read_text(), "`make docs` writes it anew"
 
 
-def test_every_setting_is_listed_with_what_it_does() -> None:
-    text = page("configuration.md")
-    for key, meaning in SETTINGS.items():
-        assert f"| `{key}` | {meaning} |" in text
-    for key in SOURCE_SETTINGS:
-        assert f"`{key}`" in text
+def test_every_part_that_can_be_made_stands_on_a_page() -> None:
+    shown = {name for path in PAGES for name in re.findall("<!-- generated: (.*) -->", path.read_text())}
+    assert shown == PARTS.keys()
+
+
+def test_the_published_schema_is_that_of_the_code() -> None:
+    assert SCHEMA_FILE.read_text() == schema_file(), "`make docs` writes it anew"
 
 
 def test_the_configuration_shown_is_read_without_complaint() -> None:
     (shown,) = blocks(ROOT / "docs" / "configuration.md", "json")
     config = parse_config(shown, Path("mcp.json"), {"TRACKER_TOKEN": "t"})
     assert [server.problem for server in config.servers] == [None, None, None]
+    (audited,) = [text for text in blocks(ROOT / "docs" / "audit.md", "json") if "mcpServers" in text]
+    assert parse_config(audited, Path("mcp.json"), {}).audit is not None
     assert parse_config((ROOT / "examples" / "mcp.json").read_text(), Path("mcp.json"), {}).enabled
-
-
-def test_every_error_code_is_listed_once() -> None:
-    codes = re.findall(r"^\| `([A-Z_]+)` \|", page("errors.md"), re.MULTILINE)
-    assert codes == [code.value for code in ErrorCode]
-
-
-def test_every_operation_is_listed_with_its_arguments() -> None:
-    text = page("gateway.md")
-    for tool in operation_tools():
-        line = next(line for line in text.splitlines() if line.startswith(f"- **{tool.name}**"))
-        for argument in tool.input_schema["properties"]:
-            assert argument in line, (tool.name, argument)

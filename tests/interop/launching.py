@@ -80,7 +80,7 @@ def http_fixture(*words: str) -> Generator[str]:
 @contextmanager
 def http_gateway(config: Path, *words: str) -> Generator[str]:
     """A gateway over `config` and HTTP, for the block; gives its address as it prints it."""
-    command = [TOOLCRIB, "serve", str(config), "--no-cache", "--http", "127.0.0.1:0", *words]
+    command = [TOOLCRIB, "serve", str(config), "--no-cache", "--no-audit", "--http", "127.0.0.1:0", *words]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         said = process.stderr.readline()

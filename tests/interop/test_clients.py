@@ -82,7 +82,7 @@ def gateway_by(transport: Transport, config: Path) -> Generator[Json]:
         if transport == "http":
             yield {"url": stack.enter_context(http_gateway(config))}
         else:
-            yield {"command": TOOLCRIB, "args": ["serve", str(config), "--no-cache"]}
+            yield {"command": TOOLCRIB, "args": ["serve", str(config), "--no-cache", "--no-audit"]}
 
 
 def content_of(answer: Json) -> Json:

@@ -55,7 +55,9 @@ def inspector(request: pytest.FixtureRequest, tmp_path: Path) -> Generator[Inspe
     (home := tmp_path / "home").mkdir()
     config = write_config(tmp_path / "mcp.json", everything=node_server("server-everything"))
     if transport == "stdio":
-        yield Inspector([TOOLCRIB, "serve", str(config), "--cache", str(tmp_path / "kept.sqlite")], era, home)
+        yield Inspector(
+            [TOOLCRIB, "serve", str(config), "--cache", str(tmp_path / "kept.sqlite"), "--no-audit"], era, home
+        )
     else:
         with http_gateway(config) as url:
             yield Inspector([url], era, home)
@@ -83,7 +85,7 @@ def test_the_inspector_lists_searches_expands_and_calls(inspector: Inspector) ->
 
 def test_the_inspector_finds_no_error_in_the_schemas_of_the_operations(tmp_path: Path) -> None:
     config = write_config(tmp_path / "mcp.json", everything=node_server("server-everything"))
-    looking = Inspector([TOOLCRIB, "serve", str(config), "--no-cache"], "modern", tmp_path)
+    looking = Inspector([TOOLCRIB, "serve", str(config), "--no-cache", "--no-audit"], "modern", tmp_path)
     done = looking.run("tools/list", "--strict")
     assert done.returncode == 0, done.stderr
     assert len(json.loads(done.stdout)["result"]["tools"]) == 4

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Sequence
 from itertools import combinations
 
 import pytest
@@ -10,8 +12,9 @@ import pytest
 from toolcrib.core.schema import Schema
 from toolcrib.core.tools import ToolAnnotations
 from toolcrib.disclosure.operations import MAX_EXPANDED, MAX_LIMIT
+from toolcrib.protocol.briefing import briefing
 from toolcrib.protocol.rules import TOP_NAMES_BYTES, Top, instructions, top_names
-from toolcrib.protocol.tools import OPERATIONS, OperationTool, operation_schema, operation_tools
+from toolcrib.protocol.tools import LOOKING, OPERATIONS, SETS, OperationTool, operation_schema, operation_tools
 
 BAR_TOKENS = 1_200
 
@@ -25,38 +28,31 @@ SUMMARIES = {
 }
 
 
-def tokens(tops: list[Top]) -> float:
+def tokens(operations: Sequence[str], tops: list[Top]) -> float:
     """An estimate: the UTF-8 bytes of what a model is shown, as compact JSON, by four."""
-    shown = {
-        "instructions": instructions(OPERATIONS, tops),
-        "tools": [
-            {
-                "name": tool.name,
-                "description": tool.description,
-                "inputSchema": tool.input_schema,
-                "annotations": tool.annotations.to_wire(),
-            }
-            for tool in operation_tools(tops)
-        ],
-    }
+    told = briefing(operations, tops)
+    shown = {"instructions": told.instructions, "tools": [tool.to_wire() for tool in told.tools]}
     return len(json.dumps(shown, ensure_ascii=False, separators=(",", ":")).encode()) / 4
 
 
+@pytest.mark.parametrize("operations", SETS.values(), ids=SETS)
 @pytest.mark.parametrize("count", [0, 1, 24, 10_000])
 @pytest.mark.parametrize("summary", SUMMARIES)
 @pytest.mark.parametrize(
     "name", ["server-{}", "ファイル管理サーバー-{}", "x" * 300 + "{}"], ids=["plain", "wide", "long"]
 )
-def test_what_a_model_is_shown_first_is_small_whatever_the_catalog_holds(count: int, summary: str, name: str) -> None:
+def test_what_a_model_is_shown_first_is_small_whatever_the_catalog_holds(
+    count: int, summary: str, name: str, operations: Sequence[str]
+) -> None:
     tops = [Top(name.format(number), SUMMARIES[summary]) for number in range(count)]
 
-    assert tokens(tops) <= BAR_TOKENS
+    assert tokens(operations, tops) <= BAR_TOKENS
 
 
 def test_the_top_of_a_small_catalog_is_told_whole() -> None:
     tops = [Top("git", "Version control."), Top("files")]
 
-    for operation in operation_tools(tops)[:2]:
+    for operation in operation_tools(["list", "search_tools"], tops):
         assert operation.description.endswith(" Inside: git, files.")
     assert instructions(OPERATIONS, tops).endswith("Inside:\n- git: Version control.\n- files")
 
@@ -74,7 +70,7 @@ def test_of_a_large_catalog_it_is_told_how_much_more_there_is() -> None:
 
 def test_an_empty_catalog_is_not_spoken_of() -> None:
     assert "Inside" not in instructions(OPERATIONS, ())
-    assert all("Inside" not in operation.description for operation in operation_tools())
+    assert all("Inside" not in operation.description for operation in operation_tools(OPERATIONS))
     assert top_names(()) == ""
 
 
@@ -83,23 +79,31 @@ def test_a_name_that_does_not_fit_leaves_a_number() -> None:
 
 
 @pytest.mark.parametrize(
-    "exposed", [set(some) for size in range(5) for some in combinations(sorted(OPERATIONS), size)], ids=str
+    "exposed", [set(some) for size in range(len(OPERATIONS) + 1) for some in combinations(sorted(OPERATIONS), size)], ids=str
 )
 def test_the_rules_mention_only_operations_that_are_exposed(exposed: set[str]) -> None:
-    text = instructions(exposed, [Top("git")])
-    words = set(text.replace(":", " ").replace(".", " ").replace(",", " ").split())
+    for full in (False, True):
+        words = set(re.findall("[a-z_]+", instructions(exposed, [Top("git")], full=full)))
+        assert words & ({*OPERATIONS} - {"list"}) <= exposed
+        assert "list" in exposed or "list(" not in words
 
-    assert words & {*OPERATIONS} <= exposed
 
+@pytest.mark.parametrize("operations", SETS.values(), ids=SETS)
+def test_the_full_rules_mention_all_operations_that_are_exposed(operations: Sequence[str]) -> None:
+    text = instructions(operations, (), full=True)
 
-def test_the_rules_mention_all_four_where_all_are_exposed() -> None:
-    text = instructions(OPERATIONS, ())
-
-    assert all(name in text for name in OPERATIONS)
+    assert all(name in text for name in operations)
     assert "next_action" in text
 
 
-@pytest.mark.parametrize("tool", operation_tools([Top("git")]), ids=lambda tool: tool.name)
+def test_the_short_rules_mention_the_four_of_the_compact_set() -> None:
+    text = instructions(SETS["compact"], ())
+
+    assert all(name in text for name in SETS["compact"])
+    assert "next_action" in text
+
+
+@pytest.mark.parametrize("tool", operation_tools(OPERATIONS, [Top("git")]), ids=lambda tool: tool.name)
 def test_every_operation_takes_only_the_keys_it_names(tool: OperationTool) -> None:
     assert tool.input_schema["additionalProperties"] is False
     assert tool.input_schema["type"] == "object"
@@ -114,9 +118,13 @@ def test_every_operation_takes_only_the_keys_it_names(tool: OperationTool) -> No
         ("list", {}),
         ("list", {"path": ["git"], "tags": [], "query": "x", "limit": MAX_LIMIT, "cursor": "x"}),
         ("search_tools", {"query": "", "category": [], "limit": 1, "cursor": "x"}),
+        ("search_tools", {"query": "x", "tags": ["a"], "detail_level": "full", "include_unavailable": True}),
+        ("search_tool_by_category", {"query": "x", "category_path": [], "limit": MAX_LIMIT, "cursor": "x"}),
+        ("search_nodes", {"query": "x", "limit": 1}),
         ("expand_tool", {"tool_id": "git.commit"}),
         ("expand_tool", {"tool_ids": ["x"] * MAX_EXPANDED}),
         ("call_tool", {"tool_id": "git.commit@1", "arguments": {"anything": 1}}),
+        ("call_read_only_tool", {"tool_id": "git.log@1"}),
     ],
 )
 def test_what_an_operation_takes(operation: str, arguments: dict[str, object]) -> None:
@@ -132,6 +140,11 @@ def test_what_an_operation_takes(operation: str, arguments: dict[str, object]) -
         ("list", {"limit": 1.5}),
         ("search_tools", {}),
         ("search_tools", {"query": None}),
+        ("search_tools", {"query": "x", "detail_level": "everything"}),
+        ("search_tools", {"query": "x", "include_unavailable": "yes"}),
+        ("search_tool_by_category", {"query": "x"}),
+        ("search_nodes", {"query": "x", "cursor": "x"}),
+        ("call_read_only_tool", {}),
         ("expand_tool", {"tool_ids": []}),
         ("expand_tool", {"tool_ids": ["x"] * (MAX_EXPANDED + 1)}),
         ("call_tool", {"arguments": {}}),
@@ -143,8 +156,15 @@ def test_what_an_operation_does_not_take(operation: str, arguments: dict[str, ob
 
 
 def test_only_calling_a_tool_may_change_anything() -> None:
-    annotations = {tool.name: tool.annotations for tool in operation_tools()}
+    annotations = {tool.name: tool.annotations for tool in operation_tools(OPERATIONS)}
 
     assert annotations.pop("call_tool") == ToolAnnotations()
+    assert annotations.pop("call_read_only_tool").open_world
     assert all(looking.read_only and not looking.destructive for looking in annotations.values())
-    assert set(annotations) == {"list", "search_tools", "expand_tool"}
+    assert set(annotations) == {*LOOKING}
+
+
+def test_every_set_can_find_show_and_run_a_tool() -> None:
+    for operations in SETS.values():
+        assert {"search_tools", "expand_tool", "call_tool"} <= {*operations} <= {*OPERATIONS}
+        assert [tool.name for tool in operation_tools(operations)] == [*operations]

@@ -32,7 +32,7 @@ ENVELOPE: Json = {
 @asynccontextmanager
 async def served(config: Path, mode: Mode = "auto", heard: MessageHandlerFnT | None = None) -> AsyncGenerator[Client]:
     """A client of the gateway over `config`; what the gateway logs is not shown."""
-    parameters = StdioServerParameters(command=TOOLCRIB, args=["serve", str(config), "--no-cache"])
+    parameters = StdioServerParameters(command=TOOLCRIB, args=["serve", str(config), "--no-cache", "--no-audit"])
     with open(os.devnull, "w") as nowhere:  # noqa: PTH123, ASYNC230  a device, not a file
         async with Client(stdio_client(parameters, errlog=nowhere), mode=mode, message_handler=heard) as client:
             yield client
@@ -123,7 +123,7 @@ class Conversation:
 @contextmanager
 def conversation(config: Path) -> Generator[Conversation]:
     """A gateway for the block; the processes that it would leave behind are ended with it."""
-    command = [TOOLCRIB, "serve", str(config), "--no-cache"]
+    command = [TOOLCRIB, "serve", str(config), "--no-cache", "--no-audit"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
         left = Conversation(process)
         try:

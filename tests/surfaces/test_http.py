@@ -41,7 +41,7 @@ class Serving:
 @contextmanager
 def serving(config: Path, where: str = "127.0.0.1:0", *words: str) -> Generator[Serving]:
     """A gateway over HTTP, and its address as it prints it."""
-    command = [TOOLCRIB, "serve", str(config), "--no-cache", "--http", where, *words]
+    command = [TOOLCRIB, "serve", str(config), "--no-cache", "--no-audit", "--http", where, *words]
     with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) as process:
         assert process.stderr is not None
         said = process.stderr.readline()
@@ -189,7 +189,7 @@ async def test_a_request_that_means_another_host_or_comes_from_another_page_is_r
 @pytest.mark.parametrize("where", ["0.0.0.0:0", "192.0.2.1:80", "example.org:80", "[::]:0", "nonsense", "localhost:x"])
 def test_an_address_that_others_can_reach_is_refused(where: str, tmp_path: Path) -> None:
     config = write_config(tmp_path / "mcp.json", bench=faulty_entry())
-    command = [TOOLCRIB, "serve", str(config), "--no-cache", "--http", where]
+    command = [TOOLCRIB, "serve", str(config), "--no-cache", "--no-audit", "--http", where]
     ended = subprocess.run(command, capture_output=True, timeout=60, text=True, check=False)
     assert ended.returncode == 2
     assert "INVALID_CONFIG" in ended.stderr
@@ -199,7 +199,7 @@ def test_an_address_that_is_taken_is_named(tmp_path: Path) -> None:
     config = write_config(tmp_path / "mcp.json", bench=faulty_entry())
     with serving(config) as gateway:
         where = gateway.url.removeprefix("http://").removesuffix("/mcp")
-        command = [TOOLCRIB, "serve", str(config), "--no-cache", "--http", where]
+        command = [TOOLCRIB, "serve", str(config), "--no-cache", "--no-audit", "--http", where]
         ended = subprocess.run(command, capture_output=True, timeout=60, text=True, check=False)
         assert ended.returncode == 2
         assert f"{where}: Address already in use" in ended.stderr

@@ -96,7 +96,9 @@ async def client_of(
             "sampling_callback": person.sample,
         }
     with open(os.devnull, "w") as nowhere:  # noqa: PTH123, ASYNC230  a device, not a file
-        command = StdioServerParameters(command=TOOLCRIB, args=["serve", str(gateway), "--no-cache", *words])
+        command = StdioServerParameters(
+            command=TOOLCRIB, args=["serve", str(gateway), "--no-cache", "--no-audit", *words]
+        )
         server = gateway if isinstance(gateway, str) else stdio_client(command, errlog=nowhere)
         async with Client(server, mode=mode, message_handler=heard, **able) as client:
             yield client

@@ -18,6 +18,7 @@ from toolcrib.config import Config
 from toolcrib.crib import Toolcrib
 from toolcrib.disclosure.messages import ListPage
 from toolcrib.disclosure.operations import Operations
+from toolcrib.protocol.desk import Desk
 from toolcrib.surfaces.mcp_gateway.server import Gateway
 
 pytestmark = pytest.mark.anyio
@@ -137,7 +138,7 @@ async def test_a_fault_of_ours_is_an_internal_error_that_tells_nothing(
             raise KeyError("/home/ada/.secret")
 
     crib = Toolcrib()
-    crib.operations = Broken()
+    crib.desk = Desk(Broken())
     gateway = Gateway(crib, Config(Path("mcp.json")))
     async with crib, gateway, Client(gateway.server, mode=mode) as client:
         with pytest.raises(MCPError) as caught:
@@ -307,8 +308,8 @@ async def test_a_page_of_results_leads_to_the_next_through_its_cursor(tmp_path: 
         seen: list[str] = []
         cursor = None
         while True:
-            page = await ask(client, "list", path=["bench"], limit=7, cursor=cursor)
-            seen += [tool["tool_id"] for tool in page["tools"]]
+            page = await ask(client, "search_tools", query="", category=["bench"], limit=7, cursor=cursor)
+            seen += [tool["tool_id"] for tool in page["results"]]
             if (cursor := page["next_cursor"]) is None:
                 break
         assert len(seen) == len(set(seen)) == len(faulty.BASE_TOOLS) + 11

@@ -13,7 +13,7 @@ from mcp import MCPError
 from mcp_types import ClientCapabilities
 
 from toolcrib.core.errors import ToolFailed
-from toolcrib.core.principal import CallContext
+from toolcrib.core.principal import CallContext, Principal
 from toolcrib.sources.base import ProgressListener
 from toolcrib.surfaces.mcp_gateway import visits
 from toolcrib.surfaces.mcp_gateway.clients import Clients
@@ -27,12 +27,18 @@ pytestmark = pytest.mark.anyio
 ACCEPTED = {"action": "accept"}
 
 
-def request(method: str = "tools/call", **params: Any) -> Ctx:
-    """A request of a newer-era client that can be shown forms."""
+def request(method: str = "tools/call", whose: Principal | None = None, **params: Any) -> Ctx:
+    """A request of a newer-era client that can be shown forms; over HTTP where it is somebody's."""
     able = ClientCapabilities.model_validate({"elicitation": {}})
     session = SimpleNamespace(client_capabilities=able)
     made = SimpleNamespace(
-        protocol_version="2026-07-28", method=method, params=params, session=session, meta=None, request_id=1
+        protocol_version="2026-07-28",
+        method=method,
+        params=params,
+        session=session,
+        meta=None,
+        request_id=1,
+        request=SimpleNamespace(state=SimpleNamespace(principal=whose)) if whose is not None else None,
     )
     return cast("Ctx", made)
 
@@ -59,6 +65,19 @@ async def test_a_client_comes_back_with_what_was_asked() -> None:
         assert (await carrier.carry(back, asking))["said"] == ACCEPTED
         with pytest.raises(MCPError, match="answered already"):
             await carrier.carry(back, asking)
+
+
+async def test_a_client_that_comes_back_as_somebody_else_finds_nothing_and_takes_nothing_away() -> None:
+    alice, less, bob = Principal("alice", frozenset({"all"})), Principal("alice"), Principal("bob", frozenset({"all"}))
+    async with carrying() as carrier:
+        away = await carrier.carry(request(whose=alice), asking)
+        (key,) = away["inputRequests"]
+        for whose in (bob, less, None):
+            stolen = request(whose=whose, requestState=away["requestState"], inputResponses={key: ACCEPTED})
+            with pytest.raises(MCPError, match="is over"):
+                await carrier.carry(stolen, asking)
+        back = request(whose=alice, requestState=away["requestState"], inputResponses={key: ACCEPTED})
+        assert (await carrier.carry(back, asking))["said"] == ACCEPTED
 
 
 async def test_a_client_that_stays_away_too_long_finds_its_call_given_up(monkeypatch: pytest.MonkeyPatch) -> None:

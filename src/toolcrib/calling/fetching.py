@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
 
 import anyio
 
-from toolcrib.calling.limits import CallLimits
+from toolcrib.calling.approving import Approved, Intent
 from toolcrib.calling.links import under_catalog_names
+from toolcrib.calling.runner import Runner
+from toolcrib.catalog.access import Access
 from toolcrib.catalog.state import SourceEntry
 from toolcrib.catalog.view import View
 from toolcrib.core.errors import NotAuthorized, NotFound, SourceUnavailable
 from toolcrib.core.names import resource_uri
 from toolcrib.core.principal import CallContext
+from toolcrib.core.results import ToolResult
 from toolcrib.sources.base import FetchMethod, fetch, unwatch, watch
 
 
 async def get_prompt(
-    view: View, name: str, arguments: Mapping[str, Any] | None, context: CallContext, *, limits: CallLimits
+    view: View, name: str, arguments: Mapping[str, Any] | None, context: CallContext, *, runner: Runner
 ) -> Mapping[str, Any]:
     """A prompt with its arguments filled in: the result of MCP's `prompts/get`.
 
@@ -34,10 +38,10 @@ async def get_prompt(
     params: dict[str, Any] = {"name": item.own_name}
     if arguments is not None:
         params["arguments"] = dict(arguments)
-    return await _fetch(view, item.source, "prompts/get", params, context, limits=limits)
+    return await _fetch(view, (item.source, item.own_name), "prompts/get", params, context, runner=runner)
 
 
-async def read_resource(view: View, uri: str, context: CallContext, *, limits: CallLimits) -> Mapping[str, Any]:
+async def read_resource(view: View, uri: str, context: CallContext, *, runner: Runner) -> Mapping[str, Any]:
     """What a resource holds: the result of MCP's `resources/read`.
 
     Raises:
@@ -46,12 +50,10 @@ async def read_resource(view: View, uri: str, context: CallContext, *, limits: C
         SourceUnavailable, ToolFailed: as `fetch` does.
     """
     source, own = _located(view, uri)
-    return await _fetch(view, source, "resources/read", {"uri": own}, context, limits=limits)
+    return await _fetch(view, (source, own), "resources/read", {"uri": own}, context, runner=runner)
 
 
-async def complete(
-    view: View, params: Mapping[str, Any], context: CallContext, *, limits: CallLimits
-) -> Mapping[str, Any]:
+async def complete(view: View, params: Mapping[str, Any], context: CallContext, *, runner: Runner) -> Mapping[str, Any]:
     """Values for an argument of a prompt or of a template of resources: the result of MCP's `completion/complete`.
 
     `params` are those of the request, which name the prompt or the template as the catalog does.
@@ -65,17 +67,18 @@ async def complete(
         case {"type": "ref/prompt", "name": str() as name} as ref:
             if (item := view.shelf.prompts.get(name)) is None:
                 raise NotFound(f"No prompt is called `{name}`.")
-            source, own = item.source, {**ref, "name": item.own_name}
+            source, own_name, own = item.source, item.own_name, {**ref, "name": item.own_name}
         case {"type": "ref/resource", "uri": str() as uri} as ref:
-            source, own_uri = _located(view, uri)
-            own = {**ref, "uri": own_uri}
+            source, own_name = _located(view, uri)
+            own = {**ref, "uri": own_name}
         case _:
             raise NotFound("`ref` names neither a prompt nor a resource.")
-    return await _fetch(view, source, "completion/complete", {**params, "ref": own}, context, limits=limits)
+    own_params = {**params, "ref": own}
+    return await _fetch(view, (source, own_name), "completion/complete", own_params, context, runner=runner)
 
 
 async def watch_resource(
-    view: View, uri: str, updated: Callable[[], None], context: CallContext, *, limits: CallLimits
+    view: View, uri: str, updated: Callable[[], None], context: CallContext, *, runner: Runner
 ) -> Callable[[], None]:
     """Have `updated` called whenever a resource may have become another; gives what ends that. See
     `WatchableSource.watch`.
@@ -86,13 +89,13 @@ async def watch_resource(
         SourceUnavailable, ToolFailed: as `watch` does.
     """
     name, own = _located(view, uri)
-    source = _admitted(view, name, context, limits).source
     try:
-        with anyio.fail_after(context.remaining_s()):
-            await watch(source, own, updated)
+        async with _admitted(view, (name, own), {"uri": own}, context, runner) as (entry, _):
+            with anyio.fail_after(context.remaining_s()):
+                await watch(entry.source, own, updated)
     except TimeoutError as error:
         raise SourceUnavailable(f"`{name}` was not asked in time: the caller's time is over.") from error
-    return partial(unwatch, source, own, updated)
+    return partial(unwatch, entry.source, own, updated)
 
 
 def _located(view: View, uri: str) -> tuple[str, str]:
@@ -108,22 +111,41 @@ def _located(view: View, uri: str) -> tuple[str, str]:
 
 
 async def _fetch(
-    view: View, source: str, method: FetchMethod, params: Mapping[str, Any], context: CallContext, *, limits: CallLimits
+    view: View,
+    item: tuple[str, str],
+    method: FetchMethod,
+    params: Mapping[str, Any],
+    context: CallContext,
+    *,
+    runner: Runner,
 ) -> Mapping[str, Any]:
-    entry = _admitted(view, source, context, limits)
+    """`item`: the source, and the own name or URI there of what this is about."""
     try:
-        with anyio.fail_after(context.remaining_s()):
-            result = await fetch(entry.source, method, params, context)
+        async with _admitted(view, item, params, context, runner) as (entry, approved):
+            with anyio.fail_after(context.remaining_s()):
+                result = await fetch(entry.source, method, params, context)
+            approved.goes_on = ToolResult(result).needs_input
     except TimeoutError as error:
-        raise SourceUnavailable(f"{method} of `{source}` was given up: the caller's time is over.") from error
+        raise SourceUnavailable(f"{method} of `{item[0]}` was given up: the caller's time is over.") from error
     return under_catalog_names(entry, result)
 
 
-def _admitted(view: View, source: str, context: CallContext, limits: CallLimits) -> SourceEntry:
-    """The source, for a principal that may use it and does not ask too fast."""
+@asynccontextmanager
+async def _admitted(
+    view: View, item: tuple[str, str], params: Mapping[str, Any], context: CallContext, runner: Runner
+) -> AsyncGenerator[tuple[SourceEntry, Approved]]:
+    """The source of the item, for a principal that may use it and does not ask too fast."""
     if view.principal != context.principal:
         raise ValueError(f"a view for {view.principal.id} cannot serve a request for {context.principal.id}")
-    if not view.may_use(source):
-        raise NotAuthorized(f"`{source}` may be seen and not used by `{view.principal.id}`.")
-    limits.admit(context.principal)
-    return view.sources[source]
+    source, own_name = item
+    access = view.access_to_item(source, own_name)
+    if access < Access.ASK:
+        raise NotAuthorized(f"`{own_name}` of `{source}` may be seen and not used by `{view.principal.id}`.")
+    runner.limits.admit(context.principal)
+    entry = view.sources[source]
+    if access is Access.CALL:
+        yield entry, Approved()
+        return
+    intent = Intent(context.principal.id, f"{source}: {own_name}", arguments=params)
+    async with runner.approver.approved(intent, context) as approved:
+        yield entry, approved

@@ -107,7 +107,7 @@ class Intake:
         for attended in leaving:
             if self._tasks is not None:
                 await attended.ended.wait()
-            del self._attended[attended.source.name]
+            self._attended.pop(attended.source.name, None)  # it is gone already where the intake itself was left
             self._registry.drop_source(attended.source.name)
 
     async def ready(self, timeout_s: float | None = None, sources: Collection[str] | None = None) -> bool:
@@ -194,6 +194,7 @@ class Intake:
                 set_aside=listing.set_aside,
                 warnings=listing.warnings,
                 extras=listing.extras,
+                nodes=tuple(replace(node, path=(entry.name, *node.path)) for node in listing.nodes),
                 # What a later listing takes says nothing of how long a start takes.
                 listed_in_s=self._registry.state.sources[entry.name].listed_in_s or time.monotonic() - began,
             ),

@@ -1,87 +1,269 @@
-"""Nodes and where they stand: the categories that tools hang in."""
+"""Where tools hang: a directed acyclic graph of nodes, derived from the tools that somebody may see."""
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 
-from toolcrib.core.tools import ROOT, Path, Tool
+from toolcrib.catalog.categories import NO_CATEGORIES, Categories
+from toolcrib.catalog.grouping import MAX_TOOLS, Group, grouped
+from toolcrib.core.nodes import Node
+from toolcrib.core.tools import Path, Tool
+from toolcrib.index.fields import Document
+from toolcrib.index.index import Index
+from toolcrib.index.tokens import terms
+
+_NAMES_ABOVE = 3
+"""Names of nodes above one, the nearest, that count among its words."""
 
 
-@dataclass(frozen=True, slots=True)
-class Node:
-    """A category in the ontology. Source: discovery protocol v0.1, "Node"."""
+@dataclass(slots=True, eq=False)
+class Branch:
+    """A node as it stands in one ontology, which alone makes and fills it; everybody else reads."""
 
-    path: Path
-    title: str | None = None
-    summary: str = ""
-    tags: tuple[str, ...] = ()
+    name: str
+    above: Branch | None
+    """The node that its primary path leads through; None for the root."""
+    below: dict[str, Branch] = field(default_factory=dict[str, "Branch"])
+    """By name."""
+    linked: list[Branch] = field(default_factory=list["Branch"])
+    """Nodes that hang under it as well, and stand elsewhere."""
+    linked_from: list[Branch] = field(default_factory=list["Branch"])
+    tool_ids: list[str] = field(default_factory=list[str])
+    """Of the tools directly in it, in no order."""
+    count: int = 0
+    """Tools at or below it, each counted once."""
+    primary_count: int = 0
+    """Those of them whose primary path leads here."""
 
     @property
-    def name(self) -> str:
-        return self.path[-1] if self.path else ""
+    def path(self) -> Path:
+        """Its primary path."""
+        names: list[str] = []
+        here = self
+        while here.above is not None:
+            names.append(here.name)
+            here = here.above
+        return tuple(reversed(names))
 
 
-def primary_path(tool: Tool) -> Path:
-    """Where a tool stands when it stands in several places: below its source, in its category."""
-    return (tool.source, *tool.metadata.category)
-
-
-@dataclass(frozen=True)
 class Ontology:
-    """The nodes above a set of tools, derived from these tools alone: no other leaves a trace."""
+    """The nodes above a set of tools. Only nodes with a tool at or below them are there; no other tool leaves a trace.
 
-    described: Mapping[Path, Node]
-    """Nodes that somebody described; one without a tool below it does not show."""
-    tools: Mapping[str, Tool]
-    """By id: the tools that hang in it."""
+    Where a node holds more than `MAX_TOOLS` tools, they hang in groups below it that the ontology makes of what they
+    say. Groups are made when somebody looks.
+    """
+
+    def __init__(
+        self, tools: Mapping[str, Tool], described: Mapping[Path, Node], categories: Categories = NO_CATEGORIES
+    ) -> None:
+        """`described`: what is known of nodes, whether they hold a tool or not."""
+        self.tools = tools
+        self._described = described
+        self._categories = categories
+        self._groups: dict[Branch, tuple[Branch, ...]] = {}
+        self._nodes: dict[Branch, Node] = {}
 
     @cached_property
-    def tools_at(self) -> Mapping[Path, tuple[str, ...]]:
-        """Ids of the tools directly at a path, sorted."""
-        at: defaultdict[Path, list[str]] = defaultdict(list)
+    def root(self) -> Branch:
+        root = Branch("", None)
+        together: defaultdict[tuple[Path, ...], list[str]] = defaultdict(list)
         for tool_id, tool in self.tools.items():
-            at[primary_path(tool)].append(tool_id)
-        return {path: tuple(sorted(ids)) for path, ids in at.items()}
+            together[self._categories.places(tool)].append(tool_id)
+        for places, ids in together.items():
+            for place in places:
+                _planted(root, place).tool_ids += ids
+        for above, linked in self._categories.links.items():
+            for path in linked:
+                if (branch := _walk(root, path)) is not None:
+                    upper = _planted(root, above)
+                    upper.linked.append(branch)
+                    branch.linked_from.append(upper)
+        for places, ids in together.items():
+            for branch in _above([_planted(root, place) for place in places]):
+                branch.count += len(ids)
+            for branch in _above([_planted(root, places[0])]):
+                branch.primary_count += len(ids)
+        return root
+
+    def find(self, path: Sequence[str]) -> Branch | None:
+        """The node at `path`, which may lead through links; upper and lower case may differ where one can be meant."""
+        depth, found = self.nearest(path)
+        return found if depth == len(path) else None
+
+    def nearest(self, path: Sequence[str]) -> tuple[int, Branch]:
+        """The last node on the way to `path` that exists, and how many names of `path` lead there."""
+        *_, last = self._followed(path)
+        return last
+
+    def children(self, branch: Branch) -> tuple[Branch, ...]:
+        """The nodes under it, by name without regard to case, then its groups.
+
+        One that nobody set up, and whose tools all have their primary path elsewhere, is found and not shown.
+        """
+        shown = [child for child in branch.below.values() if child.primary_count or child.path in self._categories]
+        named = sorted({*shown, *branch.linked}, key=lambda child: (child.name.casefold(), child.name, child.path))
+        return (*named, *self._grouped(branch))
+
+    def tool_ids(self, branch: Branch) -> tuple[str, ...]:
+        """The tools directly in it, sorted; none where they hang in groups."""
+        return () if self._grouped(branch) else tuple(sorted(branch.tool_ids))
+
+    def within(self, branch: Branch) -> set[str]:
+        """Ids of all tools at or below it."""
+        return {tool_id for each in _below([branch]) for tool_id in each.tool_ids}
+
+    def places(self, tool: Tool) -> tuple[Path, ...]:
+        """Where `tool` hangs, the primary path first."""
+        return self._categories.places(tool)
+
+    def holders(self, tool_id: str) -> tuple[Branch, ...]:
+        """The nodes that the tool is directly in: of a node with groups, the group."""
+        if (tool := self.tools.get(tool_id)) is None:
+            return ()
+        found = (_planted(self.root, place) for place in self._categories.places(tool))
+        return tuple(self._innermost(branch, tool_id) for branch in found)
+
+    def described(self, branch: Branch) -> Node:
+        """What somebody said of it."""
+        path = branch.path
+        return self._described.get(path, Node(path))
+
+    def node(self, branch: Branch) -> Node:
+        """What is told of it; made up from what is inside where nobody described it."""
+        if (node := self._nodes.get(branch)) is None:
+            node = self.described(branch)
+            if not node.summary:
+                names = [child.name for child in self.children(branch)]
+                names = names or [self.tools[tool_id].name for tool_id in self.tool_ids(branch)]
+                node = Node(node.path, node.title, _enumerate(names), node.tags)
+            self._nodes[branch] = node
+        return node
 
     @cached_property
-    def counts(self) -> Mapping[Path, int]:
-        """How many tools hang at or below a path; only paths with one at least, and the root."""
-        counts: Counter[Path] = Counter({ROOT: 0})
-        for path, ids in self.tools_at.items():
-            for depth in range(len(path) + 1):
-                counts[path[:depth]] += len(ids)
-        return counts
+    def nodes(self) -> Mapping[Path, Branch]:
+        """All of them but the root and the groups, by path, in the order of the paths."""
+        found = {branch.path: branch for branch in _below([self.root]) if branch.above is not None}
+        return {path: found[path] for path in sorted(found)}
+
+    def search(self, query: str, *, limit: int, among: Iterable[Path] | None = None) -> list[tuple[Path, float]]:
+        """At most `limit` of `nodes`, or of those `among` them, whose own words match, with their confidence in [0, 1]:
+        best first, ties by path. Words of tools do not count."""
+        scope = None if among is None else frozenset(self._keys[path] for path in among if path in self._keys)
+        hits = self._index.search(query, limit=limit, scope=scope).hits
+        paths = list(self._keys)
+        return [(paths[int(hit.tool_id)], hit.confidence) for hit in hits]
 
     @cached_property
-    def children(self) -> Mapping[Path, tuple[Path, ...]]:
-        """The nodes directly below a path, sorted by name without regard to case."""
-        below: defaultdict[Path, list[Path]] = defaultdict(list)
-        for path in self.counts:
-            if path:
-                below[path[:-1]].append(path)
-        return {path: tuple(sorted(paths, key=lambda p: (p[-1].casefold(), p[-1]))) for path, paths in below.items()}
+    def _keys(self) -> Mapping[Path, str]:
+        """What stands for each path in the index: in the order of the paths, so that ties fall to them."""
+        return {path: f"{number:08}" for number, path in enumerate(self.nodes)}
 
-    def __contains__(self, path: Path) -> bool:
-        return path in self.counts
+    @cached_property
+    def _index(self) -> Index:
+        return Index.build(self._document(key, self.nodes[path]) for path, key in self._keys.items())
 
-    def node(self, path: Path) -> Node:
-        """The node at a path of this ontology, made up from its children where nobody described it."""
-        node = self.described.get(path, Node(path))
-        if node.summary:
-            return node
-        names = [child[-1] for child in self.children.get(path, ())] or [
-            self.tools[tool_id].name for tool_id in self.tools_at.get(path, ())
-        ]
-        return replace(node, summary=_enumerate(names))
+    def _document(self, key: str, branch: Branch) -> Document:
+        node = self.described(branch)
+        above = node.path[-1 - _NAMES_ABOVE : -1]
+        return Document(
+            tool_id=key,
+            name=tuple(terms(f"{node.name}\n{node.title or ''}", keep_stopwords=True)),
+            description=tuple(terms(node.summary)),
+            category=tuple(terms("\n".join([*above, *node.tags]))),
+        )
 
-    def within(self, path: Path) -> Iterable[str]:
-        """Ids of all tools at or below `path`."""
-        for at, ids in self.tools_at.items():
-            if at[: len(path)] == path:
-                yield from ids
+    def _innermost(self, branch: Branch, tool_id: str) -> Branch:
+        while groups := self._grouped(branch):
+            branch = next(group for group in groups if tool_id in group.tool_ids)
+        return branch
+
+    def _followed(self, path: Sequence[str]) -> Iterator[tuple[int, Branch]]:
+        """The nodes on the way to `path`, each with its depth, as far as there is one and only one."""
+        here = [self.root]
+        yield 0, self.root
+        for depth, name in enumerate(path, start=1):
+            exact = [found for branch in here if (found := self._step(branch, name)) is not None]
+            alike = (
+                child
+                for branch in here
+                for child in self._all_below(branch)
+                if child.name.casefold() == name.casefold()
+            )
+            here = [*dict.fromkeys(exact or alike)]  # two ways may lead to one node
+            if not here:
+                return
+            if len(here) == 1:
+                yield depth, here[0]
+
+    def _all_below(self, branch: Branch) -> Iterable[Branch]:
+        return (*branch.below.values(), *branch.linked, *self._grouped(branch))
+
+    def _step(self, branch: Branch, name: str) -> Branch | None:
+        if (child := branch.below.get(name)) is not None:
+            return child
+        others = (*branch.linked, *self._grouped(branch))
+        return next((child for child in others if child.name == name), None)
+
+    def _grouped(self, branch: Branch) -> tuple[Branch, ...]:
+        if len(branch.tool_ids) <= MAX_TOOLS:
+            return ()
+        if (groups := self._groups.get(branch)) is None:
+            made = grouped({tool_id: self.tools[tool_id] for tool_id in branch.tool_ids})
+            groups = tuple(_group_branch(group, branch) for group in made)
+            self._nodes |= {at: Node(at.path, summary=group.summary) for group, at in zip(made, groups, strict=True)}
+            self._groups[branch] = groups
+        return groups
+
+
+def _group_branch(group: Group, above: Branch) -> Branch:
+    name, taken = group.name, {*above.below, *(child.name for child in above.linked)}
+    while name in taken:
+        name += " (others)"
+    size = len(group.tool_ids)
+    return Branch(name, above, tool_ids=[*group.tool_ids], count=size, primary_count=size)
+
+
+def _planted(root: Branch, path: Path) -> Branch:
+    here = root
+    for name in path:
+        if (child := here.below.get(name)) is None:
+            child = here.below[name] = Branch(name, here)
+        here = child
+    return here
+
+
+def _walk(root: Branch, path: Path) -> Branch | None:
+    here: Branch | None = root
+    for name in path:
+        here = here.below.get(name) if here is not None else None
+    return here
+
+
+def _above(branches: Iterable[Branch]) -> Iterator[Branch]:
+    """These and all above them, each once."""
+    seen = set(branches)
+    waiting = [*seen]
+    while waiting:
+        branch = waiting.pop()
+        yield branch
+        uppers = {*branch.linked_from, *((branch.above,) if branch.above is not None else ())} - seen
+        seen |= uppers
+        waiting += uppers
+
+
+def _below(branches: Iterable[Branch]) -> Iterator[Branch]:
+    """These and all below them, each once."""
+    seen = set(branches)
+    waiting = [*seen]
+    while waiting:
+        branch = waiting.pop()
+        yield branch
+        lowers = {*branch.below.values(), *branch.linked} - seen
+        seen |= lowers
+        waiting += lowers
 
 
 def _enumerate(names: list[str], limit: int = 6) -> str:

@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
+from toolcrib.catalog.categories import Categories
 from toolcrib.catalog.state import CatalogState, SourceEntry
 from toolcrib.catalog.view import document_of
 from toolcrib.core.errors import InvalidTool, ToolNotFound
@@ -100,6 +101,17 @@ class ToolRegistry:
 
         self._publish(drop)
 
+    def set_categories(self, categories: Categories) -> None:
+        """Let tools hang in exactly these categories, besides below their sources."""
+
+        def change(state: CatalogState) -> _Change:
+            if state.categories.digest == categories.digest:
+                return state, ()
+            # What its categories are called is among a tool's words.
+            return self._with(replace(state, categories=categories), put=state.tools.values())
+
+        self._publish(change)
+
     def subscribe(self, listener: Listener) -> None:
         """Tell `listener` of every event from the next publication on."""
         with self._writing:
@@ -130,7 +142,8 @@ class ToolRegistry:
             else:
                 fingerprint -= before.fingerprint
                 events += () if _same(before, tool) else (ToolReplaced(before, tool),)
-        index = state.index.updated(added=(document_of(state.sources, tool) for tool in put), removed=drop)
+        documents = (document_of(state.sources, state.categories, tool) for tool in put)
+        index = state.index.updated(added=documents, removed=drop)
         return replace(state, tools=tools, index=index, fingerprint=fingerprint), events
 
     def _publish(self, change: Callable[[CatalogState], _Change]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -31,6 +31,11 @@ class Shelf:
     """
 
     sources: Mapping[str, SourceEntry]
+    may_see: Callable[[str, str], bool] | None = None
+    """Whether something of a source, by its own name or URI, may be seen; None where all may."""
+
+    def __bool__(self) -> bool:
+        return bool(self.prompts or self.resources or self.templates)
 
     @cached_property
     def prompts(self) -> Mapping[str, Item]:
@@ -39,6 +44,7 @@ class Shelf:
             f"{entry.name}.{wire['name']}": (entry.name, str(wire["name"]), wire)
             for entry in self.sources.values()
             for wire in entry.extras.prompts
+            if self._sees(entry.name, str(wire["name"]))
         }
         own_names = {key: (source, own) for key, (source, own, _) in offered.items()}
         names = unique_names(full_names(own_names, self._plain))
@@ -61,6 +67,13 @@ class Shelf:
         """The source of a resource and its own URI there, listed or not; None where no source would know it."""
         if (item := self.resources.get(uri)) is not None:
             return item.source, item.own_name
+        located = self._unlisted(uri)
+        return located if located is not None and self._sees(*located) else None
+
+    def _sees(self, source: str, own_name: str) -> bool:
+        return self.may_see is None or self.may_see(source, own_name)
+
+    def _unlisted(self, uri: str) -> tuple[str, str] | None:
         if (split := split_resource_uri(uri)) is not None:
             return split if split[0] in self.sources else None
         plain = [entry for entry in self.sources.values() if entry.plain_names]
@@ -74,6 +87,8 @@ class Shelf:
         for entry in self.sources.values():
             for wire in entry.extras.resources if key == "uri" else entry.extras.templates:
                 own = str(wire[key])
+                if not self._sees(entry.name, own):
+                    continue
                 # What looks like one of ours is not taken at its word: it could stand for another source's.
                 keeps = entry.plain_names and own not in items and not own.startswith(URI_SCHEME)
                 uri = own if keeps else resource_uri(entry.name, own)

@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
 
-from toolcrib.catalog.ontology import Node, Ontology
+from toolcrib.catalog.categories import NO_CATEGORIES, Categories
+from toolcrib.catalog.ontology import Ontology
 from toolcrib.core.names import model_names
+from toolcrib.core.nodes import Node
 from toolcrib.core.tools import Path, Tool
 from toolcrib.index.index import Index
 from toolcrib.sources.base import NO_EXTRAS, Extras, SetAside, Source
@@ -41,6 +43,8 @@ class SourceEntry:
     plain_names: bool = False
     """Whether what it offers keeps its own names where tools, prompts and resources are listed themselves."""
     extras: Extras = NO_EXTRAS
+    nodes: tuple[Node, ...] = ()
+    """What it says of its own categories; their paths begin with its name."""
     set_aside: tuple[SetAside, ...] = ()
     warnings: tuple[str, ...] = ()
     listed_in_s: float | None = None
@@ -61,17 +65,19 @@ class CatalogState:
     index: Index = Index.EMPTY
     sources: Mapping[str, SourceEntry] = field(default_factory=dict[str, SourceEntry])
     """By name."""
+    categories: Categories = NO_CATEGORIES
+    """Those that somebody set up."""
     fingerprint: int = 0
     """The sum of the fingerprints of its tools: kept up, not made anew, when one of 100,000 comes or goes."""
 
     @cached_property
     def described(self) -> Mapping[Path, Node]:
-        """A node for every source."""
-        return {(entry.name,): Node((entry.name,), entry.title, entry.summary) for entry in self.sources.values()}
+        """The nodes that somebody described: sources, their categories, and those that were set up."""
+        return described(self.sources, self.categories)
 
     @cached_property
     def ontology(self) -> Ontology:
-        return Ontology(self.described, self.tools)
+        return Ontology(self.tools, self.described, self.categories)
 
     @cached_property
     def model_names(self) -> Mapping[str, str]:
@@ -82,3 +88,10 @@ class CatalogState:
     def plain_sources(self) -> frozenset[str]:
         """Names of the sources whose `plain_names` is set."""
         return frozenset(name for name, entry in self.sources.items() if entry.plain_names)
+
+
+def described(sources: Mapping[str, SourceEntry], categories: Categories) -> Mapping[Path, Node]:
+    """What is known of nodes; what was set up stands before what a source says of itself."""
+    own = {(entry.name,): Node((entry.name,), entry.title, entry.summary) for entry in sources.values()}
+    offered = {node.path: node for entry in sources.values() for node in entry.nodes}
+    return {**offered, **own, **categories.nodes}

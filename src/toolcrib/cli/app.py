@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from toolcrib.cli.since import Since
 from toolcrib.version import VERSION
 
 DEFAULT_CONFIG = Path("mcp.json")
@@ -58,13 +59,14 @@ def main(verbose: bool) -> None:
 
 @main.command(short_help="Serve the tools of an mcp.json over MCP.")
 @config_argument
-@click.option("--http", metavar="HOST:PORT", help="Serve streamable HTTP there, at /mcp, for many clients at once.")
+@click.option("--http", metavar="HOST:PORT", help="Serve many clients there: MCP at /mcp, and the operations as an API.")
 @click.option(
     "--operations",
-    type=click.Choice(["compact", "all"]),
+    type=click.Choice(["compact", "full", "guarded", "all"]),
     default="compact",
     show_default=True,
-    help="What a client sees: four operations, or every tool, for clients that search by themselves.",
+    help="What a client sees: four operations; all six; four and call_read_only_tool, which it may approve for good; "
+    "or every tool, for clients that search by themselves.",
 )
 @click.option(
     "--cache",
@@ -75,6 +77,7 @@ def main(verbose: bool) -> None:
     help="Where the last known definitions are kept; in the cache folder of this system if not said.",
 )
 @click.option("--no-cache", is_flag=True, help="Keep no definitions: start every server at once.")
+@click.option("--no-audit", is_flag=True, help="Write down nothing of what is done, whatever CONFIG says.")
 def serve(**options: Any) -> None:
     """Serve the tools of CONFIG's servers over MCP, on standard input and output or over HTTP.
 
@@ -103,6 +106,60 @@ def demo(**options: Any) -> None:
     run(**options)
 
 
+@main.command(short_help="Print the rules that a model is told.")
+@config_argument
+@click.option("--full", is_flag=True, help="All of them, for a system prompt of your own; a client is told fewer.")
+@click.option(
+    "--operations",
+    type=click.Choice(["compact", "full", "guarded"]),
+    default="compact",
+    show_default=True,
+    help="For which operations.",
+)
+def instructions(**options: Any) -> None:
+    """Print what a model is told of the operations and of what stands at the top of CONFIG's catalog."""
+    from toolcrib.cli.protocol import instructions as run
+
+    run(**options)
+
+
+@main.command(short_help="Print the protocol's messages as JSON Schema.")
+def schema() -> None:
+    """Print every request and response of the discovery protocol, and its error, as one JSON Schema document."""
+    from toolcrib.cli.protocol import schema as run
+
+    run()
+
+
+@main.command(short_help="Show what people approved for good, and take it back.")
+@click.option("--revoke", metavar="NUMBER", type=int, multiple=True, help="Ask again from now on.")
+@click.option(
+    "--store", metavar="FILE", type=click.Path(path_type=Path, dir_okay=False), help="Where approvals are kept."
+)
+@json_option
+def approvals(**options: Any) -> None:
+    """Show which tools run without asking because somebody answered `always`, and for whom."""
+    from toolcrib.cli.approvals import approvals as run
+
+    run(**options)
+
+
+@main.command("list", short_help="Show the nodes and tools at a path.")
+@click.argument("path", nargs=-1)
+@config_option
+@tools_option
+@click.option("--tag", "tags", multiple=True, help="Only what carries this tag; may be given several times.")
+@click.option("--query", help="Only what matches, best first.")
+@click.option("-n", "--limit", type=click.IntRange(1, 50), default=50, show_default=True, help="How many to show.")
+@wait_option
+@json_option
+def list_(**options: Any) -> None:
+    """Show the nodes and tools at a path, one name after another: `toolcrib list Coding Refactoring`."""
+    from toolcrib.cli.browse import list_ as run
+
+    run(**options)
+
+
 @main.command(short_help="Show the catalog as a tree.")
 @config_argument
 @tools_option
@@ -122,6 +179,8 @@ def tree(**options: Any) -> None:
 @click.option(
     "-n", "--limit", type=click.IntRange(1, 50), default=10, show_default=True, help="How many tools to show."
 )
+@click.option("--in", "category", metavar="NODE", multiple=True, help="Only at or below this path; a name at a time.")
+@click.option("--tag", "tags", multiple=True, help="Only what carries this tag; may be given several times.")
 @wait_option
 @json_option
 def search(query: tuple[str, ...], **options: Any) -> None:
@@ -175,6 +234,31 @@ def doctor(**options: Any) -> None:
     run(**options)
 
 
+@main.command(short_help="Show what agents looked for, expanded and called.")
+@click.argument("trace", metavar="[TRACE]", required=False)
+@config_option
+@click.option(
+    "--path", metavar="FILE", type=click.Path(path_type=Path, dir_okay=False), help="The audit, wherever CONFIG has it."
+)
+@click.option("--principal", metavar="ID", help="Traces of this principal.")
+@click.option("--tool", metavar="ID", help="Traces in which this tool, or one of this source, was expanded or called.")
+@click.option("--since", type=Since(), metavar="WHEN", help="Traces since then: 90s, 30m, 2h, 7d, 1w, or a date.")
+@click.option("--failed", is_flag=True, help="Traces in which something failed.")
+@click.option(
+    "-n", "--limit", type=click.IntRange(0), help="How many traces to show: 20 if not said, or all of them with --json."
+)
+@click.option("-f", "--follow", is_flag=True, help="Go on and show what comes, one operation after another.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object on a line for each operation.")
+def audit(trace: str | None, **options: Any) -> None:
+    """Show what agents looked for, expanded and called, and how it ended: the newest traces, the newest last.
+
+    TRACE is what the id of a trace begins with: that trace is shown with all that is known of it.
+    """
+    from toolcrib.cli.audit import audit as run
+
+    run(trace, **options)
+
+
 @main.command(short_help="Tell whether Toolcrib would pay for itself.")
 @config_argument
 @tools_option
@@ -223,6 +307,20 @@ def install(client: str, **options: Any) -> None:
     from toolcrib.cli.install import install as run
 
     run(client, **options)
+
+
+@main.command(short_help="Make a token for a client over HTTP.")
+@click.argument("principal", metavar="NAME")
+@click.option("--scope", "scopes", multiple=True, help="What policies may ask of it; may be given several times.")
+@json_option
+def token(principal: str, **options: Any) -> None:
+    """Make a random bearer token for NAME, and show what to write into the configuration: its hash alone.
+
+    The token is shown this once. Whoever sends it to `toolcrib serve --http` asks on behalf of NAME.
+    """
+    from toolcrib.cli.token import token as run
+
+    run(principal, **options)
 
 
 @main.command("eval", short_help="Measure how well search finds the right tools.")

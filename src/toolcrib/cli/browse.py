@@ -9,16 +9,19 @@ from textwrap import indent
 from rich.table import Table
 from rich.tree import Tree
 
+from toolcrib.catalog.ontology import Branch
 from toolcrib.catalog.view import View
 from toolcrib.cli.opening import opened
 from toolcrib.cli.output import escape, plain, print_json, run, stderr, stdout
 from toolcrib.config import ServerConfig
-from toolcrib.core.tools import ROOT, summarize
-from toolcrib.core.tools import Path as NodePath
+from toolcrib.core.tools import summarize
 from toolcrib.disclosure.messages import Missing
 
 TREE_TOOLS = 200
 """Tools shown below one node; the rest are counted."""
+
+TREE_DEPTH = 50
+"""Levels shown; `list` goes deeper."""
 
 
 def tree(config: Path, tools: Path | None, wait_s: float, *, as_json: bool) -> None:
@@ -28,23 +31,68 @@ def tree(config: Path, tools: Path | None, wait_s: float, *, as_json: bool) -> N
         async with opened(config, tools, wait_s=wait_s) as crib:
             view, page = crib.view(), crib.list()
             if as_json:
-                print_json({**_branch(view, ROOT), **page.missing.to_wire()})
+                print_json({**_as_json(view, view.ontology.root), **page.missing.to_wire()})
                 return
             count = len(view.tools)
             root = Tree(f"[bold]{count} tool{'s' * (count != 1)}[/]")
-            _grow(root, view, ROOT)
+            _grow(root, view, view.ontology.root)
             stdout.print(root)
             _tell(page.missing)
 
     run(main, as_json=as_json)
 
 
-def search(query: str, config: Path, tools: Path | None, limit: int, wait_s: float, *, as_json: bool) -> None:
+def list_(
+    path: tuple[str, ...],
+    config: Path,
+    tools: Path | None,
+    *,
+    tags: tuple[str, ...],
+    query: str | None,
+    limit: int,
+    wait_s: float,
+    as_json: bool,
+) -> None:
+    """One page of what stands at `path`."""
+
+    async def main() -> None:
+        async with opened(config, tools, wait_s=wait_s) as crib:
+            page = crib.list(path, tags=tags, query=query, limit=limit)
+            if as_json:
+                print_json(page.to_wire())
+                return
+            table = Table.grid(padding=(0, 2))
+            table.add_column(overflow="fold")
+            table.add_column()
+            for node in page.nodes:
+                told = f"{node.tool_count} · {node.node.summary}"
+                table.add_row(f"[bold cyan]{escape('/'.join(node.node.path))}[/]", f"[dim]{escape(told)}[/]")
+            for pointer in page.tools:
+                table.add_row(f"[bold]{escape(pointer.tool_id)}[/]", escape(pointer.summary))
+            stdout.print(table, soft_wrap=False)
+            if page.next_cursor is not None:
+                stderr.print("There is more; `--query` finds in it.", markup=False)
+            _tell(page.missing)
+
+    run(main, as_json=as_json)
+
+
+def search(
+    query: str,
+    config: Path,
+    tools: Path | None,
+    *,
+    category: tuple[str, ...],
+    tags: tuple[str, ...],
+    limit: int,
+    wait_s: float,
+    as_json: bool,
+) -> None:
     """The tools that serve `query`, best first."""
 
     async def main() -> None:
         async with opened(config, tools, wait_s=wait_s) as crib:
-            page = crib.search_tools(query, limit=limit)
+            page = crib.search_tools(query, category=category, tags=tags, limit=limit)
             if as_json:
                 print_json(page.to_wire())
                 return
@@ -100,28 +148,39 @@ def only_source_of(tool_id: str) -> Callable[[ServerConfig], bool] | None:
     return wanted if "." in tool_id else None
 
 
-def _branch(view: View, path: NodePath) -> dict[str, object]:
+def _as_json(view: View, branch: Branch, depth: int = 0) -> dict[str, object]:
     ontology = view.ontology
-    node = ontology.node(path)
+    node = ontology.node(branch)
+    children = ontology.children(branch)
     return {
         "name": node.name,
-        "path": list(path),
+        "path": list(node.path),
         "summary": node.summary,
-        "tool_count": ontology.counts[path],
-        "nodes": [_branch(view, child) for child in ontology.children.get(path, ())],
+        "tool_count": branch.count,
+        "nodes": [
+            _as_json(view, child, depth + 1)
+            if depth < TREE_DEPTH and child.above is branch
+            else {"path": [*child.path]}
+            for child in children
+        ],
         "tools": [
-            {"tool_id": tool_id, "summary": view.tools[tool_id].summary} for tool_id in ontology.tools_at.get(path, ())
+            {"tool_id": tool_id, "summary": view.tools[tool_id].summary} for tool_id in ontology.tool_ids(branch)
         ],
     }
 
 
-def _grow(tree: Tree, view: View, path: NodePath) -> None:
+def _grow(tree: Tree, view: View, branch: Branch, depth: int = 0) -> None:
     ontology = view.ontology
-    for child in ontology.children.get(path, ()):
+    for child in ontology.children(branch):
         node = ontology.node(child)
-        told = f"{ontology.counts[child]} · {summarize(node.summary, 90)}"
-        _grow(tree.add(f"[bold cyan]{escape(node.name)}[/] [dim]{escape(told)}[/]"), view, child)
-    ids = ontology.tools_at.get(path, ())
+        if child.above is not branch:  # it hangs here too, and stands elsewhere
+            tree.add(f"[bold cyan]{escape(node.name)}[/] [dim]see {escape('/'.join(node.path))}[/]")
+            continue
+        told = f"{child.count} · {summarize(node.summary, 90)}"
+        below = tree.add(f"[bold cyan]{escape(node.name)}[/] [dim]{escape(told)}[/]")
+        if depth < TREE_DEPTH:
+            _grow(below, view, child, depth + 1)
+    ids = ontology.tool_ids(branch)
     for tool_id in ids[:TREE_TOOLS]:
         tool = view.tools[tool_id]
         tree.add(f"{escape(tool.name)} [dim]{escape(summarize(tool.summary, 80))}[/]")

@@ -274,7 +274,7 @@ async def _work(config: Path, tasks: tuple[Task, ...], report: Report, *, as_jso
     from mcp import Client
     from mcp.client.stdio import StdioServerParameters
 
-    command = ["-m", "toolcrib", "serve", str(config), "--no-cache"]
+    command = ["-m", "toolcrib", "serve", str(config), "--no-cache", "--no-audit"]
     gateway = StdioServerParameters(command=sys.executable, args=command, env=inherited(os.environ))
     async with Client(gateway) as client:
         listed = await client.list_tools()

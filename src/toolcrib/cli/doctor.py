@@ -1,15 +1,16 @@
 """`toolcrib doctor`: does every source start, how long does it take, what does it offer, what is wrong with it?
 
-It tells which limits hold, too: those of all sources once, and for a source what differs.
+It tells which limits hold, too: those of all sources once, and for a source what differs. A server that each principal
+has for itself is not started here, where nobody has credentials but the person at this machine: it is only read.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from rich.table import Table
 
@@ -30,8 +31,8 @@ def doctor(config: Path, wait_s: float, *, as_json: bool) -> None:
     """Start everything and report; the process ends with 1 when a source cannot be used."""
 
     async def main() -> bool:
-        async with opened(config, None, wait_s=wait_s) as crib:
-            state = crib.view().state
+        async with opened(config, None, wait_s=wait_s, wanted=lambda server: server.isolation == "shared") as crib:
+            state = crib.registry.state
             conditions = {name: crib.condition(name) for name in state.sources}
         counts = dict.fromkeys(state.sources, 0)
         for tool in state.tools.values():
@@ -43,7 +44,9 @@ def doctor(config: Path, wait_s: float, *, as_json: bool) -> None:
             _Found(entry, counts[name], conditions[name], configured.get(name))
             for name, entry in sorted(state.sources.items())
         ]
+        isolated = [_Isolated.of(server) for server in read.enabled if server.isolation == "principal"]
         healthy = all(each.entry.status is SourceStatus.READY for each in found)
+        healthy = healthy and not any(each.problems for each in isolated)
         if as_json:
             print_json(
                 {
@@ -51,11 +54,12 @@ def doctor(config: Path, wait_s: float, *, as_json: bool) -> None:
                     "healthy": healthy,
                     "limits": _rate_wire(read),
                     "sources": [_wire(each) for each in found],
+                    "isolated": [asdict(each) for each in isolated],
                     "disabled": disabled,
                 }
             )
         else:
-            _show(found, disabled)
+            _show(found, isolated, disabled)
             _show_limits(read, found)
         return healthy
 
@@ -77,6 +81,26 @@ class _Found:
     condition: Condition | None
     configured: ServerConfig | None
     """As the file says by now, where the source is in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Isolated:
+    """What there is to say about a server that each principal has for itself."""
+
+    name: str
+    principals: list[str] | None
+    """Who has it; None where everybody does."""
+    problems: list[str]
+    """Why some or all of them cannot use it."""
+
+    @classmethod
+    def of(cls, server: ServerConfig) -> Self:
+        if server.problem is not None:
+            problems = [server.problem]
+        else:
+            owned = [server.of(each) for each in server.principals or {}]
+            problems = [own.problem for own in owned if own is not None and own.problem is not None]
+        return cls(server.name, None if server.principals is None else sorted(server.principals), problems)
 
 
 def _reason(entry: SourceEntry) -> str | None:
@@ -124,7 +148,7 @@ def _rate_wire(config: Config) -> dict[str, int | None]:
     }
 
 
-def _show(found: list[_Found], disabled: list[str]) -> None:
+def _show(found: list[_Found], isolated: list[_Isolated], disabled: list[str]) -> None:
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     for column in ("source", "status", "tools", "seconds", "what is wrong"):
         table.add_column(column, justify="right" if column in {"tools", "seconds"} else "left", overflow="fold")
@@ -142,13 +166,17 @@ def _show(found: list[_Found], disabled: list[str]) -> None:
             took,
             "\n".join(escape(problem) for problem in wrong),
         )
+    for server in isolated:
+        whose = "everybody" if server.principals is None else ", ".join(server.principals) or "nobody"
+        said = [f"Started for each principal that asks. Who has it: {whose}.", *server.problems]
+        label = "[red]isolated[/]" if server.problems else "isolated"
+        table.add_row(f"[bold]{escape(server.name)}[/]", label, "", "", "\n".join(map(escape, said)))
     for name in disabled:
         table.add_row(f"[bold]{escape(name)}[/]", "[dim]disabled[/]", "", "", "")
     stdout.print(table, soft_wrap=False)
     counted = [f"{sum(each.entry.status is status for each in found)} {status.value}" for status in SourceStatus]
-    states = [state for state in counted if not state.startswith("0 ")] + (
-        [f"{len(disabled)} disabled"] if disabled else []
-    )
+    counted += [f"{len(isolated)} isolated", f"{len(disabled)} disabled"]
+    states = [state for state in counted if not state.startswith("0 ")]
     count = sum(each.tool_count for each in found)
     stdout.print(f"{count} tool{'s' * (count != 1)}; servers: {', '.join(states) or 'none are configured'}")
 

@@ -10,7 +10,6 @@ from rich.table import Table
 
 from toolcrib.cli.opening import opened
 from toolcrib.cli.output import plain, print_json, run, stderr, stdout
-from toolcrib.core.tools import ROOT
 from toolcrib.evaluation import evaluate as measured
 from toolcrib.evaluation import read_queries
 from toolcrib.sources.catalog_file import CatalogFileSource
@@ -36,7 +35,7 @@ def evaluate(tools: Path, queries: Path, *, as_json: bool) -> None:
                 )
 
             def search(query: str, limit: int) -> list[str]:
-                return [hit.tool_id for hit in view.search(query, limit=limit, within=ROOT).hits]
+                return [hit.tool_id for hit in view.search(query, limit=limit).hits]
 
             result = measured(search, asked, tools=len(view.tools))
         if as_json:

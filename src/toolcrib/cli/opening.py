@@ -11,6 +11,7 @@ import anyio
 from toolcrib.cli.output import plain, stderr
 from toolcrib.config import ServerConfig
 from toolcrib.core.errors import InvalidConfig
+from toolcrib.core.principal import LOCAL
 from toolcrib.crib import Toolcrib
 
 REFRESH_S = 0.1
@@ -62,11 +63,15 @@ async def _wait(crib: Toolcrib, wait_s: float) -> None:
 
             async def show() -> None:
                 while True:
-                    status.update(f"starting {', '.join(crib.starting[:6])}")
+                    status.update(f"starting {', '.join(_starting(crib)[:6])}")
                     await anyio.sleep(REFRESH_S)
 
             tasks.start_soon(show)
             await crib.ready(wait_s)
             tasks.cancel_scope.cancel()
-    if crib.starting:
-        stderr.print(f"Not waiting any longer for {', '.join(crib.starting)}.", style="yellow")
+    if starting := _starting(crib):
+        stderr.print(f"Not waiting any longer for {', '.join(starting)}.", style="yellow")
+
+
+def _starting(crib: Toolcrib) -> tuple[str, ...]:
+    return *crib.starting, *crib.lockers.starting(LOCAL)

@@ -3,40 +3,87 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 
 import platformdirs
 
+from toolcrib.cli.approvals import default_approvals
 from toolcrib.cli.output import log_warnings, run, stderr
+from toolcrib.config import read_config
 from toolcrib.crib import Toolcrib
+from toolcrib.stores.approvals import ApprovalStore
+from toolcrib.stores.audit import AuditStore
+from toolcrib.stores.audit_file import DAY_S
 from toolcrib.stores.definitions import DefinitionStore
+from toolcrib.stores.redaction import Redaction
 
 
-def serve(config: Path, http: str | None, operations: str, cache: Path | None, *, no_cache: bool) -> None:
+def serve(
+    config: Path, http: str | None, operations: str, cache: Path | None, *, no_cache: bool, no_audit: bool
+) -> None:
     """Serve until a signal arrives; over standard input and output, until the client goes away."""
     log_warnings()
-    direct = operations == "all"
     definitions = None if no_cache else DefinitionStore(cache or default_cache())
+
+    def opened(audit: AuditStore | None) -> Toolcrib:
+        return Toolcrib(
+            definitions=definitions,
+            approvals=ApprovalStore(default_approvals()),
+            record=None if audit is None else audit.record,
+        )
 
     async def over_pipes() -> None:
         from toolcrib.surfaces.mcp_gateway.stdio import serve_stdio
 
         if sys.stdin.isatty():
             stderr.print("Toolcrib speaks MCP here, to a program: give it to your client. Ctrl-C ends it.")
-        crib = Toolcrib(definitions=definitions)
-        await serve_stdio(crib, crib.add_config(config), direct=direct)
+        with _audited(config, no_audit=no_audit) as audit:
+            crib = opened(audit)
+            await serve_stdio(crib, crib.add_config(config), exposed=operations)
 
     async def over_http() -> None:
-        from toolcrib.surfaces.mcp_gateway.http import Address, serve_http
+        from toolcrib.surfaces.http.names import Address
+        from toolcrib.surfaces.http.serving import serve_http
 
         def listening(url: str) -> None:
             stderr.print(f"Toolcrib serves {url}", markup=False)
 
         address = Address.parse(http or "")
-        crib = Toolcrib(definitions=definitions)
-        await serve_http(crib, crib.add_config(config), address, listening, direct=direct)
+        with _audited(config, no_audit=no_audit) as audit:
+            crib = opened(audit)
+            await serve_http(
+                crib,
+                crib.add_config(config),
+                address,
+                listening,
+                exposed=operations,
+                audit_events_lost=lambda: 0 if audit is None else audit.condition.lost,
+            )
 
     run(over_http if http else over_pipes, as_json=False)
+
+
+@contextmanager
+def _audited(config: Path, *, no_audit: bool) -> Generator[AuditStore | None]:
+    """What writes down the operations of a gateway that serves `config`; None where nothing does.
+
+    Raises:
+        InvalidConfig: the file cannot be used.
+    """
+    audit = None if no_audit else read_config(config).audit
+    if audit is None:
+        yield None
+        return
+    with AuditStore(
+        audit.place,
+        max_bytes=audit.max_mb * 1024 * 1024,
+        max_age_s=audit.max_days * DAY_S,
+        keeps_arguments=audit.arguments,
+        redaction=Redaction(audit.redact),
+    ) as store:
+        yield store
 
 
 def default_cache() -> Path:

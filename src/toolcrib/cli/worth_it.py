@@ -22,8 +22,9 @@ from toolcrib.cli.output import escape, print_json, run, stderr, stdout
 from toolcrib.config import read_config
 from toolcrib.core.tools import Tool
 from toolcrib.crib import Toolcrib, tops
-from toolcrib.protocol.rules import Top, instructions
-from toolcrib.protocol.tools import OPERATIONS, operation_tools
+from toolcrib.protocol.briefing import briefing
+from toolcrib.protocol.rules import Top
+from toolcrib.protocol.tools import DEFAULT_SET, SETS
 
 HANDFUL = 5
 """Different tools that a conversation looks up; what more it does with them costs nothing new."""
@@ -173,11 +174,7 @@ def weighed(crib: Toolcrib, named: Sequence[Top]) -> Worth:
         servers[tool.source].append((tool.id, Weight(_size(_as_shown(tool)))))
     weights = [ServerWeight(name, _heaviest_first(tools)) for name, tools in servers.items()]
     weights.sort(key=lambda server: (-server.weight.size, server.name))
-    operations = [
-        {"name": tool.name, "description": tool.description, "inputSchema": tool.input_schema}
-        for tool in operation_tools(named)
-    ]
-    told = sum(map(_size, operations)) + len(instructions(OPERATIONS, named).encode("utf-8", "replace"))
+    told = briefing(SETS[DEFAULT_SET], named).size
     probes = _spread(view)
     return Worth(
         tuple(weights),

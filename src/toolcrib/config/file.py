@@ -7,9 +7,18 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from toolcrib.calling.limits import DEFAULT_RATE, Rate
+from toolcrib.catalog.access import Rules
+from toolcrib.catalog.categories import NO_CATEGORIES, Categories
+from toolcrib.catalog.lockers import MAX_LOCKERS
+from toolcrib.config.audit import DEFAULT_AUDIT, Audit, read_audit
+from toolcrib.config.auth import NO_AUTH, Auth, read_auth
+from toolcrib.config.categories import read_categories
+from toolcrib.config.isolation import Isolation, read_principals
+from toolcrib.config.placeholders import for_each_principal
+from toolcrib.config.policy import read_policy
 from toolcrib.config.servers import ServerConfig, read_server
 from toolcrib.config.settings import Settings, as_object, parsed
 from toolcrib.core.errors import InvalidConfig
@@ -31,6 +40,7 @@ _TIMEOUTS = {
 }
 
 _MOST_CALLS = 1_000_000
+_MOST_LOCKERS = 100_000
 
 SETTINGS: Mapping[str, str] = {
     "start_timeout_s": "Seconds a server may take from its start to the end of the handshake (60).",
@@ -41,8 +51,13 @@ SETTINGS: Mapping[str, str] = {
     "max_queued_calls": "Calls that wait for those, first come first served; one more is refused (256).",
     "calls_per_minute": "Calls that each principal may make in a minute; 0 sets no limit (1000).",
     "burst_calls": "How many of those may come at once (as many as in a minute).",
+    "max_isolated_principals": "Principals whose isolated servers run at once; who was away longest makes room (100).",
     "max_text_bytes": "Bytes of text in one result beyond which the rest is paged, as UTF-8 (400000).",
     "max_binary_bytes": "Bytes of one image, audio or file in a result beyond which it is left out (8388608).",
+    "categories": "Nodes of your own, by name: what is inside, and which tools hang in them.",
+    "policy": "Who may see and call what: `rules` in order, and `otherwise`.",
+    "auth": "Who may ask over HTTP: `tokens`, `jwt`, and the names that it is reached under.",
+    "audit": "Whether what is done is written down: `true` (as if not said), `false`, or an object that says how.",
     "sources": "By server name: `title`, `summary`, `trusted`, and time-outs and limits of its own.",
 }
 """Every key below `toolcrib`, with what it does."""
@@ -52,6 +67,8 @@ SOURCE_SETTINGS: Mapping[str, str] = {
     "summary": "One line on what it is for; models read it before they search.",
     "trusted": "`true` where what its tools claim of themselves (read-only, idempotent) may be relied on.",
     "plain_names": "`true` keeps the server's own names of prompts and resources, and of tools where they are listed.",
+    "isolation": "`shared` (the default), or `principal`: each principal has a server of its own.",
+    "principals": "Who has an isolated server, by principal id, each with `headers` or `env` of its own.",
     **{key: SETTINGS[key] for key in (*_TIMEOUTS, "max_concurrent_calls", "max_queued_calls")},
 }
 """Every key below `toolcrib.sources.NAME`."""
@@ -85,12 +102,26 @@ class Config:
     """Of servers that are given none of their own."""
     capacity: Capacity = DEFAULT_CAPACITY
     """Likewise."""
+    max_isolated_principals: int = MAX_LOCKERS
+    """Principals whose isolated servers run at once."""
     rate: Rate | None = DEFAULT_RATE
     """How fast each principal may call; None where there is no limit."""
+    audit: Audit | None = DEFAULT_AUDIT
+    """None where nothing is to be written down."""
+    categories: Categories = NO_CATEGORIES
+    policy: Rules | None = None
+    """None where everybody may see and call everything."""
+    auth: Auth = NO_AUTH
+    """Who may ask over HTTP."""
 
     @property
     def enabled(self) -> tuple[ServerConfig, ...]:
         return tuple(server for server in self.servers if not server.disabled)
+
+    @property
+    def differs_by_principal(self) -> bool:
+        """Whether what one principal sees of the catalog may be another's secret."""
+        return self.policy is not None or any(server.isolation == "principal" for server in self.enabled)
 
 
 def read_config(path: Path, environ: Mapping[str, str] = os.environ) -> Config:
@@ -129,6 +160,7 @@ def parse_config(text: str, path: Path, environ: Mapping[str, str] = os.environ)
         raise InvalidConfig(f"{path}: {key}: two servers are named `{name}`; give one of them another name")
     ours = Settings(as_object(document.get(OUR_KEY, {}), path, OUR_KEY), path, OUR_KEY)
     ours.only(SETTINGS)
+    categories = read_categories(ours.settings("categories"))
     config = Config(
         path,
         room=Room(
@@ -137,7 +169,12 @@ def parse_config(text: str, path: Path, environ: Mapping[str, str] = os.environ)
         ),
         patience=_patience(DEFAULT_PATIENCE, ours),
         capacity=_capacity(DEFAULT_CAPACITY, ours),
+        max_isolated_principals=ours.count("max_isolated_principals", MAX_LOCKERS, 1, _MOST_LOCKERS, "principals"),
         rate=_rate(ours),
+        audit=read_audit(ours),
+        categories=categories,
+        policy=read_policy(ours.settings("policy"), categories) if "policy" in ours else None,
+        auth=read_auth(ours.settings("auth")),
     )
     sources = ours.settings("sources")
     sources.only(servers)
@@ -146,13 +183,16 @@ def parse_config(text: str, path: Path, environ: Mapping[str, str] = os.environ)
     for label, entry in servers.items():
         name = _free_name(label, taken)
         taken.add(name)
-        server = read_server(name, entry, f"{key}.{label}", environ)
-        read.append(_with_settings(server, sources.settings(label), config))
+        settings = sources.settings(label)
+        settings.only(SOURCE_SETTINGS)
+        is_isolated = _isolation(settings) == "principal"
+        server = read_server(name, entry, f"{key}.{label}", for_each_principal(environ) if is_isolated else environ)
+        server = _with_settings(server, settings, config)
+        read.append(_with_isolation(server, settings, environ))
     return replace(config, servers=tuple(read))
 
 
 def _with_settings(server: ServerConfig, settings: Settings, config: Config) -> ServerConfig:
-    settings.only(SOURCE_SETTINGS)
     return replace(
         server,
         title=settings.text("title") or None,
@@ -162,6 +202,18 @@ def _with_settings(server: ServerConfig, settings: Settings, config: Config) -> 
         patience=_patience(config.patience, settings),
         capacity=_capacity(config.capacity, settings),
     )
+
+
+def _isolation(settings: Settings) -> Isolation:
+    return "principal" if settings.choice("isolation", get_args(Isolation), "shared") == "principal" else "shared"
+
+
+def _with_isolation(server: ServerConfig, settings: Settings, environ: Mapping[str, str]) -> ServerConfig:
+    isolation, principals = _isolation(settings), read_principals(settings, server.server, environ)
+    if principals is not None and isolation == "shared" and not server.disabled:
+        problem = f"{settings.at('principals')}: credentials of principals need `isolation` to be `principal`"
+        return replace(server, server=None, problem=problem)
+    return replace(server, isolation=isolation, principals=principals)
 
 
 def _meant_for_servers(document: Mapping[str, Any]) -> str | None:

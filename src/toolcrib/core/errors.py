@@ -45,6 +45,8 @@ class ToolcribError(Exception):
     """
 
     code: ClassVar[ErrorCode]
+    advice: ClassVar[str]
+    """What to do about it, for the table of all errors."""
 
     def __init__(
         self,
@@ -79,48 +81,56 @@ class UnknownPath(ToolcribError):
     """The path names no node that may be seen."""
 
     code = ErrorCode.UNKNOWN_PATH
+    advice = "Send `next_action`: hints name the closest node, and what is below the nearest that exists."
 
 
 class NoMatchInCategory(ToolcribError):
     """Nothing in the category matches the query."""
 
     code = ErrorCode.NO_MATCH_IN_CATEGORY
+    advice = "Hints name categories where something does match; `next_action` searches everywhere."
 
 
 class ToolNotFound(ToolcribError):
     """No tool of this id exists, or it may not be seen."""
 
     code = ErrorCode.TOOL_NOT_FOUND
+    advice = "Hints name the closest; `next_action` expands what was clearly meant, or searches."
 
 
 class NotAuthorized(ToolcribError):
-    """The tool may be seen and not called."""
+    """The tool may be seen and not called, or nobody approved of the call."""
 
     code = ErrorCode.NOT_AUTHORIZED
+    advice = "Use another tool, or one that a person approves of."
 
 
 class NotExpanded(ToolcribError):
     """A call named a tool whose schema was not shown first."""
 
     code = ErrorCode.NOT_EXPANDED
+    advice = "Send `next_action`, then call by the handle."
 
 
 class StaleExpansion(ToolcribError):
     """The definition changed since it was shown."""
 
     code = ErrorCode.STALE_EXPANSION
+    advice = "Send `next_action`; the new definition may need other arguments."
 
 
 class InvalidArguments(ToolcribError):
     """Arguments of a tool or of an operation do not match its schema; nothing ran."""
 
     code = ErrorCode.INVALID_ARGUMENTS
+    advice = "`details.violations` name each place; `next_action` holds the repaired request where a slip explains it."
 
 
 class InvalidCursor(ToolcribError):
     """The cursor was not made by this server for this very request."""
 
     code = ErrorCode.INVALID_CURSOR
+    advice = "Send `next_action`: the request from its beginning."
 
 
 class RateLimited(ToolcribError):
@@ -130,6 +140,7 @@ class RateLimited(ToolcribError):
     """
 
     code = ErrorCode.RATE_LIMITED
+    advice = "Try again in `details.retry_after_s` seconds."
 
     def __init__(self, message: str, *, retry_after_s: float, hints: Sequence[str] = ()) -> None:
         super().__init__(message, hints=hints, retryable=True, details={"retry_after_s": retry_after_s})
@@ -145,6 +156,9 @@ class SourceUnavailable(ToolcribError):
     """
 
     code = ErrorCode.SOURCE_UNAVAILABLE
+    advice = (
+        "Try again if `retryable`, in `details.retry_after_s` seconds where it says so; `toolcrib doctor` says why."
+    )
 
     def __init__(
         self,
@@ -166,21 +180,25 @@ class ToolFailed(ToolcribError):
     """The tool ran, or its source was asked to run it, and reported an error of its own."""
 
     code = ErrorCode.TOOL_FAILED
+    advice = "`details.upstream` is the server's own error."
 
 
 class NotFound(ToolcribError):
     """No prompt or resource of this name exists, or it may not be seen."""
 
     code = ErrorCode.NOT_FOUND
+    advice = "List them again."
 
 
 class InvalidConfig(ToolcribError):
     """A configuration is wrong; the message names file, server and key."""
 
     code = ErrorCode.INVALID_CONFIG
+    advice = "The message names file, server and key."
 
 
 class InvalidTool(ToolcribError):
     """A tool definition cannot be taken into a catalog; the message says why."""
 
     code = ErrorCode.INVALID_TOOL
+    advice = "The message says why."

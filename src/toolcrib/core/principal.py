@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Self
 
 from toolcrib.core.client import Client, Resumption
@@ -23,8 +23,12 @@ LOCAL = Principal("local")
 
 
 def new_trace_id() -> str:
-    """A fresh trace id, 32 hex digits. Source: W3C Trace Context, `trace-id`."""
-    return secrets.token_hex(16)
+    """A fresh trace id, 32 hex digits. Source: W3C Trace Context, `trace-id`.
+
+    The first half is zeros, as the recommendation has it for systems of shorter ids: a handle carries the rest, which a
+    model has to copy, and which is as long in every one.
+    """
+    return f"{1 << 62 | secrets.randbits(62):032x}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +36,8 @@ class CallContext:
     """What travels with one operation from its surface to the source."""
 
     principal: Principal = LOCAL
-    trace_id: str = field(default_factory=new_trace_id)
+    trace_id: str | None = None
+    """32 hex digits; None where nobody has said yet what the operation belongs to."""
     deadline: float | None = None
     """When to give up, on the clock of `time.monotonic`, in seconds."""
     client: Client | None = None
@@ -50,3 +55,7 @@ class CallContext:
     def remaining_s(self) -> float | None:
         """Seconds left, at least 0; None without a deadline."""
         return None if self.deadline is None else max(0.0, self.deadline - time.monotonic())
+
+
+LOCAL_CONTEXT = CallContext()
+"""That of an operation of which nothing is said."""

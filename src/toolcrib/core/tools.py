@@ -217,6 +217,8 @@ class ToolPointer:
     tags: tuple[str, ...] = ()
     confidence: float | None = None
     """In [0, 1], where the tool was searched for; absent where it was only listed."""
+    unavailable: str | None = None
+    """Why it cannot be called before somebody has done something, and what."""
 
     def to_wire(self) -> dict[str, Any]:
         wire: dict[str, Any] = {"tool_id": self.tool_id, "path": list(self.path), "summary": self.summary}
@@ -224,6 +226,8 @@ class ToolPointer:
             wire["tags"] = list(self.tags)
         if self.confidence is not None:
             wire["confidence"] = self.confidence
+        if self.unavailable is not None:
+            wire["unavailable"] = self.unavailable
         return wire
 
 

@@ -3,30 +3,60 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any, Protocol, Self
 
-from toolcrib.catalog.ontology import Node
 from toolcrib.core.errors import ToolcribError
+from toolcrib.core.handles import Handle
+from toolcrib.core.nodes import Node
 from toolcrib.core.tools import Path, ToolExample, ToolPointer
+
+
+class Answer(Protocol):
+    """What an operation that shows the catalog answers."""
+
+    @property
+    def tool_ids(self) -> tuple[str, ...]:
+        """The tools it shows, in order."""
+        ...
+
+    def in_trace(self, trace_id: str) -> Self:
+        """The same, where its handles say which trace they were given out in."""
+        ...
+
+    def to_wire(self) -> Mapping[str, Any]: ...
+
+
+class DetailLevel(StrEnum):
+    """How much of a tool a search tells. Source: the discovery plugin, `detail_level`."""
+
+    NAME = "name"
+    """Its id."""
+    SUMMARY = "summary"
+    """A pointer."""
+    FULL = "full"
+    """Its expansion, as `expand_tool` gives it."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodePointer:
-    """A node, and how many tools hang at or below it. Source: discovery protocol v0.1, `list`."""
+    """A node, and how many tools hang at or below it. Source: discovery protocol v0.1, `list` and `search_nodes`."""
 
     node: Node
     tool_count: int
+    confidence: float | None = None
+    """In [0, 1], where the node was searched for."""
 
     def to_wire(self) -> dict[str, Any]:
-        wire: dict[str, Any] = {
-            "name": self.node.name,
-            "path": list(self.node.path),
-            "summary": self.node.summary,
-            "tool_count": self.tool_count,
-        }
+        wire: dict[str, Any] = {"name": self.node.name, "path": list(self.node.path)}
+        if self.node.title and self.node.title != self.node.name:
+            wire["title"] = self.node.title
+        wire |= {"summary": self.node.summary, "tool_count": self.tool_count}
         if self.node.tags:
             wire["tags"] = list(self.node.tags)
+        if self.confidence is not None:
+            wire["confidence"] = self.confidence
         return wire
 
 
@@ -58,27 +88,18 @@ class ListPage:
     next_cursor: str | None = None
     missing: Missing = Missing()
 
+    @property
+    def tool_ids(self) -> tuple[str, ...]:
+        return tuple(tool.tool_id for tool in self.tools)
+
+    def in_trace(self, trace_id: str) -> Self:
+        return self
+
     def to_wire(self) -> dict[str, Any]:
         return {
             "path": list(self.path),
             "nodes": [node.to_wire() for node in self.nodes],
             "tools": [tool.to_wire() for tool in self.tools],
-            "next_cursor": self.next_cursor,
-            **self.missing.to_wire(),
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class SearchPage:
-    """One page of tools, best first."""
-
-    results: tuple[ToolPointer, ...]
-    next_cursor: str | None = None
-    missing: Missing = Missing()
-
-    def to_wire(self) -> dict[str, Any]:
-        return {
-            "results": [pointer.to_wire() for pointer in self.results],
             "next_cursor": self.next_cursor,
             **self.missing.to_wire(),
         }
@@ -98,6 +119,16 @@ class Expansion:
     annotations: Mapping[str, bool]
     usage_hint: str | None = None
     examples: tuple[ToolExample, ...] = ()
+    obstacle: str | None = None
+    """Why a call would be refused or put off, if it would."""
+
+    @property
+    def tool_ids(self) -> tuple[str, ...]:
+        return (self.tool_id,)
+
+    def in_trace(self, trace_id: str) -> Self:
+        handle = Handle.parse(self.handle)
+        return self if handle is None else replace(self, handle=str(replace(handle, trace_id=trace_id)))
 
     def to_wire(self) -> dict[str, Any]:
         wire: dict[str, Any] = {
@@ -119,7 +150,68 @@ class Expansion:
                 for e in self.examples
             ]
         wire["annotations"] = dict(self.annotations)
+        if self.obstacle is not None:
+            wire["obstacle"] = self.obstacle
         return wire
+
+
+@dataclass(frozen=True, slots=True)
+class SearchPage:
+    """One page of tools, best first."""
+
+    results: tuple[ToolPointer, ...]
+    next_cursor: str | None = None
+    missing: Missing = Missing()
+    detail_level: DetailLevel = DetailLevel.SUMMARY
+    expansions: tuple[Expansion, ...] = ()
+    """With `DetailLevel.FULL`, those of `results`."""
+    category_path: Path | None = None
+    """Where it was searched, said by `search_tool_by_category` alone."""
+
+    @property
+    def tool_ids(self) -> tuple[str, ...]:
+        return tuple(pointer.tool_id for pointer in self.results)
+
+    def in_trace(self, trace_id: str) -> Self:
+        return replace(self, expansions=tuple(each.in_trace(trace_id) for each in self.expansions))
+
+    def to_wire(self) -> dict[str, Any]:
+        wire: dict[str, Any] = {} if self.category_path is None else {"category_path": list(self.category_path)}
+        return {
+            **wire,
+            "results": self._results(),
+            "next_cursor": self.next_cursor,
+            **self.missing.to_wire(),
+        }
+
+    def _results(self) -> list[dict[str, Any]]:
+        pointers = [pointer.to_wire() for pointer in self.results]
+        match self.detail_level:
+            case DetailLevel.NAME:
+                return [{"tool_id": pointer["tool_id"]} for pointer in pointers]
+            case DetailLevel.SUMMARY:
+                return pointers
+            case DetailLevel.FULL:
+                expanded = [expansion.to_wire() for expansion in self.expansions]
+                return [{**pointer, **whole} for pointer, whole in zip(pointers, expanded, strict=True)]
+
+
+@dataclass(frozen=True, slots=True)
+class NodePage:
+    """Nodes, best first. Source: discovery protocol v0.1, `search_nodes`."""
+
+    results: tuple[NodePointer, ...]
+    missing: Missing = Missing()
+
+    @property
+    def tool_ids(self) -> tuple[str, ...]:
+        return ()
+
+    def in_trace(self, trace_id: str) -> Self:
+        return self
+
+    def to_wire(self) -> dict[str, Any]:
+        return {"results": [node.to_wire() for node in self.results], **self.missing.to_wire()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +221,13 @@ class Expansions:
     tools: tuple[Expansion, ...]
     errors: Mapping[str, ToolcribError]
     """By the id that was asked for, of which the wire form repeats 200 characters at most."""
+
+    @property
+    def tool_ids(self) -> tuple[str, ...]:
+        return tuple(tool.tool_id for tool in self.tools)
+
+    def in_trace(self, trace_id: str) -> Self:
+        return replace(self, tools=tuple(each.in_trace(trace_id) for each in self.tools))
 
     def to_wire(self) -> dict[str, Any]:
         wire: dict[str, Any] = {"tools": [tool.to_wire() for tool in self.tools]}

@@ -1,44 +1,46 @@
-"""The operations that show a catalog: list, search_tools and expand_tool. Every surface speaks only these."""
+"""The operations that show a catalog: list, the searches and expand_tool. Every surface speaks only these."""
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, field
 from itertools import chain, islice
 from typing import Any
 
-from toolcrib.catalog.ontology import Ontology, primary_path
+from toolcrib.catalog.access import Access
+from toolcrib.catalog.ontology import Branch, Ontology
 from toolcrib.catalog.state import SourceStatus
 from toolcrib.catalog.view import View
-from toolcrib.core.errors import (
-    InvalidArguments,
-    NextAction,
-    NoMatchInCategory,
-    SourceUnavailable,
-    ToolcribError,
-    ToolNotFound,
-    UnknownPath,
-)
-from toolcrib.core.tools import ROOT, Path, Tool, ToolPointer
+from toolcrib.core.errors import InvalidArguments, NextAction, ToolcribError
+from toolcrib.core.tools import ROOT, Tool, ToolPointer
 from toolcrib.disclosure.cursors import CursorSeal
-from toolcrib.disclosure.messages import Expansion, Expansions, ListPage, Missing, NodePointer, SearchPage
+from toolcrib.disclosure.messages import (
+    DetailLevel,
+    Expansion,
+    Expansions,
+    ListPage,
+    Missing,
+    NodePage,
+    NodePointer,
+    SearchPage,
+)
+from toolcrib.disclosure.node_search import matching_children, matching_nodes
+from toolcrib.disclosure.suggestions import no_match, not_found, unknown_path
 
 DEFAULT_LIMIT = 10
 MAX_LIMIT = 50
 """Source: discovery protocol v0.1, `list`."""
 
 MAX_EXPANDED = 10
-"""Tools that one `expand_tool` gives out; whoever needs more has not chosen."""
-
-MAX_COMPARED = 2_000
-"""Ids that are compared with one that is not there, letter by letter; in a larger catalog only those of its source."""
-
-CLEARLY_MEANT = 0.85
-"""The Ratcliff-Obershelp ratio from which an id that does not exist is taken for a slip in one that does."""
+"""Tools that one answer expands; whoever needs more has not chosen."""
 
 MAX_QUERY_CHARS = 2_000
 """What of a query is read; a longer one is a document, and its beginning says what it is about."""
+
+_OBSTACLES = {
+    Access.SEE: "You may see this tool and not call it.",
+    Access.ASK: "A person is asked before it runs.",
+}
 
 
 @dataclass(frozen=True)
@@ -57,10 +59,11 @@ class Operations:
         limit: int = DEFAULT_LIMIT,
         cursor: str | None = None,
     ) -> ListPage:
-        """The nodes and tools at `path`; with a query, the tools at or below it that match, best first.
+        """The nodes and tools at `path`.
 
-        At most `limit` (1 to 50) nodes and tools together, nodes first. With `tags`, only tools that carry all of
-        them, and nodes with such a tool at or below them.
+        With a query, the nodes at `path` whose own words match and the tools at or below it that do, best first. With
+        `tags`, only tools that carry all of them, and nodes with such a tool at or below them. At most `limit` (1 to
+        50) nodes and tools together, nodes first.
 
         Raises:
             UnknownPath: nothing visible stands at `path`; hints name the nearest that does.
@@ -71,28 +74,22 @@ class Operations:
         """
         here = _existing(view, path)
         limit = _checked(limit)
-        request = {"path": [*here], "tags": [*tags], "query": query, "limit": limit}
+        request = {"path": [*here.path], "tags": [*tags], "query": query, "limit": limit}
         offset = self._offset(view, "list", request, cursor)
-        ontology = view.ontology if not tags else _tagged(view, frozenset(tags))
-        if query:
-            # Without tags the search pages by itself; else what it finds is thinned first.
-            skipped, wanted = (offset, limit + 1) if not tags else (0, len(view.tools))
-            ranking = view.search(query[:MAX_QUERY_CHARS], limit=wanted, offset=skipped, within=here)
-            hits = [hit for hit in ranking.hits if hit.tool_id in ontology.tools]
-            page: list[NodePointer | ToolPointer] = [
-                _pointer(view.tools[hit.tool_id], hit.confidence) for hit in hits[offset - skipped :][: limit + 1]
-            ]
-        else:
-            nodes = (NodePointer(ontology.node(p), ontology.counts[p]) for p in ontology.children.get(here, ()))
-            tools = (_pointer(view.tools[tool_id]) for tool_id in ontology.tools_at.get(here, ()))
-            page = [*islice(chain(nodes, tools), offset, offset + limit + 1)]
+        tagged = _tagged(view, tags)
+        found = (
+            _matching_at(view, here, tagged, query, offset + limit + 1)
+            if query and query.strip()
+            else _all_at(view, here, tagged)
+        )
+        page = [*islice(found, offset, offset + limit + 1)]
         shown = page[:limit]
         return ListPage(
-            path=here,
+            path=here.path,
             nodes=tuple(entry for entry in shown if isinstance(entry, NodePointer)),
             tools=tuple(entry for entry in shown if isinstance(entry, ToolPointer)),
             next_cursor=self._next(view, "list", request, offset + limit) if len(page) > limit else None,
-            missing=_missing(view) if here == ROOT else Missing(),
+            missing=_missing(view) if here.above is None else Missing(),
         )
 
     def search_tools(
@@ -101,12 +98,17 @@ class Operations:
         query: str,
         *,
         category: Sequence[str] = ROOT,
+        tags: Sequence[str] = (),
+        detail_level: DetailLevel = DetailLevel.SUMMARY,
+        include_unavailable: bool = False,
         limit: int = DEFAULT_LIMIT,
         cursor: str | None = None,
     ) -> SearchPage:
-        """Rank the visible tools at or below `category` by relevance to `query`.
+        """Rank the visible tools at or below `category` by relevance to `query`; without words in it, all by id.
 
-        At most `limit` pointers (1 to 50), best first; ties fall to the tool id.
+        At most `limit` results (1 to 50), best first; ties fall to the tool id. With `tags`, only tools that carry all
+        of them. Tools that cannot be called before their owner has done something are left out, or with
+        `include_unavailable` shown with the reason. `DetailLevel.FULL` expands each, so there `limit` is at most 10.
 
         Raises:
             UnknownPath: nothing visible stands at `category`; hints name the nearest that does.
@@ -114,21 +116,83 @@ class Operations:
             InvalidCursor: `cursor` is not of this request over this view.
             InvalidArguments: `limit` is out of range.
 
-        Source: discovery protocol v0.1, `search_tool_by_category`, here over the whole catalog.
+        Source: discovery protocol v0.1, `search_tool_by_category`, here over the whole catalog; discovery plugin,
+        `search_tools`.
         """
-        here = _existing(view, category)
-        limit = _checked(limit)
-        request = {"query": query, "category": [*here], "limit": limit}
+        ontology = view.whole_ontology if include_unavailable else view.ontology
+        here = _existing(view, category, ontology) if category else None
+        limit = _checked(limit, MAX_EXPANDED if detail_level is DetailLevel.FULL else MAX_LIMIT)
+        request = {
+            "query": query,
+            "category": [*(here.path if here is not None else ROOT)],
+            "tags": [*tags],
+            "detail_level": str(detail_level),
+            "include_unavailable": include_unavailable,
+            "limit": limit,
+        }
         offset = self._offset(view, "search_tools", request, cursor)
-        ranking = view.search(query[:MAX_QUERY_CHARS], limit=limit, offset=offset, within=here)
-        if here and not ranking.total and query.strip():
-            raise _no_match(view, query[:MAX_QUERY_CHARS], here)
-        more = ranking.total > offset + limit
+        anywhere = _searched(view, _tagged(view, tags), include_unavailable=include_unavailable)
+        pointers, more = _ranked(view, query, _inside(view, here, anywhere), limit=limit, offset=offset)
+        if here is not None and not pointers and query.strip():
+            wider = {"query": query[:MAX_QUERY_CHARS], "tags": [*tags], "include_unavailable": include_unavailable}
+            raise no_match(view, here.path, NextAction("search_tools", wider), anywhere)
         return SearchPage(
-            results=tuple(_pointer(view.tools[hit.tool_id], hit.confidence) for hit in ranking.hits),
+            results=pointers,
             next_cursor=self._next(view, "search_tools", request, offset + limit) if more else None,
             missing=_missing(view),
+            detail_level=detail_level,
+            expansions=tuple(self.expand_tool(view, pointer.tool_id) for pointer in pointers)
+            if detail_level is DetailLevel.FULL
+            else (),
         )
+
+    def search_tool_by_category(
+        self,
+        view: View,
+        query: str,
+        *,
+        category_path: Sequence[str] = ROOT,
+        limit: int = DEFAULT_LIMIT,
+        cursor: str | None = None,
+    ) -> SearchPage:
+        """Rank the visible tools at or below `category_path` by relevance to `query`.
+
+        At most `limit` pointers (1 to 50), best first; ties fall to the tool id.
+
+        Raises:
+            UnknownPath, NoMatchInCategory, InvalidCursor, InvalidArguments: as `search_tools` does.
+
+        Source: discovery protocol v0.1, `search_tool_by_category`.
+        """
+        here = _existing(view, category_path)
+        limit = _checked(limit)
+        request = {"query": query, "category_path": [*here.path], "limit": limit}
+        offset = self._offset(view, "search_tool_by_category", request, cursor)
+        anywhere = _searched(view)
+        pointers, more = _ranked(view, query, _inside(view, here, anywhere), limit=limit, offset=offset)
+        if not pointers and query.strip():
+            wider = NextAction("search_tools", {"query": query[:MAX_QUERY_CHARS]})
+            raise no_match(view, here.path, wider, anywhere)
+        return SearchPage(
+            results=pointers,
+            next_cursor=self._next(view, "search_tool_by_category", request, offset + limit) if more else None,
+            missing=_missing(view),
+            category_path=here.path,
+        )
+
+    def search_nodes(self, view: View, query: str, *, limit: int = DEFAULT_LIMIT) -> NodePage:
+        """Rank the nodes by how well their own words match `query`, or a tool directly in them does.
+
+        At most `limit` (1 to 50), best first; ties fall to the path. Without words in the query, none.
+
+        Raises:
+            InvalidArguments: `limit` is out of range.
+
+        Source: discovery protocol v0.1, `search_nodes`.
+        """
+        limit = _checked(limit)
+        found = matching_nodes(view, query[:MAX_QUERY_CHARS])
+        return NodePage(tuple(_node(view, branch, confidence) for branch, confidence in found[:limit]), _missing(view))
 
     def expand_tool(self, view: View, tool_id: str) -> Expansion:
         """The full schemas of one tool, and the handle to call it by.
@@ -139,16 +203,13 @@ class Operations:
 
         Source: discovery protocol v0.1, `expand_tool`.
         """
-        tool = view.find(tool_id)
-        if tool is None:
-            name, at, _ = tool_id.rpartition("@")  # a handle: whoever sends one wants what stands there now
-            tool = view.find(name) if at else None
+        tool, _ = view.resolve(tool_id)  # whoever sends an old handle wants what stands there now
         if tool is None:
             raise not_found(view, tool_id)
         return Expansion(
             tool_id=tool.id,
             handle=tool.handle,
-            path=primary_path(tool),
+            path=view.ontology.places(tool)[0],
             summary=tool.summary,
             description=tool.description.strip(),
             args_schema=tool.input_schema,
@@ -156,6 +217,7 @@ class Operations:
             annotations=tool.annotations.to_wire(),
             usage_hint=tool.metadata.usage_hint,
             examples=tool.metadata.examples,
+            obstacle=view.unavailable.get(tool.id) or _OBSTACLES.get(view.access_to(tool)),
         )
 
     def expand_tools(self, view: View, tool_ids: Iterable[str]) -> Expansions:
@@ -179,107 +241,103 @@ class Operations:
     def _offset(self, view: View, operation: str, request: Mapping[str, Any], cursor: str | None) -> int:
         if cursor is None:
             return 0
-        restart = NextAction(operation, {key: value for key, value in request.items() if value not in (None, [])})
+        restart = NextAction(operation, {key: value for key, value in request.items() if value is not None})
         return self.seal.open(cursor, _bound(view, operation, request), restart=restart)
 
     def _next(self, view: View, operation: str, request: Mapping[str, Any], offset: int) -> str:
         return self.seal.make(offset, _bound(view, operation, request))
 
 
-def not_found(view: View, name: str) -> ToolNotFound | SourceUnavailable:
-    """The error for an id that names no visible tool: whose source failed, or what visible ids come closest."""
-    source = next((s for s in (name.partition(mark)[0] for mark in (".", "__")) if s in view.sources), "")
-    entry = view.sources.get(source)
-    if entry is not None and entry.status is not SourceStatus.READY:
-        what = "is still starting" if entry.status is SourceStatus.STARTING else f"is unavailable: {entry.reason}"
-        return SourceUnavailable(
-            f"The source `{source}` {what}".rstrip(".") + ".",
-            hints=["`toolcrib doctor` tells its owner more."] if entry.diagnosis else [],
-            next_action=NextAction("list"),
-            retryable=entry.status is SourceStatus.STARTING or not entry.is_lasting,
-        )
-    words = name.replace(".", " ").replace("_", " ")
-    alike = view.tools if len(view.tools) <= MAX_COMPARED else islice(view.ontology.within((source,)), MAX_COMPARED)
-    near = difflib.get_close_matches(name, alike, n=3, cutoff=0.6)
-    meant = near[0] if near and difflib.SequenceMatcher(None, name, near[0]).ratio() >= CLEARLY_MEANT else None
-    near += [hit.tool_id for hit in view.search(words[:200], limit=3).hits if hit.tool_id not in near]
-    if meant is None and (ends := [tool_id for tool_id in near if tool_id.endswith(f".{name}")]):
-        meant = ends[0] if len(ends) == 1 else None
-    return ToolNotFound(
-        f"There is no tool `{name[:200]}`.",
-        hints=[f"Closest: {', '.join(f'`{tool_id}`' for tool_id in near[:3])}"] if near else [],
-        next_action=(
-            NextAction("search_tools", {"query": words[:200]})
-            if meant is None
-            else NextAction("expand_tool", {"tool_id": meant})
-        ),
+def _all_at(view: View, here: Branch, tagged: Set[str] | None) -> Iterable[NodePointer | ToolPointer]:
+    ontology = view.ontology
+    nodes = (
+        NodePointer(ontology.node(child), count)
+        for child in ontology.children(here)
+        if (count := child.count if tagged is None else len(ontology.within(child) & tagged))
     )
+    ids = ontology.tool_ids(here)
+    return chain(nodes, (_pointer(view, view.tools[i]) for i in ids if tagged is None or i in tagged))
 
 
-def _no_match(view: View, query: str, category: Path) -> NoMatchInCategory:
-    elsewhere = dict.fromkeys(
-        primary_path(view.tools[hit.tool_id]) for hit in view.search(query, limit=DEFAULT_LIMIT).hits
+def _matching_at(
+    view: View, here: Branch, tagged: Set[str] | None, query: str, most: int
+) -> Iterable[NodePointer | ToolPointer]:
+    """`most`: how many tools anybody looks at."""
+    query = query[:MAX_QUERY_CHARS]
+    nodes = (
+        _node(view, branch, confidence)
+        for branch, confidence in matching_children(view, here, query)
+        if tagged is None or not view.ontology.within(branch).isdisjoint(tagged)
     )
-    paths = [_shown(path) for path in islice(elsewhere, 3)]
-    return NoMatchInCategory(
-        f"Nothing in {_shown(category)} matches.",
-        hints=[f"Matches stand in: {', '.join(paths)}"] if paths else ["Nothing in the whole catalog matches either."],
-        next_action=NextAction("search_tools", {"query": query}) if paths else NextAction("list"),
-    )
+    ranking = view.search(query, limit=most, scope=_inside(view, here, _searched(view, tagged)))
+    return chain(nodes, (_pointer(view, view.tools[hit.tool_id], hit.confidence) for hit in ranking.hits))
 
 
-def _tagged(view: View, wanted: frozenset[str]) -> Ontology:
-    tools = {tool_id: tool for tool_id, tool in view.tools.items() if wanted <= {*tool.metadata.tags}}
-    return replace(view.ontology, tools=tools)
+def _ranked(
+    view: View, query: str, scope: Set[str] | None, *, limit: int, offset: int
+) -> tuple[tuple[ToolPointer, ...], bool]:
+    """One page, and whether there are more."""
+    if not query.strip():
+        ids = sorted(view.tools if scope is None else scope)
+        page = ids[offset : offset + limit]
+        return tuple(_pointer(view, view.tools[tool_id]) for tool_id in page), len(ids) > offset + limit
+    ranking = view.search(query[:MAX_QUERY_CHARS], limit=limit, offset=offset, scope=scope)
+    pointers = tuple(_pointer(view, view.tools[hit.tool_id], hit.confidence) for hit in ranking.hits)
+    return pointers, ranking.total > offset + limit
+
+
+def _searched(view: View, tagged: Set[str] | None = None, *, include_unavailable: bool = False) -> Set[str] | None:
+    """Ids of the tools to search anywhere; None for all that are visible."""
+    if include_unavailable or not view.unavailable:
+        return tagged
+    return (view.tools.keys() if tagged is None else tagged) - view.unavailable.keys()
+
+
+def _inside(view: View, here: Branch | None, ids: Set[str] | None) -> Set[str] | None:
+    """Those of `ids`, None for all that are visible, that hang at or below `here`."""
+    if here is None or here.above is None:
+        return ids
+    inside = view.ontology.within(here)
+    return inside if ids is None else inside & ids
+
+
+def _tagged(view: View, tags: Sequence[str]) -> Set[str] | None:
+    """Ids of the tools that carry all of `tags`; None where there are none to carry."""
+    wanted = {*tags}
+    return {i for i, tool in view.tools.items() if wanted <= {*tool.metadata.tags}} if wanted else None
 
 
 def _bound(view: View, operation: str, request: Mapping[str, Any]) -> Mapping[str, Any]:
     return {"operation": operation, "principal": view.principal.id, "view": view.fingerprint, **request}
 
 
-def _existing(view: View, path: Sequence[str]) -> Path:
-    """`path` as it stands in the view; upper and lower case may differ where only one node can be meant."""
-    if not path:
-        return ROOT
-    here = tuple(path)
-    ontology = view.ontology
-    if here in ontology:
-        return here
-    folded = [known for known in ontology.counts if _fold(known) == _fold(here)]
-    if len(folded) == 1:
-        return folded[0]
-    ancestor = here
-    while ancestor not in ontology:
-        ancestor = ancestor[:-1]
-    names = {child[-1]: child for child in ontology.children.get(ancestor, ())}
-    near = difflib.get_close_matches(here[len(ancestor)], names, n=1, cutoff=0.5)
-    way = names[near[0]] if near else ancestor
-    raise UnknownPath(
-        f"There is no node at {_shown(here)}.",
-        hints=[
-            f"Nearest that exists: {_shown(way)}" if near else f"{_shown(ancestor)} exists",
-            f"Below {_shown(ancestor)}: {', '.join(islice(names, 20)) or 'no nodes, only tools'}",
-        ],
-        next_action=NextAction("list", {"path": list(way)} if way else {}),
-    )
+def _existing(view: View, path: Sequence[str], ontology: Ontology | None = None) -> Branch:
+    """The node at `path`; upper and lower case may differ where only one can be meant."""
+    branch = (ontology or view.ontology).find(path)
+    if branch is None:
+        raise unknown_path(view, path)
+    return branch
 
 
-def _fold(path: Path) -> tuple[str, ...]:
-    return tuple(part.casefold() for part in path)
-
-
-def _shown(path: Path) -> str:
-    return "/".join(path)[:200] if path else "the root"
-
-
-def _checked(limit: int) -> int:
-    if not 1 <= limit <= MAX_LIMIT:
-        raise InvalidArguments(f"`limit` is 1 to {MAX_LIMIT}, not {limit}.")
+def _checked(limit: int, most: int = MAX_LIMIT) -> int:
+    if not 1 <= limit <= most:
+        raise InvalidArguments(f"`limit` is 1 to {most} here, not {limit}.")
     return int(limit)  # 10.0 is an integer to JSON Schema, and none to Python
 
 
-def _pointer(tool: Tool, confidence: float | None = None) -> ToolPointer:
-    return ToolPointer(tool.id, primary_path(tool), tool.summary, tool.metadata.tags, confidence)
+def _pointer(view: View, tool: Tool, confidence: float | None = None) -> ToolPointer:
+    return ToolPointer(
+        tool.id,
+        view.ontology.places(tool)[0],
+        tool.summary,
+        tool.metadata.tags,
+        confidence,
+        view.unavailable.get(tool.id),
+    )
+
+
+def _node(view: View, branch: Branch, confidence: float) -> NodePointer:
+    return NodePointer(view.ontology.node(branch), branch.count, confidence)
 
 
 def _missing(view: View) -> Missing:

@@ -35,28 +35,85 @@ def top_names(tops: Sequence[Top], room: int = TOP_NAMES_BYTES) -> str:
     return ", ".join(shown) + (f" and {rest} more" if rest and shown else f"{rest} sources" if rest else "")
 
 
-def instructions(operations: Collection[str], tops: Sequence[Top]) -> str:
-    """The rules for exactly the `operations` that are exposed, then the top of the catalog.
+def instructions(
+    operations: Collection[str], tops: Sequence[Top], *, full: bool = False, room: int = TOP_SUMMARIES_BYTES
+) -> str:
+    """The rules for exactly the `operations` that are exposed, then the top of the catalog in `room` bytes.
+
+    The short form is for a place that every request pays for; the full one is for a system prompt of one's own.
 
     Source: discovery protocol v0.1, "Behavioural rules for models".
     """
-    rules = [
-        "Many tools stand behind this server; their schemas are handed out one at a time.",
-    ]
-    finding = [name for name in ("search_tools", "list") if name in operations]
-    if finding:
+    rules = _full_rules(operations) if full else _short_rules(operations)
+    text = "\n".join(f"- {rule}" for rule in rules)
+    return f"{text}\n\n{_inside(tops, room)}" if tops else text
+
+
+def _short_rules(operations: Collection[str]) -> list[str]:
+    rules = ["Many tools stand behind this server; their schemas are handed out one at a time."]
+    if finding := _finding(operations):
         rules.append(f"Do not assume that a tool exists or is missing: look with {_either(finding)}.")
     if {"search_tools", "list"} <= {*operations}:
         rules.append("Say to search_tools what you want done; browse with list when no search fits.")
-    if {"expand_tool", "call_tool"} <= {*operations}:
-        rules.append("Expand a tool before you call it: call_tool takes the handle that expand_tool returns.")
+    if "expand_tool" in operations and (calls := _calls(operations)):
+        rules.append(f"Expand a tool before you call it: {_either(calls)} takes the handle that expand_tool returns.")
+    if {"call_read_only_tool", "call_tool"} <= {*operations}:
+        rules.append("Call what only reads with call_read_only_tool, all else with call_tool.")
     rules.append("After an error follow its hints, or send its next_action as it stands.")
-    text = "\n".join(f"- {rule}" for rule in rules)
-    return f"{text}\n\n{_inside(tops)}" if tops else text
+    return rules
 
 
-def _inside(tops: Sequence[Top]) -> str:
-    room = TOP_SUMMARIES_BYTES
+def _full_rules(operations: Collection[str]) -> list[str]:
+    rules = [
+        "Many tools stand behind a few operations. You are shown what a tool takes when you ask for it, and not before."
+    ]
+    if finding := _finding(operations):
+        rules.append(
+            f"Do not assume that a tool exists, and do not conclude that there is none: look with {_either(finding)}."
+        )
+    if "list" in operations:
+        rules.append(
+            "Where you do not know what there is, begin at the top with list() and go down the node whose summary "
+            'fits: list(path=["A", "B"]) shows what is in B.'
+        )
+    if escapes := [name for name in ("search_tools", "search_nodes", "search_tool_by_category") if name in operations]:
+        rules.append(
+            f"Where no node seems right, or you know what you want done, say it in plain words to {_either(escapes)}. "
+            + ("search_nodes finds categories to look into. " if "search_nodes" in operations else "")
+            + "Other words find other tools: try again with the thing you act on and what you do to it."
+        )
+    if "expand_tool" in operations and (calls := _calls(operations)):
+        rules.append(
+            "Never call a tool that you have not expanded: expand_tool gives its argument schema and a handle, and "
+            f"{_either(calls)} takes that handle as tool_id, with arguments that match the schema. Expand several at "
+            "once with tool_ids where you compare or combine them."
+        )
+    if {"call_read_only_tool", "call_tool"} <= {*operations}:
+        rules.append(
+            "Call what only reads with call_read_only_tool, which people often allow for good; where it refuses, and "
+            "for everything else, use call_tool."
+        )
+    rules += [
+        (
+            "An error says what is wrong and, as next_action, which operation with which arguments leads on: send it "
+            "as it stands, or follow the hints. Try the same again only where retryable is true."
+        ),
+        "Names under `starting` and `unavailable` are sources that an answer could not speak of: look again later.",
+    ]
+    if "list" in operations or "search_tools" in operations:
+        rules.append("Where next_cursor is not null there is more: send the same request with it as cursor.")
+    return rules
+
+
+def _finding(operations: Collection[str]) -> list[str]:
+    return [name for name in ("search_tools", "search_tool_by_category", "list") if name in operations]
+
+
+def _calls(operations: Collection[str]) -> list[str]:
+    return [name for name in ("call_tool", "call_read_only_tool") if name in operations]
+
+
+def _inside(tops: Sequence[Top], room: int) -> str:
     lines = ["Inside:"]
     for position, top in enumerate(tops):
         line = f"- {top.name}" + (f": {summarize(top.summary, 80)}" if top.summary else "")
@@ -70,7 +127,12 @@ def _inside(tops: Sequence[Top]) -> str:
 
 def _size(text: str) -> int:
     """Bytes of `text` inside compact JSON: what a character costs differs by script, and some are escaped."""
-    return len(json.dumps(text, ensure_ascii=False).encode("utf-8", "replace")) - 2
+    return json_bytes(text) - 2
+
+
+def json_bytes(value: object) -> int:
+    """UTF-8 bytes of `value` as compact JSON."""
+    return len(json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace"))
 
 
 def _either(names: Sequence[str]) -> str:

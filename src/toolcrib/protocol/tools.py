@@ -8,14 +8,35 @@ from typing import Any
 
 from toolcrib.core.schema import Schema
 from toolcrib.core.tools import ToolAnnotations
+from toolcrib.disclosure.messages import DetailLevel
 from toolcrib.disclosure.operations import DEFAULT_LIMIT, MAX_EXPANDED, MAX_LIMIT
-from toolcrib.protocol.rules import Top, top_names
+from toolcrib.protocol.rules import TOP_NAMES_BYTES, Top, top_names
+
+LOOKING = ("list", "search_tools", "search_tool_by_category", "search_nodes", "expand_tool")
+CALLS = ("call_tool", "call_read_only_tool")
+OPERATIONS = (*LOOKING, *CALLS)
+"""Names of all operations."""
+
+SETS: Mapping[str, Sequence[str]] = {
+    "compact": ("list", "search_tools", "expand_tool", "call_tool"),
+    "full": (*LOOKING, "call_tool"),
+    "guarded": ("list", "search_tools", "expand_tool", "call_read_only_tool", "call_tool"),
+}
+"""Which of them a model is given, by the name of the set."""
+
+DEFAULT_SET = "compact"
+
+ALL = "all"
+"""In the place of a set: the catalog's tools themselves, for clients that search and defer by themselves."""
 
 _LOOKING = ToolAnnotations(read_only=True, destructive=False, idempotent=True, open_world=False)
+_READING = ToolAnnotations(read_only=True, destructive=False, idempotent=False, open_world=True)
 
 _PATH: Mapping[str, Any] = {"type": "array", "items": {"type": "string"}}
+_TAGS: Mapping[str, Any] = {**_PATH, "description": "only what carries all of them"}
 _LIMIT: Mapping[str, Any] = {"type": "integer", "minimum": 1, "maximum": MAX_LIMIT, "default": DEFAULT_LIMIT}
 _CURSOR: Mapping[str, Any] = {"type": "string", "description": "next_cursor of the page before"}
+_QUERY: Mapping[str, Any] = {"type": "string", "description": "what you want done"}
 
 
 @dataclass(frozen=True)
@@ -27,10 +48,31 @@ class OperationTool:
     input_schema: Mapping[str, Any]
     annotations: ToolAnnotations
 
+    def to_wire(self) -> dict[str, Any]:
+        """Its definition as MCP has it."""
+        return {
+            "name": self.name,
+            "description": self.description,
+            "inputSchema": self.input_schema,
+            "annotations": self.annotations.to_wire(),
+        }
 
-def operation_tools(tops: Sequence[Top] = ()) -> tuple[OperationTool, ...]:
-    """The four operations of the compact set; they name the top of the catalog, or models pass them by."""
-    inside = f" Inside: {top_names(tops)}." if tops else ""
+
+def operation_tools(
+    names: Sequence[str], tops: Sequence[Top] = (), *, room: int = TOP_NAMES_BYTES
+) -> tuple[OperationTool, ...]:
+    """These operations, in this order; two name the top of the catalog in `room` bytes, or models pass them by."""
+    inside = f" Inside: {top_names(tops, room)}." if tops else ""
+    known = {tool.name: tool for tool in _all(inside)}
+    return tuple(known[name] for name in names)
+
+
+def operation_schema(name: str) -> Schema:
+    """The compiled input schema of an operation."""
+    return _COMPILED[name]
+
+
+def _all(inside: str = "") -> tuple[OperationTool, ...]:
     return (
         OperationTool(
             "list",
@@ -39,14 +81,10 @@ def operation_tools(tops: Sequence[Top] = ()) -> tuple[OperationTool, ...]:
             _schema(
                 {
                     "path": {**_PATH, "description": 'e.g. ["git"]'},
-                    "tags": {
-                        "type": "array",
-                        "items": {"type": "string"},
-                        "description": "only what carries all of them",
-                    },
+                    "tags": _TAGS,
                     "query": {
                         "type": "string",
-                        "description": "only tools at or below the path that match, best first",
+                        "description": "only what matches at the path, and tools below it, best first",
                     },
                     "limit": _LIMIT,
                     "cursor": _CURSOR,
@@ -59,13 +97,41 @@ def operation_tools(tops: Sequence[Top] = ()) -> tuple[OperationTool, ...]:
             "Find tools by what they do, in plain words. Gives pointers, best first; expand one to call it." + inside,
             _schema(
                 {
-                    "query": {"type": "string", "description": "what you want done"},
+                    "query": _QUERY,
                     "category": {**_PATH, "description": "only at or below this path"},
+                    "tags": _TAGS,
+                    "detail_level": {
+                        "type": "string",
+                        "enum": [level.value for level in DetailLevel],
+                        "default": DetailLevel.SUMMARY.value,
+                        "description": f"full expands each, {MAX_EXPANDED} at most",
+                    },
+                    "include_unavailable": {"type": "boolean", "default": False},
                     "limit": _LIMIT,
                     "cursor": _CURSOR,
                 },
                 required=["query"],
             ),
+            _LOOKING,
+        ),
+        OperationTool(
+            "search_tool_by_category",
+            "Find tools in one category by what they do. Gives pointers, best first.",
+            _schema(
+                {
+                    "query": _QUERY,
+                    "category_path": {**_PATH, "description": "from list or search_nodes"},
+                    "limit": _LIMIT,
+                    "cursor": _CURSOR,
+                },
+                required=["query", "category_path"],
+            ),
+            _LOOKING,
+        ),
+        OperationTool(
+            "search_nodes",
+            "Find categories when you do not know where to start. Gives paths for list and search_tool_by_category.",
+            _schema({"query": _QUERY, "limit": _LIMIT}, required=["query"]),
             _LOOKING,
         ),
         OperationTool(
@@ -85,17 +151,12 @@ def operation_tools(tops: Sequence[Top] = ()) -> tuple[OperationTool, ...]:
             ),
             _LOOKING,
         ),
+        OperationTool("call_tool", "Run a tool that was expanded.", _CALL, ToolAnnotations()),
         OperationTool(
-            "call_tool",
-            "Run a tool that was expanded.",
-            _schema(
-                {
-                    "tool_id": {"type": "string", "description": "the handle from expand_tool"},
-                    "arguments": {"type": "object", "description": "what its args_schema asks for"},
-                },
-                required=["tool_id"],
-            ),
-            ToolAnnotations(),
+            "call_read_only_tool",
+            "Run a tool that was expanded and only reads; refuses any other, which call_tool runs.",
+            _CALL,
+            _READING,
         ),
     )
 
@@ -107,11 +168,12 @@ def _schema(properties: Mapping[str, Any], required: Sequence[str] = ()) -> Mapp
     return {**schema, "additionalProperties": False}
 
 
-_COMPILED = {tool.name: Schema(tool.input_schema) for tool in operation_tools()}
-OPERATIONS = frozenset(_COMPILED)
-"""Names of all operations."""
+_CALL = _schema(
+    {
+        "tool_id": {"type": "string", "description": "the handle from expand_tool"},
+        "arguments": {"type": "object", "description": "what its args_schema asks for"},
+    },
+    required=["tool_id"],
+)
 
-
-def operation_schema(name: str) -> Schema:
-    """The compiled input schema of an operation."""
-    return _COMPILED[name]
+_COMPILED = {tool.name: Schema(tool.input_schema) for tool in _all()}

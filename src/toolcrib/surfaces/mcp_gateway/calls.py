@@ -8,12 +8,12 @@ from typing import Any
 from mcp.server.context import HandlerResult
 
 from toolcrib.config import DEFAULT_ROOM, Room
-from toolcrib.core.principal import LOCAL, CallContext
+from toolcrib.core.principal import CallContext
 from toolcrib.crib import Toolcrib
 from toolcrib.sources.base import ProgressListener
 from toolcrib.surfaces.mcp_gateway.answers import whole
 from toolcrib.surfaces.mcp_gateway.clients import Clients
-from toolcrib.surfaces.mcp_gateway.connections import Ctx
+from toolcrib.surfaces.mcp_gateway.connections import Ctx, principal_of
 from toolcrib.surfaces.mcp_gateway.large import LargeResults
 from toolcrib.surfaces.mcp_gateway.results import fitted
 
@@ -28,18 +28,26 @@ class Calls:
         self.room: Room = DEFAULT_ROOM
         """How large an answer may be."""
 
-    async def call(self, ctx: Ctx, arguments: Mapping[str, Any], *, keeps_structure: bool = False) -> HandlerResult:
-        """The answer to the operation `call_tool` with these `arguments`; `keeps_structure`: see `LargeResults`.
+    async def call(
+        self,
+        ctx: Ctx,
+        arguments: Mapping[str, Any],
+        *,
+        operation: str = "call_tool",
+        keeps_structure: bool = False,
+    ) -> HandlerResult:
+        """The answer to `operation`, which is one of `CALLS`, with these `arguments`; `keeps_structure`: see
+        `LargeResults`.
 
         Raises:
             ToolcribError: as the operation does.
         """
 
         async def send(context: CallContext, progress: ProgressListener | None) -> Mapping[str, Any]:
-            return (await self._crib.perform("call_tool", arguments, context=context, progress=progress)).to_wire()
+            return (await self._crib.perform(operation, arguments, context=context, progress=progress)).to_wire()
 
         answer = await self._clients.carry(ctx, send)
         if answer.get("resultType") == "input_required":
             return dict(answer)
-        answer = self._large.fitted(answer, self.room, LOCAL, keeps_structure=keeps_structure)
+        answer = self._large.fitted(answer, self.room, principal_of(ctx), keeps_structure=keeps_structure)
         return whole(fitted(answer, ctx.protocol_version))

@@ -18,9 +18,9 @@ from pydantic import ValidationError
 
 from toolcrib.core.client import LOG_LEVELS, Resumption
 from toolcrib.core.errors import ToolFailed
-from toolcrib.core.principal import LOCAL, CallContext
+from toolcrib.core.principal import CallContext
 from toolcrib.sources.base import ProgressListener
-from toolcrib.surfaces.mcp_gateway.connections import Ctx, connection_of
+from toolcrib.surfaces.mcp_gateway.connections import Ctx, connection_of, principal_of
 from toolcrib.surfaces.mcp_gateway.logs import LogMessages, in_answer_to, level_set
 from toolcrib.surfaces.mcp_gateway.questions import ANSWER_S, ASKED, MAX_ROUNDS, askable, check_askable
 from toolcrib.surfaces.mcp_gateway.visits import TICKET, Visit, Visits
@@ -151,7 +151,7 @@ class Clients:
         capabilities: Mapping[str, Any] = askable(ctx.session.client_capabilities) if can_ask else {}
         messages = LogMessages(self._tasks, lambda: visit.log_level, in_answer_to(ctx))
         visit = Visit(self._who, capabilities, ctx, messages)
-        context = CallContext(LOCAL, client=visit, resumed=resumed)
+        context = CallContext(principal_of(ctx), client=visit, resumed=resumed)
 
         async def request() -> Mapping[str, Any]:
             return _passed(await send(context, _progress_to(lambda: visit.ctx)), capabilities)
@@ -166,7 +166,8 @@ class Clients:
 
 async def _carry_through(client: HandshakeClient, send: Send) -> Mapping[str, Any]:
     """For a client that can be sent requests while it waits."""
-    context, progress, poll_s = CallContext(LOCAL, client=client), _progress_to(lambda: client.ctx), FIRST_POLL_S
+    context = CallContext(principal_of(client.ctx), client=client)
+    progress, poll_s = _progress_to(lambda: client.ctx), FIRST_POLL_S
     for _ in range(MAX_ROUNDS):
         result = await send(context, progress)
         if result.get("resultType") != "input_required":

@@ -5,7 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from mcp.server import ServerRequestContext
+from mcp.server.auth.middleware.auth_context import get_access_token
+from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
+from mcp.server.auth.provider import AccessToken
 from mcp.server.connection import Connection
+
+from toolcrib.core.principal import LOCAL, Principal
 
 Ctx = ServerRequestContext[dict[str, Any]]
 
@@ -14,3 +19,21 @@ def connection_of(ctx: Ctx) -> Connection:
     """In the handshake era it lives as long as the client stays; in the newer one, as long as the request."""
     # The session is made anew for every message.
     return ctx.session._connection  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+
+
+def principal_of(ctx: Ctx) -> Principal:
+    """On whose behalf a client asks: as whom its HTTP request was let in; behind a pipe, the person at this machine."""
+    return LOCAL if ctx.request is None else ctx.request.state.principal
+
+
+def user_of(principal: Principal) -> AuthenticatedUser:
+    """`principal` as the SDK knows users: it binds sessions and sealed states to them. It does not see the token."""
+    return AuthenticatedUser(
+        AccessToken(token="", client_id=principal.id, subject=principal.id, scopes=sorted(principal.scopes))
+    )
+
+
+def principal_here() -> Principal:
+    """The one for whose HTTP request this code runs, where the SDK hands over no context."""
+    token = get_access_token()
+    return LOCAL if token is None else Principal(token.client_id, frozenset(token.scopes))

@@ -14,13 +14,12 @@ from mcp_types import INVALID_PARAMS
 
 from toolcrib.catalog.view import View
 from toolcrib.core.errors import NextAction, ToolcribError
-from toolcrib.core.principal import LOCAL
 from toolcrib.core.tools import Tool
 from toolcrib.crib import Toolcrib
 from toolcrib.disclosure.operations import not_found
 from toolcrib.sources.mcp.shapes import is_definition
 from toolcrib.surfaces.mcp_gateway.calls import Calls
-from toolcrib.surfaces.mcp_gateway.connections import Ctx
+from toolcrib.surfaces.mcp_gateway.connections import Ctx, principal_here, principal_of
 from toolcrib.surfaces.mcp_gateway.opening import Opening
 from toolcrib.surfaces.mcp_gateway.pages import page_of
 from toolcrib.surfaces.mcp_gateway.refusals import own_refusal
@@ -47,15 +46,15 @@ class DirectRequests:
         server.get_tool_input_schema = self._input_schema
 
     async def _list_tools(self, ctx: Ctx, params: mcp_types.PaginatedRequestParams) -> HandlerResult:
-        await self._opening.wait()
-        view = self._crib.view(LOCAL)
+        await self._opening.wait(principal_of(ctx))
+        view = self._crib.view(principal_of(ctx))
         tools = {name: view.tools[tool_id] for tool_id, name in view.names.items()}
         version = ctx.protocol_version
         return page_of("tools", tools, lambda name: _definition(tools[name], name, version), params.cursor)
 
     async def _call_tool(self, ctx: Ctx, params: mcp_types.CallToolRequestParams) -> HandlerResult:
-        await self._opening.wait(params.name)
-        view = self._crib.view(LOCAL)
+        await self._opening.wait(principal_of(ctx), params.name)
+        view = self._crib.view(principal_of(ctx))
         tool = _find(view, params.name)
         if tool is None:
             raise MCPError(
@@ -71,7 +70,7 @@ class DirectRequests:
 
     def _input_schema(self, name: str) -> Mapping[str, Any] | None:
         """What the SDK compares the headers of a call with."""
-        tool = _find(self._crib.view(LOCAL), name)
+        tool = _find(self._crib.view(principal_here()), name)
         return tool.input_schema if tool is not None else None
 
 

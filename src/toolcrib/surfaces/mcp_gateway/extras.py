@@ -13,12 +13,11 @@ from mcp_types import INTERNAL_ERROR, INVALID_PARAMS
 
 from toolcrib.catalog.shelf import Item
 from toolcrib.core.errors import ToolcribError
-from toolcrib.core.principal import LOCAL
 from toolcrib.crib import Toolcrib
 from toolcrib.sources.mcp.shapes import fits
 from toolcrib.surfaces.mcp_gateway.answers import whole
 from toolcrib.surfaces.mcp_gateway.clients import Clients, Send
-from toolcrib.surfaces.mcp_gateway.connections import Ctx
+from toolcrib.surfaces.mcp_gateway.connections import Ctx, principal_of
 from toolcrib.surfaces.mcp_gateway.large import PAGE_SCHEME, LargeResults
 from toolcrib.surfaces.mcp_gateway.opening import Opening
 from toolcrib.surfaces.mcp_gateway.pages import page_of
@@ -45,19 +44,19 @@ class ExtrasRequests:
         server.add_request_handler("completion/complete", mcp_types.CompleteRequestParams, self._complete)
 
     async def _list_prompts(self, ctx: Ctx, params: mcp_types.PaginatedRequestParams) -> HandlerResult:
-        await self._opening.wait()
-        return _page("prompts", self._crib.view(LOCAL).shelf.prompts, params.cursor)
+        await self._opening.wait(principal_of(ctx))
+        return _page("prompts", self._crib.view(principal_of(ctx)).shelf.prompts, params.cursor)
 
     async def _list_resources(self, ctx: Ctx, params: mcp_types.PaginatedRequestParams) -> HandlerResult:
-        await self._opening.wait()
-        return _page("resources", self._crib.view(LOCAL).shelf.resources, params.cursor)
+        await self._opening.wait(principal_of(ctx))
+        return _page("resources", self._crib.view(principal_of(ctx)).shelf.resources, params.cursor)
 
     async def _list_templates(self, ctx: Ctx, params: mcp_types.PaginatedRequestParams) -> HandlerResult:
-        await self._opening.wait()
-        return _page("resourceTemplates", self._crib.view(LOCAL).shelf.templates, params.cursor)
+        await self._opening.wait(principal_of(ctx))
+        return _page("resourceTemplates", self._crib.view(principal_of(ctx)).shelf.templates, params.cursor)
 
     async def _get_prompt(self, ctx: Ctx, params: mcp_types.GetPromptRequestParams) -> HandlerResult:
-        await self._opening.wait(params.name)
+        await self._opening.wait(principal_of(ctx), params.name)
         return await self._fetched(
             ctx, lambda context, _: self._crib.get_prompt(params.name, params.arguments, context=context)
         )
@@ -65,16 +64,16 @@ class ExtrasRequests:
     async def _read_resource(self, ctx: Ctx, params: mcp_types.ReadResourceRequestParams) -> HandlerResult:
         uri = str(params.uri)
         if uri.startswith(PAGE_SCHEME):
-            page = self._large.page(uri, LOCAL)
+            page = self._large.page(uri, principal_of(ctx))
             if page is None:
                 raise MCPError(INVALID_PARAMS, "This page is kept no longer; call the tool again.", {"uri": uri})
             return {"resultType": "complete", "ttlMs": 0, "cacheScope": "private", **page}
-        await self._opening.wait(uri)
+        await self._opening.wait(principal_of(ctx), uri)
         return await self._fetched(ctx, lambda context, _: self._crib.read_resource(uri, context=context))
 
     async def _complete(self, ctx: Ctx, params: mcp_types.CompleteRequestParams) -> HandlerResult:
         wire = params.model_dump(by_alias=True, mode="json", exclude_none=True, exclude={"meta"})
-        await self._opening.wait(str(wire.get("ref")))
+        await self._opening.wait(principal_of(ctx), str(wire.get("ref")))
         return await self._fetched(ctx, lambda context, _: self._crib.complete(wire, context=context))
 
     async def _fetched(self, ctx: Ctx, send: Send) -> HandlerResult:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import anyio
 
+from toolcrib.core.principal import Principal
 from toolcrib.crib import Toolcrib
 
 FIRST_ANSWER_WAIT_S = 10.0
@@ -28,17 +29,27 @@ class Opening:
         self._began_at = anyio.current_time()
         self._begun.set()
 
-    async def wait(self, about: str | None = None) -> None:
+    @property
+    def is_over(self) -> bool:
+        """Whether whoever asks is answered at once."""
+        if not self._begun.is_set():
+            return False
+        return not self._crib.starting or anyio.current_time() >= self._began_at + FIRST_ANSWER_WAIT_S
+
+    async def wait(self, principal: Principal, about: str | None = None) -> None:
         """Wait for the starting sources that a question is about: all of them, or those whose names are in `about`, and
-        those whose tools, prompts and resources stand under names that do not tell whose they are."""
+        those whose tools, prompts and resources stand under names that do not tell whose they are.
+
+        What `principal` has for itself is begun by its first question, and is waited for as long from then on.
+        """
         self.asked.set()
         await self._begun.wait()
-        starting = self._crib.starting
-        if starting and about is not None:
-            plain = self._crib.registry.state.plain_sources
-            starting = [name for name in starting if name in about or name in plain]
-        if not starting:
-            return
+        lockers, now = self._crib.lockers, anyio.current_time()
+        sources = {**self._crib.registry.state.sources, **lockers.overlay(principal).sources}
+        began_at = dict.fromkeys(self._crib.starting, self._began_at)
+        began_at |= dict.fromkeys(lockers.starting(principal), now - lockers.open_for_s(principal))
+        plain = {name for name, entry in sources.items() if entry.plain_names}
+        starting = [name for name in began_at if about is None or name in about or name in plain]
         patience_s = KEPT_ANSWER_WAIT_S if self._crib.has_kept and about is None else FIRST_ANSWER_WAIT_S
-        if (left_s := self._began_at + patience_s - anyio.current_time()) > 0:
-            await self._crib.ready(left_s, starting)
+        if (left_s := max((began_at[name] + patience_s - now for name in starting), default=0.0)) > 0:
+            await self._crib.ready(left_s, starting, principal=principal)

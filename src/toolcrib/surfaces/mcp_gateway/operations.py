@@ -2,37 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import mcp_types
-from mcp.server.context import HandlerResult
+from mcp.server.context import CallNext, HandlerResult
 from mcp.server.lowlevel import Server
 from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_PARAMS
 
+from toolcrib.config import Config
 from toolcrib.core.errors import ToolcribError
-from toolcrib.core.principal import LOCAL, CallContext
+from toolcrib.core.principal import CallContext, Principal
 from toolcrib.crib import Toolcrib
+from toolcrib.protocol.briefing import Briefing, briefing
 from toolcrib.protocol.rules import Top
-from toolcrib.protocol.tools import OPERATIONS, OperationTool, operation_tools
+from toolcrib.protocol.tools import CALLS, OperationTool
 from toolcrib.surfaces.mcp_gateway.calls import Calls
-from toolcrib.surfaces.mcp_gateway.connections import Ctx
+from toolcrib.surfaces.mcp_gateway.connections import Ctx, principal_of
 from toolcrib.surfaces.mcp_gateway.opening import Opening
 from toolcrib.surfaces.mcp_gateway.results import as_json_result
 
 LIST_TTL_MS = 300_000
 """How long a client may keep the tool list, in milliseconds; a reload of the configuration is told at once anyway."""
 
+MAX_BRIEFINGS = 1_000
+"""Different tops of the catalog, as principals may know them, for which the tool list is kept."""
+
+_ABOUT_TOOLS: Collection[str] = {"expand_tool", *CALLS}
+
 
 class OperationRequests:
-    """Answers `tools/list` with the operations, and calls of them."""
+    """Answers `tools/list` with some of the operations, and calls of them."""
 
-    def __init__(self, crib: Toolcrib, calls: Calls, opening: Opening) -> None:
+    def __init__(self, crib: Toolcrib, config: Config, calls: Calls, opening: Opening, exposed: Sequence[str]) -> None:
         self._crib = crib
+        self._config = config
+        self._exposed = exposed
         self._calls = calls
         self._opening = opening
-        self._tools: list[mcp_types.Tool] = []
+        self._briefings: dict[tuple[Top, ...], Briefing] = {}
 
     def answer_on(self, server: Server[dict[str, Any]]) -> None:
         """Register the handlers."""
@@ -41,24 +50,45 @@ class OperationRequests:
         server.add_request_handler("tools/call", mcp_types.CallToolRequestParams, self._call_tool)
         server.get_tool_input_schema = _no_headers
 
-    def describe(self, tops: Sequence[Top]) -> None:
-        """Say what the catalog holds from now on."""
-        self._tools = [_definition(tool) for tool in operation_tools(tops)]
+    def describe(self, config: Config) -> None:
+        """Say from now on what a catalog of this configuration holds."""
+        self._config = config
+        self._briefings = {}
+
+    async def instruct(self, ctx: Ctx, call_next: CallNext) -> HandlerResult:
+        """Middleware that adds, to what a client is told of this server, what its principal may know of the catalog."""
+        answer = await call_next(ctx)
+        if ctx.method in {"initialize", "server/discover"} and isinstance(answer, dict):
+            answer["instructions"] = self._briefing(principal_of(ctx)).instructions
+        return answer
+
+    def _briefing(self, principal: Principal) -> Briefing:
+        tops = self._crib.tops(self._config, principal)
+        if (told := self._briefings.get(tops)) is None:
+            if len(self._briefings) >= MAX_BRIEFINGS:
+                self._briefings = {}
+            told = self._briefings[tops] = briefing(self._exposed, tops)
+        return told
 
     async def _list_tools(self, ctx: Ctx, params: mcp_types.PaginatedRequestParams) -> HandlerResult:
         if params.cursor is not None:
             raise MCPError(INVALID_PARAMS, "There is one page of tools; this cursor is not of it.")
-        return mcp_types.ListToolsResult(tools=self._tools, ttl_ms=LIST_TTL_MS, cache_scope="public")
+        tools = [_definition(tool) for tool in self._briefing(principal_of(ctx)).tools]
+        return mcp_types.ListToolsResult(
+            tools=tools,
+            ttl_ms=LIST_TTL_MS,
+            cache_scope="private" if self._config.differs_by_principal else "public",
+        )
 
     async def _call_tool(self, ctx: Ctx, params: mcp_types.CallToolRequestParams) -> HandlerResult:
-        if params.name not in OPERATIONS:
+        if params.name not in self._exposed:
             raise MCPError(INVALID_PARAMS, f"Unknown tool: {params.name}")
         arguments = params.arguments or {}
-        await self._opening.wait(_asked_about(params.name, arguments))
+        await self._opening.wait(principal_of(ctx), asked_about(params.name, arguments))
         try:
-            if params.name == "call_tool":
-                return await self._calls.call(ctx, arguments)
-            answer = await self._crib.perform(params.name, arguments, context=CallContext(LOCAL))
+            if params.name in CALLS:
+                return await self._calls.call(ctx, arguments, operation=params.name)
+            answer = await self._crib.perform(params.name, arguments, context=CallContext(principal_of(ctx)))
         except ToolcribError as error:
             return as_json_result(error.to_wire(), is_error=True)
         return as_json_result(answer.to_wire(), is_error=False)
@@ -68,9 +98,9 @@ def _no_headers(name: str) -> None:
     """None of the operations has an argument that travels as a header; not told so, the SDK lists all for each call."""
 
 
-def _asked_about(operation: str, arguments: Mapping[str, Any]) -> str | None:
+def asked_about(operation: str, arguments: Mapping[str, Any]) -> str | None:
     """Where the names of sources would stand in the arguments of an operation; None where it is about all of them."""
-    if operation not in {"expand_tool", "call_tool"}:
+    if operation not in _ABOUT_TOOLS:
         return None
     return str([arguments.get("tool_id"), arguments.get("tool_ids")])  # not validated yet: of any shape
 

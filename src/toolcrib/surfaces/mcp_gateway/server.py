@@ -21,14 +21,13 @@ from pydantic import ValidationError
 
 from toolcrib.config import Config
 from toolcrib.core.client import Client, SilentClient
-from toolcrib.crib import Toolcrib, tops
-from toolcrib.protocol.rules import instructions
-from toolcrib.protocol.tools import OPERATIONS
+from toolcrib.crib import Toolcrib
+from toolcrib.protocol.tools import ALL, DEFAULT_SET, SETS
 from toolcrib.surfaces.mcp_gateway import logs
 from toolcrib.surfaces.mcp_gateway.answers import pass_on_whole
 from toolcrib.surfaces.mcp_gateway.calls import Calls
 from toolcrib.surfaces.mcp_gateway.clients import Clients
-from toolcrib.surfaces.mcp_gateway.connections import Ctx, connection_of
+from toolcrib.surfaces.mcp_gateway.connections import Ctx, connection_of, principal_of
 from toolcrib.surfaces.mcp_gateway.direct import DirectRequests
 from toolcrib.surfaces.mcp_gateway.extras import ExtrasRequests
 from toolcrib.surfaces.mcp_gateway.large import LargeResults
@@ -62,7 +61,7 @@ class Gateway:
     """One MCP server over one crib; entered after that and for as long as it serves.
 
     Its list of tools is made from the configuration and does not move as sources start, unless it is to list the tools
-    themselves (`direct`). Prompts and resources are those of the sources.
+    themselves. Prompts and resources are those of the sources.
     """
 
     def __init__(
@@ -70,21 +69,26 @@ class Gateway:
         crib: Toolcrib,
         config: Config,
         *,
-        direct: bool = False,
+        exposed: str = DEFAULT_SET,
         on_introduced: Callable[[Client], Awaitable[None]] | None = None,
     ) -> None:
-        """`on_introduced` is for a gateway with one client and no other: told once, before anything is answered, who
-        that is and what it can be asked for."""
+        """`exposed` is one of `SETS`, or `ALL` for the tools themselves.
+
+        `on_introduced` is for a gateway with one client and no other: told once, before anything is answered, who that
+        is and what it can be asked for.
+        """
         self._on_introduced = on_introduced
         self._introducing = anyio.Lock()
         self._stack = AsyncExitStack()
         self._clients = Clients(sole=on_introduced is not None)
-        self._telling = Telling(crib, tools_are_listed=direct)
+        self._telling = Telling(crib, tools_are_listed=exposed == ALL)
         self.opening = opening = Opening(crib)
         large = LargeResults()
         self._subscriptions = Subscriptions(crib, self._telling, opening)
         self._calls = Calls(crib, self._clients, large)
-        self._operations = None if direct else OperationRequests(crib, self._calls, opening)
+        self._operations = (
+            OperationRequests(crib, config, self._calls, opening, SETS[exposed]) if exposed != ALL else None
+        )
         self.server = _Server(
             "toolcrib", version=VERSION, title="Toolcrib", on_subscriptions_listen=self._subscriptions.listen
         )
@@ -98,7 +102,9 @@ class Gateway:
         sealed = RequestStateBoundary(RequestStateSecurity.ephemeral(ttl=ANSWER_S), default_audience="toolcrib")
         # Outermost first: what is sealed is what goes out in the end.
         self.server.middleware += [self._introduce, _say_nothing_of_ours, sealed, pass_on_whole]
-        self._describe(config)
+        if self._operations is not None:
+            self.server.middleware.append(self._operations.instruct)
+        self._calls.room = config.room
 
     async def __aenter__(self) -> Self:
         tasks = await self._stack.enter_async_context(anyio.create_task_group())
@@ -121,14 +127,10 @@ class Gateway:
 
     async def reload(self, config: Config) -> None:
         """Describe a changed configuration, and tell every client that the tool list is another."""
-        self._describe(config)
-        await self._telling.tell_of_tools()
-
-    def _describe(self, config: Config) -> None:
         self._calls.room = config.room
         if self._operations is not None:
-            self._operations.describe(tops(config))
-            self.server.instructions = instructions(OPERATIONS, tops(config))
+            self._operations.describe(config)
+        await self._telling.tell_of_tools()
 
     async def _introduce(self, ctx: Ctx, call_next: CallNext) -> HandlerResult:
         if self._on_introduced is not None and (client := self._client_of(ctx)) is not None:
@@ -146,7 +148,7 @@ class Gateway:
         return self._clients.standing(connection) if connection.initialize_accepted else None
 
     async def _remember_connection(self, ctx: Ctx, params: mcp_types.NotificationParams | None) -> None:
-        self._telling.remember(connection_of(ctx))
+        self._telling.remember(connection_of(ctx), principal_of(ctx))
 
 
 async def _say_nothing_of_ours(ctx: Ctx, call_next: CallNext) -> HandlerResult:

@@ -16,6 +16,7 @@ from mcp.server.stdio import stdio_server
 from toolcrib.config import Config
 from toolcrib.core.client import Client
 from toolcrib.crib import Toolcrib
+from toolcrib.protocol.tools import DEFAULT_SET
 from toolcrib.sources.mcp.connection import stop_servers_quickly
 from toolcrib.surfaces.mcp_gateway.server import Gateway
 
@@ -23,10 +24,10 @@ LIST_FIRST_S = 0.1
 """How long servers are held back so that a client has its list of tools at once, in seconds."""
 
 
-async def serve_stdio(crib: Toolcrib, config: Config, *, direct: bool = False) -> None:
+async def serve_stdio(crib: Toolcrib, config: Config, *, exposed: str = DEFAULT_SET) -> None:
     """Serve until the input is closed, or SIGINT or SIGTERM arrives; every server that was started is stopped then.
 
-    Servers are started from when the client has said what it can be asked for. `direct`: see `Gateway`.
+    Servers are started from when the client has said what it can be asked for. `exposed`: see `Gateway`.
     """
     stop_servers_quickly()
     # Signals are held to the very end: a client closes the input, waits a little and then sends SIGTERM, which must not
@@ -39,7 +40,7 @@ async def serve_stdio(crib: Toolcrib, config: Config, *, direct: bool = False) -
                 crib.client = client
                 await tasks.start(_run_crib, crib, config, gateway)
 
-            gateway = Gateway(crib, config, direct=direct, on_introduced=start)
+            gateway = Gateway(crib, config, exposed=exposed, on_introduced=start)
             async with gateway, stdio_server(stdin=cast("anyio.AsyncFile[str]", _StandardInput())) as (read, write):
                 await gateway.server.run(read, write, gateway.server.create_initialization_options())
             tasks.cancel_scope.cancel()

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import anyio
 import mcp_types
@@ -18,10 +18,10 @@ from mcp_types import INVALID_PARAMS
 
 from toolcrib.core.errors import ToolcribError, ToolFailed
 from toolcrib.core.events import CatalogPublished, Event
-from toolcrib.core.principal import LOCAL
+from toolcrib.core.principal import CallContext, Principal
 from toolcrib.crib import Toolcrib
 from toolcrib.sources.base import Source
-from toolcrib.surfaces.mcp_gateway.connections import Ctx, connection_of
+from toolcrib.surfaces.mcp_gateway.connections import Ctx, connection_of, principal_of
 from toolcrib.surfaces.mcp_gateway.opening import Opening
 from toolcrib.surfaces.mcp_gateway.refusals import own_refusal, protocol_error
 from toolcrib.surfaces.mcp_gateway.telling import TELL_AGAIN_S, Telling
@@ -43,8 +43,14 @@ _RELEASED = "toolcrib/subscriptions"
 _Who = object
 """A connection of the handshake era, or whatever stands for one stream of the newer."""
 
-_Key = tuple[str, str]
-"""A source, and its own URI."""
+
+class _Key(NamedTuple):
+    """What is asked for once: each principal has its own rights, and may have a server of its own."""
+
+    principal: Principal
+    source: str
+    uri: str
+    """The source's own."""
 
 
 @dataclass(slots=True, eq=False)
@@ -88,7 +94,7 @@ class Subscriptions:
         stream = object()
         try:
             with anyio.move_on_after(STREAM_WAIT_S):
-                await _side_by_side([partial(self._try, stream, uri) for uri in asked])
+                await _side_by_side([partial(self._try, stream, uri, principal_of(ctx)) for uri in asked])
             agreed = [
                 uri for uri in asked if any(uri in each.wanted.get(stream, ()) for each in self._watched.values())
             ]
@@ -104,7 +110,11 @@ class Subscriptions:
             if isinstance(event, CatalogPublished):
                 self._news.set()
 
+        def own_listener(_: str) -> None:
+            self._news.set()
+
         self._crib.registry.subscribe(listener)
+        self._crib.lockers.subscribe(own_listener)
         try:
             async with anyio.create_task_group() as tasks:
                 while True:
@@ -119,15 +129,16 @@ class Subscriptions:
                         await anyio.sleep(TELL_AGAIN_S)
         finally:
             self._crib.registry.unsubscribe(listener)
+            self._crib.lockers.unsubscribe(own_listener)
 
     async def _subscribe(self, ctx: Ctx, params: mcp_types.SubscribeRequestParams) -> HandlerResult:
         connection, uri = connection_of(ctx), str(params.uri)
-        await self._opening.wait(uri)
+        await self._opening.wait(principal_of(ctx), uri)
         if _RELEASED not in connection.state:
             connection.state[_RELEASED] = True
             connection.exit_stack.callback(self._release, connection)
         try:
-            await self._want(connection, uri)
+            await self._want(connection, uri, principal_of(ctx))
         except ToolFailed as error:
             raise own_refusal(error) or MCPError(INVALID_PARAMS, error.message, error.to_wire()) from error
         except ToolcribError as error:
@@ -144,20 +155,20 @@ class Subscriptions:
                 self._tidy(key, watched)
         return mcp_types.EmptyResult()
 
-    async def _try(self, stream: _Who, uri: str) -> None:
-        await self._opening.wait(uri)
+    async def _try(self, stream: _Who, uri: str, principal: Principal) -> None:
+        await self._opening.wait(principal, uri)
         try:
-            await self._want(stream, uri)
+            await self._want(stream, uri, principal)
         except ToolcribError as error:
             logger.info("a client is not told of changes of %s: %s", uri, error.message)
 
-    async def _want(self, who: _Who, uri: str) -> None:
-        """Tell `who` of a resource from now on.
+    async def _want(self, who: _Who, uri: str, principal: Principal) -> None:
+        """Tell `who`, a client of `principal`, of a resource from now on.
 
         Raises:
             ToolcribError: as `Toolcrib.watch_resource` does, or `ToolFailed` where too many are watched.
         """
-        key = self._crib.view(LOCAL).shelf.locate(uri) or ("", uri)
+        key = _Key(principal, *(self._crib.view(principal).shelf.locate(uri) or ("", uri)))
         if key not in self._watched and len(self._watched) >= MAX_WATCHED:
             raise ToolFailed(f"{MAX_WATCHED} resources are watched already; this is one too many.")
         watched = self._watched.setdefault(key, _Watched())
@@ -172,9 +183,14 @@ class Subscriptions:
             self._tidy(key, watched)
 
     async def _watch(self, key: _Key, uri: str, watched: _Watched) -> None:
-        entry = self._crib.registry.state.sources.get(key[0])
-        watched.end = await self._crib.watch_resource(uri, partial(self._note, key))
-        watched.source = entry.source if entry is not None else None
+        source = self._source(key)
+        context = CallContext(key.principal)
+        watched.end = await self._crib.watch_resource(uri, partial(self._note, key), context=context)
+        watched.source = source
+
+    def _source(self, key: _Key) -> Source | None:
+        entry = self._crib.view(key.principal).sources.get(key.source)
+        return entry.source if entry is not None else None
 
     def _note(self, key: _Key) -> None:
         self._updated[key] = None
@@ -185,16 +201,15 @@ class Subscriptions:
             return
         for uri in {uri for uris in watched.wanted.values() for uri in uris}:
             connections = [who for who, uris in watched.wanted.items() if isinstance(who, Connection) and uri in uris]
-            await self._telling.tell_of_update(uri, connections)
+            await self._telling.tell_of_update(uri, key.principal, connections)
 
     def _replaced(self) -> list[tuple[_Key, _Watched]]:
         """What a source watched that is another by now: that of a configuration which changed."""
-        sources = self._crib.registry.state.sources
         return [
             (key, watched)
             for key, watched in self._watched.items()
-            if (entry := sources.get(key[0])) is not None
-            and entry.source is not watched.source
+            if (source := self._source(key)) is not None
+            and source is not watched.source
             and watched.wanted
             and not watched.asking.locked()
         ]

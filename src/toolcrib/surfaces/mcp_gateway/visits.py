@@ -17,7 +17,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_PARAMS
 
 from toolcrib.core.errors import ToolFailed
-from toolcrib.surfaces.mcp_gateway.connections import Ctx
+from toolcrib.surfaces.mcp_gateway.connections import Ctx, principal_of
 from toolcrib.surfaces.mcp_gateway.logs import LogMessages, in_answer_to, level_of_request
 from toolcrib.surfaces.mcp_gateway.questions import ANSWER_S, MAX_ROUNDS, check_askable
 
@@ -106,11 +106,12 @@ class Visits:
         """The same, for a client that is back; each ticket is good for one return, so that nothing runs twice.
 
         Raises:
-            MCPError: there is no visit for the ticket, any more.
+            MCPError: there is no visit for the ticket, any more, or it is another principal's.
         """
-        visit = self._waiting.pop(ticket, None)
-        if visit is None:
+        visit = self._waiting.get(ticket)
+        if visit is None or principal_of(visit.ctx) != principal_of(ctx):
             raise MCPError(INVALID_PARAMS, "The call that this answers is over, or was answered already.")
+        del self._waiting[ticket]
         visit.ctx = ctx
         visit.messages.send_with(in_answer_to(ctx))
         visit.returned.set()

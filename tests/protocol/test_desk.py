@@ -17,14 +17,13 @@ from toolcrib.catalog.view import View
 from toolcrib.core.errors import InvalidArguments, NextAction, ToolcribError, UnknownPath
 from toolcrib.core.principal import CallContext
 from toolcrib.core.results import ToolResult
-from toolcrib.disclosure.messages import Expansion, Expansions, ListPage, SearchPage
-from toolcrib.disclosure.operations import Operations
-from toolcrib.protocol.dispatch import Answer, perform
+from toolcrib.disclosure.messages import Answer, Expansion, Expansions, ListPage, SearchPage
+from toolcrib.protocol.desk import Desk
 from toolcrib.protocol.tools import OPERATIONS as NAMES
 from toolcrib.protocol.tools import operation_schema
 from toolcrib.testing.scripted import ScriptedSource
 
-OPERATIONS = Operations()
+DESK = Desk()
 
 READ = tool("files.read", "Read a file.", properties={"path": {"type": "string"}}, required=("path",))
 
@@ -33,14 +32,14 @@ def catalog() -> View:
     registry = registry_of(READ, tool("git.commit", category=("write",)), tool("git.log"), tool("git.tag"))
     registry.put_source(SourceEntry(ScriptedSource("slow")))
     registry.put_source(SourceEntry(ScriptedSource("broken"), SourceStatus.FAILED, reason="it exited"))
-    return View(registry.state)
+    return View.of(registry.state)
 
 
 VIEW = catalog()
 
 
-async def asked(name: str, arguments: Mapping[str, Any], view: View = VIEW) -> Answer:
-    return await perform(OPERATIONS, view, name, arguments, CallContext())
+async def asked(name: str, arguments: Mapping[str, Any], view: View = VIEW) -> Answer | ToolResult:
+    return await DESK.perform(view, CallContext(), name, arguments)
 
 
 @pytest.mark.anyio

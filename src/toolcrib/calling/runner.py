@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import anyio
 
+from toolcrib.calling.approving import Approver, Intent
 from toolcrib.calling.limits import CallLimits
 from toolcrib.calling.links import under_catalog_names
 from toolcrib.calling.slips import repaired
+from toolcrib.catalog.access import Access
+from toolcrib.catalog.state import SourceEntry
 from toolcrib.catalog.view import View
 from toolcrib.core.errors import (
     InvalidArguments,
@@ -23,56 +26,91 @@ from toolcrib.core.errors import (
     SourceUnavailable,
     StaleExpansion,
 )
+from toolcrib.core.handles import Handle
 from toolcrib.core.principal import CallContext
 from toolcrib.core.results import ToolResult
 from toolcrib.core.schema import Violation
 from toolcrib.core.tools import Tool
-from toolcrib.disclosure.operations import not_found
+from toolcrib.disclosure.suggestions import not_found
 from toolcrib.sources.base import ProgressListener
 
 logger = logging.getLogger(__name__)
 
 
-async def call_tool(
-    view: View,
-    reference: str,
-    arguments: object,
+@dataclass(frozen=True)
+class Runner:
+    """Runs tools, and holds what all calls of one crib share."""
+
+    limits: CallLimits = field(default_factory=CallLimits)
+    approver: Approver = field(default_factory=Approver)
+
+    async def call_tool(
+        self,
+        view: View,
+        reference: str,
+        arguments: object,
+        context: CallContext,
+        *,
+        only_read: bool = False,
+        progress: ProgressListener | None = None,
+    ) -> ToolResult:
+        """Run the tool that `reference`, a handle from `expand_tool`, stands for.
+
+        With `only_read`, only one that its source's owner vouches is read-only.
+
+        Raises:
+            ToolNotFound: no visible tool has this id.
+            NotAuthorized: it may be seen and not called, or nobody approved, or it may do more than read.
+            NotExpanded: `reference` is a bare id, so nobody was shown what it takes.
+            StaleExpansion: the definition is not the one that was shown.
+            InvalidArguments: nothing ran; hints and details say what is wrong where.
+            RateLimited: nothing ran; the principal calls faster than the limits allow.
+            SourceUnavailable: the source cannot be reached, or went away.
+            ToolFailed: the source refused to run it.
+
+        Source: discovery protocol v0.1, `call_tool` and behavioural rule 4.
+        """
+        if view.principal != context.principal:
+            raise ValueError(f"a view for {view.principal.id} cannot serve a call for {context.principal.id}")
+        tool, shown = view.resolve(reference)
+        if tool is None:
+            raise not_found(view, reference)
+        access = view.access_to(tool)
+        if access < Access.ASK:
+            raise NotAuthorized(
+                f"`{tool.id}` may be seen and not called by `{view.principal.id}`.", next_action=_search_another(tool)
+            )
+        _check_expansion(tool, shown)
+        checked = _check_arguments(tool, arguments)
+        if only_read and not (tool.annotations.read_only and view.is_trusted(tool.source)):
+            raise NotAuthorized(
+                f"`{tool.id}` is not known to only read.",
+                next_action=NextAction("call_tool", {"tool_id": tool.handle, "arguments": checked}),
+            )
+        entry = view.sources.get(tool.source)
+        if entry is None:
+            raise SourceUnavailable(f"The source `{tool.source}` is gone.", next_action=NextAction("list"))
+        self.limits.admit(context.principal)
+        if access is Access.CALL:
+            result = await _run(entry, tool, checked, context, progress)
+        else:
+            intent = Intent(context.principal.id, tool.id, tool.digests.wire, tool.summary, checked)
+            async with self.approver.approved(intent, context) as approved:
+                result = await _run(entry, tool, checked, context, progress)
+                approved.goes_on = result.needs_input
+        return _with_warnings(tool, ToolResult(under_catalog_names(entry, result.wire), result.warnings))
+
+
+async def _run(
+    entry: SourceEntry,
+    tool: Tool,
+    arguments: Mapping[str, Any],
     context: CallContext,
-    *,
-    limits: CallLimits | None = None,
-    progress: ProgressListener | None = None,
+    progress: ProgressListener | None,
 ) -> ToolResult:
-    """Run the tool that `reference`, a handle from `expand_tool`, stands for.
-
-    Every call that would reach its source counts against `limits`, which are those of the whole crib.
-
-    Raises:
-        ToolNotFound: no visible tool has this id.
-        NotAuthorized: it may be seen and not called.
-        NotExpanded: `reference` is a bare id, so nobody was shown what it takes.
-        StaleExpansion: the definition is not the one that was shown.
-        InvalidArguments: nothing ran; hints and details say what is wrong where.
-        RateLimited: nothing ran; the principal calls faster than `limits` allow.
-        SourceUnavailable: the source cannot be reached, or went away.
-        ToolFailed: the source refused to run it.
-
-    Source: discovery protocol v0.1, `call_tool` and behavioural rule 4.
-    """
-    if view.principal != context.principal:
-        raise ValueError(f"a view for {view.principal.id} cannot serve a call for {context.principal.id}")
-    tool, shown = _resolve(view, reference)
-    if not view.may_call(tool):
-        raise NotAuthorized(f"`{tool.id}` may be seen and not called by `{view.principal.id}`.")
-    _check_expansion(tool, shown)
-    checked = _check_arguments(tool, arguments)
-    entry = view.sources.get(tool.source)
-    if entry is None:
-        raise SourceUnavailable(f"The source `{tool.source}` is gone.", next_action=NextAction("list"))
-    if limits is not None:
-        limits.admit(context.principal)
     try:
         with anyio.fail_after(context.remaining_s()):
-            result = await entry.source.call_tool(tool, checked, context, progress=progress)
+            return await entry.source.call_tool(tool, arguments, context, progress=progress)
     except TimeoutError as error:
         raise SourceUnavailable(f"`{tool.id}` was given up: the caller's time is over.") from error
     except StaleExpansion as stale:
@@ -86,34 +124,19 @@ async def call_tool(
             hints=gone.hints if retryable else (*gone.hints, "Whether it has run is not known."),
             diagnosis=gone.diagnosis,
             # The same again would end the same; another tool may do it.
-            next_action=_expand(tool)
-            if retryable
-            else NextAction("search_tools", {"query": tool.summary or tool.name}),
+            next_action=_expand(tool) if retryable else _search_another(tool),
             retryable=retryable,
             retry_after_s=gone.retry_after_s,
         ) from gone
-    return _with_warnings(tool, ToolResult(under_catalog_names(entry, result.wire), result.warnings))
 
 
-def _resolve(view: View, reference: str) -> tuple[Tool, str | None]:
-    """The tool, and the handle it was referred to by; None for a bare id."""
-    tool = view.find(reference)
-    if tool is not None:
-        return tool, None
-    name, at, _ = reference.rpartition("@")
-    tool = view.find(name) if at else None
-    if tool is None:
-        raise not_found(view, reference)
-    return tool, f"{tool.id}{reference[len(name) :]}"
-
-
-def _check_expansion(tool: Tool, shown: str | None) -> None:
+def _check_expansion(tool: Tool, shown: Handle | None) -> None:
     if shown is None:
         raise NotExpanded(
             f"`{tool.id}` was not expanded, so its arguments are not known. Expand it, then call it by its handle.",
             next_action=_expand(tool),
         )
-    if shown != tool.handle:
+    if f"{tool.id}@{shown.digest}" != tool.handle:
         raise StaleExpansion(
             f"The definition of `{tool.id}` is not the one behind this handle. Expand it again.",
             next_action=_expand(tool),
@@ -153,6 +176,10 @@ def _unsendable(given: object) -> tuple[Violation, ...]:
 
 def _expand(tool: Tool) -> NextAction:
     return NextAction("expand_tool", {"tool_id": tool.id})
+
+
+def _search_another(tool: Tool) -> NextAction:
+    return NextAction("search_tools", {"query": tool.summary or tool.name})
 
 
 def _with_warnings(tool: Tool, result: ToolResult) -> ToolResult:

@@ -1,0 +1,397 @@
+"""How the tools of a node that is too full are grouped, and what a node that nobody described says is inside."""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import chain, count, islice, pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from toolcrib.core.tools import Tool
+from toolcrib.index.tokens import STOPWORDS, terms, words
+
+MAX_TOOLS = 12
+"""A node with more tools than this is grouped."""
+
+MAX_GROUPS = 50
+"""Groups on one level: what one page can show."""
+
+SUMMARY_CHARS = 300
+"""The longest summary made up for a node; one with few tools gets a shorter one."""
+
+READ_WORDS = 80
+"""Words of a description that are read, from its beginning."""
+
+NAME_CHARS = 40
+"""The longest name of a group."""
+
+_TOOLS_OF_A_GROUP = 4
+"""How many a group holds on the average, at least."""
+
+_LEAST_GAIN = 0.5
+"""What a word must tell of a node's tools that the groups there are do not, in tools it says all of."""
+
+_WIDEST_SHARE = 0.5
+"""A word that more than this share of a node's tools holds says nothing of a part of them."""
+
+_NAME_WEIGHT = 2.0
+"""What a word in a tool's name counts, beside 1 for one in its description or source."""
+
+_REPETITION = 10.0
+"""How much less a further word of a tool is worth in a summary that holds one of it already."""
+
+_SAYS_NOTHING = frozenset(
+    terms(
+        "add all allow any api available base based contain contains create data delete detail details different "
+        "display endpoint endpoints example fetch find follow following get give given http https id ids include "
+        "includes info information json list make name names new note number one optional parameter parameters "
+        "provide provides remove request required response result results retrieve return returns search set show "
+        "specific specified string support supported tool tools two type types update url use used user using value "
+        "values various www"
+    )
+)
+"""Words that any tool may be described with, whatever it is about."""
+
+_Floats = NDArray[np.float64]
+_Ints = NDArray[np.int64]
+_Weights = Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Tools that belong together, and the node that holds them."""
+
+    name: str
+    """One path element of at most `NAME_CHARS` characters."""
+    summary: str
+    tool_ids: tuple[str, ...]
+    """Sorted; two at least."""
+
+
+def grouped(tools: Mapping[str, Tool], *, at_most: int = MAX_TOOLS, taken: Collection[str] = ()) -> tuple[Group, ...]:
+    """The tools of one node, by id, in groups sorted by name; none where the node has no more than `at_most` tools.
+
+    At most `MAX_GROUPS`, none with all of the tools, none called like one of `taken`. A tool is in one group, or in
+    none: where a group would be too small to be worth a node, its tools stay with the node. A group may again have
+    more than `at_most` tools.
+
+    Depends on the tools alone, not on their order. Each group is what one word stands for, of the words that tell the
+    tools apart best; so one more tool moves few others. A source's tools stay together where several are mixed.
+    """
+    if len(tools) <= at_most:
+        return ()
+    ordered = [tools[tool_id] for tool_id in sorted(tools)]
+    texts = _Texts.of(ordered)
+    held = _held(_units(ordered, at_most), texts, min(MAX_GROUPS - 1, math.ceil(len(tools) / _TOOLS_OF_A_GROUP)))
+    if any(len(inside) == len(tools) for inside in held.values()):
+        named = _ranges(ordered, at_most, taken)
+    else:
+        named = _named(_worth_a_node(held, at_most), texts, taken)
+    groups = (
+        Group(name, _summary(inside, texts), tuple(sorted(tool.id for tool in inside)))
+        for name, inside in named.items()
+    )
+    return tuple(sorted(groups, key=lambda group: group.name))
+
+
+def summaries_of(nodes: Mapping[str, Collection[Tool]]) -> Mapping[str, str]:
+    """What is inside each of some nodes that stand side by side: names of tools if they are few, then telling words.
+
+    Words that tell a node from the others come first. At most `SUMMARY_CHARS` characters; empty without any tools.
+    """
+    every = {tool.id: tool for inside in nodes.values() for tool in inside}
+    texts = _Texts.of([every[tool_id] for tool_id in sorted(every)])
+    return {name: _summary(inside, texts) for name, inside in nodes.items()}
+
+
+# --- which tools belong together
+
+
+def _units(ordered: Sequence[Tool], at_most: int) -> Mapping[str, Sequence[Tool]]:
+    """What is not torn apart, sorted: the tools of a source that is one of several and small, else each tool alone."""
+    by_source: defaultdict[str, list[Tool]] = defaultdict(list)
+    for tool in ordered:
+        by_source[tool.source].append(tool)
+    units: dict[str, Sequence[Tool]] = {}
+    for source, inside in by_source.items():
+        if len(by_source) > 1 and len(inside) <= at_most:
+            units[source] = inside
+        else:
+            units |= {tool.id: [tool] for tool in inside}  # an id holds a dot, a source's name none
+    return dict(sorted(units.items()))
+
+
+def _held(units: Mapping[str, Sequence[Tool]], texts: _Texts, most: int) -> Mapping[str, Sequence[Tool]]:
+    """Tools by the term that stands for them, at most `most` terms; "" for those that have nothing in common."""
+    vectors = _Vectors.of(units, texts)
+    heads = _heads(vectors, most)
+    nearest = _nearest(vectors, heads) if heads.size else np.full(len(units), -1)
+    held: defaultdict[str, list[Tool]] = defaultdict(list)
+    for inside, head in zip(units.values(), nearest.tolist(), strict=True):
+        held[vectors.terms[int(heads[head])] if head >= 0 else ""] += inside
+    return dict(sorted(held.items()))
+
+
+@dataclass(frozen=True)
+class _Vectors:
+    """TF-IDF of units, rows of unit length, as one list of entries sorted by unit, then by term."""
+
+    terms: Sequence[str]
+    """Sorted."""
+    size: _Floats
+    """(n_units,): how many tools each has."""
+    unit: _Ints
+    """(n_entries,)"""
+    term: _Ints
+    """(n_entries,)"""
+    weight: _Floats
+    """(n_entries,)"""
+
+    @classmethod
+    def of(cls, units: Mapping[str, Sequence[Tool]], texts: _Texts) -> _Vectors:
+        rows = [_sum(texts.weights[tool.id] for tool in inside) for inside in units.values()]
+        vocabulary = sorted({term for row in rows for term in row})
+        number = {term: at for at, term in enumerate(vocabulary)}
+        unit = np.repeat(np.arange(len(rows)), [len(row) for row in rows])
+        term = np.fromiter((number[t] for row in rows for t in sorted(row)), np.int64, len(unit))
+        raw = np.fromiter((row[t] for row in rows for t in sorted(row)), np.float64, len(unit))
+        spread = np.bincount(term, minlength=len(vocabulary))
+        weight = (1 + np.log(np.maximum(raw, 1.0))) * np.log(1 + len(rows) / spread[term])
+        length = np.sqrt(np.bincount(unit, weight * weight, minlength=len(rows)))
+        size = np.array([len(inside) for inside in units.values()], np.float64)
+        return cls(vocabulary, size, unit, term, weight / length[unit])
+
+
+def _heads(vectors: _Vectors, most: int) -> _Ints:
+    """At most `most` terms, sorted, so chosen that each unit holds one of great weight.
+
+    Greedy facility location with lazy evaluation, within 1 - 1/e of the best choice. Source: Minoux 1978, "Accelerated
+    greedy algorithms for maximizing submodular set functions".
+    """
+    order = np.argsort(vectors.term, kind="stable")
+    spread = np.bincount(vectors.term, minlength=len(vectors.terms))
+    ends = np.cumsum(spread)
+    holders = vectors.unit[order]
+    worth = vectors.weight[order] * np.sqrt(vectors.size[holders])
+    widest = max(2, int(_WIDEST_SHARE * len(vectors.size)))
+    covered = np.zeros(len(vectors.size))
+
+    def gain(term: int) -> float:
+        at = slice(int(ends[term] - spread[term]), int(ends[term]))
+        return float(np.maximum(worth[at] - covered[holders[at]], 0.0).sum())
+
+    waiting = [(-gain(term), term) for term in np.flatnonzero((spread >= 2) & (spread <= widest)).tolist()]
+    heapq.heapify(waiting)
+    heads: list[int] = []
+    while waiting and len(heads) < most:
+        _, term = heapq.heappop(waiting)
+        now = -gain(term)
+        if waiting and now > waiting[0][0]:
+            heapq.heappush(waiting, (now, term))
+        elif -now < _LEAST_GAIN:
+            break
+        else:
+            heads.append(term)
+            at = slice(int(ends[term] - spread[term]), int(ends[term]))
+            covered[holders[at]] = np.maximum(covered[holders[at]], worth[at])
+    return np.array(sorted(heads), np.int64)
+
+
+def _nearest(vectors: _Vectors, heads: _Ints) -> _Ints:
+    """(n_units,): which of the heads each unit stands with, -1 for none.
+
+    First the head that it weighs most in; then, one step of k-means, the one whose units it is most like.
+    """
+    n_units, n_heads = len(vectors.size), len(heads)
+    column = np.full(len(vectors.terms), -1)
+    column[heads] = np.arange(n_heads)
+    by_head = np.zeros((n_units, n_heads))
+    is_head = column[vectors.term] >= 0
+    by_head[vectors.unit[is_head], column[vectors.term[is_head]]] = vectors.weight[is_head]
+    first = np.where(by_head.any(axis=1), by_head.argmax(axis=1), -1)
+
+    counted = first[vectors.unit] >= 0
+    flat = vectors.term[counted] * n_heads + first[vectors.unit[counted]]
+    mass = vectors.weight[counted] * vectors.size[vectors.unit[counted]]
+    centres = np.bincount(flat, mass, minlength=len(vectors.terms) * n_heads).reshape(-1, n_heads)
+    centres /= np.maximum(np.sqrt((centres * centres).sum(axis=0)), 1e-12)
+    likeness = np.zeros((n_units, n_heads))
+    for head in range(n_heads):
+        likeness[:, head] = np.bincount(vectors.unit, vectors.weight * centres[vectors.term, head], minlength=n_units)
+    # Rounded, so that which of two equals comes first does not hang on the last bit of a sum.
+    likeness = likeness.round(9)
+    return np.where(likeness.any(axis=1), likeness.argmax(axis=1), -1)
+
+
+def _worth_a_node(held: Mapping[str, Sequence[Tool]], at_most: int) -> Mapping[str, Sequence[Tool]]:
+    """Without groups whose tools had better stay with their node: single ones, and small ones while there is room."""
+    kept = dict(held)
+    loose = 0
+    for term in sorted(kept, key=lambda term: (len(kept[term]), term)):
+        size = len(kept[term])
+        room = at_most - loose - (len(kept) - 1)
+        if size == 1 or (size <= max(3, at_most // 4) and size <= room):
+            loose += size
+            del kept[term]
+    return kept
+
+
+def _ranges(ordered: Sequence[Tool], at_most: int, taken: Collection[str]) -> Mapping[str, Sequence[Tool]]:
+    """Tools that no word tells apart, in runs of their order, by what each run is called."""
+    parts = min(MAX_GROUPS, math.ceil(len(ordered) / at_most))
+    used = {name.casefold() for name in taken}
+    bounds = [at * len(ordered) // parts for at in range(parts + 1)]
+    runs = [ordered[start:end] for start, end in pairwise(bounds)]
+    return {_unused(f"{run[0].name[:16]} to {run[-1].name[:16]}", used): run for run in runs}
+
+
+# --- what they are called
+
+
+def _named(held: Mapping[str, Sequence[Tool]], texts: _Texts, taken: Collection[str]) -> Mapping[str, Sequence[Tool]]:
+    used = {name.casefold() for name in taken}
+    return {_unused(_name(term, inside, texts) if term else "other", used): inside for term, inside in held.items()}
+
+
+def _name(term: str, inside: Sequence[Tool], texts: _Texts) -> str:
+    """The word of `term`, or it and the word beside it where the names of most of these tools have both together."""
+    pairs = Counter(
+        pair for tool in inside for pair in {*pairwise(found for found, _ in _said(tool.name))} if term in pair
+    )
+    pair, times = min(pairs.items(), key=lambda item: (-item[1], item[0]), default=((term, term), 0))
+    chosen = dict.fromkeys(pair) if 3 * times > 2 * len(inside) else [term]
+    return " ".join(texts.word(part) for part in chosen)
+
+
+def _unused(name: str, used: set[str]) -> str:
+    """`name`, cut, and with a number where it is in use whatever its case; it is in use afterwards."""
+    short = " ".join(name.split())[: NAME_CHARS - 4].strip() or "unnamed"
+    numbered = (f"{short} {number}" for number in count(2))
+    found = next(candidate for candidate in chain([short], numbered) if candidate.casefold() not in used)
+    used.add(found.casefold())
+    return found
+
+
+def _summary(inside: Collection[Tool], texts: _Texts) -> str:
+    ordered = sorted(inside, key=lambda tool: tool.id)
+    room = min(SUMMARY_CHARS, 100 + 10 * len(ordered))
+    names = ", ".join(sorted({" ".join(tool.name.split()) for tool in ordered})) if len(ordered) <= MAX_TOOLS else ""
+    if len(names) > SUMMARY_CHARS:
+        names = ""
+    said = {term for term, _ in _said(names)}
+    room -= len(names)
+    found: list[str] = []
+    for term in _telling(ordered, texts):
+        word = texts.word(term)
+        room -= 0 if term in said else len(word) + 2
+        if room < 0:
+            break
+        found += [] if term in said else [word]
+    return "; ".join(part for part in (names, ", ".join(found)) if part)
+
+
+def _telling(ordered: Sequence[Tool], texts: _Texts) -> Iterator[str]:
+    """Terms of these tools in the order in which they tell most, each of something that those before told less of."""
+    postings: defaultdict[str, list[tuple[int, float]]] = defaultdict(list)
+    for at, tool in enumerate(ordered):
+        weighted = [(term, weight * texts.rarity(term)) for term, weight in texts.weights[tool.id].items()]
+        length = math.sqrt(sum(weight * weight for _, weight in weighted))
+        for term, weight in weighted:
+            postings[term].append((at, weight / length))
+    told = [0.0] * len(ordered)
+    waiting = [(-sum(weight for _, weight in holders), term) for term, holders in postings.items()]
+    heapq.heapify(waiting)
+    while waiting:
+        _, term = heapq.heappop(waiting)
+        now = -sum(weight / (1 + _REPETITION * told[at]) for at, weight in postings[term])
+        if waiting and now > waiting[0][0]:
+            heapq.heappush(waiting, (now, term))
+            continue
+        yield term
+        for at, weight in postings[term]:
+            told[at] += weight
+
+
+# --- words
+
+
+@dataclass(frozen=True)
+class _Texts:
+    """What some tools say of themselves."""
+
+    weights: Mapping[str, _Weights]
+    """By tool id: how much each term that says something counts."""
+    spread: Mapping[str, int]
+    """How many of the tools hold a term."""
+    words: Mapping[str, Mapping[str, int]]
+    """By term: the words that stand for it, and how often."""
+
+    @classmethod
+    def of(cls, ordered: Sequence[Tool]) -> _Texts:
+        is_mixed = len({tool.source for tool in ordered}) > 1
+        seen: defaultdict[str, dict[str, int]] = defaultdict(dict)
+        weights: dict[str, _Weights] = {}
+        for tool in ordered:
+            name = [*_said(tool.name), *_said(tool.title or "")]
+            source = [*_said(tool.source)] if is_mixed else []
+            description = [*islice(_said(tool.description), READ_WORDS)]
+            for term, word in chain(name, source, description):
+                seen[term][word] = seen[term].get(word, 0) + 1
+            weights[tool.id] = _counted(name, source, description)
+        return cls(weights, Counter(term for row in weights.values() for term in row), seen)
+
+    def rarity(self, term: str) -> float:
+        return math.log(1 + len(self.weights) / self.spread[term])
+
+    def word(self, term: str) -> str:
+        """The most frequent word with this stem, which is no word itself."""
+        words = self.words[term]
+        return min(words, key=lambda word: (-words[word], len(word), word))
+
+
+_Said = Sequence[tuple[str, str]]
+
+
+def _counted(name: _Said, source: _Said, description: _Said) -> _Weights:
+    weights: dict[str, float] = {}
+    for term, _ in description:
+        weights[term] = 2.0 if term in weights else 1.0  # repeating a word twice says no more
+    for term in {term for term, _ in name}:
+        weights[term] = weights.get(term, 0.0) + _NAME_WEIGHT
+    for term, _ in source:
+        weights.setdefault(term, 1.0)
+    return {term: weights[term] for term in sorted(weights.keys() - _SAYS_NOTHING)}
+
+
+def _sum(rows: Iterable[_Weights]) -> _Weights:
+    total: dict[str, float] = {}
+    for row in rows:
+        for term, weight in row.items():
+            total[term] = total.get(term, 0.0) + weight
+    return total
+
+
+def _said(text: str) -> Iterator[tuple[str, str]]:
+    """The words of `text` as pairs of term and word, in order, without stopwords, digits and single letters."""
+    for chunk in text.split():
+        yield from _said_in(chunk)
+
+
+@lru_cache(maxsize=1 << 15)
+def _said_in(chunk: str) -> tuple[tuple[str, str], ...]:
+    found: list[tuple[str, str]] = []
+    parts = ["", "", ""]
+    for word in words(chunk):
+        # The index also knows `getGameArt` as one word; nobody reads it as one.
+        is_whole = word in ("".join(parts[-2:]), "".join(parts)) and parts[-1] != word
+        parts = [*parts[1:], word]
+        if is_whole or word in STOPWORDS or word.isdigit() or (len(word) == 1 and word.isascii()):
+            continue
+        found += [(term, word) for term in terms(word)[-1:]]
+    return tuple(found)

@@ -1,0 +1,326 @@
+"""`toolcrib audit`: what agents looked for, expanded and called, as a person reads it."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import sys
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from operator import itemgetter
+from pathlib import Path
+from typing import Any, Protocol
+
+import anyio
+import orjson
+from rich.table import Table
+
+from toolcrib.cli.output import escape, plain, run, stderr, stdout
+from toolcrib.config import read_config
+from toolcrib.config.audit import DEFAULT_AUDIT
+from toolcrib.core.errors import InvalidConfig, NotFound
+from toolcrib.stores.audit_file import Gap
+from toolcrib.stores.audit_reader import NAMING, AuditReader, Entry, NoAudit, Trace, Wanted, gap_wire
+
+FOLLOW_S = 0.5
+"""How often a followed audit is looked at."""
+
+SHOWN_TRACES = 20
+"""Unless somebody says otherwise; as JSON all are shown."""
+
+SHOWN_IDS = 3
+"""Of the tools that one operation showed."""
+
+SHORT_ID = 12
+"""Characters of a trace id, zeros aside: enough to name it, and to tell it from the others."""
+
+_EVERYTHING = -1
+"""To SQLite, a limit that is none."""
+
+
+class Display(Protocol):
+    """A way to show what stands in an audit."""
+
+    def traces(self, traces: Sequence[Trace], gaps: Iterable[Gap]) -> None:
+        """Show what is there, oldest first."""
+        ...
+
+    def entry(self, entry: Entry) -> None:
+        """Show what has just come."""
+        ...
+
+    def gap(self, gap: Gap) -> None: ...
+
+
+def audit(
+    trace: str | None,
+    config: Path,
+    path: Path | None,
+    limit: int | None,
+    *,
+    principal: str | None,
+    tool: str | None,
+    since: float | None,
+    failed: bool,
+    follow: bool,
+    as_json: bool,
+) -> None:
+    """Show the newest traces that are wanted; with `follow`, also what comes, until somebody interrupts."""
+    display: Display = JsonLines() if as_json else Blocks(whole=trace is not None)
+    if limit is None:
+        limit = _EVERYTHING if as_json else SHOWN_TRACES
+
+    async def main() -> None:
+        place = path if path is not None else place_of(config)
+        watch = _Watch(place, Wanted(trace, principal, tool, since, failed), display)
+        with _readable(place):
+            found = watch.show(limit)
+        if not follow:
+            watch.explain(found)
+            return
+        if found is None:
+            stderr.print(f"Waiting for {plain(str(place))}.", markup=False)
+        while True:
+            with _readable(place):
+                watch.show_new()
+            await anyio.sleep(FOLLOW_S)
+
+    run(main, as_json=as_json)
+
+
+def place_of(config: Path) -> Path:
+    """Where a gateway that serves `config` writes its audit.
+
+    Raises:
+        InvalidConfig: the file cannot be used, or switches the audit off.
+    """
+    from toolcrib.cli.app import DEFAULT_CONFIG
+
+    if config == DEFAULT_CONFIG and not config.exists():  # nobody named one
+        return DEFAULT_AUDIT.place
+    settings = read_config(config).audit
+    if settings is None:
+        hint = "--path FILE shows one that was written before."
+        raise InvalidConfig(f"{config}: toolcrib.audit: it is switched off", hints=[hint])
+    return settings.place
+
+
+class _Watch:
+    """An audit that is looked at, whether its file is there yet, stays, or makes way for another."""
+
+    def __init__(self, place: Path, wanted: Wanted, display: Display) -> None:
+        self._place = place
+        self._wanted = wanted
+        self._display = display
+        self._reader: AuditReader | None = None
+        self._seen = 0
+        """The id of the last operation that was shown or is not to be."""
+        self._gaps_seen = 0
+
+    def show(self, limit: int) -> int | None:
+        """Show what is there, up to `limit` traces; gives how many those were, or None where there is no audit."""
+        try:
+            self._reader = reader = AuditReader(self._place)
+        except NoAudit:
+            return None
+        with reader.snapshot():
+            self._seen = reader.last_id()
+            traces = reader.traces(self._wanted, limit)
+            gaps = reader.gaps()
+        self._gaps_seen = max((number for number, _ in gaps), default=0)
+        oldest = min((trace.entries[0].at for trace in traces), default=self._wanted.since or 0.0)
+        shows_gaps = limit and self._wanted.trace is None
+        self._display.traces(traces, [gap for _, gap in gaps if shows_gaps and gap.until >= oldest])
+        return len(traces)
+
+    def explain(self, found: int | None) -> None:
+        """Say why nothing was shown.
+
+        Raises:
+            NotFound: somebody asked for a trace that is not there.
+        """
+        if found is None:
+            stderr.print(f"Nothing is written down in {plain(str(self._place))} yet.", markup=False)
+        elif not found and self._wanted.trace is not None:
+            raise NotFound(f"No trace in {self._place} has an id that begins with `{self._wanted.trace}`.")
+        elif not found:
+            stderr.print("Nothing like that is written down.")
+
+    def show_new(self) -> None:
+        """Show what has come since it was looked at last."""
+        try:
+            if self._reader is None:
+                self._reader, self._seen, self._gaps_seen = AuditReader(self._place), 0, 0
+            # Asked before the last look at it: what was written until it was moved is shown.
+            moved = self._reader.was_moved()
+            self._show_new(self._reader)
+            if moved:
+                self._reader.close()
+                self._reader = None
+        except NoAudit:
+            pass
+        except sqlite3.OperationalError as error:
+            if not str(getattr(error, "sqlite_errorname", "")).startswith("SQLITE_BUSY"):
+                raise
+
+    def _show_new(self, reader: AuditReader) -> None:
+        with reader.snapshot():
+            gaps = reader.gaps(after=self._gaps_seen)
+            entries = reader.entries(self._wanted, after=self._seen)
+        for number, gap in gaps:
+            self._gaps_seen = number
+            self._display.gap(gap)
+        for entry in entries:
+            self._seen = entry.id
+            self._display.entry(entry)
+
+
+@contextmanager
+def _readable(place: Path) -> Generator[None]:
+    try:
+        yield
+    except BrokenPipeError:  # of what it is shown on
+        raise
+    except (OSError, sqlite3.Error, ValueError) as error:
+        raise InvalidConfig(f"{place}: the audit cannot be read: {error}") from error
+
+
+class JsonLines:
+    """One JSON object on a line for each operation or gap, in the order of time."""
+
+    def traces(self, traces: Sequence[Trace], gaps: Iterable[Gap]) -> None:
+        found = [(entry.at, entry.to_wire()) for trace in traces for entry in trace.entries]
+        found += [(gap.until, gap_wire(gap)) for gap in gaps]
+        for _, wire in sorted(found, key=itemgetter(0)):
+            self._print(wire)
+
+    def entry(self, entry: Entry) -> None:
+        self._print(entry.to_wire())
+
+    def gap(self, gap: Gap) -> None:
+        self._print(gap_wire(gap))
+
+    def _print(self, wire: dict[str, Any]) -> None:
+        sys.stdout.buffer.write(orjson.dumps(wire, option=orjson.OPT_APPEND_NEWLINE))
+        sys.stdout.buffer.flush()
+
+
+class Blocks:
+    """A block of lines for each trace."""
+
+    def __init__(self, *, whole: bool) -> None:
+        """`whole`: nothing is shortened."""
+        self._whole = whole
+        self._last: str | None = None
+        """The trace that the last line is about."""
+
+    def traces(self, traces: Sequence[Trace], gaps: Iterable[Gap]) -> None:
+        found: list[tuple[float, Trace | Gap]] = [(trace.entries[-1].at, trace) for trace in traces]
+        found += [(gap.until, gap) for gap in gaps]
+        for _, each in sorted(found, key=itemgetter(0)):
+            if isinstance(each, Gap):
+                self.gap(each)
+            else:
+                self._header(each.entries)
+                self._rows(each.entries)
+
+    def entry(self, entry: Entry) -> None:
+        if entry.trace_id != self._last:
+            self._header([entry])
+        self._rows([entry])
+
+    def gap(self, gap: Gap) -> None:
+        self._space()
+        self._last = None
+        some = "1 operation is" if gap.lost == 1 else f"{gap.lost:,} operations are"
+        when = f"{_moment(gap.since)} to {_moment(gap.until)}"
+        stdout.print(f"{some} missing, {when}: {plain(gap.reason)}", style="yellow", markup=False, soft_wrap=False)
+
+    def _header(self, entries: Sequence[Entry]) -> None:
+        self._space()
+        first, last = entries[0], entries[-1]
+        self._last = first.trace_id
+        trace_id = first.trace_id if self._whole else first.trace_id.lstrip("0")[:SHORT_ID]
+        told = f"[bold]{_moment(first.at)}[/]  {escape(first.principal)}  [dim]{escape(trace_id)}[/]"
+        if len(entries) > 1:
+            took = max(entry.at + entry.duration_s for entry in entries) - first.at
+            told += f"  {len(entries)} operations in {_duration(took)}, {_outcome(last)}"
+        stdout.print(told, soft_wrap=False)
+
+    def _rows(self, entries: Sequence[Entry]) -> None:
+        table = Table.grid(padding=(0, 2, 0, 0))
+        table.add_column(width=0)
+        if self._whole:
+            table.add_column(no_wrap=True, style="dim")
+        table.add_column(no_wrap=True, min_width=12)
+        table.add_column(no_wrap=True, min_width=7, justify="right")
+        table.add_column(no_wrap=True, min_width=7, justify="right")
+        table.add_column(overflow="fold")
+        for entry in entries:
+            when = [_moment(entry.at)[11:]] if self._whole else []
+            took, size = _duration(entry.duration_s), _size(entry.answer_bytes)
+            table.add_row("", *when, escape(entry.operation), took, size, "\n".join(self._told(entry)))
+        stdout.print(table, soft_wrap=False)
+
+    def _told(self, entry: Entry) -> Iterator[str]:
+        """What an operation was about and how it ended, line by line."""
+        ended = "" if entry.is_ok else f"  {_outcome(entry)}"
+        shows = entry.operation in NAMING
+        if entry.query is not None:
+            yield f"{escape(_line(entry.query))}{ended}"
+        elif shows or not entry.tool_ids:
+            yield f"{escape('/'.join(map(_line, entry.path or ())) or 'the top')}{ended}"
+        else:
+            yield f"{self._ids(entry.tool_ids)}{ended}"
+        if entry.query is not None and entry.path:
+            yield f"[dim]in {escape('/'.join(map(_line, entry.path)))}[/]"
+        if shows and entry.is_ok:
+            yield f"[dim]→ {self._ids(entry.tool_ids)}[/]"
+        if self._whole and entry.arguments is not None:
+            yield f"[dim]{escape(json.dumps(entry.arguments, ensure_ascii=False))}[/]"
+
+    def _ids(self, tool_ids: Sequence[str]) -> str:
+        shown = tool_ids if self._whole else tool_ids[:SHOWN_IDS]
+        more = f" and {len(tool_ids) - len(shown)} more" if len(tool_ids) > len(shown) else ""
+        return f"{escape(', '.join(map(_line, shown)))}{more}" if shown else "nothing"
+
+    def _space(self) -> None:
+        """An empty line between two blocks."""
+        if self._shown:
+            stdout.print()
+        self._shown = True
+
+    _shown = False
+
+
+def _line(text: str) -> str:
+    """A stranger's text on one line."""
+    return " ".join(text.split())
+
+
+def _outcome(entry: Entry) -> str:
+    return f"[{'green' if entry.is_ok else 'red'}]{escape(entry.outcome)}[/]"
+
+
+def _moment(at: float) -> str:
+    try:
+        return datetime.fromtimestamp(at).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+    except (ValueError, OverflowError, OSError):  # a clock that was far off
+        return f"{at:.0f}"
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 0.0005:
+        return "<1 ms"
+    if seconds < 0.9995:
+        return f"{seconds * 1_000:.0f} ms"
+    if seconds < 99.95:
+        return f"{seconds:.1f} s"
+    return f"{seconds / 60:,.0f} min" if seconds < 7_200 else f"{seconds / 3_600:,.0f} h"
+
+
+def _size(count: int) -> str:
+    if count < 1_000:
+        return f"{count} B"
+    return f"{count / 1_000:.1f} kB" if count < 999_950 else f"{count / 1_000_000:,.1f} MB"

@@ -1,0 +1,30 @@
+"""`toolcrib instructions` and `schema`: what models and programs are told of the protocol."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from toolcrib.cli.output import run, stdout
+from toolcrib.config import read_config
+from toolcrib.crib import tops
+from toolcrib.protocol.briefing import briefing
+from toolcrib.protocol.rules import instructions as rules
+from toolcrib.protocol.schemas import document
+from toolcrib.protocol.tools import SETS
+
+
+def instructions(config: Path, operations: str, *, full: bool) -> None:
+    """Print the rules for a set of operations over the servers of `config`, none of which is started."""
+
+    async def main() -> None:
+        exposed, inside = SETS[operations], tops(read_config(config))
+        told = rules(exposed, inside, full=True) if full else briefing(exposed, inside).instructions
+        stdout.print(told, markup=False, soft_wrap=True)
+
+    run(main, as_json=False)
+
+
+def schema() -> None:
+    """Print the messages."""
+    stdout.print(json.dumps(document(), indent=2), markup=False, soft_wrap=True)

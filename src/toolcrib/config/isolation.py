@@ -1,0 +1,106 @@
+"""Servers that each principal has for itself: who has one, and with which credentials."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Literal
+from urllib.parse import quote
+
+from toolcrib.config.placeholders import WHO, Problem, expanded_members, for_each_principal
+from toolcrib.config.settings import Settings
+from toolcrib.sources.mcp.server import HttpServer, McpServer
+
+Isolation = Literal["shared", "principal"]
+"""Whether all principals share one server, or each has one for itself."""
+
+EVERYBODY_ELSE = "*"
+"""In the place of a principal's id: whoever is not named."""
+
+_FIT_TO_FILL_IN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@+|-]*")
+"""Ids that are one word wherever they come to stand: no other header, argument, option, folder or parameter begins in
+them. What has other characters is refused, not rewritten: two principals must not come to the same text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Personal:
+    """What one principal's own server is given besides what the servers of all are; it stands before that."""
+
+    env: Mapping[str, str] = field(default_factory=dict[str, str])
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+    problem: str | None = None
+    """Why this principal cannot use it, as in `ServerConfig`."""
+
+
+def read_principals(
+    settings: Settings, server: McpServer | None, environ: Mapping[str, str]
+) -> Mapping[str, Personal] | None:
+    """Those who have the server, by id; None where nothing is said of them.
+
+    What is wrong with one of them is its `problem`, and touches no other.
+
+    Raises:
+        InvalidConfig: it has not the form of such a table.
+    """
+    if "principals" not in settings:
+        return None
+    principals = settings.settings("principals")
+    principals.only(principals)
+    return {each: _personal(principals.settings(each), server, for_each_principal(environ)) for each in principals}
+
+
+def filled_in(server: McpServer, personal: Personal, principal_id: str) -> McpServer:
+    """`server` as this principal's own.
+
+    Raises:
+        Problem: something is wrong with its credentials, or its id cannot be filled in where it should.
+    """
+    if personal.problem is not None:
+        raise Problem(personal.problem)
+    if isinstance(server, HttpServer):
+        own = {name.lower() for name in personal.headers}
+        headers = {name: value for name, value in server.headers.items() if name.lower() not in own}
+        return replace(
+            server,
+            url=_with_id(server.url, quote(principal_id, safe=""), principal_id),
+            headers=_each_with_id({**headers, **personal.headers}, principal_id),
+        )
+    cwd = server.cwd
+    return replace(
+        server,
+        args=tuple(_with_id(arg, principal_id, principal_id) for arg in server.args),
+        env=_each_with_id({**server.env, **personal.env}, principal_id),
+        cwd=None if cwd is None else Path(_with_id(str(cwd), principal_id, principal_id)),
+    )
+
+
+def _personal(settings: Settings, server: McpServer | None, environ: Mapping[str, str]) -> Personal:
+    settings.only(("headers", "env"))
+    if server is not None:
+        needed, useless = ("headers", "env") if isinstance(server, HttpServer) else ("env", "headers")
+        if useless in settings:
+            return Personal(problem=f"{settings.at(useless)}: this server takes its credentials as `{needed}`")
+    try:
+        return Personal(
+            env=expanded_members(settings.values.get("env"), settings.at("env"), environ),
+            headers=expanded_members(settings.values.get("headers"), settings.at("headers"), environ),
+        )
+    except Problem as problem:
+        return Personal(problem=str(problem))
+
+
+def _each_with_id(texts: Mapping[str, str], principal_id: str) -> Mapping[str, str]:
+    return {name: _with_id(text, principal_id, principal_id) for name, text in texts.items()}
+
+
+def _with_id(text: str, written: str, principal_id: str) -> str:
+    if WHO not in text:
+        return text
+    if not _FIT_TO_FILL_IN.fullmatch(principal_id):
+        raise Problem(
+            "the id of this principal cannot be filled in for `${principal}`: it takes letters, digits and `_.@+|-`, "
+            "beginning with a letter, a digit or `_`"
+        )
+    return text.replace(WHO, written)

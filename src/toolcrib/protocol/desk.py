@@ -1,0 +1,254 @@
+"""The desk at which operations are asked for: each is answered in its trace, and recorded however it ends."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any, Concatenate, ParamSpec, TypeVar, cast
+
+import orjson
+
+from toolcrib.calling import Runner
+from toolcrib.catalog.view import View
+from toolcrib.core.errors import InvalidArguments, NextAction, ToolcribError
+from toolcrib.core.events import OK, TOOL_ERROR, OperationPerformed, Recorder
+from toolcrib.core.handles import Handle
+from toolcrib.core.principal import CallContext, new_trace_id
+from toolcrib.core.results import ToolResult
+from toolcrib.core.tools import Path, Tool
+from toolcrib.disclosure.messages import Answer, DetailLevel
+from toolcrib.disclosure.operations import Operations
+from toolcrib.protocol.arguments import checked
+from toolcrib.protocol.tools import CALLS
+from toolcrib.protocol.trails import Trails
+from toolcrib.sources.base import ProgressListener
+
+logger = logging.getLogger(__name__)
+
+GIVEN_UP = "GIVEN_UP"
+"""The outcome of an operation whose caller went away."""
+
+FAULT = "FAULT"
+"""The outcome of an operation in which Toolcrib itself failed."""
+
+MAX_RECORDED_CHARS = 2_000
+"""Of a query or an id that somebody sent, in what is recorded."""
+
+_P = ParamSpec("_P")
+_A = TypeVar("_A", bound=Answer)
+
+
+@dataclass(slots=True)
+class Errand:
+    """One operation while it is answered."""
+
+    operation: str
+    context: CallContext
+    """In its trace."""
+    query: str | None
+    path: Path | None
+    tool_ids: tuple[str, ...]
+    """The one it is about; once it is answered, those that the answer shows."""
+    arguments: Mapping[str, Any] | None = None
+    """Of a call."""
+    input_schema: Mapping[str, Any] | None = None
+    """Of the tool that is called."""
+    answer: Answer | ToolResult | None = None
+
+    @property
+    def trace_id(self) -> str:
+        return self.context.trace_id or ""
+
+
+@dataclass(frozen=True)
+class Desk:
+    """What all operations of one crib share."""
+
+    operations: Operations = field(default_factory=Operations)
+    runner: Runner = field(default_factory=Runner)
+    trails: Trails = field(default_factory=Trails)
+    recorders: list[Recorder] = field(default_factory=list[Recorder])
+    """Told of every operation."""
+
+    def look(
+        self,
+        operation: Callable[Concatenate[View, _P], _A],
+        view: View,
+        context: CallContext,
+        *args: _P.args,
+        **given: _P.kwargs,
+    ) -> _A:
+        """The answer of one of `operations`, which are those that show the catalog; raises as it does."""
+        with self._errand(operation.__name__, view, context, given) as errand:
+            answer = operation(view, *args, **given).in_trace(errand.trace_id)
+            self._shown(errand, answer)
+            return answer
+
+    async def call_tool(
+        self,
+        view: View,
+        context: CallContext,
+        reference: str,
+        arguments: object,
+        *,
+        only_read: bool = False,
+        progress: ProgressListener | None = None,
+    ) -> ToolResult:
+        """Run an expanded tool; see `Runner.call_tool`."""
+        operation = "call_read_only_tool" if only_read else "call_tool"
+        given = {"tool_id": reference, "arguments": arguments}
+        with self._errand(operation, view, context, given) as errand:
+            return await self._call(errand, view, reference, arguments, progress)
+
+    async def perform(
+        self,
+        view: View,
+        context: CallContext,
+        name: str,
+        arguments: Mapping[str, Any],
+        *,
+        progress: ProgressListener | None = None,
+    ) -> Answer | ToolResult:
+        """Answer one operation by its name, which must be one of `OPERATIONS`, and its JSON arguments.
+
+        Raises:
+            ToolcribError: as the operation does; `InvalidArguments` where `arguments` are not what it takes.
+        """
+        with self._errand(name, view, context, arguments) as errand:
+            given = checked(view, name, arguments)
+            if name in CALLS:
+                return await self._call(errand, view, given["tool_id"], given.get("arguments"), progress)
+            answer = self._answer(view, name, given).in_trace(errand.trace_id)
+            self._shown(errand, answer)
+            return answer
+
+    def _answer(self, view: View, name: str, given: dict[str, Any]) -> Answer:
+        match name:
+            case "list":
+                return self.operations.list(view, **given)
+            case "search_tools":
+                if "detail_level" in given:
+                    given["detail_level"] = DetailLevel(given["detail_level"])
+                return self.operations.search_tools(view, **given)
+            case "search_tool_by_category":
+                return self.operations.search_tool_by_category(view, **given)
+            case "search_nodes":
+                return self.operations.search_nodes(view, **given)
+            case "expand_tool":
+                return self._expand(view, given)
+            case _:
+                raise ValueError(f"no operation is called {name}")
+
+    def _expand(self, view: View, given: Mapping[str, Any]) -> Answer:
+        tool_id, tool_ids = given.get("tool_id"), given.get("tool_ids")
+        if tool_id is not None and tool_ids is None:
+            return self.operations.expand_tool(view, tool_id)
+        if tool_ids is not None and tool_id is None:
+            return self.operations.expand_tools(view, tool_ids)
+        raise InvalidArguments(
+            "Nothing was expanded: give one of `tool_id` and `tool_ids`.", next_action=NextAction("list")
+        )
+
+    async def _call(
+        self, errand: Errand, view: View, reference: str, arguments: object, progress: ProgressListener | None
+    ) -> ToolResult:
+        errand.answer = await self.runner.call_tool(
+            view,
+            reference,
+            arguments,
+            errand.context,
+            only_read=errand.operation == "call_read_only_tool",
+            progress=progress,
+        )
+        return errand.answer
+
+    def _shown(self, errand: Errand, answer: Answer) -> None:
+        errand.answer, errand.tool_ids = answer, answer.tool_ids
+        self.trails.remember(errand.context.principal.id, answer.tool_ids, errand.trace_id)
+
+    @contextmanager
+    def _errand(
+        self, operation: str, view: View, context: CallContext, given: Mapping[str, object]
+    ) -> Generator[Errand]:
+        """The time in which an operation is answered; `given` may be of any shape."""
+        reference = _tool(given)
+        tool, handle = view.resolve(reference) if reference is not None else (None, None)
+        named = tool.id if tool is not None else handle.tool_id if handle is not None else reference
+        errand = Errand(
+            operation,
+            replace(context, trace_id=self._trace(context, handle, tool)),
+            query=query[:MAX_RECORDED_CHARS] if isinstance(query := given.get("query"), str) else None,
+            path=_path(given),
+            tool_ids=() if named is None else (named[:MAX_RECORDED_CHARS],),
+        )
+        if operation in CALLS:
+            errand.input_schema = tool.input_schema if tool is not None else None
+            if isinstance(arguments := given.get("arguments"), Mapping):
+                errand.arguments = cast("Mapping[str, Any]", arguments)
+        began, at = time.monotonic(), time.time()
+        outcome, told = GIVEN_UP, dict[str, Any]()
+        try:
+            yield errand
+            outcome = TOOL_ERROR if isinstance(errand.answer, ToolResult) and errand.answer.is_error else OK
+        except ToolcribError as error:
+            outcome, told = error.code.value, error.to_wire()
+            raise
+        except Exception:
+            outcome = FAULT
+            raise
+        finally:
+            if self.recorders:
+                self._record(errand, outcome, told, at, time.monotonic() - began)
+
+    def _trace(self, context: CallContext, handle: Handle | None, tool: Tool | None) -> str:
+        if handle is not None and handle.trace_id is not None:
+            return handle.trace_id
+        if context.trace_id is not None:
+            return context.trace_id
+        return (self.trails.of(context.principal.id, tool.id) if tool is not None else None) or new_trace_id()
+
+    def _record(self, errand: Errand, outcome: str, told: Mapping[str, Any], at: float, duration_s: float) -> None:
+        event = OperationPerformed(
+            at=at,
+            trace_id=errand.trace_id,
+            principal=errand.context.principal.id,
+            operation=errand.operation,
+            outcome=outcome,
+            duration_s=duration_s,
+            answer_bytes=_size(errand.answer.to_wire() if errand.answer is not None else told),
+            query=errand.query,
+            path=errand.path,
+            tool_ids=errand.tool_ids,
+            arguments=errand.arguments,
+            input_schema=errand.input_schema,
+        )
+        for record in self.recorders:
+            try:
+                record(event)
+            except Exception:
+                logger.exception("a recorder raised on %s", errand.operation)
+
+
+def _tool(given: Mapping[str, object]) -> str | None:
+    """The tool that an operation is about, the first of several."""
+    several = given.get("tool_ids")
+    first = cast("list[object]", several)[0] if isinstance(several, list) and several else None
+    return next((each for each in (given.get("tool_id"), first) if isinstance(each, str)), None)
+
+
+def _path(given: Mapping[str, object]) -> Path | None:
+    for key in ("path", "category", "category_path"):
+        value = given.get(key)
+        if isinstance(value, list | tuple):
+            return tuple(str(part)[:MAX_RECORDED_CHARS] for part in cast("list[object]", value))
+    return None
+
+
+def _size(wire: Mapping[str, Any]) -> int:
+    try:
+        return len(orjson.dumps(wire))
+    except TypeError:  # half a surrogate pair, or an integer beyond 64 bits
+        return len(repr(wire))

@@ -1,0 +1,165 @@
+"""Every message of the discovery protocol as JSON Schema: what goes in, what comes out, and the error."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from toolcrib.core.errors import ErrorCode
+from toolcrib.disclosure.operations import MAX_LIMIT
+from toolcrib.protocol.tools import OPERATIONS, operation_schema
+
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+
+
+def request_name(operation: str) -> str:
+    """The name under `$defs` of what an operation takes: `SearchToolsRequest`."""
+    return f"{_camel(operation)}Request"
+
+
+def response_name(operation: str) -> str:
+    """The name under `$defs` of what it answers."""
+    return f"{_camel(operation)}Response"
+
+
+def document() -> Mapping[str, Any]:
+    """All of them in one document, by name under `$defs`; `Error` is what every operation can answer instead.
+
+    Requests take no other members than these; responses may get more in time, which readers pass over.
+    """
+    requests = {request_name(name): operation_schema(name).document for name in OPERATIONS}
+    return {
+        "$schema": DIALECT,
+        "title": "Discovery protocol",
+        "$defs": {**requests, **_RESPONSES, **_PARTS},
+    }
+
+
+def message(name: str) -> Mapping[str, Any]:
+    """One of them as a schema of its own."""
+    return {"$schema": DIALECT, "$ref": f"#/$defs/{name}", "$defs": document()["$defs"]}
+
+
+def _camel(operation: str) -> str:
+    return "".join(part.capitalize() for part in operation.split("_"))
+
+
+def _object(required: Mapping[str, Any], optional: Mapping[str, Any] | None = None) -> Mapping[str, Any]:
+    return {"type": "object", "properties": {**required, **(optional or {})}, "required": [*required]}
+
+
+def _ref(name: str) -> Mapping[str, Any]:
+    return {"$ref": f"#/$defs/{name}"}
+
+
+def _list(items: Mapping[str, Any], most: int | None = None) -> Mapping[str, Any]:
+    return {"type": "array", "items": items} | ({} if most is None else {"maxItems": most})
+
+
+_TEXT: Mapping[str, Any] = {"type": "string"}
+_TEXTS = _list(_TEXT)
+_OBJECT: Mapping[str, Any] = {"type": "object"}
+_CONFIDENCE: Mapping[str, Any] = {"type": "number", "minimum": 0, "maximum": 1}
+_CURSOR: Mapping[str, Any] = {"type": ["string", "null"], "description": "For the next page; null on the last."}
+_MISSING: Mapping[str, Any] = {
+    "starting": {**_TEXTS, "description": "Sources that have not listed their tools yet."},
+    "unavailable": {**_TEXTS, "description": "Sources that could not be listed."},
+}
+_TOOL_RESULT: Mapping[str, Any] = {
+    "type": "object",
+    "description": "The tool's answer as it came: MCP's CallToolResult.",
+    "properties": {"content": _list(_OBJECT), "structuredContent": {}, "isError": {"type": "boolean"}},
+}
+
+_PARTS: Mapping[str, Any] = {
+    "Path": {**_TEXTS, "description": "The names from the root down; empty for the root."},
+    "NodePointer": _object(
+        {"name": _TEXT, "path": _ref("Path"), "summary": _TEXT, "tool_count": {"type": "integer", "minimum": 0}},
+        {"title": _TEXT, "tags": _TEXTS, "confidence": _CONFIDENCE},
+    ),
+    "ToolPointer": _object(
+        {"tool_id": _TEXT, "path": _ref("Path"), "summary": _TEXT},
+        {
+            "tags": _TEXTS,
+            "confidence": _CONFIDENCE,
+            "unavailable": {**_TEXT, "description": "Why it cannot be called before somebody has done something."},
+        },
+    ),
+    "Expansion": _object(
+        {
+            "tool_id": _TEXT,
+            "handle": {**_TEXT, "description": "What call_tool takes."},
+            "path": _ref("Path"),
+            "summary": _TEXT,
+            "args_schema": _OBJECT,
+            "annotations": _object(
+                {
+                    name: {"type": "boolean"}
+                    for name in ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint")
+                }
+            ),
+        },
+        {
+            "description": {**_TEXT, "description": "Left out where it is the summary."},
+            "usage_hint": _TEXT,
+            "result_schema": _OBJECT,
+            "examples": _list(_object({"description": _TEXT, "input": _OBJECT}, {"output": _TEXT})),
+            "obstacle": {**_TEXT, "description": "Why a call would be refused or put off."},
+        },
+    ),
+    "NextAction": _object({"operation": {"type": "string", "enum": [*OPERATIONS]}, "arguments": _OBJECT}),
+    "Error": _object(
+        {
+            "error": _object(
+                {
+                    "code": {"type": "string", "enum": [code.value for code in ErrorCode]},
+                    "message": _TEXT,
+                    "retryable": {"type": "boolean"},
+                },
+                {
+                    "hints": _TEXTS,
+                    "next_action": {**_ref("NextAction"), "description": "An operation, ready to send."},
+                    "details": _OBJECT,
+                },
+            )
+        }
+    ),
+}
+
+_RESPONSES: Mapping[str, Any] = {
+    "ListResponse": _object(
+        {
+            "path": _ref("Path"),
+            "nodes": _list(_ref("NodePointer"), MAX_LIMIT),
+            "tools": _list(_ref("ToolPointer"), MAX_LIMIT),
+            "next_cursor": _CURSOR,
+        },
+        _MISSING,
+    ),
+    "SearchToolsResponse": _object(
+        {
+            "results": {
+                **_list({"anyOf": [_ref("ToolPointer"), _object({"tool_id": _TEXT})]}, MAX_LIMIT),
+                "description": "With detail_level `name` their ids alone; with `full` each is an Expansion too.",
+            },
+            "next_cursor": _CURSOR,
+        },
+        _MISSING,
+    ),
+    "SearchToolByCategoryResponse": _object(
+        {"category_path": _ref("Path"), "results": _list(_ref("ToolPointer"), MAX_LIMIT), "next_cursor": _CURSOR},
+        _MISSING,
+    ),
+    "SearchNodesResponse": _object({"results": _list(_ref("NodePointer"), MAX_LIMIT)}, _MISSING),
+    "ExpandToolResponse": {
+        "anyOf": [
+            _ref("Expansion"),
+            _object(
+                {"tools": _list(_ref("Expansion"))},
+                {"errors": _list({"allOf": [_ref("Error"), _object({"tool_id": _TEXT})]})},
+            ),
+        ]
+    },
+    "CallToolResponse": _TOOL_RESULT,
+    "CallReadOnlyToolResponse": _TOOL_RESULT,
+}

@@ -1,0 +1,338 @@
+"""The audit: every operation, written to a file in the background, so that no operation feels it."""
+
+from __future__ import annotations
+
+import errno
+import json
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from toolcrib.core.events import OperationPerformed
+from toolcrib.stores.audit_file import DAY_S, AuditFile, Gap, Row
+from toolcrib.stores.redaction import Redaction
+
+logger = logging.getLogger(__name__)
+
+CAPACITY = 20_000
+"""Operations that may wait to be written, while the file cannot be, before they are lost."""
+
+CLOSE_S = 2.0
+"""How long closing may take."""
+
+_MAX_BYTES = 64 * 1024 * 1024
+
+_ROOM_CHARS = 32 * 1024 * 1024
+"""Characters that may wait, likewise."""
+
+_BATCH = 1_000
+"""Events in one transaction; fewer where the file must stay smaller than usual, down to `_SMALL_BATCH`."""
+
+_SMALL_BATCH = 50
+
+_PRUNE_S = 3_600.0
+"""How often the file is looked through for what is too old."""
+
+_LOG_AGAIN_S = 3_600.0
+"""A problem that was logged is not logged again within this time."""
+
+_RETRY_LAST_S = 0.05
+"""Between attempts while closing."""
+
+_MAX_NAME = 200
+"""Characters kept of a name: a principal, a trace id, a tool id, a node."""
+
+_MAX_NAMES = 50
+"""Tool ids kept of one operation."""
+
+
+@dataclass(frozen=True, slots=True)
+class AuditCondition:
+    """How an audit fares."""
+
+    written: int
+    """Operations, since the store was opened."""
+    waiting: int
+    """That are held until they can be written."""
+    lost: int
+    """Since the store was opened: performed, and not in the file."""
+    problem: str | None
+    """Why nothing can be written right now."""
+
+
+class AuditStore:
+    """A `Recorder` that writes to one SQLite file, which several processes may share.
+
+    Whatever is wrong with the file, no operation is disturbed. What cannot be written is held, up to `capacity`
+    operations; more are lost, counted, and noted in the file once it can be written again. The file is tried for as
+    long as anything is held.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        max_bytes: int = _MAX_BYTES,
+        max_age_s: float = 30 * DAY_S,
+        keeps_arguments: bool = False,
+        redaction: Redaction | None = None,
+        capacity: int = CAPACITY,
+        retry_s: float = 1.0,
+        patience_s: float = 5.0,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """`retry_s`: between attempts; `patience_s`: how long a file may be locked before that is a problem."""
+        self.path = path
+        self._max_bytes = max_bytes
+        self._max_age_s = max_age_s
+        self._keeps_arguments = keeps_arguments
+        self._redaction = redaction or Redaction()
+        self._capacity = capacity
+        self._retry_s = retry_s
+        self._patience_s = patience_s
+        self._clock = clock
+        self._batch = min(_BATCH, max(_SMALL_BATCH, _BATCH * max_bytes // _MAX_BYTES))
+
+        self._changed = threading.Condition()
+        # Shared, under `_changed`.
+        self._inbox: deque[OperationPerformed] = deque()
+        self._held = 0
+        """Rows that wait in the thread."""
+        self._written = 0
+        self._lost = 0
+        self._gap: Gap | None = None
+        """What was lost and is not in the file as such."""
+        self._problem: str | None = None
+        self._ends_at: float | None = None
+        """When to give up what could not be written, on the clock of `time.monotonic`; None while the store is open."""
+
+        # The thread's own.
+        self._file: AuditFile | None = None
+        self._rows: deque[Row] = deque()
+        self._chars = 0
+        self._failing_since: float | None = None
+        self._retry_at = 0.0
+        self._prune_at = 0.0
+        self._logged: dict[str, float] = {}
+        """When each kind of problem was logged last."""
+        self._told = False
+        """Was the problem logged, so that its end is to be?"""
+        # A daemon: a file system that hangs must not keep the program from ending.
+        self._thread = threading.Thread(target=self._work, name="audit", daemon=True)
+        self._thread.start()
+
+    def record(self, event: OperationPerformed) -> None:
+        """Have `event` written soon; neither waits nor raises."""
+        if not self._keeps_arguments and event.arguments is not None:
+            event = replace(event, arguments=None, input_schema=None)  # not even held
+        with self._changed:
+            if self._ends_at is not None:
+                self._lose(event.at, 1, "the audit was closed")
+            elif len(self._inbox) + self._held >= self._capacity:
+                self._lose(event.at, 1, self._problem or "more came than could be written")
+            else:
+                self._inbox.append(event)
+                self._changed.notify()
+
+    @property
+    def condition(self) -> AuditCondition:
+        with self._changed:
+            return AuditCondition(self._written, len(self._inbox) + self._held, self._lost, self._problem)
+
+    def close(self, timeout_s: float = CLOSE_S) -> None:
+        """Write what waits, and let go of the file, within `timeout_s` seconds; what is not written then is lost."""
+        with self._changed:
+            if self._ends_at is None:
+                self._ends_at = time.monotonic() + timeout_s
+                self._changed.notify()
+        self._thread.join(timeout_s + 2 * _RETRY_LAST_S)
+        with self._changed:
+            left = len(self._inbox) + self._held
+            self._inbox.clear()
+            self._held = 0
+            if left:
+                self._lose(self._clock(), left, self._problem or "writing took too long")
+                logger.warning("%d operations are not in the audit: %s", left, self._problem or "writing took too long")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # -- the thread -----------------------------------------------------------------------------------------------
+
+    def _work(self) -> None:
+        while self._collect():
+            if self._retry_at > time.monotonic() and self._ends_at is None:
+                continue
+            try:
+                self._write()
+            except Exception as error:  # noqa: BLE001  the thread must outlive whatever a file does to it
+                self._fail(error)
+        if self._file is not None:
+            self._file.close()
+
+    def _collect(self) -> bool:
+        """Wait for something to do, and take in what is to be written; False once there is no more to be done."""
+        with self._changed:
+            if not self._inbox:
+                self._changed.wait(self._pause_s())
+            events, self._inbox = self._inbox, deque()
+            self._held += len(events)
+            ends_at = self._ends_at
+        for event in events:
+            self._hold(event)
+        if ends_at is None:
+            return True
+        return bool(self._rows) and time.monotonic() < ends_at
+
+    def _pause_s(self) -> float:
+        now = time.monotonic()
+        if self._ends_at is not None:
+            return _RETRY_LAST_S if self._failing_since is not None else 0.0
+        if self._failing_since is not None or self._rows or self._file is None:
+            return max(0.0, self._retry_at - now)
+        return max(0.0, self._prune_at - now)
+
+    def _hold(self, event: OperationPerformed) -> None:
+        try:
+            row = _row(event, self._redaction)
+        except Exception as error:  # noqa: BLE001  one event that is not as it should be must not cost the others
+            self._log_once(type(error).__name__, "an operation cannot be written to the audit: %s", error)
+            row = None
+        chars = 0 if row is None else sum(len(value) for value in row if isinstance(value, str))
+        if row is not None and self._chars + chars <= _ROOM_CHARS:
+            self._rows.append(row)
+            self._chars += chars
+            return
+        with self._changed:
+            self._held -= 1
+            self._lose(event.at, 1, self._problem or "it was too much to be held")
+
+    def _write(self) -> None:
+        """Write all that is held, and see to the file's size.
+
+        Raises:
+            OSError, sqlite3.Error: it cannot be done now; what is not written is held still.
+        """
+        if self._file is not None and self._file.was_moved():
+            self._let_go()
+        if self._file is None:
+            self._file = AuditFile(self.path, max_bytes=self._max_bytes, max_age_s=self._max_age_s)
+        missing = 0
+        while self._rows or self._gap is not None:
+            self._file.make_room()
+            with self._changed:
+                gap = self._gap
+            batch = [*islice(self._rows, self._batch)]
+            self._file.add(batch, gap)
+            self._note_written(batch, gap)
+            missing += 0 if gap is None else gap.lost
+        self._file.make_room()
+        self._failing_since = None
+        with self._changed:
+            self._problem = None
+        if self._told or missing:
+            self._told = False
+            logger.warning("the audit is written again; %d operations are missing from it", missing)
+        if time.monotonic() >= self._prune_at and self._ends_at is None:
+            self._file.forget_old(self._clock())
+            self._prune_at = time.monotonic() + _PRUNE_S
+
+    def _note_written(self, batch: Sequence[Row], gap: Gap | None) -> None:
+        for row in batch:
+            self._rows.popleft()
+            self._chars -= sum(len(value) for value in row if isinstance(value, str))
+        with self._changed:
+            self._held -= len(batch)
+            self._written += len(batch)
+            if gap is not None and self._gap is not None:
+                more = self._gap.lost - gap.lost  # that were lost while it was written
+                self._gap = replace(self._gap, since=gap.until, lost=more) if more else None
+
+    def _fail(self, error: Exception) -> None:
+        now = time.monotonic()
+        if self._failing_since is None:
+            self._failing_since = now
+        kind = _kind(error)
+        if kind == "SQLITE_BUSY":
+            if now - self._failing_since < self._patience_s:
+                return  # the attempt has waited already
+        else:
+            self._let_go()
+        self._retry_at = now + self._retry_s
+        problem = f"{self.path}: {error}"
+        with self._changed:
+            self._problem = problem
+        self._told |= self._log_once(kind, "the audit is not written: %s", problem)
+
+    def _log_once(self, kind: str, message: str, told: object) -> bool:
+        """Warn, unless that was done for this kind of problem not long ago; says whether it was done now."""
+        now = time.monotonic()
+        if now - self._logged.get(kind, -_LOG_AGAIN_S) < _LOG_AGAIN_S:
+            return False
+        self._logged[kind] = now
+        logger.warning(message, told)
+        return True
+
+    def _let_go(self) -> None:
+        if self._file is not None:
+            file, self._file = self._file, None
+            file.close()
+
+    def _lose(self, at: float, count: int, reason: str) -> None:
+        self._lost += count
+        gap = self._gap
+        self._gap = (
+            Gap(at, at, count, reason)
+            if gap is None
+            else replace(gap, since=min(gap.since, at), until=max(gap.until, at), lost=gap.lost + count)
+        )
+
+
+def _kind(error: Exception) -> str:
+    """What went wrong, coarsely: what a person would do about it is the same for all of a kind."""
+    if isinstance(error, OSError):
+        return errno.errorcode.get(error.errno or 0, "OSError")
+    name: object = getattr(error, "sqlite_errorname", None)  # SQLITE_IOERR_WRITE
+    return "_".join(name.split("_")[:2]) if isinstance(name, str) else type(error).__name__
+
+
+def _row(event: OperationPerformed, redaction: Redaction) -> Row:
+    arguments = None if event.arguments is None else redaction.arguments(event.arguments, event.input_schema)
+    return (
+        event.at,
+        _name(event.trace_id),
+        _name(event.principal),
+        _name(event.operation),
+        _name(event.outcome),
+        event.duration_s,
+        event.answer_bytes,
+        None if event.query is None else _storable(redaction.text(event.query)),
+        None if event.path is None else _names(event.path),
+        _names(event.tool_ids),
+        None if arguments is None else _storable(json.dumps(arguments, ensure_ascii=False)),
+    )
+
+
+def _names(names: Sequence[str]) -> str:
+    return json.dumps([_name(name) for name in names[:_MAX_NAMES]], ensure_ascii=False)
+
+
+def _name(text: str) -> str:
+    return _storable(text[:_MAX_NAME])
+
+
+def _storable(text: str) -> str:
+    """`text` with `?` for half surrogate pairs, which JSON can hold and UTF-8 cannot."""
+    return text.encode("utf-8", "replace").decode("utf-8")

@@ -1,0 +1,217 @@
+"""The file of the audit: its tables, how it is opened and added to, and how it is kept small."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sqlite3
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+APPLICATION_ID = 0x54435242
+"""Tells an audit from any other SQLite file: "TCRB"."""
+
+LAYOUT = 1
+"""Of the tables; a file that a newer Toolcrib wrote is left alone."""
+
+BUSY_S = 0.25
+"""How long one attempt waits for another process that is writing."""
+
+DAY_S = 86_400
+
+_TABLES = (
+    # AUTOINCREMENT: an id is never given twice, so whoever follows the file knows what is new.
+    """CREATE TABLE IF NOT EXISTS events (
+        id INTEGER PRIMARY KEY AUTOINCREMENT, at REAL NOT NULL, trace_id TEXT NOT NULL, principal TEXT NOT NULL,
+        operation TEXT NOT NULL, outcome TEXT NOT NULL, duration_s REAL NOT NULL, answer_bytes INTEGER NOT NULL,
+        query TEXT, path TEXT, tool_ids TEXT NOT NULL, arguments TEXT)""",
+    "CREATE INDEX IF NOT EXISTS events_by_trace ON events (trace_id, at)",
+    """CREATE TABLE IF NOT EXISTS gaps (
+        id INTEGER PRIMARY KEY AUTOINCREMENT, since REAL NOT NULL, until REAL NOT NULL, lost INTEGER NOT NULL,
+        reason TEXT NOT NULL)""",
+)
+
+_UNITS = "SELECT trace_id, CAST(at / 86400 AS INTEGER) AS day, COUNT(*) AS n, MAX(at) AS last FROM events GROUP BY 1, 2"
+"""What goes as one: a trace, or one day of a trace that lasts for longer, so that none can push out all others."""
+
+Row: TypeAlias = tuple[float, str, str, str, str, float, int, str | None, str | None, str, str | None]
+"""One event, in the order of the columns; path, tool ids and arguments as JSON."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Operations that were performed and are not in the audit."""
+
+    since: float
+    """When the first of them began, in seconds since 1970."""
+    until: float
+    """Likewise the last."""
+    lost: int
+    reason: str
+
+
+class AuditFile:
+    """An audit that is open for writing, by one thread; other processes may write it at the same time.
+
+    Raises:
+        OSError, sqlite3.Error: the file or its folder cannot be used, is no audit, or is of a newer version. So may
+            every method; a file that failed otherwise than by being locked is to be closed.
+    """
+
+    def __init__(self, path: Path, *, max_bytes: int, max_age_s: float) -> None:
+        self._path = path
+        self._max_bytes = max_bytes
+        self._max_age_s = max_age_s
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with suppress(FileExistsError):  # made by us rather than by SQLite: private from its first moment
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+        if not os.access(path, os.W_OK):
+            # SQLite would open it, and leave companions behind that are as read-only as it is now.
+            raise PermissionError(errno.EACCES, "it may not be written")
+        self._identity = identity(path)
+        self._connection = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None)
+        try:
+            self._set_up()
+        except BaseException:
+            self._connection.close()
+            raise
+
+    def was_moved(self) -> bool:
+        """Is this file no longer the one at its path? What is written would be lost with it."""
+        return identity(self._path) != self._identity
+
+    def add(self, rows: Sequence[Row], gap: Gap | None) -> None:
+        """Write all of it or nothing."""
+        with self._transaction():
+            self._connection.executemany(
+                "INSERT INTO events (at, trace_id, principal, operation, outcome, duration_s, answer_bytes,"
+                " query, path, tool_ids, arguments) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                rows,
+            )
+            if gap is not None:
+                self._connection.execute(
+                    "INSERT INTO gaps (since, until, lost, reason) VALUES (?, ?, ?, ?)",
+                    (gap.since, gap.until, gap.lost, gap.reason),
+                )
+
+    def forget_old(self, now: float) -> None:
+        """Delete the traces that ended too long before `now`, and give their space back."""
+        oldest = now - self._max_age_s
+        with self._transaction():
+            doomed = self._connection.execute(f"{_UNITS} HAVING last < ?", (oldest,)).fetchall()
+            self._delete((trace_id, day) for trace_id, day, _, _ in doomed)
+            self._connection.execute("DELETE FROM gaps WHERE until < ?", (oldest,))
+        self._give_back()
+
+    def make_room(self) -> None:
+        """Delete the oldest traces where the files have come near to what they may take together.
+
+        Raises:
+            sqlite3.OperationalError: they take too much all the same, for another process reads what was deleted.
+        """
+        if self._on_disk() <= self._max_bytes * 7 // 8:
+            return
+        self._give_back()
+        if self._in_use() > self._max_bytes * 3 // 4 and self._on_disk() > self._max_bytes * 7 // 8:
+            while self._in_use() > self._max_bytes * 3 // 4 and self._delete_oldest():
+                self._give_back()
+        if self._on_disk() > self._max_bytes:
+            raise sqlite3.OperationalError("it is full, and cannot be cut while another program reads it")
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def _set_up(self) -> None:
+        (layout,) = self._connection.execute("PRAGMA user_version").fetchone()
+        (application,) = self._connection.execute("PRAGMA application_id").fetchone()
+        (tables,) = self._connection.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()
+        if tables and application != APPLICATION_ID:
+            raise sqlite3.DatabaseError("it is not an audit of Toolcrib")
+        if layout > LAYOUT:
+            raise sqlite3.DatabaseError(f"a newer version of Toolcrib wrote it (layout {layout})")
+        self._connection.execute("PRAGMA synchronous = NORMAL")
+        if not tables:
+            self._connection.execute("PRAGMA auto_vacuum = INCREMENTAL")  # heeded only before there is a table
+        self._connection.execute("PRAGMA journal_mode = WAL")  # stays as it was where the file system cannot
+        self._connection.execute("PRAGMA secure_delete = ON")  # what is forgotten is not to be found in free pages
+        wal_bytes = min(4 * 1024 * 1024, self._max_bytes // 8)
+        self._connection.execute(f"PRAGMA journal_size_limit = {wal_bytes}")
+        self._connection.execute(f"PRAGMA wal_autocheckpoint = {wal_bytes // 4096}")
+        if tables and layout == LAYOUT:
+            return
+        with self._transaction():
+            for table in _TABLES:
+                self._connection.execute(table)
+            self._connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+            self._connection.execute(f"PRAGMA user_version = {LAYOUT}")
+
+    @contextmanager
+    def _transaction(self) -> Generator[None]:
+        self._connection.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+            self._connection.execute("COMMIT")
+        except BaseException:
+            if self._connection.in_transaction:  # SQLite ends some by itself
+                self._connection.execute("ROLLBACK")
+            raise
+
+    def _delete_oldest(self) -> bool:
+        """Delete the oldest sixteenth of all events, and what else is of their traces; False if there are none."""
+        with self._transaction():
+            (total,) = self._connection.execute("SELECT COUNT(*) FROM events").fetchone()
+            goal = max(1, total // 16)
+            doomed: list[tuple[str, int]] = []
+            count = 0
+            for trace_id, day, events, _ in self._connection.execute(f"{_UNITS} ORDER BY last"):
+                if count >= goal or count + events == total:  # the newest of all is cut below rather than lost
+                    break
+                doomed.append((trace_id, day))
+                count += events
+            if doomed:
+                self._delete(doomed)
+            else:
+                self._connection.execute(
+                    "DELETE FROM events WHERE id IN (SELECT id FROM events ORDER BY id LIMIT ?)", (goal,)
+                )
+            self._connection.execute("DELETE FROM gaps WHERE until < (SELECT MIN(at) FROM events)")
+        return total > 0
+
+    def _delete(self, units: Iterable[tuple[str, int]]) -> None:
+        self._connection.executemany("DELETE FROM events WHERE trace_id = ? AND CAST(at / 86400 AS INTEGER) = ?", units)
+
+    def _give_back(self) -> None:
+        """Hand free space back to the file system; what another process still reads follows when it is done."""
+        self._connection.execute("PRAGMA incremental_vacuum").fetchall()  # one page for each step that is fetched
+        self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+
+    def _in_use(self) -> int:
+        """Bytes of pages that hold something."""
+        sizes = [self._connection.execute(f"PRAGMA {name}").fetchone()[0] for name in _SIZES]
+        return (sizes[0] - sizes[1]) * sizes[2]
+
+    def _on_disk(self) -> int:
+        """Bytes of the file and of what was not yet moved into it."""
+        return _size(self._path) + _size(self._path.with_name(f"{self._path.name}-wal"))
+
+
+_SIZES = ("page_count", "freelist_count", "page_size")
+
+
+def identity(path: Path) -> tuple[int, int] | None:
+    """What tells the file at `path` from any other that is open somewhere; None where there is none."""
+    try:
+        status = path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return status.st_dev, status.st_ino
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0

@@ -1,0 +1,355 @@
+"""What of a tool's arguments may be written down: a copy without secrets, cut to a size; values in, values out."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
+from typing import Any, TypeAlias, cast
+
+from toolcrib.core.schema import at_reference
+
+REDACTED = "[redacted]"
+"""What stands where a secret stood, or what may have been one."""
+
+SECRET_KEYS = (
+    "password",
+    "passwd",
+    "passphrase",
+    "passcode",
+    "secret",
+    "token",
+    "api_key",
+    "access_key",
+    "private_key",
+    "signing_key",
+    "encryption_key",
+    "authorization",
+    "authentication",
+    "bearer",
+    "credential",
+    "cookie",
+    "session_id",
+    "signature",
+    "card_number",
+)
+"""A value is a secret where its key contains one of these, case and separators ignored."""
+
+SECRET_WORDS = ("auth", "pass", "pwd", "pat", "pin", "jwt", "sid", "otp", "tan", "puk", "cvv", "cvc", "ssn", "iban")
+"""Too short to be looked for inside other words: a value is a secret where one of them is a word of its key."""
+
+MAX_TEXT = 500
+"""Characters kept of one text."""
+
+MAX_MEMBERS = 50
+"""Members kept of one list or object."""
+
+MAX_DEPTH = 12
+
+MAX_CHARS = 16_384
+"""Characters kept of all texts and keys together."""
+
+MAX_STEPS = 100_000
+"""Subschemas looked at for one set of arguments. A schema from a stranger may hold more: what is left is a secret."""
+
+_WINDOW = MAX_TEXT + 8_192
+"""Characters of a text that are searched for secrets. What stands behind is cut off, and a secret that begins in what
+is kept shows itself in fewer than that."""
+
+_MAX_NAME = 64
+"""Characters of a text that may be the name of something."""
+
+_NAMING = frozenset({"name", "key", "header", "field", "variable", "param", "parameter", "option"})
+"""Keys whose text names what stands beside it, as in `{"name": "Authorization", "value": "..."}`."""
+
+# No quantifier is unbounded where another one follows: texts come from strangers.
+_LOOKS_SECRET = re.compile(
+    r"""
+      (?i:\b(?:bearer|basic|negotiate|digest)\s{1,8}[A-Z0-9+/=._~-]{8})    # the value of an Authorization header
+    | -----BEGIN[ ][A-Z0-9 ]{0,40}(?:PRIVATE[ ]KEY|SECRET)               # PEM, OpenSSH, PGP
+    | (?<![A-Za-z0-9])(?:sk|rk|whsec)[-_][\w-]{16}                       # OpenAI, Anthropic, Stripe
+    | (?<![A-Za-z0-9])key-[0-9a-f]{32}                                   # Mailgun
+    | (?<![A-Za-z0-9])(?:A3T[A-Z0-9]|AKIA|ASIA|AGPA|AIDA|AROA|AIPA|ANPA|ANVA)[A-Z0-9]{16}  # AWS: ids of keys
+    | (?<![\w/+=-])(?=\S{0,39}[a-z])(?=\S{0,39}[A-Z])(?=\S{0,39}[0-9])[A-Za-z0-9/+]{40}(?![\w/+=-])  # AWS: a secret key
+    | (?<![A-Za-z0-9])(?:gh[pousr]_|github_pat_|glpat-|gldt-|xox[abeprs]-|xapp-|npm_|pypi-|hf_|dop_v1_)[\w-]{10}
+    | (?<![A-Za-z0-9])(?:AIza|ya29\.|SG\.|AGE-SECRET-KEY-|eyJ[\w-]{6,200}\.)[\w.=-]{8}  # Google, SendGrid, age, JWT
+    | (?i:[a-z][a-z0-9+.-]{1,30}://[^\s/?\#@:]{0,200}:[^\s/@]{1,6000}@)  # an address with a password in it
+    | (?i:[a-z][a-z0-9+.-]{1,30}://[a-z0-9_.~%-]{20,6000}@)              # or with a token
+    """,
+    re.VERBOSE,
+)
+
+_Schema: TypeAlias = Mapping[str, Any]
+
+_IN_PLACE = ("allOf", "anyOf", "oneOf", "not", "if", "then", "else", "dependentSchemas", "dependencies")
+"""Keywords whose subschemas apply to the value their own schema applies to."""
+
+_REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
+
+
+class Redaction:
+    """The rules by which arguments are freed of secrets. In doubt a value is a secret."""
+
+    def __init__(self, keys: Iterable[str] = ()) -> None:
+        """`keys`: more patterns beside `SECRET_KEYS`."""
+        folded = sorted({folded_key(key) for key in (*SECRET_KEYS, *keys)} - {""})
+        self._keys = re.compile("|".join(map(re.escape, folded)))
+        inside = "|".join(r"[\W_]{0,2}".join(map(re.escape, key)) for key in folded)
+        name = rf"(?:(?:{inside})|(?<![^\W_])(?:{'|'.join(SECRET_WORDS)})(?![^\W\d_]))"
+        # In a text, such as a command or a body of JSON: `password=x`, `"api_key": "x"`, `Cookie: x`, `--token x`, and
+        # curl's `-u ada:x`.
+        self._assigned = re.compile(
+            rf"{name}[\w.-]{{0,30}}[\\\"'\]]{{0,6}}\s{{0,8}}(?:=>|[:=]|\sis\s)=?\s{{0,8}}[^\s,;]"
+            rf"|(?<!\S)[\"']?--?[\w-]{{0,30}}{name}[\w-]{{0,30}}[\"',\s]{{1,8}}\S"
+            r"|(?<!\S)(?:-u|--user)[\s=]{0,4}[^\s:]{1,200}:\S",
+            re.IGNORECASE,
+        )
+
+    def arguments(self, given: Mapping[str, Any], input_schema: Mapping[str, Any] | None) -> dict[str, Any]:
+        """`given` without what `input_schema`, a key or its own look marks as a secret, and cut to `MAX_CHARS`.
+
+        A JSON value again, whatever `given` holds; `{"": REDACTED}` where the whole is a secret.
+        """
+        marks = _Marks(input_schema) if input_schema is not None else None
+        copied = _Copy(self, marks).value(given, marks.root if marks is not None else (), 0)
+        return cast("dict[str, Any]", copied) if isinstance(copied, dict) else {"": copied}
+
+    def text(self, text: str) -> str:
+        """`text` where it holds nothing that looks like a secret, else `REDACTED`; cut to `MAX_TEXT` characters."""
+        window = text[:_WINDOW]
+        if _LOOKS_SECRET.search(window) is not None or self._assigned.search(window) is not None:
+            return REDACTED
+        return text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]}… ({len(text):,} characters)"
+
+    def is_secret_key(self, key: str) -> bool:
+        """Is what stands under `key` a secret?"""
+        return self._keys.search(folded_key(key)) is not None or any(
+            word.casefold().endswith(SECRET_WORDS[:3]) or word.casefold() in SECRET_WORDS for word in _WORD.findall(key)
+        )
+
+
+_WORD = re.compile(r"[A-Z]?[^\W\d_A-Z]+|[A-Z]+(?![^\W\d_A-Z])")
+"""One word of a key: `db_pass`, `userPin`, `JWTHeader`."""
+
+
+def folded_key(key: str) -> str:
+    """A key without case and separators."""
+    return "".join(filter(str.isalnum, key.casefold()))
+
+
+def is_pattern(text: str) -> bool:
+    """Is there anything in it to look for in a key?"""
+    return bool(folded_key(text))
+
+
+class _Copy:
+    """One copy being made, and how many characters it may still take."""
+
+    def __init__(self, redaction: Redaction, marks: _Marks | None) -> None:
+        self._redaction = redaction
+        self._marks = marks
+        self._chars_left = MAX_CHARS
+
+    def value(self, value: object, schemas: Sequence[_Schema], depth: int) -> object:
+        """A copy of `value`, to which `schemas` apply."""
+        if self._marks is not None and self._marks.is_secret(value, schemas):
+            return REDACTED
+        if self._chars_left <= 0 or depth > MAX_DEPTH:
+            return "…"
+        self._chars_left -= 8  # what takes no text takes room as well
+        match value:
+            case None | bool():
+                return value
+            case int() if abs(value) < 1 << 63:
+                return value
+            case float() if math.isfinite(value):
+                return value
+            case str():
+                return self._text(value)
+            case Mapping():
+                return self._members(cast("Mapping[object, object]", value), schemas, depth)
+            case list() | tuple():
+                return self._items(cast("Sequence[object]", value), schemas, depth)
+            case _:
+                return REDACTED
+
+    def _text(self, text: str) -> str:
+        kept = self._redaction.text(text)
+        self._chars_left -= len(kept)
+        return kept
+
+    def _members(self, given: Mapping[object, object], schemas: Sequence[_Schema], depth: int) -> object:
+        if self._marks is not None and self._marks.are_keys_secret(schemas):
+            return REDACTED
+        named = self._names_secret(given)
+        copied: dict[str, object] = {}
+        for key, value in islice(given.items(), MAX_MEMBERS):
+            name = key if isinstance(key, str) else REDACTED
+            shown = self._text(name)
+            if self._redaction.is_secret_key(name) or (named and folded_key(name) not in _NAMING):
+                copied[shown] = REDACTED
+            else:
+                below = self._marks.member(schemas, name) if self._marks is not None else ()
+                copied[shown] = self.value(value, below, depth + 1)
+        if len(given) > MAX_MEMBERS:
+            copied["…"] = f"{len(given) - MAX_MEMBERS:,} more"
+        return copied
+
+    def _names_secret(self, given: Mapping[object, object]) -> bool:
+        """Does a member say that another one is a secret?"""
+        return any(
+            isinstance(value, str)
+            and isinstance(key, str)
+            and folded_key(key) in _NAMING
+            and self._is_secret_name(value)
+            for key, value in islice(given.items(), MAX_MEMBERS)
+        )
+
+    def _is_secret_name(self, text: str) -> bool:
+        """Is it the name of a secret, and not a sentence that holds such a word?"""
+        return len(text) <= _MAX_NAME and self._redaction.is_secret_key(text)
+
+    def _items(self, given: Sequence[object], schemas: Sequence[_Schema], depth: int) -> object:
+        copied: list[object] = []
+        after_option = False
+        for position, item in enumerate(given[:MAX_MEMBERS]):
+            below = self._marks.item(schemas, position) if self._marks is not None else ()
+            copied.append(REDACTED if after_option else self.value(item, below, depth + 1))
+            # `["--password", "x"]`, `["Authorization", "x"]`: a command line, or a list of pairs.
+            after_option = isinstance(item, str) and self._is_secret_name(item)
+        if len(given) > MAX_MEMBERS:
+            copied.append(f"… ({len(given) - MAX_MEMBERS:,} more)")
+        return copied
+
+
+class _Marks:
+    """What a schema marks as secret: `format: password` and `writeOnly`, wherever a value may come to stand below them.
+
+    Of alternatives (`anyOf`, `if`, ...) all are taken to apply.
+    """
+
+    def __init__(self, document: _Schema) -> None:
+        self._document = document
+        self._holding: dict[int, bool] = {}
+        self._steps_left = MAX_STEPS
+        self._has_any = self._holds_mark(document)
+        self.root = self._applied([document])
+
+    def is_secret(self, value: object, schemas: Sequence[_Schema]) -> bool:
+        if not self._has_any:
+            return False
+        if self._steps_left <= 0:
+            return True
+        if any(_marked(schema) or self._is_stray(schema) for schema in schemas):
+            return True
+        if not schemas:  # the schema says nothing of it, a misspelled key, say, and there are secrets in this tool
+            return True
+        if isinstance(value, Mapping | list | tuple):
+            return False
+        # Not the object that would hold the secret: a text of JSON that stands for it, perhaps.
+        return any(self._holds_mark(schema) for schema in schemas)
+
+    def are_keys_secret(self, schemas: Sequence[_Schema]) -> bool:
+        names = [schema["propertyNames"] for schema in schemas if isinstance(schema.get("propertyNames"), Mapping)]
+        return any(_marked(schema) or self._is_stray(schema) for schema in self._applied(names))
+
+    def member(self, schemas: Sequence[_Schema], key: str) -> list[_Schema]:
+        """What applies to the value under `key`."""
+        found: list[object] = []
+        for schema in schemas:
+            properties, patterns = _object(schema.get("properties")), _object(schema.get("patternProperties"))
+            found += [below for pattern, below in patterns.items() if _may_match(pattern, key)]
+            if key in properties:
+                found.append(properties[key])
+            else:
+                found += [schema.get("additionalProperties"), schema.get("unevaluatedProperties")]
+        return self._applied(found)
+
+    def item(self, schemas: Sequence[_Schema], position: int) -> list[_Schema]:
+        """What applies to the value at `position`."""
+        found: list[object] = []
+        for schema in schemas:
+            for keyword in ("prefixItems", "items"):
+                placed = schema.get(keyword)
+                if isinstance(placed, list):  # `items` as well, up to draft 2019-09
+                    found += cast("list[object]", placed)[position : position + 1]
+                else:
+                    found.append(placed)
+            found += (schema.get(keyword) for keyword in ("additionalItems", "unevaluatedItems", "contains"))
+        return self._applied(found)
+
+    def _applied(self, schemas: Iterable[object]) -> list[_Schema]:
+        """Those of `schemas` that are objects, and all that apply wherever they do."""
+        found: dict[int, _Schema] = {}
+        waiting = [*schemas]
+        while waiting and self._steps_left > 0:
+            self._steps_left -= 1
+            schema = waiting.pop()
+            if isinstance(schema, list):
+                waiting += cast("list[object]", schema)
+            if not isinstance(schema, Mapping) or id(cast("_Schema", schema)) in found:
+                continue
+            known = cast("_Schema", schema)
+            found[id(known)] = known
+            for keyword in _IN_PLACE:
+                below = known.get(keyword)
+                if keyword.startswith("depend") and isinstance(below, Mapping):
+                    waiting += cast("Mapping[str, object]", below).values()
+                else:
+                    waiting.append(below)
+            waiting += (at_reference(self._document, known.get(keyword)) for keyword in _REFERENCES)
+        return [*found.values()]
+
+    def _is_stray(self, schema: _Schema) -> bool:
+        """Does it refer to what may not be found, by an anchor, an `$id`, an address? That may be a mark."""
+        if "$id" in schema and schema is not self._document:  # pointers in it lead elsewhere
+            return True
+        return any(
+            keyword in schema and not isinstance(at_reference(self._document, schema[keyword]), Mapping | bool)
+            for keyword in _REFERENCES
+        )
+
+    def _holds_mark(self, schema: _Schema) -> bool:
+        """Is there a mark anywhere in it or in what it refers to?"""
+        if id(schema) not in self._holding:
+            self._holding[id(schema)] = self._found_mark(schema)
+        return self._holding[id(schema)]
+
+    def _found_mark(self, schema: _Schema) -> bool:
+        seen: set[int] = set()
+        waiting: list[object] = [schema]
+        while waiting:
+            self._steps_left -= 1
+            if self._steps_left <= 0:
+                return True
+            value = waiting.pop()
+            if isinstance(value, list):
+                waiting += cast("list[object]", value)
+            elif isinstance(value, Mapping) and id(cast("_Schema", value)) not in seen:
+                below = cast("_Schema", value)
+                seen.add(id(below))
+                if _marked(below) or self._is_stray(below):
+                    return True
+                waiting += below.values()
+                waiting += (at_reference(self._document, below.get(keyword)) for keyword in _REFERENCES)
+        return False
+
+
+def _marked(schema: _Schema) -> bool:
+    return schema.get("format") == "password" or schema.get("writeOnly", False) is not False
+
+
+def _object(value: object) -> _Schema:
+    return cast("_Schema", value) if isinstance(value, Mapping) else {}
+
+
+def _may_match(pattern: str, key: str) -> bool:
+    """A stranger's pattern is not run, for it may take for ever: every one may match that is not plain text."""
+    plain = re.fullmatch(r"(\^?)([\w-]*)(\$?)", pattern)
+    if plain is None:
+        return True
+    start, text, end = plain.groups()
+    if start and end:
+        return key == text
+    return key.startswith(text) if start else key.endswith(text) if end else text in key

@@ -1,0 +1,86 @@
+"""Bodies of requests and answers: JSON, bounded, and of nothing else."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any, cast
+
+import orjson
+from starlette.requests import Request
+from starlette.responses import Response
+
+from toolcrib.core.errors import ToolcribError
+from toolcrib.surfaces.http.problems import MEDIA_TYPE, Refused, problem_of
+
+MAX_BYTES = 4 * 1024 * 1024
+"""Of one request, as at the MCP endpoint."""
+
+
+async def read_object(request: Request) -> Mapping[str, Any]:
+    """The JSON object that `request` carries; an empty one where its body is empty.
+
+    Raises:
+        Refused: it is none, too large, or said to be something else.
+        ClientDisconnect: the client left in the middle of it.
+    """
+    declared = request.headers.get("content-length", "")
+    if declared.isdecimal() and int(declared) > MAX_BYTES:
+        raise _too_large()
+    body = bytearray()
+    async for part in request.stream():
+        body += part
+        if len(body) > MAX_BYTES:
+            raise _too_large()
+    if not body:
+        return {}
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json" or request.headers.get("content-encoding", "identity") != "identity":
+        raise Refused(
+            HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+            "The body has to be plain JSON.",
+            hints=["Send `Content-Type: application/json`."],
+            headers={"Accept-Post": "application/json"},
+        )
+    try:
+        value = json.loads(body.decode(), parse_constant=_no_number)
+    except json.JSONDecodeError as error:
+        where = f"line {error.lineno}, column {error.colno}"
+        raise Refused(HTTPStatus.BAD_REQUEST, f"The body is not JSON: {error.msg} at {where}.") from error
+    except (ValueError, RecursionError) as error:  # no UTF-8, NaN, a number of thousands of digits, nested too deeply
+        raise Refused(HTTPStatus.BAD_REQUEST, "The body is no JSON that can be read.") from error
+    if not isinstance(value, dict):
+        raise Refused(HTTPStatus.BAD_REQUEST, "The body has to be a JSON object: the operation's arguments.")
+    return cast("Mapping[str, Any]", value)
+
+
+def json_response(value: object, *, status: int = HTTPStatus.OK, media_type: str = "application/json") -> Response:
+    """`value` as an answer that nobody on the way keeps."""
+    return Response(_written(value), status, {"Cache-Control": "no-store"}, media_type)
+
+
+def problem_response(error: Refused | ToolcribError) -> Response:
+    """What went wrong, as problem details."""
+    if isinstance(error, Refused):
+        status, problem, headers = error.status, error.to_wire(), error.headers
+    else:
+        status, problem, headers = problem_of(error)
+    response = json_response(problem, status=status, media_type=MEDIA_TYPE)
+    response.headers.update(headers)
+    return response
+
+
+def _written(value: object) -> bytes:
+    try:
+        return orjson.dumps(value)
+    except TypeError:  # integers beyond 64 bits, halves of characters; what a source sent may hold both
+        return json.dumps(value, separators=(",", ":"), default=str).encode()
+
+
+def _too_large() -> Refused:
+    return Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"The body is longer than {MAX_BYTES} bytes.")
+
+
+def _no_number(name: str) -> None:
+    raise ValueError(f"{name} is no JSON")

@@ -1,0 +1,49 @@
+"""What a client is told that shows no credentials, or none that suffice: how to get better ones."""
+
+from __future__ import annotations
+
+import math
+from http import HTTPStatus
+
+from toolcrib.surfaces.auth import Authenticator, InsufficientScope, KeysUnavailable, Unauthenticated
+from toolcrib.surfaces.http.problems import Refused
+
+
+class Challenges:
+    """Refusals with their `WWW-Authenticate`.
+
+    Source: RFC 6750, section 3; RFC 9728, section 5.1; MCP 2026-07-28, "Authorization", on `scope`.
+    """
+
+    def __init__(self, authenticator: Authenticator, metadata_url: str) -> None:
+        """`metadata_url`: where it stands who issues tokens for this."""
+        self._authenticator = authenticator
+        self._metadata_url = metadata_url
+
+    def to(self, refusal: Unauthenticated | InsufficientScope | KeysUnavailable) -> Refused:
+        """The answer to a request that was refused like this."""
+        match refusal:
+            case Unauthenticated():
+                error = {"error": "invalid_token", "error_description": refusal.message} if refusal.shown else {}
+                status, headers = HTTPStatus.UNAUTHORIZED, self._challenge(self._authenticator.required_scopes, **error)
+            case InsufficientScope():
+                error = {"error": "insufficient_scope", "error_description": refusal.message}
+                status, headers = HTTPStatus.FORBIDDEN, self._challenge(refusal.needed, **error)
+            case KeysUnavailable():
+                status, headers = (
+                    HTTPStatus.SERVICE_UNAVAILABLE,
+                    {"Retry-After": str(math.ceil(refusal.retry_after_s))},
+                )
+        return Refused(status, refusal.message, retryable=isinstance(refusal, KeysUnavailable), headers=headers)
+
+    def _challenge(self, scopes: tuple[str, ...], **error: str) -> dict[str, str]:
+        said = {"realm": "toolcrib", **error}
+        if scopes:
+            said["scope"] = " ".join(scopes)
+        if self._authenticator.issuer is not None:
+            said["resource_metadata"] = self._metadata_url
+        return {"WWW-Authenticate": "Bearer " + ", ".join(f'{name}="{_quoted(value)}"' for name, value in said.items())}
+
+
+def _quoted(text: str) -> str:
+    return text.encode("ascii", "replace").decode().replace("\\", "\\\\").replace('"', '\\"')

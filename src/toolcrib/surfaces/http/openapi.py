@@ -1,0 +1,140 @@
+"""What the HTTP API takes and gives, as an OpenAPI 3.1 document made from the operations' own schemas."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any, cast
+
+from toolcrib.core.errors import ErrorCode
+from toolcrib.protocol import schemas
+from toolcrib.protocol.tools import OPERATIONS, OperationTool, operation_tools
+from toolcrib.surfaces.http.problems import MEDIA_TYPE, STATUSES
+from toolcrib.version import VERSION
+
+_BY_HTTP = (
+    HTTPStatus.BAD_REQUEST,
+    HTTPStatus.FORBIDDEN,
+    HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+    HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+    HTTPStatus.MISDIRECTED_REQUEST,
+    HTTPStatus.INTERNAL_SERVER_ERROR,
+    HTTPStatus.SERVICE_UNAVAILABLE,
+)
+"""What every operation may be refused with before it runs, or because of us."""
+
+_RETRY_AFTER = {"Retry-After": {"description": "Seconds.", "schema": {"type": "integer", "minimum": 0}}}
+
+
+def openapi(*, asks: bool, url: str) -> dict[str, Any]:
+    """The document of an API at `url`; `asks`: it takes a bearer token."""
+    document: dict[str, Any] = {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Toolcrib",
+            "version": VERSION,
+            "description": "One catalog of tools: browse, search, expand, call.",
+        },
+        "servers": [{"url": url}],
+        "paths": {
+            **{f"/v1/{tool.name}": {"post": _operation(tool, asks=asks)} for tool in operation_tools(OPERATIONS)},
+            "/health/live": {"get": _health("Whether the program lives", {})},
+            "/health/ready": {"get": _health("Whether it is ready", {"503": "It is starting."})},
+        },
+        "components": {"schemas": _components()},
+    }
+    if asks:
+        document["components"]["securitySchemes"] = {"bearer": {"type": "http", "scheme": "bearer"}}
+        document["security"] = [{"bearer": []}]
+    return document
+
+
+def _components() -> dict[str, Any]:
+    """The messages of the protocol, and its error as problem details carry it."""
+    messages = cast("dict[str, Any]", _moved(schemas.document()["$defs"]))
+    error = messages["Error"]["properties"]["error"]
+    codes = {"type": "string", "description": f"One of {', '.join(ErrorCode)}, or the name of an HTTP status."}
+    problem: dict[str, Any] = {
+        "type": "object",
+        "description": "Problem details (RFC 9457) that carry the error model.",
+        "properties": {
+            "type": {"type": "string"},
+            "title": {"type": "string"},
+            "status": {"type": "integer"},
+            "detail": {"type": "string"},
+            **error["properties"],
+            "code": codes,
+        },
+        "required": ["type", "title", "status", "detail", *error["required"]],
+    }
+    return {**messages, "Problem": problem}
+
+
+def _moved(value: object) -> object:
+    """`value` with its references to `$defs` led to where an OpenAPI document has its schemas."""
+    match value:
+        case dict():
+            return {key: _moved(each) for key, each in cast("dict[str, object]", value).items()}
+        case str():
+            return value.replace("#/$defs/", "#/components/schemas/") if value.startswith("#/$defs/") else value
+        case list():
+            return [_moved(each) for each in cast("list[object]", value)]
+        case _:
+            return value
+
+
+def _ref(name: str) -> dict[str, str]:
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
+def _operation(tool: OperationTool, *, asks: bool) -> dict[str, Any]:
+    statuses = {*_BY_HTTP, *STATUSES.values(), *([HTTPStatus.UNAUTHORIZED] if asks else [])}
+    return {
+        "operationId": tool.name,
+        "summary": tool.description.partition(".")[0],
+        "description": tool.description,
+        "parameters": [
+            {
+                "name": "traceparent",
+                "in": "header",
+                "description": "W3C Trace Context: the trace that this is part of.",
+                "schema": {"type": "string"},
+            }
+        ],
+        "requestBody": {
+            "required": bool(tool.input_schema.get("required")),
+            "content": {"application/json": {"schema": _ref(schemas.request_name(tool.name))}},
+        },
+        "responses": {
+            "200": {
+                "description": "The answer.",
+                "content": {"application/json": {"schema": _ref(schemas.response_name(tool.name))}},
+            },
+            **{str(int(status)): _problem(status) for status in sorted(statuses)},
+        },
+    }
+
+
+def _problem(status: HTTPStatus) -> dict[str, Any]:
+    codes = [code for code, each in STATUSES.items() if each is status]
+    problem: dict[str, Any] = {
+        "description": ": ".join(filter(None, [status.phrase, ", ".join(codes)])) + ".",
+        "content": {MEDIA_TYPE: {"schema": _ref("Problem")}},
+    }
+    if status in {HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE}:
+        problem["headers"] = _RETRY_AFTER
+    return problem
+
+
+def _health(summary: str, more: Mapping[str, str]) -> dict[str, Any]:
+    state: Mapping[str, Any] = {
+        "application/json": {
+            "schema": {"type": "object", "properties": {"status": {"type": "string"}}, "required": ["status"]}
+        }
+    }
+    told = {"200": "It is.", **more}
+    return {
+        "summary": f"{summary}.",
+        "security": [],
+        "responses": {status: {"description": text, "content": state} for status, text in told.items()},
+    }

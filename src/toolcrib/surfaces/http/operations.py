@@ -1,0 +1,74 @@
+"""The operations as an HTTP API: `POST /v1/OPERATION`, its arguments as the body."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+import anyio
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from toolcrib.core.principal import CallContext
+from toolcrib.crib import Toolcrib
+from toolcrib.protocol.tools import OPERATIONS
+from toolcrib.surfaces.http.bodies import json_response, read_object
+from toolcrib.surfaces.http.tracing import trace_id_of
+from toolcrib.surfaces.mcp_gateway.opening import Opening
+from toolcrib.surfaces.mcp_gateway.operations import asked_about
+
+PREFIX = "/v1/"
+
+
+class OperationsApi:
+    """Answers operations of one crib; raises what is to be told as a problem."""
+
+    def __init__(self, crib: Toolcrib, opening: Opening) -> None:
+        self._crib = crib
+        self._opening = opening
+
+    def routes(self) -> list[Route]:
+        """One for each operation."""
+        return [Route(f"{PREFIX}{name}", self._endpoint(name), methods=["POST"]) for name in OPERATIONS]
+
+    def _endpoint(self, name: str) -> Callable[[Request], Awaitable[Response]]:
+        async def answer(request: Request) -> Response:
+            try:
+                arguments = await read_object(request)
+                return await _while_wanted(request, lambda: self._perform(name, arguments, request))
+            except ClientDisconnect:
+                return _NOBODY_IS_THERE
+
+        return answer
+
+    async def _perform(self, name: str, arguments: Mapping[str, Any], request: Request) -> Response:
+        context = CallContext(request.state.principal, trace_id_of(request.headers.get("traceparent")))
+        await self._opening.wait(context.principal, asked_about(name, arguments))
+        return json_response((await self._crib.perform(name, arguments, context=context)).to_wire())
+
+
+_NOBODY_IS_THERE = Response(status_code=499)
+"""To a client that has gone; it reaches nobody."""
+
+
+async def _while_wanted(request: Request, perform: Callable[[], Awaitable[Response]]) -> Response:
+    """What `perform` gives; it is cancelled when the client goes away."""
+    response = _NOBODY_IS_THERE
+    failure: Exception | None = None
+
+    async def end_with_client() -> None:
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+        waiting.cancel_scope.cancel()
+
+    async with anyio.create_task_group() as waiting:
+        waiting.start_soon(end_with_client)
+        try:
+            response = await perform()
+        except Exception as error:  # noqa: BLE001  raised again outside of the group, which would wrap it
+            failure = error
+        waiting.cancel_scope.cancel()
+    if failure is not None:
+        raise failure
+    return response

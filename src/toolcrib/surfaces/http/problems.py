@@ -1,0 +1,83 @@
+"""Errors as HTTP tells them: problem details of RFC 9457 that carry the error model, and which status each code has."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from http import HTTPStatus
+from typing import Any
+
+from toolcrib.core.errors import ErrorCode, ToolcribError
+
+MEDIA_TYPE = "application/problem+json"
+
+STATUSES: Mapping[ErrorCode, HTTPStatus] = {
+    ErrorCode.UNKNOWN_PATH: HTTPStatus.NOT_FOUND,
+    ErrorCode.NO_MATCH_IN_CATEGORY: HTTPStatus.NOT_FOUND,
+    ErrorCode.TOOL_NOT_FOUND: HTTPStatus.NOT_FOUND,
+    ErrorCode.NOT_AUTHORIZED: HTTPStatus.FORBIDDEN,
+    ErrorCode.NOT_EXPANDED: HTTPStatus.CONFLICT,
+    ErrorCode.STALE_EXPANSION: HTTPStatus.CONFLICT,
+    ErrorCode.INVALID_ARGUMENTS: HTTPStatus.UNPROCESSABLE_ENTITY,
+    ErrorCode.INVALID_CURSOR: HTTPStatus.BAD_REQUEST,
+    ErrorCode.RATE_LIMITED: HTTPStatus.TOO_MANY_REQUESTS,
+    ErrorCode.SOURCE_UNAVAILABLE: HTTPStatus.SERVICE_UNAVAILABLE,
+    ErrorCode.TOOL_FAILED: HTTPStatus.BAD_GATEWAY,
+    ErrorCode.NOT_FOUND: HTTPStatus.NOT_FOUND,
+    ErrorCode.INVALID_CONFIG: HTTPStatus.INTERNAL_SERVER_ERROR,
+    ErrorCode.INVALID_TOOL: HTTPStatus.INTERNAL_SERVER_ERROR,
+}
+"""The status of each code."""
+
+
+class Refused(Exception):
+    """A request that HTTP itself has an answer to, before any operation is asked."""
+
+    def __init__(
+        self,
+        status: HTTPStatus,
+        message: str,
+        *,
+        hints: Sequence[str] = (),
+        retryable: bool = False,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+        self.hints = tuple(hints)
+        self.retryable = retryable
+        self.headers = dict(headers or {})
+
+    def to_wire(self) -> dict[str, Any]:
+        """Its code is the status's own name."""
+        problem: dict[str, Any] = {
+            "type": "about:blank",
+            "title": self.status.phrase,
+            "status": int(self.status),
+            "detail": self.message,
+            "code": self.status.name,
+            "message": self.message,
+        }
+        if self.hints:
+            problem["hints"] = list(self.hints)
+        return {**problem, "retryable": self.retryable}
+
+
+def problem_of(error: ToolcribError) -> tuple[HTTPStatus, dict[str, Any], dict[str, str]]:
+    """Status, body and headers for `error`."""
+    status = STATUSES.get(error.code, HTTPStatus.INTERNAL_SERVER_ERROR)
+    wire: dict[str, Any] = error.to_wire()["error"]
+    problem = {
+        "type": f"urn:toolcrib:error:{error.code}",
+        "title": error.code.replace("_", " ").capitalize(),
+        "status": int(status),
+        "detail": error.message,
+        **wire,
+    }
+    wait_s = error.details.get("retry_after_s")
+    headers = {"Retry-After": str(math.ceil(wait_s))} if isinstance(wait_s, int | float) else {}
+    return status, problem, headers
+
+
+INTERNAL = Refused(HTTPStatus.INTERNAL_SERVER_ERROR, "Toolcrib itself failed; its log says how.")

@@ -1,0 +1,121 @@
+"""One process that serves all of it at one address, until a signal arrives."""
+
+from __future__ import annotations
+
+import signal
+import socket
+from collections.abc import AsyncIterator, Callable, Generator
+from contextlib import contextmanager
+
+import anyio
+import uvicorn
+from starlette.types import ASGIApp
+
+from toolcrib.config import Config
+from toolcrib.core.client import SilentClient
+from toolcrib.core.errors import InvalidConfig
+from toolcrib.crib import Toolcrib
+from toolcrib.protocol.tools import DEFAULT_SET
+from toolcrib.sources.mcp.connection import stop_servers_quickly
+from toolcrib.surfaces.auth import Authenticator
+from toolcrib.surfaces.http.app import application
+from toolcrib.surfaces.http.metrics import Metrics
+from toolcrib.surfaces.http.names import Address, Names
+from toolcrib.surfaces.mcp_gateway.http import PATH
+from toolcrib.surfaces.mcp_gateway.server import Gateway
+
+GRACE_S = 10
+"""How long calls in flight may go on after the gateway was told to stop, in seconds."""
+
+BACKLOG = 2048
+
+ANY_CLIENT = SilentClient({"elicitation": {"form": {}}, "roots": {}})
+"""What servers are told of clients that come and go; which of them calls, and what it can, shows in each call."""
+
+
+async def serve_http(
+    crib: Toolcrib,
+    config: Config,
+    address: Address,
+    listening: Callable[[str], None],
+    *,
+    exposed: str = DEFAULT_SET,
+    audit_events_lost: Callable[[], int] = lambda: 0,
+) -> None:
+    """Serve until SIGINT or SIGTERM arrives; calls in flight may end, then every server that was started is stopped.
+
+    `listening` is told the MCP endpoint's address once it takes requests. `exposed`: see `Gateway`.
+    `audit_events_lost`: how many so far, for the metrics.
+
+    Raises:
+        InvalidConfig: the address is taken, or others reach it and nobody is asked who they are.
+    """
+    address.check(config.auth)
+    stop_servers_quickly()
+    crib.client = ANY_CLIENT
+    gateway = Gateway(crib, config, exposed=exposed)
+    authenticator = Authenticator(config.auth)
+    metrics = Metrics(audit_events_lost)
+    crib.desk.recorders.append(metrics.record)
+    try:
+        family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+        bound = socket.create_server((address.host, address.port), family=family, backlog=BACKLOG)
+        # asyncio does it for sockets that were named TCP, which this one was not. Without it the second part of an
+        # answer, its body, waits until the client has acknowledged the first: 40 ms.
+        bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    except OSError as error:
+        raise InvalidConfig(f"{address.host}:{address.port}: {error.strerror}") from error
+    here = f"http://{address.written}:{bound.getsockname()[1]}"
+    app = application(
+        crib,
+        gateway,
+        auth=config.auth,
+        authenticator=authenticator,
+        names=Names(address, config.auth),
+        base=config.auth.public_url or here,
+        metrics=metrics,
+    )
+
+    async def reload(changed: Config) -> None:
+        authenticator.take(changed.auth)
+        await gateway.reload(changed)
+
+    server = _server(app, gateway)
+    with bound, anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+        async with crib, gateway, anyio.create_task_group() as tasks:
+            tasks.start_soon(crib.follow, config, reload)
+            tasks.start_soon(server.stop_on, signals)
+            listening(f"{here}{PATH}")
+            await server.serve(sockets=[bound])
+            tasks.cancel_scope.cancel()
+
+
+def _server(app: ASGIApp, gateway: Gateway) -> _Uvicorn:
+    config = uvicorn.Config(
+        app, log_config=None, access_log=False, server_header=False, timeout_graceful_shutdown=GRACE_S
+    )
+    return _Uvicorn(config, gateway)
+
+
+class _Uvicorn(uvicorn.Server):
+    """uvicorn, which on its way out ends the streams that clients would otherwise keep open as long as they like."""
+
+    def __init__(self, config: uvicorn.Config, gateway: Gateway) -> None:
+        super().__init__(config)
+        self._gateway = gateway
+
+    async def stop_on(self, signals: AsyncIterator[signal.Signals]) -> None:
+        """Stop at the first signal; at the second, without waiting for calls in flight."""
+        await anext(signals)
+        self.should_exit = True
+        await anext(signals)
+        self.force_exit = True
+
+    @contextmanager
+    def capture_signals(self) -> Generator[None]:
+        """Not here: uvicorn raises what it caught again, which would end the program before its servers are stopped."""
+        yield
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._gateway.hang_up()
+        await super().shutdown(sockets)

@@ -1,0 +1,180 @@
+"""Categories as somebody sets them up: what they claim, what they are called, and which cannot be."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.catalogs import registry_of, tool
+
+from toolcrib.catalog.categories import STANDARD, Categories, Category
+from toolcrib.catalog.state import CatalogState
+from toolcrib.core.errors import InvalidConfig
+from toolcrib.core.nodes import Node
+from toolcrib.core.tools import Path
+from toolcrib.crib import Toolcrib
+
+COMMIT = tool("git.commit", category=("history",), tags=("vcs", "write"))
+
+
+@pytest.mark.parametrize(
+    ("category", "holds"),
+    [
+        (Category(("x",), tools=("git.commit",)), True),
+        (Category(("x",), tools=("git.*",)), True),
+        (Category(("x",), tools=("*.c?mmit", "none")), True),
+        (Category(("x",), tools=("git.[ab]*",)), False),
+        (Category(("x",), tools=("git",)), False),
+        (Category(("x",), tools=("GIT.*",)), False),
+        (Category(("x",), tagged=("write", "other")), True),
+        (Category(("x",), tagged=("Write",)), False),
+        (Category(("x",), tools=("fs.*",), tagged=("vcs",)), True),
+        (Category(("x",)), False),
+    ],
+    ids=lambda each: f"{'+'.join((*each.tools, *each.tagged)) or 'nothing'}" if isinstance(each, Category) else "",
+)
+def test_a_category_claims_by_ids_with_wildcards_and_by_tags(category: Category, holds: bool) -> None:
+    assert category.holds(COMMIT) is holds
+    claimed = (("x",),) if holds else ()
+    assert Categories([category]).places(COMMIT) == (*claimed, ("git", "history"))
+
+
+def test_a_tool_that_was_changed_is_placed_anew() -> None:
+    categories = Categories([Category(("x",), tagged=("vcs",))])
+    untagged = replace(COMMIT, metadata=replace(COMMIT.metadata, tags=()))
+
+    assert categories.places(COMMIT) == (("x",), ("git", "history"))
+    assert categories.places(untagged) == (("git", "history"),)
+    assert categories.places(COMMIT) == (("x",), ("git", "history"))
+
+
+def test_what_is_above_a_tool_is_above_it_through_links_as_well() -> None:
+    lint = Category(("code", "lint"), tools=("git.*",), also_under=(("quality", "style"),))
+    quality = Category(("quality",), also_under=(("team",),))
+
+    assert {*Categories([lint, quality]).reaches(COMMIT)} == {
+        ("code", "lint"),
+        ("git", "history"),
+        ("quality", "style"),
+        ("team",),
+    }
+    assert Categories([Category(("code",), tools=("git.*",))]).reaches(COMMIT) == (("code",), ("git", "history"))
+
+
+def test_a_path_through_a_link_leads_to_the_primary_one() -> None:
+    lint = Category(("code", "lint"), also_under=(("quality",),))
+    taken = Category(("team", "lint"))
+    both = Categories([lint, taken, Category(("code", "lint", "strict"), also_under=(("team",),))])
+
+    assert both.primary(("quality", "lint")) == ("code", "lint")
+    assert both.primary(("quality", "lint", "deep", "er")) == ("code", "lint", "deep", "er")
+    assert both.primary(("team", "lint")) == ("team", "lint")
+    assert both.primary(("team", "strict")) == ("code", "lint", "strict")
+    assert both.primary(("nowhere", "lint")) == ("nowhere", "lint")
+    assert both.primary(()) == ()
+
+
+# -- which cannot be --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("links", "cycle"),
+    [
+        ({("a",): [("a",)]}, "a > a"),
+        ({("a",): [("b",)], ("b",): [("a",)]}, "a > b > a"),
+        ({("a",): [("a", "b")]}, "a > a/b > a"),
+        ({("a",): [("a", "b", "c")]}, "a > a/b > a/b/c > a"),
+        ({("a",): [("b", "x")], ("b",): [("a", "y")]}, "a > a/y > b > b/x > a"),
+        ({("a",): [("b",)], ("b",): [("c",)], ("c",): [("z",), ("a",)]}, "a > c > b > a"),
+    ],
+    ids=["itself", "two", "below itself", "far below itself", "through prefixes", "three"],
+)
+def test_a_category_below_itself_is_refused_and_the_way_round_is_named(
+    links: dict[Path, list[Path]], cycle: str
+) -> None:
+    with pytest.raises(InvalidConfig, match="a category cannot hang below itself") as refused:
+        Categories(Category(path, also_under=tuple(above)) for path, above in links.items())
+
+    assert refused.value.message == f"a category cannot hang below itself: {cycle}"
+
+
+def test_two_of_one_path_and_one_without_a_name_are_refused() -> None:
+    with pytest.raises(InvalidConfig, match="code/lint is set up twice"):
+        Categories([Category(("code", "lint")), Category(("code", "lint"), title="Again")])
+    for nameless in ((), ("",), ("code", "")):
+        with pytest.raises(InvalidConfig, match="without a name"):
+            Categories([Category(nameless)])
+
+
+PATHS = st.lists(st.sampled_from("abc"), min_size=1, max_size=2).map(tuple)
+
+
+@given(st.dictionaries(PATHS, st.lists(PATHS | st.just(()), max_size=2), max_size=6))
+def test_a_cycle_is_refused_exactly_where_there_is_one(links: dict[Path, list[Path]]) -> None:
+    uppers = {path: {path[:-1], *links.get(path, ())} for path in [*links, *(p for up in links.values() for p in up)]}
+
+    def is_above(path: Path, start: Path, seen: frozenset[Path] = frozenset()) -> bool:
+        above = uppers.get(path, {path[:-1]}) if path else set[Path]()
+        return start in above or any(is_above(each, start, seen | above) for each in above - seen)
+
+    made = [Category(path, also_under=tuple(above)) for path, above in links.items()]
+    if any(is_above(path, path) for path in links):
+        with pytest.raises(InvalidConfig):
+            Categories(made)
+    else:
+        assert Categories(made).given == tuple(made)
+
+
+# -- what they say ----------------------------------------------------------------------------------------------------
+
+
+def test_a_standard_name_at_the_top_is_described_unless_its_owner_says_otherwise() -> None:
+    assert Category(("vcs",)).node == STANDARD["vcs"]
+    assert Category(("vcs",), summary="Ours").node == Node(("vcs",), "Version control", "Ours", ("vcs",))
+    assert Category(("team", "vcs")).node == Node(("team", "vcs"))
+    assert set(STANDARD) == {"code", "vcs", "build", "research", "publish", "utility"}
+
+
+def test_two_that_say_the_same_have_one_digest() -> None:
+    def categories(**more: tuple[str, ...]) -> Categories:
+        return Categories([Category(("a",), **more), Category(("b",))])
+
+    assert categories().digest == categories().digest
+    assert len({categories().digest, categories(tools=("x",)).digest, categories(tagged=("x",)).digest}) == 3
+    assert Categories([Category(("b",)), Category(("a",))]).digest != categories().digest
+
+
+def test_the_name_of_a_category_finds_its_tools() -> None:
+    registry = registry_of(tool("ruff.check", "Look for mistakes."), tool("git.log", "Show history."))
+    before = registry.state
+
+    def found(state: CatalogState) -> list[str]:
+        return [hit.tool_id for hit in state.index.search("linting", limit=5).hits]
+
+    registry.set_categories(Categories([Category(("linting",), tools=("ruff.*",))]))
+    assert (found(before), found(registry.state)) == ([], ["ruff.check"])
+    with_them = registry.state
+    registry.set_categories(Categories([Category(("linting",), tools=("ruff.*",))]))
+    assert registry.state is with_them
+    registry.set_categories(Categories())
+    assert found(registry.state) == []
+
+
+def test_a_crib_takes_categories_one_by_one_and_refuses_one_that_cannot_be() -> None:
+    def check() -> None:
+        """Look for mistakes."""
+
+    crib = Toolcrib()
+    crib.add(check)
+    crib.add_category(Category(("code",)))
+    crib.add_category(Category(("code", "lint"), tools=("functions.check",), also_under=(("quality",),)))
+
+    assert [node.node.name for node in crib.list().nodes] == ["code", "quality"]
+    assert crib.expand_tool("functions.check").path == ("code", "lint")
+    with pytest.raises(InvalidConfig, match="set up twice"):
+        crib.add_category(Category(("code",)))
+    with pytest.raises(InvalidConfig, match="below itself"):
+        crib.add_category(Category(("quality",), also_under=(("code", "lint"),)))
+    assert [node.node.name for node in crib.list(["quality"]).nodes] == ["lint"]

@@ -1,0 +1,200 @@
+"""Tools are grouped by what tells them apart, and nodes say what is inside, whatever order the tools came in."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Mapping
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from toolcrib.catalog.grouping import MAX_GROUPS, MAX_TOOLS, NAME_CHARS, SUMMARY_CHARS, grouped, summaries_of
+from toolcrib.core.tools import Tool
+
+VERBS = ("create", "list", "update", "close", "comment on", "search")
+NOUNS = ("issue", "pull request", "branch", "release", "workflow", "secret")
+
+
+def by_id(tools: Iterable[Tool]) -> dict[str, Tool]:
+    return {tool.id: tool for tool in tools}
+
+
+def of_things(nouns: Iterable[str], source: str = "github") -> dict[str, Tool]:
+    return by_id(
+        Tool(source, f"{verb}_{noun}".replace(" ", "_"), f"{verb.capitalize()} a {noun} of the repository.")
+        for noun in nouns
+        for verb in VERBS
+    )
+
+
+def test_a_node_of_a_dozen_tools_is_not_grouped() -> None:
+    tools = of_things(NOUNS[:2])
+    assert len(tools) == MAX_TOOLS
+    assert grouped(tools) == ()
+
+
+def test_tools_are_grouped_by_the_thing_they_are_about() -> None:
+    groups = grouped(of_things(NOUNS))
+    assert {group.name for group in groups} == {"branch", "issue", "pull request", "release", "secret", "workflow"}
+    issues = next(group for group in groups if group.name == "issue")
+    assert set(issues.tool_ids) == {*of_things(["issue"])}
+
+
+def test_a_group_says_what_is_inside() -> None:
+    group = next(group for group in grouped(of_things(NOUNS)) if group.name == "secret")
+    assert "create_secret" in group.summary
+    assert "list_secret" in group.summary
+
+
+def test_the_order_in_which_tools_came_changes_nothing() -> None:
+    tools = list(of_things(NOUNS).values())
+    first = grouped(by_id(tools))
+    for seed in range(5):
+        random.Random(seed).shuffle(tools)
+        assert grouped(by_id(tools)) == first
+
+
+def test_one_more_tool_moves_no_other() -> None:
+    def places(tools: Mapping[str, Tool]) -> dict[str, str]:
+        return {tool_id: group.name for group in grouped(tools) for tool_id in group.tool_ids}
+
+    tools = of_things(NOUNS)
+    more = Tool("github", "pin_issue", "Pin an issue of the repository.")
+    before, after = places(tools), places({**tools, more.id: more})
+    assert after.pop(more.id) == "issue"
+    assert after == before
+
+
+def test_the_tools_of_a_source_stay_together_where_several_are_mixed() -> None:
+    tools = {
+        **of_things(["invoice"], "books"),
+        **of_things(["playlist"], "radio"),
+        **of_things(["garden"], "plants"),
+        "radio.ping": Tool("radio", "ping", "Ping the garden."),
+    }
+    groups = grouped(tools)
+    assert any({tool_id for tool_id in tools if tool_id.startswith("radio.")} <= {*g.tool_ids} for g in groups)
+
+
+def test_a_group_is_never_called_like_a_node_that_is_there() -> None:
+    names = {group.name for group in grouped(of_things(NOUNS), taken=["Issue", "branch"])}
+    assert not names & {"issue", "branch"}
+    assert {"issue 2", "branch 2"} <= names
+
+
+def test_a_single_tool_makes_no_group_and_stays_with_its_node() -> None:
+    odd = Tool("github", "weather", "Tell tomorrow's rain.")
+    groups = grouped({**of_things(NOUNS), odd.id: odd})
+    assert not any(odd.id in group.tool_ids for group in groups)
+    assert all(len(group.tool_ids) > 1 for group in groups)
+
+
+def test_a_small_group_is_not_worth_a_node_while_its_tools_have_room_beside_the_others() -> None:
+    weather = by_id(Tool("github", f"weather_{when}", "Tell the rain.") for when in ("today", "tomorrow"))
+    groups = grouped({**of_things(NOUNS[:3]), **weather})
+    assert not any(set(weather) & {*group.tool_ids} for group in groups)
+    assert {group.name for group in groups} == {"issue", "pull request", "branch"}
+
+
+def test_a_tool_without_a_groups_word_is_with_those_that_are_described_alike() -> None:
+    tools = by_id(
+        Tool("s", f"{verb}_{noun}", f"{verb} {what}")
+        for noun, what in {"issue": "assignee milestone", "branch": "head commit", "secret": "vault key"}.items()
+        for verb in ("open", "close", "rename", "lock", "pin", "move")
+    )
+    triage = Tool("s", "triage", "By milestone, by assignee.")
+    groups = grouped({**tools, triage.id: triage})
+    assert any({triage.id, "s.open_issue", "s.pin_issue"} <= {*group.tool_ids} for group in groups)
+
+
+@pytest.mark.parametrize(
+    "tools",
+    [
+        by_id(Tool("s", f"tool_{at:03}") for at in range(200)),
+        by_id(Tool(f"s{at:03}", "get", "Get it.") for at in range(200)),
+        by_id(Tool("s", chr(at), "") for at in range(0x4E00, 0x4E00 + 60)),
+        by_id(Tool("s", letter) for letter in "abcdefghijklmnopqrstuvwxyz"),
+    ],
+    ids=["numbered", "identical", "single characters", "letters"],
+)
+def test_tools_that_no_word_tells_apart_are_grouped_in_their_order(tools: Mapping[str, Tool]) -> None:
+    groups = grouped(tools)
+    assert 2 <= len(groups) <= MAX_GROUPS
+    assert sorted(tool_id for group in groups for tool_id in group.tool_ids) == sorted(tools)
+    assert all(len(group.tool_ids) <= MAX_TOOLS for group in groups)
+
+
+def test_tools_in_another_script_are_grouped_by_their_words() -> None:
+    things = {"天気": "weather", "料理": "cooking", "電車": "trains", "映画": "films"}
+    tools = by_id(Tool("s", f"{name}_{at}", f"{thing}を調べる") for thing, name in things.items() for at in range(5))
+    groups = grouped(tools)
+    assert sorted(len(group.tool_ids) for group in groups) == [5, 5, 5, 5]
+
+
+def test_a_thousand_tools_make_a_page_of_groups() -> None:
+    tools = by_id(
+        Tool("s", f"{verb}_{noun}_{at}", f"{verb} the {noun} number {at}")
+        for at in range(30)
+        for verb in VERBS
+        for noun in NOUNS
+    )
+    groups = grouped(tools)
+    assert 2 <= len(groups) <= MAX_GROUPS
+    assert max(len(group.tool_ids) for group in groups) < len(tools)
+
+
+def test_a_node_of_few_tools_is_summed_up_by_their_names() -> None:
+    summary = summaries_of({"secrets": list(of_things(["secret"]).values())})["secrets"]
+    assert all(tool.name in summary for tool in of_things(["secret"]).values())
+
+
+def test_a_node_of_many_tools_is_summed_up_in_the_words_that_tell_it_from_its_neighbours() -> None:
+    nodes = {
+        "one": [*of_things(["invoice", "customer", "payment"]).values()],  # the repository is in both
+        "two": [*of_things(["playlist", "singer", "album"]).values()],
+    }
+    summaries = summaries_of(nodes)
+    assert {*summaries["one"].split(", ")[:3]} == {"invoice", "customer", "payment"}
+    assert {*summaries["two"].split(", ")[:3]} == {"playlist", "singer", "album"}
+    assert len(summaries["one"]) <= SUMMARY_CHARS
+
+
+def test_a_summary_soon_speaks_of_the_few_as_well_as_of_the_many() -> None:
+    many = [Tool("s", f"invoice_{at}", f"Invoice customer payment tax ledger {at}.") for at in range(20)]
+    few = [Tool("s", f"garden_{at}", "Water the roses.") for at in range(4)]
+    assert "garden" in summaries_of({"": [*many, *few]})[""].split(", ")[:3]
+
+
+def test_a_summary_holds_no_word_that_any_tool_may_be_described_with() -> None:
+    tools = [
+        Tool("s", f"get_{noun}_{at}", f"API endpoint that returns the {noun} data as JSON.")
+        for noun in NOUNS
+        for at in range(3)
+    ]
+    told = {*summaries_of({"": tools})[""].split(", ")}
+    assert not told & {"get", "api", "endpoint", "returns", "data", "json"}
+
+
+def test_nothing_is_said_of_a_node_without_tools() -> None:
+    assert summaries_of({"empty": []}) == {"empty": ""}
+
+
+_texts = st.text(max_size=20) | st.sampled_from(
+    ["list_issues", "createIssue", "getUser", "天気予報", "погода", "x", ""]
+)
+_tools = st.builds(Tool, st.sampled_from(["a", "b", "c"]), _texts, _texts)
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(_tools, max_size=60).map(by_id), st.integers(4, 20))
+def test_any_tools_fall_into_groups_that_are_fewer_smaller_and_apart(tools: dict[str, Tool], at_most: int) -> None:
+    groups = grouped(tools, at_most=at_most)
+    ids = [tool_id for group in groups for tool_id in group.tool_ids]
+    assert len(ids) == len({*ids})
+    assert {*ids} <= {*tools}
+    assert len(groups) <= MAX_GROUPS
+    assert all(1 < len(group.tool_ids) < len(tools) for group in groups)
+    assert len({group.name.casefold() for group in groups}) == len(groups)
+    assert all(group.name and len(group.name) <= NAME_CHARS for group in groups)
+    assert all(len(group.summary) <= SUMMARY_CHARS for group in groups)

@@ -1,0 +1,382 @@
+"""`toolcrib audit`, over files that a store wrote and over those of a gateway that runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+import anyio
+import pytest
+from mcp import Client, StdioServerParameters
+from mcp.client.stdio import stdio_client
+from tests.cli.running import TOOLCRIB, Ended, toolcrib, toolcrib_process
+from tests.cli.terminal import typed
+from tests.servers.launching import faulty_entry, write_config
+from tests.stores.auditing import performed, until_written
+from tests.waiting import DEADLINE_S
+
+from toolcrib.stores.audit import AuditStore
+
+Json = dict[str, Any]
+
+SEARCH = "00000000000000001fb260fe2d21f4fc"
+REFUSED = "7c3a0000000000001fb260fe2d21f4fc"
+BY_BOB = "7c3b0000000000001fb260fe2d21f4fc"
+
+NOW = time.time()
+
+
+def record(path: Path, *given: Json) -> None:
+    with AuditStore(path, keeps_arguments=True) as store:
+        for each in given:
+            store.record(performed(**each))
+        until_written(store)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """An audit of three traces."""
+    path = tmp_path / "audit.sqlite"
+    search = {"trace_id": SEARCH, "at": NOW - 7_200, "query": "show the last commits"}
+    expand = {"operation": "expand_tool", "query": None, "tool_ids": ("git.git_log",)}
+    call = {**expand, "operation": "call_tool"}
+    by_ada = {"trace_id": REFUSED, "principal": "ada"}
+    record(
+        path,
+        {**search, "tool_ids": tuple(f"git.{name}" for name in "abcde")},
+        {**search, "at": NOW - 7_199, **expand},
+        {**search, "at": NOW - 7_190, **call, "arguments": {"max_count": 3, "token": "x"}, "duration_s": 2.5},
+        {**by_ada, "at": NOW - 60, **call, "outcome": "NOT_EXPANDED", "answer_bytes": 2_140},
+        {**by_ada, "at": NOW - 50, "operation": "list", "query": None, "path": ("Work", "Files")},
+        {"trace_id": BY_BOB, "at": NOW - 5, "principal": "bob", **call, "tool_ids": ("github.find",)},
+    )
+    return path
+
+
+def audit(path: Path, *words: object) -> Ended:
+    ended = toolcrib("audit", "--path", path, *words)
+    assert ended.code == 0, ended.err
+    return ended
+
+
+def lines(path: Path, *words: object) -> list[Json]:
+    return [json.loads(line) for line in audit(path, "--json", *words).out.splitlines()]
+
+
+def traces(path: Path, *words: object) -> list[str]:
+    """The traces that are shown, in their order."""
+    return [*dict.fromkeys(line["trace_id"] for line in lines(path, *words))]
+
+
+def test_each_trace_is_a_block_and_the_newest_is_last(path: Path) -> None:
+    blocks = [[" ".join(line.split()) for line in block.splitlines()] for block in audit(path).out.split("\n\n")]
+    search, refused, by_bob = blocks
+    assert search[0].endswith("local 1fb260fe2d21 3 operations in 12.5 s, ok")
+    assert search[1:] == [
+        "search_tools 250 ms 100 B show the last commits",
+        "→ git.a, git.b, git.c and 2 more",
+        "expand_tool 250 ms 100 B git.git_log",
+        "call_tool 2.5 s 100 B git.git_log",
+    ]
+    assert refused[0].endswith("ada 7c3a00000000 2 operations in 10.2 s, ok")
+    assert refused[1:] == [
+        "call_tool 250 ms 2.1 kB git.git_log NOT_EXPANDED",
+        "list 250 ms 100 B Work/Files",
+        "→ nothing",
+    ]
+    assert by_bob[0].endswith("bob 7c3b00000000")
+    assert by_bob[1:] == ["call_tool 250 ms 100 B github.find"]
+
+
+def test_one_trace_is_shown_with_all_that_is_known_of_it(path: Path) -> None:
+    whole = audit(path, "1fb2").out
+    assert SEARCH in whole
+    assert "git.a, git.b, git.c, git.d, git.e" in whole
+    assert '{"max_count": 3, "token": "[redacted]"}' in whole
+    assert "github.find" not in whole
+    assert whole == audit(path, SEARCH).out
+    assert {line["trace_id"] for line in lines(path, "7c3")} == {REFUSED, BY_BOB}
+
+
+def test_filters_choose_traces_and_show_them_whole(path: Path) -> None:
+    assert traces(path) == [SEARCH, REFUSED, BY_BOB]
+    assert traces(path, "--principal", "ada") == [REFUSED]
+    assert traces(path, "--tool", "git.git_log") == [SEARCH, REFUSED]
+    assert traces(path, "--tool", "git") == [SEARCH, REFUSED], "a source is no prefix of a name"
+    assert traces(path, "--tool", "git.a") == [], "it was only shown"
+    assert traces(path, "--since", "2m") == [REFUSED, BY_BOB]
+    assert traces(path, "--since", "2000-01-01") == [SEARCH, REFUSED, BY_BOB]
+    assert traces(path, "--failed") == [REFUSED]
+    assert len(lines(path, "--failed")) == 2
+    assert traces(path, "--limit", 2) == [REFUSED, BY_BOB]
+    assert traces(path, "--limit", 1, "--principal", "local") == [SEARCH]
+    assert traces(path, "--failed", "--principal", "bob") == []
+
+
+def test_as_json_each_operation_is_an_object_on_a_line_in_the_order_of_time(path: Path) -> None:
+    found = lines(path)
+    assert [line["at"] for line in found] == sorted(line["at"] for line in found)
+    third = found[2]
+    assert third.pop("at").endswith("Z")
+    assert third == {
+        "trace_id": SEARCH,
+        "principal": "local",
+        "operation": "call_tool",
+        "outcome": "ok",
+        "duration_s": 2.5,
+        "answer_bytes": 100,
+        "tool_ids": ["git.git_log"],
+        "arguments": {"max_count": 3, "token": "[redacted]"},
+    }
+    assert found[4]["path"] == ["Work", "Files"]
+
+
+def test_as_json_all_of_it_is_shown_and_for_a_person_the_newest(tmp_path: Path) -> None:
+    record(path := tmp_path / "a", *({"number": number} for number in range(30)))
+    assert len(lines(path)) == 30
+    shown = audit(path).out
+    assert "query 9\n" not in shown.replace(" \n", "\n")
+    assert "query 10" in shown
+    assert shown.count("search_tools") == 20
+
+
+def test_where_operations_are_missing_it_says_how_many(path: Path) -> None:
+    with AuditStore(path, capacity=0) as store:
+        for ago in (100, 90, 80):
+            store.record(performed(at=NOW - ago))
+        until_written(store)
+    shown = [" ".join(line.split()) for line in audit(path).out.splitlines()]
+    (gap,) = [line for line in shown if "missing" in line]
+    assert gap.startswith("3 operations are missing, ")
+    assert shown.index(gap) < next(at for at, line in enumerate(shown) if " ada " in line)
+    (as_json,) = [line for line in lines(path) if "lost" in line]
+    assert (as_json["lost"], as_json["since"] < as_json["until"]) == (3, True)
+
+
+def test_what_a_stranger_wrote_moves_no_cursor_and_means_no_markup(tmp_path: Path) -> None:
+    evil = "a\x1b[2J\rb\u202ec\x9b [red]d[/] [/nope]\nnext"
+    record(
+        path := tmp_path / "a",
+        {"query": evil, "principal": evil, "trace_id": evil, "outcome": evil, "tool_ids": (evil,), "path": (evil,)},
+        {"operation": evil, "query": None, "tool_ids": (evil,), "arguments": {evil: evil}, "trace_id": "0x"},
+    )
+    for shown in (audit(path).out, audit(path, "x").out, audit(path, "a").out):
+        assert not any(character in shown for character in "\x1b\r\u202e\x9b")
+        assert "[red]d[/] [/nope]" in shown
+    assert lines(path)[0]["query"] == evil
+
+
+def test_a_terminal_of_eighty_columns_cuts_no_id(path: Path, tmp_path: Path) -> None:
+    record(path, {"operation": "call_tool", "query": None, "tool_ids": ("source." + "long_name_" * 12,)})
+    ended = typed("audit", "--path", path, answers=[], environ={**os.environ}, folder=tmp_path)
+    assert ended.code == 0
+    assert "source." + "long_name_" * 12 in "".join(ended.out.split())
+    assert max(map(len, ended.out.splitlines())) <= 80
+
+
+# -- where it is, and what is not there -------------------------------------------------------------------------------
+
+
+def test_the_file_is_where_the_configuration_has_it(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    unsaid = toolcrib("audit")
+    assert (unsaid.code, unsaid.out) == (0, "")
+    assert str(tmp_path / "state" / "toolcrib" / "audit.sqlite") in unsaid.err
+    config = write_config(tmp_path / "mcp.json", toolcrib={"audit": {"path": "audit.sqlite"}})
+    for words in ((), ("-c", config)):
+        assert "github.find" in toolcrib("audit", *words).out
+    off = toolcrib("audit", "-c", write_config(config, toolcrib={"audit": False}))
+    assert (off.code, off.out) == (2, "")
+    assert "switched off" in off.err
+    assert "github.find" in toolcrib("audit", "-c", config, "--path", path).out
+
+
+def test_what_is_not_there_is_said(path: Path, tmp_path: Path) -> None:
+    nothing = audit(tmp_path / "absent")
+    assert nothing.out == ""
+    assert "Nothing is written down" in nothing.err
+    assert (audit(path, "--tool", "x").out, audit(path, "--tool", "x").err.strip()) == (
+        "",
+        "Nothing like that is written down.",
+    )
+    unknown = toolcrib("audit", "--path", path, "abc")
+    assert (unknown.code, unknown.out) == (1, "")
+    assert "begins with `abc`" in unknown.err
+    as_json = toolcrib("audit", "--path", path, "abc", "--json")
+    assert as_json.json["error"]["code"] == "NOT_FOUND"
+
+
+@pytest.mark.parametrize("when", ["yesterday", "2 hours", "-1h", "2026-13-01", ""])
+def test_a_moment_that_is_none_is_refused_with_examples(when: str, path: Path) -> None:
+    refused = toolcrib("audit", "--path", path, "--since", when)
+    assert refused.code == 2
+    assert "2h" in refused.err
+
+
+def test_a_file_that_is_no_audit_is_refused_without_a_traceback(path: Path, tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("no database at all" * 100)
+    (tmp_path / "half").write_bytes(path.read_bytes()[:5_000])
+    (tmp_path / "empty").write_bytes(b"")
+    for name, code in [("text", 2), ("half", 2), ("empty", 0)]:
+        refused = toolcrib_process("audit", "--path", tmp_path / name)
+        assert (refused.code, refused.out) == (code, ""), name
+        assert str(tmp_path / name) in refused.err.replace("\n", "")
+    for words in ((), ("--follow",)):
+        assert (
+            toolcrib_process("audit", "--path", tmp_path / "text", "--json", *words).json["error"]["code"]
+            == "INVALID_CONFIG"
+        )
+
+
+def test_a_pipe_that_is_closed_early_ends_it_quietly(tmp_path: Path) -> None:
+    record(path := tmp_path / "a", *({"number": number, "query": "x" * 400} for number in range(500)))
+    with subprocess.Popen(
+        [TOOLCRIB, "audit", "--path", path, "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline().startswith("{")
+        process.stdout.close()
+        assert process.stderr.read() == ""
+
+
+# -- following --------------------------------------------------------------------------------------------------------
+
+
+class Followed:
+    """What a command that goes on prints, line by line."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        self.process = process
+        self.out = self._lines(process.stdout)
+        self.err = self._lines(process.stderr)
+
+    def query(self) -> str:
+        """That of the next operation."""
+        return json.loads(self.out.get(timeout=DEADLINE_S))["query"]
+
+    def _lines(self, stream: IO[str]) -> queue.Queue[str]:
+        found: queue.Queue[str] = queue.Queue()
+
+        def read() -> None:
+            for line in stream:
+                found.put(line)
+
+        threading.Thread(target=read, daemon=True).start()
+        return found
+
+
+@contextmanager
+def following(path: Path, *words: str) -> Generator[Followed]:
+    # Whoever runs the tests in the background has them ignore this signal, and what they start with them.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    command = [TOOLCRIB, "audit", "--path", str(path), "--follow", *words]
+    try:
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    with process:
+        try:
+            yield Followed(process)
+        finally:
+            process.kill()
+
+
+def test_following_shows_what_comes_before_the_file_is_there_and_after_another_took_its_place(tmp_path: Path) -> None:
+    path = tmp_path / "state" / "audit.sqlite"
+    with following(path, "--json") as followed:
+        assert "Waiting for" in followed.err.get(timeout=DEADLINE_S)
+        with AuditStore(path, retry_s=0.01) as store:
+            for number in range(3):
+                store.record(performed(number))
+                assert followed.query() == f"query {number}"
+            for number in range(3, 9, 3):
+                # The last words of the old file and the first of the new one.
+                store.record(performed(number))
+                until_written(store)
+                for file in path.parent.glob("audit.sqlite*"):
+                    file.rename(path.parent / f"{number}-{file.name}")
+                store.record(performed(number + 1))
+                assert (followed.query(), followed.query()) == (f"query {number}", f"query {number + 1}")
+        followed.process.send_signal(signal.SIGINT)
+        assert followed.process.wait(DEADLINE_S) == 130
+        assert followed.err.empty()
+
+
+def test_following_shows_what_was_there_first_and_then_only_what_is_wanted(path: Path) -> None:
+    with following(path, "--json", "--principal", "ada", "--limit", "1") as followed:
+        assert [followed.out.get(timeout=DEADLINE_S).count(REFUSED) for _ in range(2)] == [1, 1]
+        record(path, {"number": 1}, {"number": 2, "principal": "ada"}, {"number": 3}, {"number": 4, "principal": "ada"})
+        assert (followed.query(), followed.query()) == ("query 2", "query 4")
+
+
+def test_a_followed_trace_has_one_heading_for_as_long_as_no_other_comes_between(tmp_path: Path) -> None:
+    record(path := tmp_path / "a", {"trace_id": "a", "query": "one"})
+    with following(path) as followed:
+        shown = [followed.out.get(timeout=DEADLINE_S) for _ in range(3)]
+        assert [" a\n" in shown[0], "one" in shown[1]] == [True, True]
+        for trace_id, query, heading in [("a", "two", False), ("b", "three", True), ("a", "four", True)]:
+            record(path, {"trace_id": trace_id, "query": query})
+            block = [followed.out.get(timeout=DEADLINE_S) for _ in range(4 if heading else 2)]
+            assert [line.endswith(f" {trace_id}\n") for line in block].count(True) == heading
+            assert query in block[-2]
+
+
+# -- a gateway that runs ----------------------------------------------------------------------------------------------
+
+
+async def used(config: Path, *words: str) -> None:
+    """A model's way to a tool, through a gateway of its own."""
+    command = StdioServerParameters(command=TOOLCRIB, args=["serve", str(config), "--no-cache", *words])
+    with open(os.devnull, "w") as nowhere:  # noqa: PTH123, ASYNC230  a device, not a file
+        async with Client(stdio_client(command, errlog=nowhere)) as client:
+            await client.call_tool("search_tools", {"query": "give back a text"})
+            await client.call_tool("call_tool", {"tool_id": "bench.echo", "arguments": {"text": "plain"}})
+            expanded = await client.call_tool("expand_tool", {"tool_id": "bench.echo"})
+            assert expanded.structured_content is not None
+            called = {"tool_id": expanded.structured_content["handle"], "arguments": {"text": "my words"}}
+            await client.call_tool("call_tool", called)
+
+
+def test_what_an_agent_does_through_a_gateway_is_one_trace(tmp_path: Path) -> None:
+    ours: Json = {"audit": {"path": "audit.sqlite"}}
+    config = write_config(tmp_path / "mcp.json", toolcrib=ours, bench=faulty_entry())
+    anyio.run(used, config)
+    found = [json.loads(line) for line in toolcrib("audit", "-c", config, "--json").out.splitlines()]
+    assert [(line["operation"], line["outcome"], line["principal"]) for line in found] == [
+        ("search_tools", "ok", "local"),
+        ("call_tool", "NOT_EXPANDED", "local"),
+        ("expand_tool", "ok", "local"),
+        ("call_tool", "ok", "local"),
+    ]
+    assert found[0]["query"] == "give back a text"
+    assert "bench.echo" in found[0]["tool_ids"]
+    assert [line["tool_ids"] for line in found[1:]] == [["bench.echo"]] * 3
+    assert len({line["trace_id"] for line in found}) == 1
+    assert b"my words" not in (tmp_path / "audit.sqlite").read_bytes()
+
+
+def test_arguments_are_kept_where_the_configuration_says_so_and_nothing_where_it_is_switched_off(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "audit.sqlite"
+    ours: Json = {"audit": {"path": str(file), "arguments": True, "redact": ["tex"]}}
+    config = write_config(tmp_path / "mcp.json", toolcrib=ours, bench=faulty_entry())
+    anyio.run(used, config, "--no-audit")
+    assert not file.exists()
+    anyio.run(used, config)
+    assert [line["arguments"] for line in lines(file) if "arguments" in line] == [{"text": "[redacted]"}] * 2

@@ -1,0 +1,65 @@
+"""`toolcrib.audit` as people write it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from toolcrib.config import parse_config
+from toolcrib.config.audit import DEFAULT_AUDIT, Audit
+from toolcrib.core.errors import InvalidConfig
+
+FILE = Path("/home/ada/mcp.json")
+
+
+def read(*audit: Any) -> Audit | None:
+    ours = {"audit": audit[0]} if audit else {}
+    return parse_config(json.dumps({"mcpServers": {}, "toolcrib": ours}), FILE, {}).audit
+
+
+def test_what_is_done_is_written_down_unless_somebody_says_otherwise() -> None:
+    assert read() == read(True) == read({}) == DEFAULT_AUDIT == Audit(None, 64, 30, arguments=False, redact=())
+    assert read(False) is None
+
+
+def test_the_usual_place_is_in_the_state_folder_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    assert DEFAULT_AUDIT.place == tmp_path / "toolcrib" / "audit.sqlite"
+
+
+def test_all_of_it_can_be_set() -> None:
+    audit = read({"path": "/a.sqlite", "max_mb": 1, "max_days": 7, "arguments": True, "redact": ["customer", "iban"]})
+    assert audit is not None
+    assert audit == Audit(Path("/a.sqlite"), 1, 7, arguments=True, redact=("customer", "iban"))
+    assert audit.place == Path("/a.sqlite")
+
+
+def test_a_path_is_looked_for_beside_the_configuration_or_at_home(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/grace")
+    assert read({"path": "logs/a.sqlite"}) == Audit(FILE.parent / "logs" / "a.sqlite")
+    assert read({"path": "~/a.sqlite"}) == Audit(Path("/home/grace/a.sqlite"))
+
+
+@pytest.mark.parametrize(
+    ("audit", "complaint"),
+    [
+        ("yes", "toolcrib.audit: true, false or an object is expected here"),
+        (None, "toolcrib.audit: true, false or an object is expected here"),
+        (1, "toolcrib.audit: true, false or an object is expected here"),
+        ({"max_md": 3}, "unknown key `max_md`; did you mean `max_mb`?"),
+        ({"max_mb": 0}, "toolcrib.audit.max_mb: a number of megabytes is expected, from 1 to 100000"),
+        ({"max_days": 0.5}, "toolcrib.audit.max_days: a number of days is expected, from 1 to 36500"),
+        ({"arguments": "all"}, "toolcrib.audit.arguments: true or false is expected here"),
+        ({"path": 3}, "toolcrib.audit.path: a text is expected here"),
+        ({"path": "~nobody-of-this-name/a"}, "toolcrib.audit.path: "),
+        ({"redact": [3]}, "toolcrib.audit.redact: a list of texts is expected here"),
+        ({"redact": ["_-"]}, "toolcrib.audit.redact: each text needs a letter or a digit"),
+    ],
+)
+def test_what_is_written_wrongly_is_named_with_its_place(audit: Any, complaint: str) -> None:
+    with pytest.raises(InvalidConfig) as error:
+        read(audit)
+    assert complaint in error.value.message

@@ -1,0 +1,132 @@
+"""The parts of the documentation that are made from the code: `python -m tests.docs.generate` writes them."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+
+from toolcrib.catalog.categories import STANDARD
+from toolcrib.cli import main as commands
+from toolcrib.config import SETTINGS, SOURCE_SETTINGS
+from toolcrib.config.audit import AUDIT_SETTINGS
+from toolcrib.config.auth import AUTH_SETTINGS, JWT_SETTINGS, TOKEN_SETTINGS
+from toolcrib.config.categories import CATEGORY_SETTINGS
+from toolcrib.config.policy import POLICY_SETTINGS, RULE_SETTINGS
+from toolcrib.core.errors import ErrorCode, ToolcribError
+from toolcrib.protocol.schemas import document
+from toolcrib.protocol.tools import ALL, OPERATIONS, SETS, operation_tools
+from toolcrib.stores.redaction import SECRET_KEYS, SECRET_WORDS
+from toolcrib.surfaces.http.problems import STATUSES
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+def errors() -> str:
+    kinds = {kind.code: kind for kind in ToolcribError.__subclasses__()}
+    rows = [(f"`{code}`", (kinds[code].__doc__ or "").partition("\n")[0], kinds[code].advice) for code in ErrorCode]
+    return table(("Code", "Means", "What to do"), rows)
+
+
+def operations() -> str:
+    rows = [
+        (
+            f"**{tool.name}**",
+            ", ".join(f"`{name}`" for name in tool.input_schema["properties"]),
+            tool.description,
+        )
+        for tool in operation_tools(OPERATIONS)
+    ]
+    return table(("Operation", "Takes", "Does"), rows)
+
+
+def sets() -> str:
+    rows = [(f"`{name}`", ", ".join(exposed)) for name, exposed in SETS.items()]
+    return table(("Set", "Operations"), [*rows, (f"`{ALL}`", "none: every tool itself, as `SOURCE__NAME`")])
+
+
+def command_list() -> str:
+    return table(
+        ("Command", "Does"),
+        [(f"`{_usage(name)}`", command.short_help or "") for name, command in commands.commands.items()],
+    )
+
+
+def standard_categories() -> str:
+    return table(("Name", "Title", "Summary"), [(f"`{n.name}`", n.title or "", n.summary) for n in STANDARD.values()])
+
+
+def secret_keys() -> str:
+    return table(
+        ("In a key", "As a word of a key"),
+        [(", ".join(f"`{key}`" for key in SECRET_KEYS), ", ".join(f"`{word}`" for word in SECRET_WORDS))],
+    )
+
+
+def settings(known: Mapping[str, str]) -> Callable[[], str]:
+    return lambda: table(("Key", "Means"), [(f"`{key}`", meaning) for key, meaning in known.items()])
+
+
+def statuses() -> str:
+    codes = {status: [f"`{code}`" for code, each in STATUSES.items() if each is status] for status in STATUSES.values()}
+    return table(("Status", "Code"), [(str(int(status)), ", ".join(codes[status])) for status in sorted(codes)])
+
+
+PARTS: Mapping[str, Callable[[], str]] = {
+    "errors": errors,
+    "operations": operations,
+    "sets": sets,
+    "commands": command_list,
+    "standard categories": standard_categories,
+    "settings": settings(SETTINGS),
+    "source settings": settings(SOURCE_SETTINGS),
+    "category settings": settings(CATEGORY_SETTINGS),
+    "policy settings": settings(POLICY_SETTINGS),
+    "rule settings": settings(RULE_SETTINGS),
+    "audit settings": settings(AUDIT_SETTINGS),
+    "secret keys": secret_keys,
+    "auth settings": settings(AUTH_SETTINGS),
+    "token settings": settings(TOKEN_SETTINGS),
+    "jwt settings": settings(JWT_SETTINGS),
+    "statuses": statuses,
+}
+"""By the name that stands in a page between `<!-- generated: NAME -->` and `<!-- end -->`."""
+
+BAR = "\\|"
+
+SCHEMA_FILE = DOCS / "discovery-protocol.schema.json"
+
+_PART = re.compile(r"(<!-- generated: ([a-z ]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def generated(text: str) -> str:
+    """A page with its parts made anew."""
+    return _PART.sub(lambda part: f"{part[1]}{PARTS[part[2]]()}\n{part[3]}", text)
+
+
+def schema_file() -> str:
+    return json.dumps(document(), indent=2) + "\n"
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    def line(cells: Sequence[str]) -> str:
+        return f"| {' | '.join(cell.replace('|', BAR) for cell in cells)} |"
+
+    return "\n".join([line(head), f"|{'---|' * len(head)}", *map(line, rows)])
+
+
+def _usage(name: str) -> str:
+    shown = [
+        parameter.make_metavar(context)
+        for context in [commands.commands[name].make_context(name, [], resilient_parsing=True)]
+        for parameter in commands.commands[name].params
+        if parameter.param_type_name == "argument"
+    ]
+    return " ".join(["toolcrib", name, *shown])
+
+
+if __name__ == "__main__":
+    for path in sorted(DOCS.glob("*.md")):
+        path.write_text(generated(path.read_text()))
+    SCHEMA_FILE.write_text(schema_file())

@@ -1,0 +1,548 @@
+"""The audit holds every operation, stays small, and is never in the way of anything."""
+
+from __future__ import annotations
+
+import random
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import anyio.to_thread
+import pytest
+from tests.stores.auditing import entries, gaps, performed, queries, until_written
+from tests.waiting import until_blocking
+
+from toolcrib.core.events import OperationPerformed
+from toolcrib.stores.audit import AuditStore
+from toolcrib.stores.audit_file import APPLICATION_ID, DAY_S, LAYOUT, AuditFile
+from toolcrib.stores.audit_reader import AuditReader, Wanted
+
+FAST_S = 0.01
+"""Between attempts."""
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "state" / "audit.sqlite"
+
+
+def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.name.startswith("toolcrib")]
+
+
+def make(path: Path) -> None:
+    """An audit that nothing is in."""
+    AuditFile(path, max_bytes=1_000_000, max_age_s=DAY_S).close()
+
+
+def in_files(path: Path) -> bytes:
+    return b"".join(file.read_bytes() for file in sorted(path.parent.iterdir()))
+
+
+# -- what is written --------------------------------------------------------------------------------------------------
+
+
+def test_an_operation_is_read_as_it_was_recorded(path: Path) -> None:
+    event = performed(
+        at=1_790_000_000.5,
+        trace_id="00000000000000001fb260fe2d21f4fc",
+        principal="ada@example.com",
+        operation="search_tool_by_category",
+        outcome="TOOL_ERROR",
+        duration_s=1.25,
+        answer_bytes=4711,
+        query="größte Datei",
+        path=("Work", "Files"),
+        tool_ids=("files.find", "files.size"),
+    )
+    with AuditStore(path) as store:
+        store.record(event)
+    (entry,) = entries(path)
+    for name in ("at", "trace_id", "principal", "operation", "outcome", "duration_s", "answer_bytes", "query", "path"):
+        assert getattr(entry, name) == getattr(event, name), name
+    assert (entry.tool_ids, entry.arguments) == (event.tool_ids, None)
+    assert (store.condition.written, store.condition.lost, store.condition.problem) == (1, 0, None)
+
+
+def test_what_was_written_is_there_after_a_restart(path: Path) -> None:
+    for number in range(3):
+        with AuditStore(path) as store:
+            store.record(performed(number))
+    assert queries(path) == ["query 0", "query 1", "query 2"]
+
+
+@pytest.mark.anyio
+async def test_of_two_thousand_operations_at_once_none_is_lost(path: Path) -> None:
+    with AuditStore(path) as store:
+        async with anyio.create_task_group() as tasks:
+            for number in range(2_000):
+                tasks.start_soon(anyio.to_thread.run_sync, store.record, performed(number))
+        assert (await anyio.to_thread.run_sync(lambda: store.condition)).lost == 0
+    assert store.condition.written == 2_000
+    assert sorted(queries(path), key=str) == sorted((f"query {number}" for number in range(2_000)), key=str)
+
+
+def test_file_and_folder_are_for_their_owner_alone(path: Path) -> None:
+    with AuditStore(path) as store:
+        store.record(performed())
+        until_written(store)
+        assert {file.name for file in path.parent.iterdir()} > {path.name}
+        for each in (path.parent, *path.parent.iterdir()):
+            assert each.stat().st_mode & 0o077 == 0, each
+
+
+def test_arguments_are_written_only_where_somebody_switched_that_on(path: Path) -> None:
+    call = performed(arguments={"path": "a-file", "phrase": "hunter2"}, input_schema={"properties": {}})
+    with AuditStore(path) as store:
+        store.record(call)
+    assert b"a-file" not in in_files(path)
+    with AuditStore(path, keeps_arguments=True) as store:
+        store.record(call)
+    assert [entry.arguments for entry in entries(path)] == [None, {"path": "a-file", "phrase": "hunter2"}]
+
+
+def test_a_query_that_holds_a_secret_is_not_written(path: Path) -> None:
+    with AuditStore(path) as store:
+        store.record(performed(query="use the key AKIAIOSFODNN7EXAMPLE"))
+    assert queries(path) == ["[redacted]"]
+    assert b"AKIA" not in in_files(path)
+
+
+class Raising(Mapping[str, Any]):
+    """Arguments that cannot be read."""
+
+    def __getitem__(self, key: str) -> Any:
+        raise RuntimeError
+
+    def __iter__(self) -> Iterator[str]:
+        raise RuntimeError
+
+    def __len__(self) -> int:
+        raise RuntimeError
+
+
+def test_an_operation_that_cannot_be_written_costs_no_other(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with AuditStore(path, keeps_arguments=True) as store:
+        store.record(performed(0, arguments=Raising()))
+        store.record(performed(1, arguments=Raising()))
+        store.record(performed(2, query="half a pair \ud800", principal="\udfff", arguments={"\ud800": "\ud800"}))
+        store.record(performed(3, tool_ids=("x" * 10_000,) * 1_000, query="x" * 100_000))
+    half, long = entries(path)
+    assert (half.query, half.principal, half.arguments) == ("half a pair ?", "?", {"?": "?"})
+    assert len(long.query or "") < 1_000
+    assert sum(map(len, long.tool_ids)) <= 10_000
+    assert store.condition.lost == 2
+    assert sum("cannot be written" in warning for warning in warnings(caplog)) == 1
+
+
+# -- its size ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_full_file_forgets_the_oldest_traces_whole_and_gives_their_space_back(path: Path) -> None:
+    megabyte = 1024 * 1024
+    some = random.Random(1)
+    with AuditStore(path, max_bytes=megabyte) as store:
+        for number in range(1_000):
+            trace_id = f"{some.getrandbits(128):032x}"
+            for step in range(3):
+                store.record(performed(number, trace_id=trace_id, query=f"{number}.{step} {'x' * 400}"))
+        until_written(store)
+        assert sum(file.stat().st_size for file in path.parent.glob("audit.sqlite*")) < 2 * megabyte
+    assert path.stat().st_size <= megabyte
+    assert store.condition.lost == 0
+    left = [str(query).split()[0] for query in queries(path)]
+    first = int(left[0].split(".")[0])
+    assert 0 < first < 900
+    assert left == [f"{number}.{step}" for number in range(first, 1_000) for step in range(3)]
+    assert f"{first - 1}.0 ".encode() not in in_files(path), "it is forgotten and still in the file"
+
+
+def test_a_trace_that_fills_the_file_alone_loses_its_oldest_operations(path: Path) -> None:
+    with AuditStore(path, max_bytes=1024 * 1024) as store:
+        for number in range(4_000):
+            store.record(performed(number, trace_id="one", query=f"{number} {'x' * 400}"))
+        until_written(store)
+    assert path.stat().st_size <= 1024 * 1024
+    left = [int(str(query).split()[0]) for query in queries(path)]
+    assert left == [*range(left[0], 4_000)]
+    assert left[0] > 0
+
+
+def test_a_trace_is_forgotten_whole_when_its_last_operation_is_too_old(path: Path) -> None:
+    now = 1_790_000_000.0 // DAY_S * DAY_S + DAY_S / 2
+
+    def days_ago(days: float, trace_id: str) -> OperationPerformed:
+        return performed(at=now - days * DAY_S, trace_id=trace_id, query=f"{days} days ago")
+
+    with AuditStore(path, max_age_s=1_000 * DAY_S, clock=lambda: now) as store:
+        for days, trace_id in [
+            (31.2, "old"),
+            (31.1, "old"),
+            (30.1, "just"),
+            (29.9, "just"),
+            (300, "long"),
+            (1, "long"),
+        ]:
+            store.record(days_ago(days, trace_id))
+    with AuditStore(path, max_age_s=30 * DAY_S, clock=lambda: now) as store:
+        store.record(days_ago(0, "new"))
+        until_written(store)
+    # A trace that goes on for days is forgotten day by day: it may never end.
+    assert queries(path) == ["30.1 days ago", "29.9 days ago", "1 days ago", "0 days ago"]
+
+
+# -- when it cannot be written ----------------------------------------------------------------------------------------
+
+HOLDER = """
+import sqlite3, sys
+file = sqlite3.connect(sys.argv[1], isolation_level=None)
+file.execute("BEGIN EXCLUSIVE")
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+@contextmanager
+def locked(path: Path) -> Generator[None]:
+    """Another process has the file to itself."""
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"held\n"
+        yield
+
+
+def test_a_file_that_is_locked_for_a_moment_is_no_problem(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with AuditStore(path, patience_s=3_600) as store:
+        until_written(store)
+        with locked(path):
+            store.record(performed(1))
+            store.record(performed(2))
+            assert store.condition.waiting == 2
+        until_written(store)
+    assert queries(path) == ["query 1", "query 2"]
+    assert warnings(caplog) == []
+
+
+def test_what_a_locked_file_cannot_take_is_counted_and_noted_once_it_can(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with AuditStore(path, capacity=3, retry_s=FAST_S, patience_s=0.0) as store:
+        store.record(performed(0))
+        until_written(store)
+        with locked(path):
+            store.record(performed(1))
+            until_blocking(lambda: store.condition.problem, "the lock is a problem")
+            for number in range(2, 10):
+                store.record(performed(number, at=1_000.0 + number))
+            condition = store.condition
+            assert "database is locked" in str(condition.problem)
+            assert (condition.written, condition.waiting, condition.lost) == (1, 3, 6)
+        until_written(store)
+        store.record(performed(10))
+    assert queries(path) == ["query 0", "query 1", "query 2", "query 3", "query 10"]
+    (gap,) = gaps(path)
+    assert (gap.since, gap.until, gap.lost) == (1_004.0, 1_009.0, 6)
+    assert "database is locked" in gap.reason
+    assert (store.condition.written, store.condition.lost) == (5, 6)
+    (first, second) = warnings(caplog)
+    assert first.startswith("the audit is not written: ")
+    assert second == "the audit is written again; 6 operations are missing from it"
+
+
+def test_closing_gives_up_what_cannot_be_written_and_says_so(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    store = AuditStore(path, retry_s=FAST_S, patience_s=0.0)
+    until_written(store)
+    with locked(path):
+        store.record(performed(1))
+        store.record(performed(2))
+        store.close(0.3)
+        assert (store.condition.waiting, store.condition.lost) == (0, 2)
+        store.record(performed(3))
+        store.close(0.3)
+        assert store.condition.lost == 3
+    assert any("2 operations are not in the audit" in warning for warning in warnings(caplog))
+    assert queries(path) == []
+
+
+def foreign(path: Path) -> None:
+    path.write_bytes(b"this is no database" * 100)
+
+
+def another_program(path: Path) -> None:
+    with sqlite3.connect(path) as file:
+        file.execute("CREATE TABLE letters (text)")
+    file.close()
+
+
+def newer(path: Path) -> None:
+    with sqlite3.connect(path) as file:
+        file.execute("CREATE TABLE events (everything)")
+        file.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        file.execute(f"PRAGMA user_version = {LAYOUT + 1}")
+    file.close()
+
+
+def a_folder(path: Path) -> None:
+    path.mkdir()
+
+
+def damaged(path: Path) -> None:
+    with AuditStore(path) as store:
+        for number in range(500):
+            store.record(performed(number, trace_id=f"{random.Random(number).getrandbits(128):032x}"))
+    whole = path.read_bytes()
+    path.write_bytes(whole[:4096] + bytes(len(whole) - 8192) + whole[-4096:])
+
+
+@pytest.mark.parametrize(
+    ("spoil", "reason"),
+    [
+        (foreign, "not a database"),
+        (another_program, "not an audit"),
+        (newer, "newer version"),
+        (a_folder, "unable to open"),
+        (damaged, "malformed"),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_left_alone_until_it_is_moved_away(
+    spoil: Any, reason: str, path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path.parent.mkdir()
+    spoil(path)
+    before = path.read_bytes() if path.is_file() else None
+    with AuditStore(path, capacity=2, retry_s=FAST_S) as store:
+        for number in range(1_000, 1_005):
+            store.record(performed(number))
+        until_blocking(lambda: reason in str(store.condition.problem), f"it is {reason}")
+        assert (store.condition.written, store.condition.waiting, store.condition.lost) == (0, 2, 3)
+        assert before is None or path.read_bytes() == before
+        path.rename(path.with_name("aside"))
+        until_written(store)
+    assert queries(path) == ["query 1000", "query 1001"]
+    assert sum(gap.lost for gap in gaps(path)) == 3
+    assert sum("the audit is not written" in warning for warning in warnings(caplog)) == 1
+
+
+def test_a_folder_that_cannot_be_made_is_made_once_it_can(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    path = tmp_path / "file" / "deep" / "audit.sqlite"
+    with AuditStore(path, retry_s=FAST_S) as store:
+        store.record(performed(1))
+        until_blocking(lambda: store.condition.problem, "there is a file in its place")
+        (tmp_path / "file").unlink()
+        until_written(store)
+    assert queries(path) == ["query 1"]
+
+
+def test_a_file_or_folder_that_goes_away_makes_room_for_a_new_one(path: Path) -> None:
+    with AuditStore(path, retry_s=FAST_S) as store:
+        store.record(performed(1))
+        until_written(store)
+        aside = path.parent.rename(path.parent.with_name("aside")) / path.name
+        store.record(performed(2))
+        until_written(store)
+        path.unlink()
+        store.record(performed(3))
+        until_written(store)
+    assert (queries(aside), queries(path)) == (["query 1"], ["query 3"])
+
+
+def test_a_table_that_vanishes_disturbs_nothing(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with AuditStore(path, capacity=1, retry_s=FAST_S) as store:
+        store.record(performed(0))
+        until_written(store)
+        with sqlite3.connect(path) as other:
+            other.execute("DROP TABLE events")
+        other.close()
+        store.record(performed(1))
+        until_blocking(lambda: "no such table" in str(store.condition.problem), "the table is missed")
+        store.close(0.1)
+    assert store.condition.lost == 1
+    assert sum("the audit is not written" in warning for warning in warnings(caplog)) == 1
+
+
+# -- other processes --------------------------------------------------------------------------------------------------
+
+COMMON = """
+import sys, time
+from pathlib import Path
+from toolcrib.core.events import OperationPerformed
+from toolcrib.stores.audit import AuditStore
+
+path = Path(sys.argv[1])
+
+def performed(number):
+    return OperationPerformed(time.time(), f"{sys.argv[2]}{number}", "local", "list", "ok", 0.1, 1, query="x" * 100)
+
+def until(happened):
+    deadline = time.monotonic() + 30
+    while not happened():
+        assert time.monotonic() < deadline, store.condition
+        time.sleep(0.01)
+"""
+
+WRITER = """
+with AuditStore(path, retry_s=0.01) as store:
+    for number in range(2_000):
+        store.record(performed(number))
+    until(lambda: store.condition.written == 2_000)
+sys.exit(store.condition.lost)
+"""
+
+
+def script(text: str, path: Path, name: str = "one") -> list[str]:
+    return [sys.executable, "-c", COMMON + text, str(path), name]
+
+
+@pytest.mark.parametrize("fresh", [True, False])
+def test_two_processes_write_one_file_and_nothing_is_lost(fresh: bool, path: Path) -> None:
+    if not fresh:
+        make(path)
+    writers = [subprocess.Popen(script(WRITER, path, name)) for name in ("one", "two")]
+    assert [writer.wait(60) for writer in writers] == [0, 0]
+    written = [entry.trace_id for entry in entries(path)]
+    assert sorted(written) == sorted(f"{name}{number}" for name in ("one", "two") for number in range(2_000))
+
+
+KILLED = """
+store = AuditStore(path)
+number = 0
+while True:
+    for _ in range(10):
+        store.record(performed(number))
+        number += 1
+    until(lambda: store.condition.waiting == 0)
+    print(number, flush=True)
+"""
+
+
+def test_what_was_written_outlives_a_process_that_is_killed(path: Path) -> None:
+    with subprocess.Popen(script(KILLED, path), stdout=subprocess.PIPE, text=True) as writer:
+        assert writer.stdout is not None
+        told = [int(writer.stdout.readline()) for _ in range(20)][-1]
+        writer.kill()
+    written = [entry.trace_id for entry in entries(path)]
+    assert written == [f"one{number}" for number in range(len(written))]
+    assert len(written) >= told
+    with AuditStore(path) as store:
+        store.record(performed(7))
+    assert len(entries(path)) == len(written) + 1
+
+
+FULL = """
+import resource, signal
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+_, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+with AuditStore(path, capacity=3_000, retry_s=0.01) as store:
+    store.record(performed(0))
+    until(lambda: store.condition.written == 1)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, most))
+    for number in range(1, 4_001):
+        store.record(performed(number))
+    until(lambda: store.condition.problem)
+    print(store.condition.problem)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
+    until(lambda: store.condition.problem is None and not store.condition.waiting)
+    print(store.condition.written + store.condition.lost)
+"""
+
+
+def test_a_disk_that_is_full_costs_what_cannot_be_held_until_there_is_room(path: Path) -> None:
+    pytest.importorskip("resource", reason="a limit on the size of files is set as POSIX has it")
+    ended = subprocess.run(script(FULL, path), capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr
+    problem, total = ended.stdout.splitlines()
+    assert "disk" in problem
+    assert total == "4001"
+    assert ended.stderr.count("the audit is not written") == 1
+    assert len(entries(path)) + sum(gap.lost for gap in gaps(path)) == 4_001
+
+
+READ_ONLY = """
+import ctypes, os
+if os.geteuid() == 0:  # whom no mode of a file stops, unless that right is given up
+    header, none = (ctypes.c_uint32 * 2)(0x20080522, 0), (ctypes.c_uint32 * 6)()
+    assert ctypes.CDLL(None).capset(header, none) == 0
+target = path if sys.argv[2] == "file" else path.parent
+mode = target.stat().st_mode
+target.chmod(0o400 if sys.argv[2] == "file" else 0o500)
+with AuditStore(path, capacity=2, retry_s=0.01) as store:
+    for number in range(5):
+        store.record(performed(number))
+    until(lambda: store.condition.problem)
+    print(store.condition.problem)
+    target.chmod(mode)
+    until(lambda: store.condition.problem is None and not store.condition.waiting)
+    print(store.condition.written, store.condition.lost)
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="gives up rights as Linux has it")
+@pytest.mark.parametrize(("what", "reason"), [("file", "may not be written"), ("folder", "readonly database")])
+def test_what_may_not_be_written_is_written_once_it_may(what: str, reason: str, path: Path) -> None:
+    make(path)
+    ended = subprocess.run(script(READ_ONLY, path, what), capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr
+    problem, counts = ended.stdout.splitlines()
+    assert reason in problem
+    assert counts == "2 3"
+    assert ended.stderr.count("the audit is not written") == 1
+    assert [entry.trace_id for entry in entries(path)] == [f"{what}0", f"{what}1"]
+
+
+# -- reading ----------------------------------------------------------------------------------------------------------
+
+
+def test_an_audit_is_read_while_it_is_written_and_its_reader_keeps_nobody_waiting(path: Path) -> None:
+    with AuditStore(path, max_bytes=1024 * 1024, patience_s=0.0) as store:
+        store.record(performed(0))
+        until_written(store)
+        with AuditReader(path) as reader, reader.snapshot():
+            assert len(reader.entries(Wanted())) == 1
+            for number in range(1, 100):
+                store.record(performed(number))
+            until_written(store)
+            assert len(reader.entries(Wanted())) == 1, "a snapshot is of one moment"
+    assert len(entries(path)) == 100
+
+
+def test_a_reader_that_never_ends_cannot_make_the_file_grow_for_ever(path: Path) -> None:
+    most = 1024 * 1024
+    with AuditStore(path, max_bytes=most, capacity=20_000, retry_s=FAST_S) as store:
+        store.record(performed(0))
+        until_written(store)
+        with AuditReader(path) as reader, reader.snapshot():
+            reader.entries(Wanted())
+            for number in range(1, 10_000):
+                store.record(performed(number, trace_id=f"{random.Random(number).getrandbits(128):032x}"))
+            until_blocking(lambda: "full" in str(store.condition.problem), "it is full")
+            size = sum(file.stat().st_size for file in path.parent.iterdir())
+        until_written(store)
+    assert size < 4 * most
+    assert path.stat().st_size <= most
+    assert queries(path)[-1] == "query 9999"
+
+
+def test_a_writer_that_hangs_does_not_keep_the_program_from_ending(path: Path) -> None:
+    hanging = threading.Event()
+
+    class Hanging(Raising):
+        def __len__(self) -> int:
+            return int(hanging.wait(30))
+
+    store = AuditStore(path, keeps_arguments=True)
+    store.record(performed(1, arguments=Hanging()))
+    before = time.monotonic()
+    store.close(0.1)
+    assert time.monotonic() - before < 30, "it waited for the end"
+    assert store.condition.lost == 1
+    hanging.set()

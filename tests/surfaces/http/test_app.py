@@ -1,0 +1,88 @@
+"""The application in this process: what it makes of a trace, and what it says of a fault of its own."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import httpx2
+import pytest
+
+from toolcrib import Toolcrib
+from toolcrib.config import Config
+from toolcrib.config.auth import NO_AUTH
+from toolcrib.core.events import OperationPerformed
+from toolcrib.surfaces.auth import Authenticator
+from toolcrib.surfaces.http.app import application
+from toolcrib.surfaces.http.metrics import Metrics
+from toolcrib.surfaces.http.names import Address, Names
+from toolcrib.surfaces.http.tracing import trace_id_of
+from toolcrib.surfaces.mcp_gateway.server import Gateway
+
+pytestmark = pytest.mark.anyio
+
+BASE = "http://127.0.0.1:8808"
+TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
+TRACEPARENT = f"00-{TRACE}-00f067aa0ba902b7-01"
+
+
+@asynccontextmanager
+async def asking(crib: Toolcrib) -> AsyncGenerator[httpx2.AsyncClient]:
+    gateway = Gateway(crib, Config(Path("mcp.json")))
+    app = application(
+        crib,
+        gateway,
+        auth=NO_AUTH,
+        authenticator=Authenticator(NO_AUTH),
+        names=Names(Address("127.0.0.1", 8808), NO_AUTH),
+        base=BASE,
+        metrics=Metrics(lambda: 0),
+    )
+    transport = httpx2.ASGITransport(app, raise_app_exceptions=False)
+    async with crib, gateway, httpx2.AsyncClient(transport=transport, base_url=BASE) as client:
+        yield client
+
+
+async def test_an_operation_belongs_to_the_trace_that_its_request_names() -> None:
+    seen = list[OperationPerformed]()
+    async with asking(Toolcrib(record=seen.append)) as client:
+        assert (await client.post("/v1/list", headers={"traceparent": TRACEPARENT})).status_code == 200
+        assert (await client.post("/v1/list", headers={"traceparent": "nonsense"})).status_code == 200
+    assert seen[0].trace_id == TRACE
+    assert seen[1].trace_id not in {TRACE, ""}
+
+
+@pytest.mark.parametrize(
+    ("header", "found"),
+    [
+        (TRACEPARENT, TRACE),
+        (f" {TRACEPARENT} ", TRACE),
+        (f"cc-{TRACE}-00f067aa0ba902b7-01-what-the-future-will-be-like", TRACE),
+        (None, None),
+        ("", None),
+        (f"{TRACEPARENT}-more", None),
+        (TRACEPARENT.upper(), None),
+        (f"ff-{TRACE}-00f067aa0ba902b7-01", None),
+        (f"00-{'0' * 32}-00f067aa0ba902b7-01", None),
+        (f"00-{TRACE}-{'0' * 16}-01", None),
+        (f"00-{TRACE[:-1]}-00f067aa0ba902b7-01", None),
+    ],
+)
+def test_a_traceparent_is_read_as_its_recommendation_says(header: str | None, found: str | None) -> None:
+    assert trace_id_of(header) == found
+
+
+async def test_a_fault_of_ours_is_told_without_its_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    crib = Toolcrib()
+
+    async def fail(*_: object, **__: object) -> None:
+        raise RuntimeError("the password is swordfish")
+
+    monkeypatch.setattr(crib, "perform", fail)
+    async with asking(crib) as client:
+        answer = await client.post("/v1/list")
+    assert answer.status_code == 500
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert "swordfish" not in answer.text
+    assert answer.json()["code"] == "INTERNAL_SERVER_ERROR"

@@ -1,0 +1,80 @@
+"""Health and metrics: what watches over a gateway learns, and what it does not."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import anyio
+import pytest
+from tests.servers.launching import faulty_entry
+from tests.surfaces.http.asking import ALICE, TOKENS, WATCHER, served
+from tests.waiting import DEADLINE_S
+
+from toolcrib.core.events import OperationPerformed
+from toolcrib.surfaces.http.metrics import Metrics
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_it_lives_at_once_and_is_ready_when_its_servers_are_listed(tmp_path: Path) -> None:
+    with served(tmp_path, auth={"tokens": TOKENS}, secretive=faulty_entry("slow-start=1")) as api:
+        async with api.client() as client:
+            assert (await client.get("/health/live")).status_code == 200
+            first = await client.get("/health/ready")
+            assert (first.status_code, first.json()) == (503, {"status": "starting"})
+            with anyio.fail_after(DEADLINE_S):
+                while (ready := await client.get("/health/ready")).status_code != 200:
+                    assert "secretive" not in ready.text
+                    await anyio.sleep(0.05)
+            assert ready.json() == {"status": "ready"}
+
+
+async def test_a_server_that_cannot_start_does_not_hold_up_readiness(tmp_path: Path) -> None:
+    with served(tmp_path, broken=faulty_entry("exit-at-start")) as api:
+        async with api.client() as client:
+            await client.post("/v1/list")  # waits for those that are starting
+            assert (await client.get("/health/ready")).json() == {"status": "ready"}
+
+
+async def test_metrics_count_operations_of_every_surface_and_name_nobody(tmp_path: Path) -> None:
+    with served(tmp_path, auth={"tokens": TOKENS}, secretive=faulty_entry()) as api:
+        assert (await api.run_tool("secretive.echo", ALICE, text="words")).status_code == 200
+        assert (await api.run_tool("secretive.fail", ALICE)).status_code == 200
+        assert (await api.ask("expand_tool", ALICE, tool_id="secretive.nothing")).status_code == 404
+        async with api.mcp(ALICE) as client:
+            await client.call_tool("search_tools", {"query": "echo"})
+        async with api.client(WATCHER) as client:
+            page = await client.get("/metrics")
+            other = await client.get("/metrics", headers={"Accept": "application/openmetrics-text; version=1.0.0"})
+    assert page.headers["content-type"].startswith("text/plain")
+    assert other.headers["content-type"].startswith("application/openmetrics-text")
+    counted = dict(
+        re.findall(r"^toolcrib_operation_duration_seconds_count\{(.+)\} ([0-9.]+)$", page.text, re.MULTILINE)
+    )
+    assert counted == {
+        'operation="expand_tool",outcome="ok"': "2.0",
+        'operation="expand_tool",outcome="TOOL_NOT_FOUND"': "1.0",
+        'operation="call_tool",outcome="ok"': "1.0",
+        'operation="call_tool",outcome="TOOL_ERROR"': "1.0",
+        'operation="search_tools",outcome="ok"': "1.0",
+    }
+    assert "toolcrib_operation_answer_bytes_sum" in page.text
+    assert "toolcrib_audit_events_lost_total 0.0" in page.text
+    for name in ("secretive", "alice", "watcher", "echo"):
+        assert name not in page.text
+
+
+def test_lost_audit_events_are_told_as_they_are_when_somebody_looks() -> None:
+    lost = [0]
+    metrics = Metrics(lambda: lost[0])
+    lost[0] = 7
+    metrics.record(
+        OperationPerformed(
+            at=0, trace_id="t", principal="p", operation="list", outcome="ok", duration_s=0.5, answer_bytes=300
+        )
+    )
+    page = metrics.page("")[0].decode()
+    assert "toolcrib_audit_events_lost_total 7.0" in page
+    assert 'toolcrib_operation_duration_seconds_sum{operation="list",outcome="ok"} 0.5' in page
+    assert 'toolcrib_operation_answer_bytes_sum{operation="list",outcome="ok"} 300.0' in page

@@ -1,0 +1,57 @@
+"""The OpenAPI document, against the API that it describes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Generator
+from pathlib import Path
+
+import httpx2
+import pytest
+from tests.servers.launching import faulty_entry
+from tests.surfaces.http.asking import ALICE, TOKENS, Api, served
+
+from toolcrib.core.errors import ErrorCode
+from toolcrib.protocol.tools import OPERATIONS
+
+SCHEMATHESIS = Path(sys.executable).with_name("schemathesis")
+
+DOES_NOT_HOLD = ("negative_data_rejection", "positive_data_acceptance")
+"""A null stands for what is not given, as models send it; and most ids that can be made up are of no tool."""
+
+
+@pytest.fixture(scope="module")
+def api(tmp_path_factory: pytest.TempPathFactory) -> Generator[Api]:
+    folder = tmp_path_factory.mktemp("described")
+    with served(folder, auth={"tokens": TOKENS}, settings={"calls_per_minute": 0}, bench=faulty_entry()) as api:
+        yield api
+
+
+def test_the_api_is_as_its_document_says_whatever_it_is_sent(api: Api, tmp_path: Path) -> None:
+    words = ["--max-examples", "100", "--generation-deterministic", "--exclude-checks", ",".join(DOES_NOT_HOLD)]
+    shown = ["--header", f"Authorization: Bearer {ALICE}", "--no-color"]
+    command = [str(SCHEMATHESIS), "run", f"{api.base}/openapi.json", *words, *shown]
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert f"Tested: {len(OPERATIONS) + 2}" in ended.stdout
+
+
+def test_it_describes_every_operation_and_every_error(api: Api) -> None:
+    document = httpx2.get(f"{api.base}/openapi.json", headers={"Authorization": f"Bearer {ALICE}"}).json()
+    assert document["openapi"] == "3.1.0"
+    assert document["servers"] == [{"url": api.base}]
+    assert {f"/v1/{name}" for name in OPERATIONS} <= document["paths"].keys()
+    responses = document["paths"]["/v1/call_tool"]["post"]["responses"]
+    said = " ".join(response["description"] for response in responses.values())
+    assert all(code in said for code in ErrorCode)
+    assert "401" in responses
+    assert document["security"] == [{"bearer": []}]
+
+
+def test_it_takes_a_token_to_read_it_where_anybody_is_asked_and_none_where_nobody_is(api: Api, tmp_path: Path) -> None:
+    assert httpx2.get(f"{api.base}/openapi.json").status_code == 401
+    with served(tmp_path, bench=faulty_entry()) as open_to_all:
+        document = httpx2.get(f"{open_to_all.base}/openapi.json").json()
+    assert "security" not in document
+    assert "401" not in document["paths"]["/v1/list"]["post"]["responses"]

@@ -1,0 +1,449 @@
+"""Tokens that an authorization server signed: which are good here, and what happens while its keys cannot be had."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import time
+from collections.abc import Callable, Generator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import anyio
+import httpx2
+import jwt
+import pytest
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from jwt.algorithms import RSAAlgorithm
+from mcp import Client
+from mcp.client.auth.extensions.client_credentials import ClientCredentialsOAuthProvider
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
+from tests.servers.launching import faulty_entry
+from tests.surfaces.http.asking import ALICE, TOKENS, Api, problem, served
+from tests.surfaces.http.issuer import AUDIENCE, Issuer, Json, Key, ec_key, ed_key, issuing, rsa_key, segment, written
+from tests.surfaces.serving import run_tool, text_of
+from tests.waiting import until
+
+from toolcrib.config.auth import Auth, Jwt
+from toolcrib.core.principal import Principal
+from toolcrib.surfaces.auth import Authenticator, InsufficientScope, KeysUnavailable, Unauthenticated, keys
+from toolcrib.surfaces.auth.keys import FRESH_S, KEPT_S, MAX_BYTES, RETRY_S, IssuerKeys
+from toolcrib.surfaces.auth.signed_tokens import LEEWAY_S, SignedTokens
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def issuer() -> Generator[Issuer]:
+    with issuing() as issuer:
+        yield issuer
+
+
+class Clock:
+    """Stands still until it is set."""
+
+    def __init__(self) -> None:
+        self.now = 1_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def settings_of(issuer: Issuer, **more: Any) -> Jwt:
+    return replace(Jwt(issuer.url, (AUDIENCE,), issuer.jwks_url), **more)
+
+
+def tokens_of(issuer: Issuer, clock: Clock, **more: Any) -> SignedTokens:
+    settings = settings_of(issuer, **more)
+    return SignedTokens(settings, IssuerKeys(settings.issuer, settings.jwks_url, clock))
+
+
+async def who(issuer: Issuer, token: str, **more: Any) -> Principal:
+    return await Authenticator(Auth(is_required=True, jwt=settings_of(issuer, **more))).principal([f"Bearer {token}"])
+
+
+@pytest.mark.parametrize("key", [rsa_key("1"), ec_key("1"), ed_key("1")], ids=lambda key: key.algorithm)
+async def test_a_token_signed_with_a_key_of_the_issuer_is_its_subjects(key: Key, issuer: Issuer) -> None:
+    assert await who(issuer, issuer.token(key)) == Principal("dana")
+
+
+@pytest.mark.parametrize(
+    ("claims", "scopes"),
+    [
+        ({"scope": "read write"}, {"read", "write"}),
+        ({"scp": ["read", "write", 3]}, {"read", "write"}),
+        ({"scp": "read"}, {"read"}),
+        ({"scope": "read", "scp": ["all"]}, {"read"}),
+        ({"scope": {"read": True}}, set[str]()),
+        ({}, set[str]()),
+    ],
+)
+async def test_scopes_are_read_as_issuers_write_them(claims: Json, scopes: set[str], issuer: Issuer) -> None:
+    assert (await who(issuer, issuer.token(**claims))).scopes == scopes
+
+
+async def test_other_claims_can_be_named_for_principal_and_scopes(issuer: Issuer) -> None:
+    token = issuer.token(email="dana@example.com", roles=["admin"], scope="read")
+    found = await who(issuer, token, principal_claim="email", scope_claims=("roles",))
+    assert found == Principal("dana@example.com", frozenset({"admin"}))
+
+
+def bad_claims() -> Json:
+    now = int(time.time())
+    return {
+        "expired": {"exp": now - LEEWAY_S - 5},
+        "never expires": {"exp": None},
+        "expires at no time": {"exp": "soon"},
+        "expires at infinity": {"exp": 1e999},
+        "not yet good": {"nbf": now + LEEWAY_S + 60},
+        "for others": {"aud": "https://other.example.com"},
+        "for a longer name": {"aud": f"{AUDIENCE}/more"},
+        "for nobody": {"aud": None},
+        "for a number": {"aud": 7},
+        "of another issuer": {"iss": "https://other.example.com"},
+        "of no issuer": {"iss": None},
+        "of nobody": {"sub": None},
+        "of an empty name": {"sub": ""},
+        "of a number": {"sub": 7},
+        "of the person at this machine": {"sub": "local"},
+        "of a name that obeys": {"sub": "dana\r\nX: y"},
+        "of an endless name": {"sub": "d" * 300},
+    }
+
+
+@pytest.mark.parametrize("fault", bad_claims())
+async def test_a_token_that_claims_the_wrong_things_is_nobodys(fault: str, issuer: Issuer) -> None:
+    assert await who(issuer, issuer.token())
+    with pytest.raises(Unauthenticated):
+        await who(issuer, issuer.token(**bad_claims()[fault]))
+
+
+async def test_clocks_may_be_a_little_apart(issuer: Issuer) -> None:
+    now = int(time.time())
+    assert await who(issuer, issuer.token(exp=now - LEEWAY_S + 20, nbf=now + LEEWAY_S - 20))
+
+
+async def test_one_of_several_audiences_is_enough(issuer: Issuer) -> None:
+    assert await who(issuer, issuer.token(aud=["https://other.example.com", AUDIENCE]))
+
+
+def told(issuer: Issuer) -> Json:
+    return {"iss": issuer.url, "aud": AUDIENCE, "sub": "dana", "exp": int(time.time()) + 300}
+
+
+def with_shared_secret(issuer: Issuer, secret: bytes) -> str:
+    start = written({"alg": "HS256", "kid": "1"}, told(issuer)).rpartition(".")[0]
+    return f"{start}.{segment(hmac.new(secret, start.encode(), hashlib.sha256).digest())}"
+
+
+def with_parts(token: str, header: Json | None = None, claims: Json | None = None, signature: str | None = None) -> str:
+    """`token` with some of its parts replaced."""
+    parts = token.split(".")
+    for place, part in enumerate((header, claims)):
+        if part is not None:
+            parts[place] = segment(json.dumps(part).encode())
+    return ".".join([*parts[:2], parts[2] if signature is None else signature])
+
+
+def public_pem() -> bytes:
+    return rsa_key("1").private.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+
+
+STRANGER = "stranger"
+
+FORGED: dict[str, Callable[[Issuer], str]] = {
+    "not signed": lambda issuer: written({"alg": "none", "kid": "1"}, told(issuer)),
+    "not signed, in capitals": lambda issuer: written({"alg": "NONE", "kid": "1"}, told(issuer)),
+    "without a way to sign": lambda issuer: written({"kid": "1"}, told(issuer)),
+    "signed with the public key as a secret": lambda issuer: with_shared_secret(issuer, public_pem()),
+    "signed with the public numbers as a secret": lambda issuer: with_shared_secret(
+        issuer, json.dumps(rsa_key("1").jwk).encode()
+    ),
+    "signed by another": lambda issuer: issuer.token(rsa_key(STRANGER), headers={"kid": "1"}),
+    "signed with a key that it brings itself": lambda issuer: issuer.token(
+        rsa_key(STRANGER), headers={"kid": "1", "jwk": rsa_key(STRANGER).jwk}
+    ),
+    "signed in another way than it says": lambda issuer: with_parts(
+        issuer.token(ec_key("1")), header={"alg": "RS256", "kid": "1"}
+    ),
+    "with other claims": lambda issuer: with_parts(issuer.token(), claims={**told(issuer), "sub": "root"}),
+    "without its signature": lambda issuer: with_parts(issuer.token(), signature=""),
+    "with more than its parts": lambda issuer: f"{issuer.token()}.more",
+    "that asks for what nobody knows": lambda issuer: issuer.token(headers={"crit": ["magic"], "magic": 1}),
+    "with a key that is a list": lambda issuer: with_parts(issuer.token(), header={"alg": "RS256", "kid": ["1"]}),
+    "with a way to sign that is a list": lambda issuer: with_parts(issuer.token(), header={"alg": ["RS256"]}),
+    "with a header that is a list": lambda issuer: f"{segment(b'[]')}.{segment(b'{}')}.{segment(b'x')}",
+    "with a header that is nested without end": lambda issuer: f"{segment(b'[' * 5_000)}.{segment(b'{}')}.x",
+    "of no form": lambda issuer: "a.b.c",
+    "too long": lambda issuer: with_parts(issuer.token(), claims={"sub": "a" * 20_000}),
+}
+
+
+@pytest.mark.parametrize("fault", FORGED)
+async def test_a_forged_token_is_nobodys(fault: str, issuer: Issuer) -> None:
+    with pytest.raises(Unauthenticated):
+        await who(issuer, FORGED[fault](issuer))
+
+
+async def test_a_signature_that_could_be_forged_is_none(issuer: Issuer) -> None:
+    private = rsa.generate_private_key(65537, 1024)
+    small = Key(private, "RS256", {**RSAAlgorithm.to_jwk(private.public_key(), as_dict=True), "kid": "small"})
+    issuer.keys = [small.jwk]
+    with pytest.warns(jwt.InsecureKeyLengthWarning):
+        token = issuer.token(small)
+    with pytest.raises(Unauthenticated):
+        await who(issuer, token)
+
+
+async def test_a_key_is_good_only_for_what_its_issuer_says(issuer: Issuer) -> None:
+    issuer.keys = [{**rsa_key("1").jwk, "use": "enc"}]
+    with pytest.raises(Unauthenticated):
+        await who(issuer, issuer.token())
+    issuer.keys = [{**rsa_key("1").jwk, "alg": "RS512"}]
+    with pytest.raises(Unauthenticated):
+        await who(issuer, issuer.token())
+    issuer.keys = [{"kty": "oct", "k": "c2VjcmV0", "kid": "1"}, {"kty": "?"}, {"kid": "1"}, rsa_key("1").jwk]
+    assert await who(issuer, issuer.token())
+
+
+async def test_a_token_that_names_no_key_goes_by_the_only_one_there_is(issuer: Issuer) -> None:
+    with pytest.raises(Unauthenticated):
+        await who(issuer, issuer.token(headers={"kid": None}))
+    issuer.keys = [rsa_key("1").jwk]
+    assert await who(issuer, issuer.token(headers={"kid": None}))
+
+
+async def test_a_token_without_what_every_token_has_to_have_is_known_and_not_let_in(issuer: Issuer) -> None:
+    with pytest.raises(InsufficientScope) as refused:
+        await who(issuer, issuer.token(scope="read"), required_scopes=("read", "tools"))
+    assert refused.value.needed == ("read", "tools")
+    assert await who(issuer, issuer.token(scope="tools read"), required_scopes=("read", "tools"))
+
+
+async def test_the_keys_are_found_by_the_issuers_metadata_and_only_by_its_own(issuer: Issuer) -> None:
+    assert await who(issuer, issuer.token(), jwks_url=None)
+    impostor = f"{issuer.url}/"
+    with pytest.raises(KeysUnavailable):
+        await SignedTokens(Jwt(impostor, (AUDIENCE,))).principal(issuer.token(iss=impostor))
+
+
+# -- keys over time ---------------------------------------------------------------------------------------------------
+
+
+async def test_new_keys_are_fetched_when_a_token_names_one_but_not_for_every_made_up_name(issuer: Issuer) -> None:
+    clock = Clock()
+    tokens = tokens_of(issuer, clock)
+    assert await tokens.principal(issuer.token())
+    issuer.keys.append(rsa_key("2").jwk)
+    with pytest.raises(Unauthenticated):
+        await tokens.principal(issuer.token(rsa_key("2")))
+    assert issuer.asked == 1, "it was asked just now"
+    clock.now += RETRY_S
+    assert await tokens.principal(issuer.token(rsa_key("2")))
+    for number in range(20):
+        with pytest.raises(Unauthenticated):
+            await tokens.principal(issuer.token(rsa_key("2"), headers={"kid": f"made up {number}"}))
+    assert issuer.asked == 2
+
+
+async def test_a_key_that_the_issuer_took_back_is_good_no_longer_once_it_is_asked_again(issuer: Issuer) -> None:
+    clock = Clock()
+    tokens = tokens_of(issuer, clock)
+    assert await tokens.principal(issuer.token())
+    issuer.keys = [rsa_key("2").jwk]
+    assert await tokens.principal(issuer.token())
+    clock.now += FRESH_S
+    with pytest.raises(Unauthenticated):
+        await tokens.principal(issuer.token())
+
+
+BAD_ANSWERS: dict[str, tuple[int, bytes]] = {
+    "fails": (500, b"no"),
+    "is gone": (404, b'{"keys": []}'),
+    "redirects": (302, b""),
+    "is no JSON": (200, b"<html>"),
+    "is no object": (200, b"[]"),
+    "has no keys": (200, b"{}"),
+    "has keys that are none": (200, b'{"keys": {"1": 2}}'),
+    "has no key at all": (200, b'{"keys": []}'),
+    "is nested without end": (200, b"[" * 200_000),
+    "is huge": (200, b'{"keys": [' + b" " * MAX_BYTES + b"]}"),
+    "is not UTF-8": (200, b'{"keys": ["\xff"]}'),
+}
+
+
+@pytest.mark.parametrize("fault", BAD_ANSWERS)
+async def test_without_keys_nobody_comes_in_and_it_is_said_when_to_try_again(fault: str, issuer: Issuer) -> None:
+    clock = Clock()
+    tokens = tokens_of(issuer, clock)
+    issuer.answer = BAD_ANSWERS[fault]
+    for _ in range(5):
+        with pytest.raises(KeysUnavailable) as refused:
+            await tokens.principal(issuer.token())
+        assert 0 < refused.value.retry_after_s <= RETRY_S
+    assert issuer.asked == 1
+    issuer.answer = None
+    clock.now += RETRY_S
+    assert await tokens.principal(issuer.token())
+
+
+async def test_keys_that_were_had_are_good_for_a_while_longer_and_then_no_more(issuer: Issuer) -> None:
+    clock = Clock()
+    tokens = tokens_of(issuer, clock)
+    assert await tokens.principal(issuer.token())
+    issuer.answer = (500, b"")
+    clock.now += FRESH_S
+    assert await tokens.principal(issuer.token())
+    clock.now += KEPT_S - FRESH_S - 1
+    assert await tokens.principal(issuer.token())
+    clock.now += 1
+    with pytest.raises(KeysUnavailable):
+        await tokens.principal(issuer.token())
+
+
+async def test_an_issuer_that_does_not_answer_is_given_up(issuer: Issuer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keys, "TIMEOUT_S", 0.05)
+    issuer.holds.clear()
+    with pytest.raises(KeysUnavailable):
+        await tokens_of(issuer, Clock()).principal(issuer.token())
+
+
+async def test_while_one_asks_the_others_wait_for_the_same_answer_and_the_loop_goes_on(issuer: Issuer) -> None:
+    tokens, found = tokens_of(issuer, Clock()), list[Principal]()
+    issuer.holds.clear()
+
+    async def ask() -> None:
+        found.append(await tokens.principal(issuer.token()))
+
+    async with anyio.create_task_group() as tasks:
+        for _ in range(50):
+            tasks.start_soon(ask)
+        await until(lambda: issuer.asked, "the issuer is asked, and the loop goes on meanwhile")
+        assert found == []
+        issuer.holds.set()
+    assert len(found) == 50
+    assert issuer.asked == 1
+
+
+async def test_whoever_leaves_while_keys_are_fetched_spoils_nothing_for_the_next(issuer: Issuer) -> None:
+    tokens = tokens_of(issuer, Clock())
+    issuer.holds.clear()
+    with anyio.move_on_after(0.05):
+        await tokens.principal(issuer.token())
+    issuer.holds.set()
+    assert await tokens.principal(issuer.token())
+
+
+# -- over HTTP --------------------------------------------------------------------------------------------------------
+
+
+def jwt_settings(issuer: Issuer, **more: Any) -> Json:
+    return {"issuer": issuer.url, "audience": AUDIENCE, "jwks_url": issuer.jwks_url, **more}
+
+
+@pytest.fixture(scope="module")
+def standing() -> Generator[Issuer]:
+    with issuing() as issuer:
+        yield issuer
+
+
+@pytest.fixture(scope="module")
+def api(tmp_path_factory: pytest.TempPathFactory, standing: Issuer) -> Generator[Api]:
+    """One for known tokens and for those of an issuer that have the scope `tools`."""
+    auth = {"tokens": TOKENS, "jwt": jwt_settings(standing, required_scopes=["tools"])}
+    with served(tmp_path_factory.mktemp("signed"), auth=auth, bench=faulty_entry()) as api:
+        yield api
+
+
+async def test_a_good_one_comes_in_and_a_bad_one_is_told_why_and_where_to_get_another(
+    api: Api, standing: Issuer
+) -> None:
+    assert (await api.ask("list", standing.token(scope="tools"))).status_code == 200
+    assert (await api.ask("list", ALICE)).status_code == 200
+    metadata_url = f'resource_metadata="{api.base}/.well-known/oauth-protected-resource/mcp"'
+    for token, error in (
+        (None, None),
+        (standing.token(scope="tools", exp=1), 'error_description="The token has expired."'),
+        (standing.token(scope="tools", aud="x"), 'error_description="The token was issued for others."'),
+    ):
+        answer = await api.ask("list", token)
+        assert answer.status_code == 401
+        challenge = answer.headers["www-authenticate"]
+        assert metadata_url in challenge
+        assert 'scope="tools"' in challenge
+        assert error is None or error in challenge
+    lacking = await api.ask("list", standing.token())
+    assert (lacking.status_code, problem(lacking)["code"]) == (403, "FORBIDDEN")
+    challenge = lacking.headers["www-authenticate"]
+    assert 'error="insufficient_scope"' in challenge
+    assert 'scope="tools"' in challenge
+    assert metadata_url in challenge
+
+
+async def test_who_issues_tokens_stands_where_rfc_9728_has_it(api: Api, standing: Issuer) -> None:
+    async with api.client() as client:
+        for path, resource in (("", api.base), ("/mcp", f"{api.base}/mcp")):
+            answer = await client.get(f"/.well-known/oauth-protected-resource{path}")
+            assert answer.headers["access-control-allow-origin"] == "*"
+            assert answer.json() == {
+                "resource": resource,
+                "authorization_servers": [standing.url],
+                "bearer_methods_supported": ["header"],
+                "resource_name": "Toolcrib",
+                "scopes_supported": ["tools"],
+            }
+
+
+class Memory:
+    """Where the SDK's client keeps its token."""
+
+    tokens: OAuthToken | None = None
+
+    async def get_tokens(self) -> OAuthToken | None:
+        return self.tokens
+
+    async def set_tokens(self, tokens: OAuthToken) -> None:
+        self.tokens = tokens
+
+    async def get_client_info(self) -> OAuthClientInformationFull | None:
+        return None
+
+    async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
+        """It was registered beforehand."""
+
+
+async def test_the_sdks_client_finds_the_issuer_by_itself_and_gets_a_token_for_this_server(
+    tmp_path: Path, issuer: Issuer
+) -> None:
+    # Not known before the port is: whatever the client asks a token for is compared with what is configured.
+    with served(tmp_path, auth={"tokens": []}, bench=faulty_entry()) as first:
+        where = first.base.removeprefix("http://")
+    settings = {**jwt_settings(issuer, required_scopes=["tools"]), "audience": f"http://{where}/mcp"}
+    with served(tmp_path, auth={"jwt": settings}, where=where, bench=faulty_entry()) as api:
+        memory = Memory()
+        provider = ClientCredentialsOAuthProvider(
+            server_url=api.gateway.url, storage=memory, client_id="c", client_secret="s", issuer=issuer.url
+        )
+        async with httpx2.AsyncClient(auth=provider, timeout=30) as http:
+            async with Client(streamable_http_client(api.gateway.url, http_client=http)) as client:
+                assert text_of(await run_tool(client, "bench.echo", text="let in")) == "let in"
+        assert memory.tokens is not None
+        assert memory.tokens.scope == "tools"
+
+
+async def test_while_the_issuer_is_down_its_tokens_are_put_off_and_known_ones_are_not(tmp_path: Path) -> None:
+    with issuing() as gone:
+        token = gone.token()
+    with served(tmp_path, auth={"tokens": TOKENS, "jwt": jwt_settings(gone)}, bench=faulty_entry()) as api:
+        for path in ("/v1/list", "/mcp"):
+            async with api.client(token) as client:
+                answer = await client.post(path, json={})
+            assert answer.status_code == 503
+            assert problem(answer)["retryable"] is True
+            assert 0 < int(answer.headers["retry-after"]) <= RETRY_S
+        assert (await api.ask("list", ALICE)).status_code == 200
+        assert (await api.ask("list", "not.a.jwt")).status_code == 401
