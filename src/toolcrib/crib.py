@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
-import weakref
 from collections.abc import Awaitable, Callable, Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +15,6 @@ from toolcrib.calling import Approvals, Approver, Runner, complete, get_prompt, 
 from toolcrib.catalog.access import ALLOW_ALL, EVERYTHING, Permissions, Policy
 from toolcrib.catalog.categories import Categories, Category
 from toolcrib.catalog.intake import Intake
-from toolcrib.catalog.lockers import Lockers
 from toolcrib.catalog.registry import ToolRegistry
 from toolcrib.catalog.state import SourceEntry, SourceStatus
 from toolcrib.catalog.view import View
@@ -33,16 +30,13 @@ from toolcrib.disclosure.messages import Answer, DetailLevel, Expansion, Expansi
 from toolcrib.disclosure.operations import DEFAULT_LIMIT
 from toolcrib.protocol.desk import Desk
 from toolcrib.protocol.rules import Top
+from toolcrib.servers import ConfiguredServers, refuse_own_file
 from toolcrib.sources.base import ProgressListener, Source
-from toolcrib.sources.cached import CachedSource
 from toolcrib.sources.condition import Condition
-from toolcrib.sources.limited import LimitedSource
-from toolcrib.sources.mcp.server import McpServer, StdioServer, address
-from toolcrib.sources.unavailable import UnavailableSource
 from toolcrib.stores.definitions import DefinitionStore
 
 if TYPE_CHECKING:
-    from toolcrib.sources.mcp.source import McpSource
+    pass
 
 if TYPE_CHECKING:
     from toolcrib.sources.functions import FunctionSource
@@ -54,9 +48,6 @@ POLL_S = 1.0
 
 FUNCTIONS = "functions"
 """What the source of a crib's own functions is called, where no configured server has the name."""
-
-SERVING = "TOOLCRIB_SERVING"
-"""Tells the servers of a configuration which file they stand in: one that would start Toolcrib on it again must not."""
 
 
 class Toolcrib:
@@ -79,10 +70,8 @@ class Toolcrib:
         `policy` stands before any that a configuration sets. `approvals` keeps what people approved for good, else that
         lasts as long as the program. `record` is told of every operation.
         """
-        self._definitions = definitions
         self.client: Client = NOBODY
         """Whom a server of the handshake era may count on from its start, and ask while nobody calls."""
-        self._kept: dict[str, CachedSource] = {}
         self.registry = ToolRegistry()
         self.desk = Desk(runner=Runner(approver=Approver(approvals)), recorders=[record] if record is not None else [])
         """Where operations are answered and recorded; its limits are those of the configuration taken in last."""
@@ -93,14 +82,8 @@ class Toolcrib:
         self._views = Views(self.registry, policy or ALLOW_ALL)
         self._intake = Intake(self.registry)
         self._functions: FunctionSource | None = None
-        self._configured: dict[str, ServerConfig] = {}
-        self._servers: dict[str, tuple[LimitedSource, McpSource]] = {}
-        """The running ones of them that are shared, by name."""
-        self._isolated: dict[str, tuple[ServerConfig, Path]] = {}
-        """Those of them that each principal has for itself, with where they stand, by name."""
-        self._isolated_servers: weakref.WeakSet[McpSource] = weakref.WeakSet()
-        """The running ones of these; their lockers say for how long."""
-        self.lockers = Lockers(self._isolated_for, self._isolated_entry)
+        self._servers = ConfiguredServers(self._intake, definitions, lambda: self.client)
+        self.lockers = self._servers.lockers
         """What principals have for themselves."""
 
     # -- what there is ------------------------------------------------------------------------------------------------
@@ -121,7 +104,9 @@ class Toolcrib:
         if self._functions is None:
             from toolcrib.sources.functions import FunctionSource  # noqa: PLC0415  reading signatures takes a parser
 
-            self._functions = FunctionSource(_free_name(FUNCTIONS, {*self.registry.state.sources, *self._isolated}))
+            self._functions = FunctionSource(
+                _free_name(FUNCTIONS, {*self.registry.state.sources, *self._servers.isolated})
+            )
             title = "Functions of this program"
             self.registry.put_source(SourceEntry(self._functions, SourceStatus.READY, title, trusted=True))
         tool = self._functions.add(function, name=name, description=description, metadata=metadata or ToolMetadata())
@@ -136,7 +121,7 @@ class Toolcrib:
         Raises:
             InvalidTool: a source of this name is there already.
         """
-        if source.name in self._isolated:
+        if source.name in self._servers.isolated:
             raise InvalidTool(f"a source named `{source.name}` is there already")
         self._intake.add(source, SourceEntry(source, title=title, summary=summary, trusted=trusted))
 
@@ -157,15 +142,12 @@ class Toolcrib:
         Raises:
             InvalidConfig: the file as a whole cannot be used, or a server has the name of a source that is there.
         """
-        if os.path.realpath(path) in os.environ.get(SERVING, "").split(os.pathsep):
-            raise InvalidConfig(f"{path}: Toolcrib serves this file already, and one of its servers is Toolcrib again")
+        refuse_own_file(Path(path))
         config = self._beside_functions(read_config(Path(path)))
         servers = [server for server in config.enabled if wanted is None or wanted(server)]
         self._check_free(config, servers)
         self._heed(config)
-        self.lockers.most = config.max_isolated_principals
-        for server in servers:
-            self._add_server(server, config.path)
+        self._servers.add(config, servers)
         return config
 
     async def follow(self, config: Config, changed: Callable[[Config], Awaitable[None]] | None = None) -> None:
@@ -182,7 +164,10 @@ class Toolcrib:
             seen = now
             try:
                 new = self._beside_functions(read_config(config.path))
-                await self._take_over(new)
+                going, coming = self._servers.changes(new)
+                self._check_free(new, [server for server in coming if server.name not in going])
+                self._heed(new)
+                await self._servers.take_over(new)
             except InvalidConfig as error:
                 logger.warning("%s; the configuration before it stays in force", error.message)
                 continue
@@ -204,10 +189,7 @@ class Toolcrib:
             await self._intake.__aexit__(kind, error, traceback)
         finally:
             await self.lockers.__aexit__(kind, error, traceback)
-            self._configured.clear()
-            self._isolated.clear()
             self._servers.clear()
-            self._kept.clear()
 
     async def ready(
         self,
@@ -228,7 +210,7 @@ class Toolcrib:
     @property
     def has_kept(self) -> bool:
         """Whether kept definitions stand in for any source."""
-        return any(source.stands_in for source in self._kept.values())
+        return self._servers.has_kept
 
     @property
     def starting(self) -> tuple[str, ...]:
@@ -237,10 +219,7 @@ class Toolcrib:
 
     def condition(self, source: str) -> Condition | None:
         """How a shared server of the configuration is doing; None where the source is no such server."""
-        if (found := self._servers.get(source)) is None:
-            return None
-        limited, server = found
-        return Condition(limited.running, limited.waiting, server.breaker.failures, server.breaker.retry_after_s)
+        return self._servers.condition(source)
 
     # -- the operations -----------------------------------------------------------------------------------------------
 
@@ -362,6 +341,12 @@ class Toolcrib:
         """Values for an argument of a prompt or template; see `toolcrib.calling.complete`."""
         return await complete(self.view(context.principal), params, context, runner=self.desk.runner)
 
+    def tops(self, config: Config, principal: Principal) -> tuple[Top, ...]:
+        """The top of the catalog that `principal` has and may know of; see `tops`."""
+        return tops(config, self._views.policy.permissions(principal), principal)
+
+    # -- the configuration --------------------------------------------------------------------------------------------
+
     def _heed(self, config: Config) -> None:
         """Take over what a configuration says besides its servers."""
         self._set_categories(config.categories.given, self._categories)
@@ -373,94 +358,9 @@ class Toolcrib:
         self.registry.set_categories(Categories([*configured, *added]))
         self._configured_categories, self._categories = configured, added
 
-    def tops(self, config: Config, principal: Principal) -> tuple[Top, ...]:
-        """The top of the catalog that `principal` has and may know of; see `tops`."""
-        return tops(config, self._views.policy.permissions(principal), principal)
-
-    # -- the sources --------------------------------------------------------------------------------------------------
-
-    def _add_server(self, config: ServerConfig, path: Path) -> None:
-        if config.isolation == "principal":
-            self._isolated[config.name] = config, path
-        else:
-            entry = self._entry(config, path)
-            self._intake.add(entry.source, entry)
-        self._configured[config.name] = config
-
-    def _isolated_for(self, principal_id: str) -> Mapping[str, tuple[ServerConfig, Path]]:
-        """The isolated servers as this principal has them, with where they stand, by name."""
-        return {
-            name: (own, path)
-            for name, (config, path) in self._isolated.items()
-            if (own := config.of(principal_id)) is not None
-        }
-
-    def _isolated_entry(self, principal_id: str, plan: tuple[ServerConfig, Path]) -> SourceEntry:
-        return self._entry(*plan, principal_id)
-
-    def _entry(self, config: ServerConfig, path: Path, principal_id: str | None = None) -> SourceEntry:
-        """A server that is shared, or one principal's own, before it is started."""
-        if config.server is None:
-            source: Source = UnavailableSource(config.name, f"{config.problem}.", diagnosis=f"It stands in {path}.")
-        else:
-            source = self._server_source(config, config.server, path, principal_id)
-        return SourceEntry(
-            source,
-            title=config.title,
-            summary=config.summary,
-            trusted=config.trusted,
-            plain_names=config.plain_names,
-        )
-
-    def _server_source(self, config: ServerConfig, server: McpServer, path: Path, principal_id: str | None) -> Source:
-        from toolcrib.sources.mcp.source import McpSource  # noqa: PLC0415  the SDK takes half a second to import
-
-        kept = self._definitions
-        marked = _marked(server, path)
-
-        def client() -> Client:
-            # Whoever is at this machine is not to be asked for what the server of somebody else wants to know.
-            return self.client if principal_id in {None, LOCAL.id} else NOBODY
-
-        source = McpSource(
-            config.name, marked, patience=config.patience, stops_when_idle=kept is not None, client=client
-        )
-        # Kept under what the file says, not under where it stands: a configuration that moved finds its definitions.
-        listed: Source = source
-        if kept is not None:
-            at = address(server) if principal_id is None else {**address(server), "principal": principal_id}
-            listed = CachedSource(source, kept, at, client=client)
-            if principal_id is None:
-                self._kept[config.name] = listed
-        limited = LimitedSource(listed, config.capacity)
-        if principal_id is None:
-            self._servers[config.name] = limited, source
-        else:
-            self._isolated_servers.add(source)
-        return limited
-
-    async def _take_over(self, config: Config) -> None:
-        wanted = {server.name: server for server in config.enabled}
-        gone = [name for name, server in self._configured.items() if wanted.get(name) != server]
-        new = [server for name, server in wanted.items() if name in gone or name not in self._configured]
-        self._check_free(config, [server for server in new if server.name not in gone])
-        self._heed(config)
-        self.lockers.most = config.max_isolated_principals
-        await self._intake.remove(gone)
-        for name in gone:
-            del self._configured[name]
-            self._isolated.pop(name, None)
-            self._servers.pop(name, None)
-            self._kept.pop(name, None)
-        for server in (*(server for _, server in self._servers.values()), *self._isolated_servers):
-            server.try_again()
-        for server in new:
-            self._add_server(server, config.path)
-        await self.lockers.refit()
-
     def _check_free(self, config: Config, servers: Iterable[ServerConfig]) -> None:
         for server in servers:
-            if server.name in self.registry.state.sources or server.name in self._isolated:
+            if server.name in self.registry.state.sources or server.name in self._servers.isolated:
                 raise InvalidConfig(f"{config.path}: a source named `{server.name}` is there already")
 
     def _beside_functions(self, config: Config) -> Config:
@@ -488,15 +388,6 @@ def tops(config: Config, permissions: Permissions = EVERYTHING, principal: Princ
             if server.of(principal.id) is not None and permissions.may_know(server.name)
         ),
     )
-
-
-def _marked(server: McpServer, path: Path) -> McpServer:
-    """`server`, told which configurations it is started from."""
-    if not isinstance(server, StdioServer):
-        return server
-    above = os.environ.get(SERVING)
-    here = os.path.realpath(path)
-    return replace(server, env={**server.env, SERVING: f"{above}{os.pathsep}{here}" if above else here})
 
 
 def _free_name(name: str, taken: Container[str]) -> str:

@@ -138,12 +138,16 @@ def test_a_standard_name_at_the_top_is_described_unless_its_owner_says_otherwise
 
 
 def test_two_that_say_the_same_have_one_digest() -> None:
-    def categories(**more: tuple[str, ...]) -> Categories:
-        return Categories([Category(("a",), **more), Category(("b",))])
+    a, b = Category(("a",)), Category(("b",))
+    others = [
+        replace(a, tools=("x",)),
+        replace(a, tagged=("x",)),
+        replace(a, also_under=(("x",),)),
+        replace(a, title="x"),
+    ]
 
-    assert categories().digest == categories().digest
-    assert len({categories().digest, categories(tools=("x",)).digest, categories(tagged=("x",)).digest}) == 3
-    assert Categories([Category(("b",)), Category(("a",))]).digest != categories().digest
+    assert Categories([a, b]).digest == Categories([replace(a), replace(b)]).digest
+    assert len({Categories([each, b]).digest for each in [a, *others]} | {Categories([b, a]).digest}) == 6
 
 
 def test_the_name_of_a_category_finds_its_tools() -> None:

@@ -151,12 +151,15 @@ def test_a_node_of_few_tools_is_summed_up_by_their_names() -> None:
 
 def test_a_node_of_many_tools_is_summed_up_in_the_words_that_tell_it_from_its_neighbours() -> None:
     nodes = {
-        "one": [*of_things(["invoice", "customer", "payment"]).values()],  # the repository is in both
-        "two": [*of_things(["playlist", "singer", "album"]).values()],
+        "one": [*of_things(["shop invoice", "shop customer", "shop payment"]).values()],
+        "two": [*of_things(["shop playlist", "shop singer", "shop album"]).values()],
+        "three": [*of_things(["shop garden", "shop tree", "shop flower"]).values()],
+        "four": [*of_things(["shop train", "shop ticket", "shop station"]).values()],
     }
     summaries = summaries_of(nodes)
-    assert {*summaries["one"].split(", ")[:3]} == {"invoice", "customer", "payment"}
-    assert {*summaries["two"].split(", ")[:3]} == {"playlist", "singer", "album"}
+    assert summaries["one"].split(", ")[0] in {"invoice", "customer", "payment"}
+    assert summaries["two"].split(", ")[0] in {"playlist", "singer", "album"}
+    assert all(word in summaries["one"] for word in ("invoice", "customer", "payment"))
     assert len(summaries["one"]) <= SUMMARY_CHARS
 
 

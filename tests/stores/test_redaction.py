@@ -164,6 +164,12 @@ def test_a_schema_that_is_too_large_to_be_looked_through_marks_everything() -> N
     assert "plain" not in json.dumps(kept({"a": "plain"}, schema))
 
 
+def test_a_schema_that_takes_too_long_for_many_values_marks_those_that_are_left() -> None:
+    choices = [{"writeOnly": True}, *({"const": n} for n in range(MAX_STEPS // 8))]
+    schema = {"properties": {"a": {"items": {"anyOf": choices}}}}
+    assert kept({"a": ["plain"] * 20}, schema) == {"a": [REDACTED] * 20}
+
+
 # -- values -----------------------------------------------------------------------------------------------------------
 
 

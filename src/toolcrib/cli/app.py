@@ -59,7 +59,7 @@ def main(verbose: bool) -> None:
 
 @main.command(short_help="Serve the tools of an mcp.json over MCP.")
 @config_argument
-@click.option("--http", metavar="HOST:PORT", help="Serve many clients there: MCP at /mcp, and the operations as an API.")
+@click.option("--http", metavar="HOST:PORT", help="Serve many clients there: MCP at /mcp, and an API.")
 @click.option(
     "--operations",
     type=click.Choice(["compact", "full", "guarded", "all"]),

@@ -54,6 +54,9 @@ def _rule(settings: Settings, categories: Categories) -> Rule:
     settings.only(RULE_SETTINGS)
     if "then" not in settings:
         raise InvalidConfig(f"{settings.path}: {settings.where}: `then` is missing: one of {', '.join(EFFECTS)}")
+    for condition in settings:
+        if condition != "then" and settings.values[condition] in (None, [], {}):
+            raise settings.wrong(condition, "it is empty; without it, the rule holds for any")
     claims = settings.settings("annotations")
     claims.only(HINTS)
     return Rule(

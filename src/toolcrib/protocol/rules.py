@@ -54,7 +54,10 @@ def _short_rules(operations: Collection[str]) -> list[str]:
     if finding := _finding(operations):
         rules.append(f"Do not assume that a tool exists or is missing: look with {_either(finding)}.")
     if {"search_tools", "list"} <= {*operations}:
-        rules.append("Say to search_tools what you want done; browse with list when no search fits.")
+        rules.append(
+            "Browse with list, from the top down, where you do not know what there is; say to search_tools what you "
+            "want done."
+        )
     if "expand_tool" in operations and (calls := _calls(operations)):
         rules.append(f"Expand a tool before you call it: {_either(calls)} takes the handle that expand_tool returns.")
     if {"call_read_only_tool", "call_tool"} <= {*operations}:

@@ -194,7 +194,7 @@ class AuditStore:
             self._hold(event)
         if ends_at is None:
             return True
-        return bool(self._rows) and time.monotonic() < ends_at
+        return (bool(self._rows) or self._gap is not None) and time.monotonic() < ends_at
 
     def _pause_s(self) -> float:
         now = time.monotonic()

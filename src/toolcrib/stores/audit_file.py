@@ -185,7 +185,8 @@ class AuditFile:
 
     def _give_back(self) -> None:
         """Hand free space back to the file system; what another process still reads follows when it is done."""
-        self._connection.execute("PRAGMA incremental_vacuum").fetchall()  # one page for each step that is fetched
+        # A page for each row that it gives, and rows without columns, of which `execute` takes the first alone.
+        self._connection.executescript("PRAGMA incremental_vacuum")
         self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
     def _in_use(self) -> int:

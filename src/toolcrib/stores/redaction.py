@@ -82,8 +82,11 @@ _LOOKS_SECRET = re.compile(
 
 _Schema: TypeAlias = Mapping[str, Any]
 
-_IN_PLACE = ("allOf", "anyOf", "oneOf", "not", "if", "then", "else", "dependentSchemas", "dependencies")
+_IN_PLACE = ("allOf", "anyOf", "oneOf", "not", "if", "then", "else")
 """Keywords whose subschemas apply to the value their own schema applies to."""
+
+_BY_KEY = ("dependentSchemas", "dependencies")
+"""Likewise, where the value has a certain key."""
 
 _REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 
@@ -292,13 +295,10 @@ class _Marks:
                 continue
             known = cast("_Schema", schema)
             found[id(known)] = known
-            for keyword in _IN_PLACE:
-                below = known.get(keyword)
-                if keyword.startswith("depend") and isinstance(below, Mapping):
-                    waiting += cast("Mapping[str, object]", below).values()
-                else:
-                    waiting.append(below)
-            waiting += (at_reference(self._document, known.get(keyword)) for keyword in _REFERENCES)
+            waiting += (known[keyword] for keyword in _IN_PLACE if keyword in known)
+            for keyword in _BY_KEY:
+                waiting += _object(known.get(keyword)).values()
+            waiting += (at_reference(self._document, known[keyword]) for keyword in _REFERENCES if keyword in known)
         return [*found.values()]
 
     def _is_stray(self, schema: _Schema) -> bool:
@@ -332,7 +332,7 @@ class _Marks:
                 if _marked(below) or self._is_stray(below):
                     return True
                 waiting += below.values()
-                waiting += (at_reference(self._document, below.get(keyword)) for keyword in _REFERENCES)
+                waiting += (at_reference(self._document, below[keyword]) for keyword in _REFERENCES if keyword in below)
         return False
 
 

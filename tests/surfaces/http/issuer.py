@@ -84,6 +84,8 @@ class Issuer:
                 self.asked += 1
                 self.holds.wait(30)
                 return self.answer or (200, json.dumps({"keys": self.keys}).encode())
+            case "/elsewhere":
+                return 200, json.dumps({"keys": self.keys}).encode()
             case "/.well-known/openid-configuration" | "/.well-known/oauth-authorization-server":
                 metadata = {
                     "issuer": self.url,

@@ -8,16 +8,21 @@ from pathlib import Path
 
 import httpx2
 import pytest
+from mcp.server.auth.middleware.auth_context import auth_context_var
 
 from toolcrib import Toolcrib
+from toolcrib.catalog.access import Access, Rule, Rules
 from toolcrib.config import Config
 from toolcrib.config.auth import NO_AUTH
 from toolcrib.core.events import OperationPerformed
+from toolcrib.core.principal import Principal
+from toolcrib.protocol.tools import ALL
 from toolcrib.surfaces.auth import Authenticator
 from toolcrib.surfaces.http.app import application
 from toolcrib.surfaces.http.metrics import Metrics
 from toolcrib.surfaces.http.names import Address, Names
 from toolcrib.surfaces.http.tracing import trace_id_of
+from toolcrib.surfaces.mcp_gateway.connections import user_of
 from toolcrib.surfaces.mcp_gateway.server import Gateway
 
 pytestmark = pytest.mark.anyio
@@ -71,6 +76,22 @@ async def test_an_operation_belongs_to_the_trace_that_its_request_names() -> Non
 )
 def test_a_traceparent_is_read_as_its_recommendation_says(header: str | None, found: str | None) -> None:
     assert trace_id_of(header) == found
+
+
+async def test_headers_of_a_call_are_compared_with_what_its_own_principal_may_see() -> None:
+    crib = Toolcrib(policy=Rules((Rule(Access.HIDDEN, principals=("bob",)),), otherwise=Access.CALL))
+
+    def lend(book: str) -> str:
+        """Lend a book."""
+        return book
+
+    crib.add(lend)
+    schema_of = Gateway(crib, Config(Path("mcp.json")), exposed=ALL).server.get_tool_input_schema
+    assert schema_of is not None
+    for name, is_shown in (("alice", True), ("bob", False)):
+        token = auth_context_var.set(user_of(Principal(name)))
+        assert (schema_of("functions__lend") is not None) is is_shown
+        auth_context_var.reset(token)
 
 
 async def test_a_fault_of_ours_is_told_without_its_words(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,326 @@
+"""The one decision: the first rule that is met decides, and a stranger's claims never loosen it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.catalog.strategies import ANNOTATIONS, PRINCIPALS, RULES, SET_UP, tools
+from tests.catalogs import registry_of, tool
+
+from toolcrib.catalog.access import ALLOW_ALL, EVERYTHING, WORST, Access, Rule, Rules, Subject
+from toolcrib.catalog.categories import Categories, Category
+from toolcrib.catalog.registry import ToolRegistry
+from toolcrib.catalog.state import SourceEntry, SourceStatus
+from toolcrib.catalog.view import View, Visible
+from toolcrib.catalog.views import Views
+from toolcrib.core.principal import LOCAL, Principal
+from toolcrib.core.tools import Tool, ToolAnnotations
+from toolcrib.disclosure.operations import Operations
+from toolcrib.sources.base import Extras
+from toolcrib.testing.scripted import ScriptedSource
+
+ADA = Principal("ada", frozenset({"write", "read"}))
+READS = ToolAnnotations(read_only=True, destructive=False, idempotent=True, open_world=False)
+PUSH = Subject("git.push", "git", (("git", "remote"), ("vcs",)), ("slow", "net"), READS, trusted=True)
+
+
+def decided(rule: Rule, subject: Subject = PUSH, principal: Principal = ADA) -> bool:
+    """Whether `rule` is met."""
+    return Rules((rule,), Access.HIDDEN).permissions(principal).decide(subject) is rule.then
+
+
+# -- conditions -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("conditions", "met"),
+    [
+        ({}, True),
+        ({"principals": ("ada",)}, True),
+        ({"principals": ("grace", "a*")}, True),
+        ({"principals": ("Ada",)}, False),
+        ({"principals": ("ad",)}, False),
+        ({"scopes": ("write",)}, True),
+        ({"scopes": ("write", "read")}, True),
+        ({"scopes": ("write", "admin")}, False),
+        ({"paths": (("git",),)}, True),
+        ({"paths": (("git", "remote"),)}, True),
+        ({"paths": (("x",), ("vcs",))}, True),
+        ({"paths": ((),)}, True),
+        ({"paths": (("git", "remote", "deep"),)}, False),
+        ({"paths": (("gi",),)}, False),
+        ({"tags": ("net",)}, True),
+        ({"tags": ("x", "slow")}, True),
+        ({"tags": ("sl*",)}, False),
+        ({"sources": ("g?t",)}, True),
+        ({"sources": ("github", "gi")}, False),
+        ({"tools": ("git.p*",)}, True),
+        ({"tools": ("*.push",)}, True),
+        ({"tools": ("push",)}, False),
+        ({"annotations": {"read_only": True}}, True),
+        ({"annotations": {"read_only": True, "destructive": False}}, True),
+        ({"annotations": {"read_only": True, "destructive": True}}, False),
+        ({"sources": ("git",), "tags": ("net",), "principals": ("ada",), "scopes": ("read",)}, True),
+        ({"sources": ("git",), "tags": ("none",)}, False),
+    ],
+    ids=str,
+)
+def test_a_rule_is_met_where_every_one_of_its_conditions_is(conditions: dict[str, Any], met: bool) -> None:
+    assert decided(Rule(Access.CALL, **conditions)) is met
+
+
+def test_the_first_rule_that_is_met_decides_and_where_none_is_what_holds_otherwise() -> None:
+    rules = Rules(
+        (Rule(Access.ASK, tools=("git.push",)), Rule(Access.CALL, sources=("git",)), Rule(Access.HIDDEN)), Access.SEE
+    )
+
+    assert rules.decide(PUSH) is Access.ASK
+    assert rules.decide(replace(PUSH, id="git.log")) is Access.CALL
+    assert rules.decide(replace(PUSH, id="fs.read", source="fs")) is Access.HIDDEN
+    assert Rules((), Access.SEE).decide(PUSH) is Access.SEE
+
+
+def test_rules_for_others_say_nothing() -> None:
+    rules = Rules((Rule(Access.HIDDEN, principals=("grace",)), Rule(Access.ASK, scopes=("admin",))), Access.CALL)
+
+    assert rules.permissions(ADA) == Rules((), Access.CALL)
+    assert rules.permissions(Principal("grace")).decide(PUSH) is Access.HIDDEN
+    assert rules.permissions(Principal("eve", frozenset({"admin", "more"}))).decide(PUSH) is Access.ASK
+
+
+def test_what_nobody_restricts_may_be_called_by_anybody() -> None:
+    assert ALLOW_ALL.permissions(ADA) is ALLOW_ALL.permissions(LOCAL) is EVERYTHING
+    assert EVERYTHING.decide(PUSH) is Access.CALL
+
+
+# -- claims -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_claim_to_only_read_loosens_nothing_unless_its_source_is_trusted() -> None:
+    rules = Rules((Rule(Access.CALL, annotations={"read_only": True}),), Access.ASK)
+
+    assert rules.decide(PUSH) is Access.CALL
+    assert rules.decide(replace(PUSH, trusted=False)) is Access.ASK
+
+
+def test_a_claim_to_destroy_counts_from_anybody() -> None:
+    rules = Rules((Rule(Access.HIDDEN, annotations={"destructive": True}),), Access.CALL)
+    claims = replace(PUSH, annotations=ToolAnnotations(destructive=True))
+
+    assert rules.decide(claims) is rules.decide(replace(claims, trusted=False)) is Access.HIDDEN
+    assert rules.decide(PUSH) is Access.CALL
+    assert rules.decide(replace(PUSH, trusted=False)) is Access.HIDDEN, "who claims nothing is taken for the worst"
+
+
+SUBJECTS = st.builds(
+    Subject,
+    st.sampled_from(["files.a", "git.a", "git.invoice1"]),
+    st.sampled_from(["files", "git"]),
+    st.sampled_from([(("files",),), (("code", "lint"), ("git", "read")), (("quality",),)]),
+    st.sampled_from([(), ("x",), ("x", "y")]),
+    ANNOTATIONS,
+)
+
+
+@settings(max_examples=500)
+@given(RULES, SUBJECTS, st.sampled_from(PRINCIPALS))
+def test_whatever_the_rules_the_claims_of_a_stranger_only_tighten(
+    rules: Rules, subject: Subject, principal: Principal
+) -> None:
+    decide = rules.permissions(principal).decide
+    claimed = decide(subject)
+
+    assert claimed <= decide(replace(subject, annotations=WORST))
+    assert claimed <= decide(replace(subject, trusted=True))
+    assert claimed == min(decide(replace(subject, trusted=True)), decide(replace(subject, annotations=WORST)))
+
+
+@given(RULES, SUBJECTS, st.sampled_from(PRINCIPALS))
+def test_leaving_out_the_rules_for_others_decides_nothing_else(
+    rules: Rules, subject: Subject, principal: Principal
+) -> None:
+    mine = rules.permissions(principal)
+
+    assert all(rule.is_for(principal) for rule in mine.rules)
+    first = next(
+        (rule.then for rule in rules.rules if rule.is_for(principal) and rule.meets(subject, subject.annotations)),
+        rules.otherwise,
+    )
+    assert mine.decide(replace(subject, trusted=True)) is first
+
+
+# -- what may be spoken of --------------------------------------------------------------------------------------------
+
+
+def test_a_source_may_be_spoken_of_where_not_all_of_it_is_hidden() -> None:
+    def may_know(*rules: Rule, otherwise: Access = Access.CALL) -> bool:
+        return Rules(rules, otherwise).may_know("git")
+
+    assert may_know()
+    assert not may_know(otherwise=Access.HIDDEN)
+    assert not may_know(Rule(Access.HIDDEN, sources=("g*",)))
+    assert not may_know(Rule(Access.HIDDEN, paths=(("git",),)))
+    assert may_know(Rule(Access.HIDDEN, paths=(("git", "remote"),)))
+    assert may_know(Rule(Access.HIDDEN, tools=("git.push",)))
+    assert may_know(Rule(Access.SEE, sources=("git",)), otherwise=Access.HIDDEN)
+    assert not may_know(Rule(Access.CALL, sources=("git",), tags=("safe",)), otherwise=Access.HIDDEN)
+
+
+def test_a_hidden_source_is_not_among_those_that_are_starting_or_failed() -> None:
+    registry = registry_of(tool("fs.read"))
+    registry.put_source(SourceEntry(ScriptedSource("git")))
+    registry.put_source(SourceEntry(ScriptedSource("slow")))
+    view = View.of(registry.state, ADA, Rules((Rule(Access.HIDDEN, sources=("git",)),), Access.CALL))
+
+    assert set(view.sources) == {"fs", "slow"}
+    assert Operations().list(view).missing.starting == ("slow",)
+
+
+# -- what hangs below a node ------------------------------------------------------------------------------------------
+
+
+def test_hiding_a_node_hides_what_hangs_below_it_through_a_link() -> None:
+    lint = Category(("code", "lint"), tools=("ruff.*",), also_under=(("quality",),))
+    registry = registry_of(tool("ruff.check"), tool("git.log"))
+    registry.set_categories(Categories([lint, Category(("quality",), also_under=(("work",),))]))
+
+    for hidden in (("quality",), ("work",), ("code",), ("ruff",)):
+        view = View.of(registry.state, ADA, Rules((Rule(Access.HIDDEN, paths=(hidden,)),), Access.CALL))
+        assert set(view.tools) == {"git.log"}, hidden
+        assert view.ontology.find(["quality"]) is None
+
+
+# -- prompts and resources --------------------------------------------------------------------------------------------
+
+
+def test_a_policy_hides_prompts_and_resources_as_it_hides_tools() -> None:
+    registry = ToolRegistry()
+    extras = Extras(
+        prompts=({"name": "plan"}, {"name": "secret"}),
+        resources=({"uri": "memo://1", "name": "one"}, {"uri": "memo://2", "name": "two"}),
+        templates=({"uriTemplate": "memo://{n}", "name": "any"},),
+    )
+    registry.put_source(SourceEntry(ScriptedSource("lib"), SourceStatus.READY, extras=extras))
+    hide = Rule(Access.HIDDEN, tools=("lib.secret", "lib.memo://[{2]*"))
+    look = Rule(Access.SEE, tools=("lib.plan",))
+    view = View.of(registry.state, ADA, Rules((hide, look), Access.CALL))
+
+    assert list(view.shelf.prompts) == ["lib__plan"]
+    assert list(view.shelf.resources) == ["toolcrib://lib/memo://1"]
+    assert view.shelf.templates == {}
+    assert view.shelf.locate("toolcrib://lib/memo://2") is None
+    assert view.shelf.locate("toolcrib://lib/memo://3") == ("lib", "memo://3")
+    assert view.access_to_item("lib", "plan") is Access.SEE
+    assert view.access_to_item("lib", "memo://1") is Access.CALL
+
+
+def test_a_source_of_which_only_a_prompt_is_visible_is_there_for_it() -> None:
+    registry = registry_of(tool("lib.lend"))
+    entry = SourceEntry(ScriptedSource("lib"), SourceStatus.READY, extras=Extras(prompts=({"name": "plan"},)))
+    registry.put_source(entry)
+
+    only_plan = Rules((Rule(Access.CALL, tools=("lib.plan",)),), Access.HIDDEN)
+    view = View.of(registry.state, ADA, only_plan)
+    assert (set(view.tools), set(view.sources), set(view.shelf.prompts)) == (set(), {"lib"}, {"lib__plan"})
+    nothing = View.of(registry.state, ADA, Rules((), Access.HIDDEN))
+    assert (dict(nothing.sources), bool(nothing.shelf)) == ({}, False)
+
+
+# -- who shares what --------------------------------------------------------------------------------------------------
+
+
+def test_principals_with_equal_permissions_share_what_they_see_and_nothing_else() -> None:
+    registry = registry_of(tool("git.log"), tool("git.push"))
+    rules = Rules((Rule(Access.HIDDEN, tools=("git.push",), principals=("g*",)),), Access.CALL)
+    views = Views(registry, rules)
+    ada, eve, grace = (views.of(Principal(name)) for name in ("ada", "eve", "grace"))
+
+    assert ada.visible is eve.visible is not grace.visible
+    assert ada.principal != eve.principal
+    assert (set(ada.tools), set(grace.tools)) == ({"git.log", "git.push"}, {"git.log"})
+    assert views.of(Principal("ada")) is ada
+
+
+def test_scopes_are_part_of_who_asks() -> None:
+    rules = Rules((Rule(Access.CALL, scopes=("write",)),), Access.HIDDEN)
+    views = Views(registry_of(tool("git.log")), rules)
+
+    assert set(views.of(Principal("ada", frozenset({"write"}))).tools) == {"git.log"}
+    assert set(views.of(Principal("ada")).tools) == set()
+
+
+def test_a_policy_that_is_set_later_holds_from_then_on() -> None:
+    views = Views(registry_of(tool("git.log")), ALLOW_ALL)
+    before = views.of(ADA)
+    views.policy = Rules((), Access.HIDDEN)
+
+    assert set(before.tools) == {"git.log"}
+    assert set(views.of(ADA).tools) == set()
+
+
+CHANGES = st.lists(
+    st.sampled_from(["register", "unregister", "replace", "trust", "categories", "source", "nothing"]), max_size=6
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(tools(), RULES, CHANGES, st.data())
+def test_decisions_that_are_kept_from_an_earlier_state_are_those_that_would_be_made(
+    known: list[Tool], rules: Rules, changes: list[str], data: st.DataObject
+) -> None:
+    registry = registry_of(*known)
+    views = Views(registry, rules)
+    for change in (*changes, "nothing"):
+        principal = data.draw(st.sampled_from(PRINCIPALS))
+        state = registry.state
+        ids = sorted(state.tools)
+        some = state.tools[data.draw(st.sampled_from(ids))] if ids else None
+        match change:
+            case "register":
+                for new in data.draw(tools(max_size=2)):
+                    registry.replace(new)
+            case "unregister" if some is not None:
+                registry.unregister(some.id)
+            case "replace" if some is not None:
+                registry.replace(replace(some, annotations=data.draw(ANNOTATIONS)))
+            case "trust" if state.sources:
+                entry = state.sources[data.draw(st.sampled_from(sorted(state.sources)))]
+                registry.put_source(replace(entry, trusted=not entry.trusted))
+            case "categories":
+                registry.set_categories(Categories(data.draw(SET_UP)))
+            case "source" if state.sources:
+                registry.drop_source(data.draw(st.sampled_from(sorted(state.sources))))
+            case _:
+                pass
+        kept = views.of(principal).visible
+        fresh = Visible(registry.state, rules.permissions(principal))
+        assert kept.state is registry.state
+        assert dict(kept.tools) == dict(fresh.tools)
+        assert kept.decisions.access == fresh.decisions.access
+        assert kept.fingerprint == fresh.fingerprint
+        assert set(kept.sources) == set(fresh.sources)
+
+
+def test_what_did_not_change_is_not_decided_again() -> None:
+    registry = registry_of(tool("git.log"), tool("git.push"))
+    asked: list[str] = []
+
+    class Counted(Rules):
+        def permissions(self, principal: Principal) -> Counted:
+            return self
+
+        def decide(self, subject: Subject) -> Access:
+            asked.append(subject.id)
+            return super().decide(subject)
+
+    views = Views(registry, Counted((), Access.SEE))
+    assert set(views.of(ADA).tools) == {"git.log", "git.push"}
+    registry.replace(tool("git.push", "Another."))
+    registry.register(tool("git.tag"))
+    assert set(views.of(ADA).tools) == {"git.log", "git.push", "git.tag"}
+
+    assert sorted(asked) == ["git.log", "git.push", "git.push", "git.tag"]

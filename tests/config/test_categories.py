@@ -1,0 +1,95 @@
+"""`toolcrib.categories` as people write it, and what is wrong with it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from toolcrib.catalog.categories import NO_CATEGORIES, Categories, Category
+from toolcrib.config import parse_config
+from toolcrib.core.errors import InvalidConfig
+
+FILE = Path("mcp.json")
+
+
+def read(categories: object) -> Categories:
+    return parse_config(json.dumps({"mcpServers": {}, "toolcrib": {"categories": categories}}), FILE, {}).categories
+
+
+def test_without_any_there_are_none() -> None:
+    assert parse_config("{}", FILE, {}).categories is read({}) is NO_CATEGORIES
+
+
+def test_a_tree_of_them_is_read_outer_ones_first() -> None:
+    written = {
+        "Code": {
+            "title": "Coding",
+            "summary": "All about code.",
+            "tags": ["dev", "code"],
+            "categories": {
+                "Lint": {
+                    "tools": ["ruff.*", "git.blame"],
+                    "tagged": "lint",
+                    "also_under": [["Quality"], ["Team", "Day"]],
+                },
+            },
+        },
+        "ファイル/🧰": {},
+    }
+    assert read(written).given == (
+        Category(("Code",), "Coding", "All about code.", ("dev", "code")),
+        Category(("ファイル/🧰",)),
+        Category(
+            ("Code", "Lint"),
+            tools=("ruff.*", "git.blame"),
+            tagged=("lint",),
+            also_under=(("Quality",), ("Team", "Day")),
+        ),
+    )
+
+
+WRONG: list[tuple[Any, str]] = [
+    ([], "toolcrib.categories: an object is expected here"),
+    ({"A": "x"}, "toolcrib.categories.A: an object is expected here"),
+    ({"A": {"tool": ["x"]}}, "toolcrib.categories.A: unknown key `tool`; did you mean `tools`?"),
+    ({"A": {"categories": {"B": 5}}}, "toolcrib.categories.A.categories.B: an object is expected here"),
+    ({"A": {"categories": {"B": {"tools": 5}}}}, "toolcrib.categories.A.categories.B.tools: a list of texts"),
+    ({"A": {"tools": ["x", 5]}}, "toolcrib.categories.A.tools: a list of texts is expected here"),
+    ({"A": {"summary": ["x"]}}, "toolcrib.categories.A.summary: a text is expected here"),
+    ({"A": {"also_under": ["B"]}}, "toolcrib.categories.A.also_under: a list of paths is expected here"),
+    ({"A": {"also_under": [[]]}}, "toolcrib.categories.A.also_under: a list of paths is expected here"),
+    ({"A": {"also_under": [["B", 5]]}}, "toolcrib.categories.A.also_under: a list of texts is expected here"),
+    ({"": {}}, "toolcrib.categories: a category without a name cannot be reached"),
+    (
+        {"A": {"also_under": [["B"]]}, "B": {"also_under": [["A"]]}},
+        "toolcrib.categories: a category cannot hang below itself: A > B > A",
+    ),
+]
+
+
+@pytest.mark.parametrize(("categories", "complaint"), WRONG, ids=[complaint for _, complaint in WRONG])
+def test_what_is_written_wrongly_is_named_with_its_place(categories: Any, complaint: str) -> None:
+    with pytest.raises(InvalidConfig) as wrong:
+        read(categories)
+
+    assert wrong.value.message.startswith(f"mcp.json: {complaint}")
+
+
+def test_a_category_that_stands_there_twice_is_refused() -> None:
+    with pytest.raises(InvalidConfig, match=r"toolcrib\.categories\.A: it stands there twice"):
+        parse_config('{"toolcrib": {"categories": {"A": {}, "A": {}}}}', FILE, {})
+
+
+def test_categories_as_deep_as_a_file_can_be_written_are_read_and_deeper_ones_refused() -> None:
+    def nested(depth: int) -> str:
+        return '{"n": {"categories": ' * depth + "{}" + "}}" * depth
+
+    def deep(depth: int) -> str:
+        return f'{{"toolcrib": {{"categories": {nested(depth)}}}}}'
+
+    assert len(parse_config(deep(100), FILE, {}).categories.given) == 100
+    with pytest.raises(InvalidConfig, match="nested too deeply"):
+        parse_config(deep(100_000), FILE, {})
