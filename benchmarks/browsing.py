@@ -1,12 +1,11 @@
 """How far a model comes that walks the catalog instead of searching it, as JSON: `python benchmarks/browsing.py`.
 
 A deterministic stand-in for the model (`navigator.py` beside the public sets) has eight answers for each request. It
-browses with `list` alone, makes one search, or does both, with pages of 10 and of 50 entries.
+browses with `list` alone, makes one search, or does both: with no limit set, and with pages of 50.
 
-Each server of a set is a source, and the categories that the set gives are the configured ones; where they are more
-than fit on a page, the root is grouped as well and its groups stand before them. Sets with neither are one source. The
-published servers come without requests. There, a tool keeps the first sentence of its description, and what followed is
-the request: neither the catalog nor its index has read it.
+Each server of a set is a source, and the categories that the set gives are the configured ones. Sets with neither are
+one source. The published servers come without requests. There, a tool keeps the first sentence of its description, and
+what followed is the request: neither the catalog nor its index has read it.
 
 Constants of the grouping were chosen on `toolbench`; the other sets are held out.
 """
@@ -21,22 +20,27 @@ import re
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cache
+from dataclasses import dataclass
+from glob import escape
 from typing import Any
 
 import catalog
-from toolcrib.catalog.grouping import MAX_GROUPS, MAX_TOOLS, grouped, summaries_of
-from toolcrib.core.tools import ROOT, Path, Tool
+from toolcrib.catalog.categories import Categories, Category
+from toolcrib.catalog.registry import ToolRegistry
+from toolcrib.catalog.state import SourceEntry, SourceStatus
+from toolcrib.catalog.view import View
+from toolcrib.core.errors import NoMatchInCategory
+from toolcrib.core.tools import Path, Tool
+from toolcrib.disclosure.operations import DEFAULT_LIMIT, Operations
 from toolcrib.evaluation import read_queries
-from toolcrib.index.fields import Document, document
-from toolcrib.index.index import Index
+from toolcrib.testing.scripted import ScriptedSource
 
 NAVIGATOR = catalog.SHARED / "bench" / "navigator.py"
 SERVERS = catalog.SHARED / "real-servers" / "tools.json"
 SETS = (*catalog.SETS, "real-servers")
 MODES = ("browse", "search", "both")
-PAGES = (10, 50)
+PAGES: Mapping[str, int | None] = {"no limit": None, "pages of 50": 50}
+OPERATIONS = Operations()
 KEPT = 10
 REQUEST_WORDS = range(8, 60)
 """How long the rest of a description is that makes a request; what is longer is cut."""
@@ -48,35 +52,14 @@ Json = dict[str, Any]
 class Walk:
     """A catalog to walk, and requests with the ids of the tools that serve them."""
 
-    tools: Mapping[str, Tool]
-    categories: Mapping[str, Path]
-    """By tool id; empty where the set has none."""
-    index: Index
+    view: View
     requests: Sequence[tuple[str, frozenset[str]]]
-
-
-@dataclass
-class Tree:
-    """Nodes and tools by the path they stand at, as `list` gives them."""
-
-    nodes: dict[Path, list[Json]] = field(default_factory=lambda: {ROOT: []})
-    tools: dict[Path, list[str]] = field(default_factory=lambda: {ROOT: []})
-
-    def within(self, path: Path) -> frozenset[str]:
-        below = (self.within(tuple(node["path"])) for node in self.nodes[path])
-        return frozenset(self.tools[path]).union(*below)
-
-    def add(self, path: Path, summary: str) -> None:
-        self.nodes[path[:-1]].append({"name": path[-1], "path": list(path), "summary": summary})
-        self.nodes[path], self.tools[path] = [], []
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sets", nargs="+", choices=SETS, default=SETS)
     parser.add_argument("--requests", type=int, help="so many of each set, drawn alike each time; all without")
-    parser.add_argument("--at-most", type=int, default=MAX_TOOLS, help="tools of a node that is not grouped")
-    parser.add_argument("--nodes-whole", action="store_true", help="a first page holds all nodes, whatever its limit")
     asked = parser.parse_args()
     if not NAVIGATOR.exists():
         sys.exit(f"{NAVIGATOR} is not here, and the sets with it")
@@ -99,25 +82,25 @@ def _measured(name: str, asked: argparse.Namespace, navigate: Callable[..., Json
     requests = list(walk.requests)
     random.Random(0).shuffle(requests)
     requests = requests[: asked.requests]
-    tree = _tree(walk, asked.at_most)
-    found: Json = {"tools": len(walk.tools), "requests": len(requests), "nodes_at_root": len(tree.nodes[ROOT])}
-    for limit in PAGES:
-        list_page = _list_page(walk, tree, limit, nodes_whole=asked.nodes_whole)
-        search_page = _search_page(walk, tree, limit)
+    top = len(OPERATIONS.list(walk.view).nodes)
+    found: Json = {"tools": len(walk.view.tools), "requests": len(requests), "nodes_shown_at_the_top": top}
+    for label, limit in PAGES.items():
+        pages = Pages(walk.view, limit)
+        recalls: dict[str, float] = {}
         for mode in MODES:
-            outcomes = [navigate(text, list_page, search_page, mode, keep=KEPT) for text, _ in requests]
-            recalls = (
+            outcomes = [navigate(text, pages.listed, pages.found, mode, keep=KEPT) for text, _ in requests]
+            recalls[mode] = _mean(
                 len(relevant.intersection(outcome["picked"])) / len(relevant)
                 for (_, relevant), outcome in zip(requests, outcomes, strict=True)
             )
-            found[f"{mode}, pages of {limit}"] = {
-                "recall@10": _mean(recalls),
+            found[f"{mode}, {label}"] = {
+                "recall@10": recalls[mode],
                 "steps": _mean(outcome["steps"] for outcome in outcomes),
                 "bytes_read": round(_mean(outcome["read"] for outcome in outcomes)),
             }
-        reached = (found[f"{mode}, pages of {limit}"]["recall@10"] for mode in ("browse", "search"))
-        found[f"browse / search, pages of {limit}"] = round(next(reached) / next(reached), 3)
-        print(name, limit, json.dumps({k: v for k, v in found.items() if str(limit) in k}), file=sys.stderr)
+        found[f"browse / search, {label}"] = round(recalls["browse"] / recalls["search"], 3)
+        found[f"both - search, {label}"] = round(recalls["both"] - recalls["search"], 4)
+        print(name, label, json.dumps({k: v for k, v in found.items() if k.endswith(label)}), file=sys.stderr)
     return found
 
 
@@ -128,25 +111,27 @@ def _mean(values: Iterable[float]) -> float:
 
 def _public(name: str) -> Walk:
     tools: dict[str, Tool] = {}
-    categories: dict[str, Path] = {}
-    documents: list[Document] = []
+    titles: dict[str, str] = {}
+    categories: defaultdict[Path, list[str]] = defaultdict(list)
     ids: dict[str, str] = {}
     for row in catalog.set_rows(name):
         source = re.sub(r"[^A-Za-z0-9_-]+", "-", row.server).strip("-") or name
+        titles[source] = row.server
         tool = Tool(source, row.tool.name, row.tool.description, row.tool.input_schema)
         if tool.id in tools:
             tool = Tool(source, f"{tool.name} {len(tools)}", tool.description, tool.input_schema)
         ids[row.tool.id] = tool.id
         tools[tool.id] = tool
-        categories[tool.id] = row.category
-        documents.append(document(tool, category=row.category, source_text=row.server))
+        if row.category:
+            categories[row.category].append(escape(tool.id))
     queries = read_queries(catalog.SHARED / "bench" / name / "queries.jsonl")
     requests = [(query.query, frozenset(ids[relevant] for relevant in query.relevant)) for query in queries]
-    return Walk(tools, categories, Index.build(documents), requests)
+    configured = [Category(path, tools=tuple(inside)) for path, inside in categories.items()]
+    return Walk(_view(tools.values(), titles, configured), requests)
 
 
 def _published() -> Walk:
-    tools: dict[str, Tool] = {}
+    tools: list[Tool] = []
     requests: list[tuple[str, frozenset[str]]] = []
     for server, answer in json.loads(SERVERS.read_text()).items():
         for wire in answer["tools"]:
@@ -158,65 +143,42 @@ def _published() -> Walk:
             if len(rest) in REQUEST_WORDS or len(rest) >= REQUEST_WORDS.stop:
                 kept = Tool(server, whole.name, whole.summary, whole.input_schema, title=whole.title)
                 requests.append((" ".join(rest[: REQUEST_WORDS.stop]), frozenset([whole.id])))
-            tools[kept.id] = kept
-    index = Index.build(document(tool, source_text=tool.source) for tool in tools.values())
-    return Walk(tools, {tool_id: (tool.source,) for tool_id, tool in tools.items()}, index, requests)
+            tools.append(kept)
+    return Walk(_view(tools, {}, ()), requests)
 
 
-def _tree(walk: Walk, at_most: int) -> Tree:
-    tree = Tree()
-    by_category: defaultdict[str, dict[str, Tool]] = defaultdict(dict)
-    for tool_id, tool in walk.tools.items():
-        by_category[(walk.categories[tool_id] or (tool.source,))[0]][tool_id] = tool
-    if len(by_category) > MAX_GROUPS:
-        _fill(tree, ROOT, walk.tools, at_most, taken=[*by_category])
-        tree.tools[ROOT] = []  # each of them stands in its category too
-    summaries = summaries_of({name: [*inside.values()] for name, inside in by_category.items()})
-    for name in sorted(by_category):
-        tree.add((name,), summaries[name])
-        _fill(tree, (name,), by_category[name], at_most)
-    return tree
+def _view(tools: Iterable[Tool], titles: Mapping[str, str], categories: Sequence[Category]) -> View:
+    registry = ToolRegistry()
+    registry.set_categories(Categories(categories))
+    by_source: defaultdict[str, list[Tool]] = defaultdict(list)
+    for tool in tools:
+        by_source[tool.source].append(tool)
+    for source, mine in by_source.items():
+        entry = SourceEntry(ScriptedSource(source, mine), SourceStatus.READY, titles.get(source) or None)
+        registry.put_source(entry, mine)
+    return View.of(registry.state)
 
 
-def _fill(tree: Tree, path: Path, tools: Mapping[str, Tool], at_most: int, taken: Sequence[str] = ()) -> None:
-    loose = {*tools}
-    for group in grouped(tools, at_most=at_most, taken=taken):
-        tree.add((*path, group.name), group.summary)
-        _fill(tree, (*path, group.name), {tool_id: tools[tool_id] for tool_id in group.tool_ids}, at_most)
-        loose -= {*group.tool_ids}
-    tree.tools[path] += sorted(loose)
+class Pages:
+    """`list` and the searches as the navigator calls them; what was answered once is not worked out again."""
 
+    def __init__(self, view: View, limit: int | None) -> None:
+        self._view = view
+        self._limit = limit
+        self._listed: dict[tuple[tuple[str, ...], str | None], Json] = {}
 
-def _list_page(walk: Walk, tree: Tree, limit: int, *, nodes_whole: bool) -> Callable[[list[str], str | None], Json]:
-    pointers = {tool_id: {"tool_id": tool_id, "summary": tool.summary} for tool_id, tool in walk.tools.items()}
+    def listed(self, path: list[str], cursor: str | None) -> Json:
+        key = (tuple(path), cursor)
+        if key not in self._listed:
+            self._listed[key] = OPERATIONS.list(self._view, path, limit=self._limit, cursor=cursor).to_wire()
+        return self._listed[key]
 
-    def list_page(path: list[str], cursor: str | None) -> Json:
-        nodes, tools = tree.nodes[tuple(path)], tree.tools[tuple(path)]
-        start = int(cursor or 0)
-        end = start + limit
-        if nodes_whole and start == 0:
-            end = max(end, min(len(nodes), MAX_GROUPS))
-        shown = [pointers[tool_id] for tool_id in tools[max(0, start - len(nodes)) : max(0, end - len(nodes))]]
-        more = {"next_cursor": str(end)} if end < len(nodes) + len(tools) else {}
-        return {"nodes": nodes[start:end], "tools": shown, **more}
-
-    return list_page
-
-
-def _search_page(walk: Walk, tree: Tree, limit: int) -> Callable[[str, list[str], str | None], Json]:
-    @cache
-    def within(path: Path) -> frozenset[str] | None:
-        return tree.within(path) if path else None
-
-    def search_page(query: str, path: list[str], _cursor: str | None) -> Json:
-        hits = walk.index.search(query, limit=limit, scope=within(tuple(path))).hits
-        results = [
-            {"tool_id": hit.tool_id, "summary": walk.tools[hit.tool_id].summary, "confidence": hit.confidence}
-            for hit in hits
-        ]
-        return {"results": results}
-
-    return search_page
+    def found(self, query: str, path: list[str], cursor: str | None) -> Json:
+        limit = self._limit or DEFAULT_LIMIT
+        try:
+            return OPERATIONS.search_tools(self._view, query, category=path, limit=limit, cursor=cursor).to_wire()
+        except NoMatchInCategory as none:
+            return {"results": [], **none.to_wire()}
 
 
 if __name__ == "__main__":

@@ -233,7 +233,7 @@ class Toolcrib:
         *,
         tags: Sequence[str] = (),
         query: str | None = None,
-        limit: int = DEFAULT_LIMIT,
+        limit: int | None = None,
         cursor: str | None = None,
         context: CallContext = LOCAL_CONTEXT,
     ) -> ListPage:

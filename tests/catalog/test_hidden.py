@@ -9,9 +9,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from random import Random
 from typing import Any
 
 import anyio
+import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from tests.catalog.strategies import PRINCIPALS, RULES, SET_UP, SOURCES, TAGS, many_tools, tools
@@ -25,7 +27,7 @@ from toolcrib.catalog.view import View
 from toolcrib.core.errors import ToolcribError
 from toolcrib.core.events import OperationPerformed
 from toolcrib.core.principal import CallContext, Principal
-from toolcrib.core.tools import Tool
+from toolcrib.core.tools import Path, Tool
 from toolcrib.disclosure.cursors import CursorSeal
 from toolcrib.disclosure.operations import Operations
 from toolcrib.protocol.desk import Desk
@@ -70,7 +72,7 @@ class Asker:
 
     async def walk_down(self) -> None:
         """Every page of every node that is shown, groups included, from the top."""
-        waiting, seen = [()], {()}
+        waiting, seen = list[Path]([()]), set[Path]()
         while waiting:
             path = waiting.pop()
             for page in await self.walk("list", {"path": list(path), "limit": 3}):
@@ -106,39 +108,33 @@ PATHS = st.lists(
 QUERIES = st.sampled_from(
     ["", " ", "shared", "read file", "file", "beta", "change invoice", "code", "y", "nothing", "a"]
 )
-OPTIONS: Mapping[str, st.SearchStrategy[Any]] = {
+OPTIONS: dict[str, st.SearchStrategy[Any]] = {
     "tags": st.lists(st.sampled_from([*TAGS, "none"]), max_size=2),
     "limit": st.integers(1, 7),
     "cursor": st.sampled_from(["", "AAAA"]),
 }
-REQUESTS: st.SearchStrategy[list[Request]] = st.lists(
+LIMIT = {"limit": OPTIONS["limit"]}
+
+
+def request(name: str, needed: dict[str, Any], optional: dict[str, Any]) -> st.SearchStrategy[Request]:
+    return st.fixed_dictionaries(needed, optional=optional).map(lambda arguments: (name, arguments))
+
+
+SEARCH_OPTIONS: dict[str, st.SearchStrategy[Any]] = {
+    **OPTIONS,
+    "category": PATHS,
+    "detail_level": st.sampled_from(["name", "summary", "full"]),
+    "include_unavailable": st.booleans(),
+}
+REQUESTS = st.lists(
     st.one_of(
-        st.tuples(st.just("list"), st.fixed_dictionaries({}, optional={**OPTIONS, "path": PATHS, "query": QUERIES})),
-        st.tuples(
-            st.just("search_tools"),
-            st.fixed_dictionaries(
-                {"query": QUERIES},
-                optional={
-                    **OPTIONS,
-                    "category": PATHS,
-                    "detail_level": st.sampled_from(["name", "summary", "full"]),
-                    "include_unavailable": st.booleans(),
-                },
-            ),
-        ),
-        st.tuples(
-            st.just("search_tool_by_category"),
-            st.fixed_dictionaries(
-                {"query": QUERIES, "category_path": PATHS},
-                optional={"limit": OPTIONS["limit"], "cursor": OPTIONS["cursor"]},
-            ),
-        ),
-        st.tuples(
-            st.just("search_nodes"), st.fixed_dictionaries({"query": QUERIES}, optional={"limit": OPTIONS["limit"]})
-        ),
+        request("list", {}, {**OPTIONS, "path": PATHS, "query": QUERIES}),
+        request("search_tools", {"query": QUERIES}, SEARCH_OPTIONS),
+        request("search_tool_by_category", {"query": QUERIES, "category_path": PATHS}, LIMIT),
+        request("search_nodes", {"query": QUERIES}, LIMIT),
     ),
     min_size=1,
-    max_size=12,
+    max_size=8,
 )
 
 ENTRIES = st.fixed_dictionaries(
@@ -157,22 +153,28 @@ ENTRIES = st.fixed_dictionaries(
 )
 
 
-def view_of(
-    offered: Iterable[Tool],
-    entries: Mapping[str, SourceEntry],
-    categories: list[Category],
-    rules: Rules,
-    principal: Principal,
-) -> View:
-    registry = ToolRegistry()
-    registry.set_categories(Categories(categories))
-    offered = [*offered]
-    for name, entry in entries.items():
-        mine = [each for each in offered if each.source == name]
-        source = ScriptedSource(name, mine)
-        source.failure = None
-        registry.put_source(replace(entry, source=source), mine)
-    return View.of(registry.state, principal, rules)
+@dataclass(frozen=True)
+class World:
+    """A catalog, somebody who asks, what policy says of that, and what is asked."""
+
+    tools: list[Tool]
+    entries: Mapping[str, SourceEntry]
+    categories: list[Category]
+    rules: Rules
+    principal: Principal
+    requests: list[Request]
+
+    def view(self, offered: Iterable[Tool]) -> View:
+        """Of this world with only these tools in it."""
+        registry, offered = ToolRegistry(), [*offered]
+        registry.set_categories(Categories(self.categories))
+        for name, entry in self.entries.items():
+            mine = [each for each in offered if each.source == name]
+            registry.put_source(replace(entry, source=ScriptedSource(name, mine)), mine)
+        return View.of(registry.state, self.principal, self.rules)
+
+
+WORLDS = st.builds(World, tools() | many_tools(), ENTRIES, SET_UP, RULES, st.sampled_from(PRINCIPALS), REQUESTS)
 
 
 async def everything(view: View, asked: Iterable[Request]) -> bytes:
@@ -180,96 +182,76 @@ async def everything(view: View, asked: Iterable[Request]) -> bytes:
     await asker.walk_down()
     for name, arguments in asked:
         await asker.walk(name, arguments)
-    return json.dumps([*asker.answers, view.fingerprint, sorted(view.sources), dict(view.names)]).encode()
+    told = [*asker.answers, view.fingerprint, sorted(view.sources), sorted(view.names.items())]
+    return json.dumps(told).encode()
 
 
-@settings(max_examples=120, deadline=None)
-@given(tools() | many_tools(), ENTRIES, SET_UP, RULES, st.sampled_from(PRINCIPALS), REQUESTS)
-def test_what_the_rules_hide_leaves_no_trace_in_any_answer(
-    known: list[Tool],
-    entries: Mapping[str, SourceEntry],
-    categories: list[Category],
-    rules: Rules,
-    principal: Principal,
-    more: list[Request],
-) -> None:
-    over_all = view_of(known, entries, categories, rules, principal)
-    without = view_of(over_all.tools.values(), entries, categories, rules, principal)
-    assume(len(over_all.tools) < len(known))
-    asked = [*more, *requests(known)]
+@settings(max_examples=150, deadline=None)
+@given(WORLDS)
+def test_what_the_rules_hide_leaves_no_trace_in_any_answer(world: World) -> None:
+    over_all = world.view(world.tools)
+    without = world.view(over_all.tools.values())
+    hidden = [each for each in world.tools if each.id not in over_all.tools]
+    assume(hidden)
+    asked = [*world.requests, *requests([*hidden[:3], *[*over_all.tools.values()][:3]])]
 
     assert anyio.run(everything, over_all, asked) == anyio.run(everything, without, asked)
 
 
 @settings(max_examples=30, deadline=None)
-@given(tools(), ENTRIES, SET_UP, RULES, st.sampled_from(PRINCIPALS), REQUESTS, st.randoms())
-def test_the_order_in_which_tools_came_shows_in_no_answer(
-    known: list[Tool],
-    entries: Mapping[str, SourceEntry],
-    categories: list[Category],
-    rules: Rules,
-    principal: Principal,
-    more: list[Request],
-    random: Any,
-) -> None:
-    shuffled = random.sample(known, len(known))
-    one = view_of(known, entries, categories, rules, principal)
-    other = view_of(shuffled, entries, categories, rules, principal)
+@given(WORLDS, st.randoms())
+def test_the_order_in_which_tools_came_shows_in_no_answer(world: World, random: Random) -> None:
+    one, other = world.view(world.tools), world.view(random.sample(world.tools, len(world.tools)))
 
-    assert anyio.run(everything, one, more) == anyio.run(everything, other, more)
+    assert anyio.run(everything, one, world.requests) == anyio.run(everything, other, world.requests)
 
 
-NAMES = st.lists(st.sampled_from("abcdA"), unique=True).map(tuple)
+NAMES = st.lists(st.sampled_from("abcdA"), unique=True)
+EXTRAS = st.fixed_dictionaries(dict.fromkeys(("name", "uri", "uriTemplate"), NAMES))
 
 
-@settings(max_examples=100, deadline=None)
-@given(NAMES, NAMES, NAMES, st.booleans(), RULES, st.sampled_from(PRINCIPALS))
-def test_prompts_and_resources_that_the_rules_hide_leave_no_trace_either(
-    prompts: tuple[str, ...],
-    resources: tuple[str, ...],
-    templates: tuple[str, ...],
-    plain: bool,
-    rules: Rules,
-    principal: Principal,
-) -> None:
-    async def over(extras: Extras) -> bytes:
-        registry = ToolRegistry()
-        for name in ("files", "git"):
-            source = ScriptedSource(name)
-            registry.put_source(SourceEntry(source, SourceStatus.READY, extras=extras, plain_names=plain))
-        view = View.of(registry.state, principal, rules)
-        shelf = view.shelf
-        told: list[object] = [sorted(view.sources), [*shelf.prompts], [*shelf.resources], [*shelf.templates]]
-        asker = Asker(view)
-        context, runner = asker.context, asker.desk.runner
-        for own in "abcdA":
-            for source in ("files", "git"):
-                uri = f"toolcrib://{source}/{own}"
-                for asking in (
-                    get_prompt(view, f"{source}__{own}", None, context, runner=runner),
-                    read_resource(view, uri, context, runner=runner),
-                    read_resource(view, own, context, runner=runner),
-                    complete(view, {"ref": {"type": "ref/resource", "uri": uri}}, context, runner=runner),
-                ):
-                    try:
-                        await asking
-                    except ToolcribError as error:
-                        told.append(error.to_wire())
-        told += [await asker.ask("list", {}), await asker.ask("expand_tool", {"tool_id": "git.a"})]
-        return json.dumps(told).encode()
+def shelves(offered: Mapping[str, list[str]], principal: Principal, rules: Rules, *, plain: bool) -> View:
+    """A catalog of two sources that have such prompts, resources and templates."""
 
-    def offered(seen: View | None) -> Extras:
-        def kept(names: tuple[str, ...], key: str) -> tuple[Mapping[str, Any], ...]:
-            return tuple({key: name, "name": name} for name in names if seen is None or seen_in_all(seen, name))
+    def wires(key: str) -> tuple[Mapping[str, Any], ...]:
+        return tuple({key: own, "name": own} for own in offered[key])
 
-        return Extras(kept(prompts, "name"), kept(resources, "uri"), kept(templates, "uriTemplate"))
-
-    def seen_in_all(view: View, own: str) -> bool:
-        return any(view.access_to_item(source, own) > 0 for source in ("files", "git"))
-
+    extras = Extras(wires("name"), wires("uri"), wires("uriTemplate"))
     registry = ToolRegistry()
     for name in ("files", "git"):
-        registry.put_source(SourceEntry(ScriptedSource(name), SourceStatus.READY))
-    view = View.of(registry.state, principal, rules)
+        registry.put_source(SourceEntry(ScriptedSource(name), SourceStatus.READY, extras=extras, plain_names=plain))
+    return View.of(registry.state, principal, rules)
 
-    assert anyio.run(over, offered(None)) == anyio.run(over, offered(view))
+
+async def all_of_the_shelves(view: View) -> bytes:
+    shelf, asker = view.shelf, Asker(view)
+    told: list[object] = [sorted(view.sources), shelf.prompts, shelf.resources, shelf.templates]
+    context, runner = asker.context, asker.desk.runner
+    for own in "abcdA":
+        for uri in (own, f"toolcrib://files/{own}", f"toolcrib://git/{own}"):
+            for asking in (
+                get_prompt(view, f"git__{own}", None, context, runner=runner),
+                read_resource(view, uri, context, runner=runner),
+                complete(view, {"ref": {"type": "ref/resource", "uri": uri}}, context, runner=runner),
+            ):
+                with pytest.raises(ToolcribError) as error:  # these sources have nothing to give
+                    await asking
+                told.append(error.value.to_wire())
+    told += [await asker.ask("list", {}), await asker.ask("expand_tool", {"tool_id": "git.a"})]
+    return json.dumps(told, default=repr).encode()
+
+
+@settings(max_examples=60, deadline=None)
+@given(EXTRAS, st.sampled_from(PRINCIPALS), RULES, st.booleans())
+def test_prompts_and_resources_that_the_rules_hide_leave_no_trace_either(
+    offered: Mapping[str, list[str]], principal: Principal, rules: Rules, plain: bool
+) -> None:
+    # Both sources offer the same, so only what is hidden in both can be left out.
+    over_all = shelves(offered, principal, rules, plain=plain)
+    seen = {
+        key: [own for own in owns if any(over_all.access_to_item(source, own) for source in ("files", "git"))]
+        for key, owns in offered.items()
+    }
+
+    without = shelves(seen, principal, rules, plain=plain)
+    assert anyio.run(all_of_the_shelves, over_all) == anyio.run(all_of_the_shelves, without)

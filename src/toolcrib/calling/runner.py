@@ -23,8 +23,11 @@ from toolcrib.core.errors import (
     NextAction,
     NotAuthorized,
     NotExpanded,
+    RateLimited,
     SourceUnavailable,
     StaleExpansion,
+    ToolcribError,
+    ToolFailed,
 )
 from toolcrib.core.handles import Handle
 from toolcrib.core.principal import CallContext
@@ -68,6 +71,8 @@ class Runner:
             SourceUnavailable: the source cannot be reached, or went away.
             ToolFailed: the source refused to run it.
 
+        Each has a `next_action`.
+
         Source: discovery protocol v0.1, `call_tool` and behavioural rule 4.
         """
         if view.principal != context.principal:
@@ -75,11 +80,29 @@ class Runner:
         tool, shown = view.resolve(reference)
         if tool is None:
             raise not_found(view, reference)
+        try:
+            return await self._call(view, tool, shown, arguments, context, only_read=only_read, progress=progress)
+        except ToolcribError as error:
+            if error.next_action is not None:
+                raise
+            # Where the tool itself is good, its definition says what to do otherwise, or the same again.
+            again = isinstance(error, InvalidArguments | RateLimited | ToolFailed)
+            raise error.leading_to(_expand(tool) if again else _search_another(tool)) from error
+
+    async def _call(
+        self,
+        view: View,
+        tool: Tool,
+        shown: Handle | None,
+        arguments: object,
+        context: CallContext,
+        *,
+        only_read: bool,
+        progress: ProgressListener | None,
+    ) -> ToolResult:
         access = view.access_to(tool)
         if access < Access.ASK:
-            raise NotAuthorized(
-                f"`{tool.id}` may be seen and not called by `{view.principal.id}`.", next_action=_search_another(tool)
-            )
+            raise NotAuthorized(f"`{tool.id}` may be seen and not called by `{view.principal.id}`.")
         _check_expansion(tool, shown)
         checked = _check_arguments(tool, arguments)
         if only_read and not (tool.annotations.read_only and view.is_trusted(tool.source)):

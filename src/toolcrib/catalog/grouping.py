@@ -25,6 +25,12 @@ MAX_GROUPS = 50
 SUMMARY_CHARS = 300
 """The longest summary made up for a node; one with few tools gets a shorter one."""
 
+MAX_READ = 20_000
+"""Tools that are read together to tell some nodes from each other; more are too many to wait for, and stand by name."""
+
+_ENUMERATED = 6
+"""Names of tools in a summary that reads nothing else."""
+
 READ_WORDS = 80
 """Words of a description that are read, from its beginning."""
 
@@ -87,6 +93,11 @@ def grouped(tools: Mapping[str, Tool], *, at_most: int = MAX_TOOLS, taken: Colle
     if len(tools) <= at_most:
         return ()
     ordered = [tools[tool_id] for tool_id in sorted(tools)]
+    if len(ordered) > MAX_READ:
+        return tuple(
+            Group(name, enumerated(inside), tuple(sorted(tool.id for tool in inside)))
+            for name, inside in _ranges(ordered, at_most, taken).items()
+        )
     texts = _Texts.of(ordered)
     held = _held(_units(ordered, at_most), texts, min(MAX_GROUPS - 1, math.ceil(len(tools) / _TOOLS_OF_A_GROUP)))
     if any(len(inside) == len(tools) for inside in held.values()):
@@ -106,8 +117,16 @@ def summaries_of(nodes: Mapping[str, Collection[Tool]]) -> Mapping[str, str]:
     Words that tell a node from the others come first. At most `SUMMARY_CHARS` characters; empty without any tools.
     """
     every = {tool.id: tool for inside in nodes.values() for tool in inside}
+    if len(every) > MAX_READ:
+        return {name: enumerated(inside) for name, inside in nodes.items()}
     texts = _Texts.of([every[tool_id] for tool_id in sorted(every)])
     return {name: _summary(inside, texts) for name, inside in nodes.items()}
+
+
+def enumerated(tools: Iterable[Tool]) -> str:
+    """The names of some tools, the first of them in their order, and how many more there are."""
+    names = sorted(tool.name[:NAME_CHARS] for tool in tools)
+    return ", ".join(names[:_ENUMERATED]) + (f" and {len(names) - _ENUMERATED} more" if names[_ENUMERATED:] else "")
 
 
 # --- which tools belong together

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from toolcrib.catalog.categories import NO_CATEGORIES, Categories
-from toolcrib.catalog.grouping import MAX_TOOLS, Group, grouped
+from toolcrib.catalog.grouping import MAX_GROUPS, MAX_READ, grouped, summaries_of
 from toolcrib.core.nodes import Node
 from toolcrib.core.tools import Path, Tool
 from toolcrib.index.fields import Document
@@ -52,8 +52,9 @@ class Branch:
 class Ontology:
     """The nodes above a set of tools. Only nodes with a tool at or below them are there; no other tool leaves a trace.
 
-    Where a node holds more than `MAX_TOOLS` tools, they hang in groups below it that the ontology makes of what they
-    say. Groups are made when somebody looks.
+    Where a node holds more than `MAX_TOOLS` tools, most of them hang in groups below it that the ontology makes of what
+    they say. A node with more nodes than a page shows has groups of all that is below it, before these nodes. Groups
+    are made when somebody looks.
     """
 
     def __init__(
@@ -99,17 +100,17 @@ class Ontology:
         return last
 
     def children(self, branch: Branch) -> tuple[Branch, ...]:
-        """The nodes under it, by name without regard to case, then its groups.
+        """The nodes under it: those that stand there by name without regard to case, groups where they help to find.
 
         One that nobody set up, and whose tools all have their primary path elsewhere, is found and not shown.
         """
-        shown = [child for child in branch.below.values() if child.primary_count or child.path in self._categories]
-        named = sorted({*shown, *branch.linked}, key=lambda child: (child.name.casefold(), child.name, child.path))
-        return (*named, *self._grouped(branch))
+        named, groups = self._named(branch), self._grouped(branch)
+        return (*groups, *named) if len(named) > MAX_GROUPS else (*named, *groups)
 
     def tool_ids(self, branch: Branch) -> tuple[str, ...]:
-        """The tools directly in it, sorted; none where they hang in groups."""
-        return () if self._grouped(branch) else tuple(sorted(branch.tool_ids))
+        """The tools directly in it and in none of its groups, sorted."""
+        grouped_ids = {tool_id for group in self._grouped(branch) for tool_id in group.tool_ids}
+        return tuple(sorted(tool_id for tool_id in branch.tool_ids if tool_id not in grouped_ids))
 
     def within(self, branch: Branch) -> set[str]:
         """Ids of all tools at or below it."""
@@ -135,10 +136,9 @@ class Ontology:
         """What is told of it; made up from what is inside where nobody described it."""
         if (node := self._nodes.get(branch)) is None:
             node = self.described(branch)
-            if not node.summary:
-                names = [child.name for child in self.children(branch)]
-                names = names or [self.tools[tool_id].name for tool_id in self.tool_ids(branch)]
-                node = Node(node.path, node.title, _enumerate(names), node.tags)
+            if not node.summary and branch.above is not None:
+                self._describe_below(branch.above)
+                node = self._nodes[branch]
             self._nodes[branch] = node
         return node
 
@@ -175,9 +175,18 @@ class Ontology:
             category=tuple(terms("\n".join([*above, *node.tags]))),
         )
 
+    def _describe_below(self, above: Branch) -> None:
+        """Make up what is told of the nodes below one that nobody described, each told from its neighbours."""
+        silent = {b.name: b for b in above.below.values() if not self.described(b).summary}
+        inside = {name: [self.tools[tool_id] for tool_id in self.within(b)] for name, b in silent.items()}
+        summaries = summaries_of(inside)
+        for name, branch in silent.items():
+            self._nodes[branch] = replace(self.described(branch), summary=summaries[name])
+
     def _innermost(self, branch: Branch, tool_id: str) -> Branch:
-        while groups := self._grouped(branch):
-            branch = next(group for group in groups if tool_id in group.tool_ids)
+        """The group that holds a tool which is directly in `branch`, or `branch` itself."""
+        while (group := next((g for g in self._grouped(branch) if tool_id in g.tool_ids), None)) is not None:
+            branch = group
         return branch
 
     def _followed(self, path: Sequence[str]) -> Iterator[tuple[int, Branch]]:
@@ -207,23 +216,27 @@ class Ontology:
         others = (*branch.linked, *self._grouped(branch))
         return next((child for child in others if child.name == name), None)
 
+    def _named(self, branch: Branch) -> list[Branch]:
+        shown = [child for child in branch.below.values() if child.primary_count or child.path in self._categories]
+        return sorted({*shown, *branch.linked}, key=lambda child: (child.name.casefold(), child.name, child.path))
+
     def _grouped(self, branch: Branch) -> tuple[Branch, ...]:
-        if len(branch.tool_ids) <= MAX_TOOLS:
-            return ()
         if (groups := self._groups.get(branch)) is None:
-            made = grouped({tool_id: self.tools[tool_id] for tool_id in branch.tool_ids})
-            groups = tuple(_group_branch(group, branch) for group in made)
+            taken = {child.name for child in (*branch.below.values(), *branch.linked)}
+            made = grouped({tool_id: self.tools[tool_id] for tool_id in self._to_group(branch)}, taken=taken)
+            groups = tuple(
+                Branch(g.name, branch, tool_ids=[*g.tool_ids], count=len(g.tool_ids), primary_count=len(g.tool_ids))
+                for g in made
+            )
             self._nodes |= {at: Node(at.path, summary=group.summary) for group, at in zip(made, groups, strict=True)}
             self._groups[branch] = groups
         return groups
 
-
-def _group_branch(group: Group, above: Branch) -> Branch:
-    name, taken = group.name, {*above.below, *(child.name for child in above.linked)}
-    while name in taken:
-        name += " (others)"
-    size = len(group.tool_ids)
-    return Branch(name, above, tool_ids=[*group.tool_ids], count=size, primary_count=size)
+    def _to_group(self, branch: Branch) -> Collection[str]:
+        if len(branch.below) + len(branch.linked) > MAX_GROUPS and len(self._named(branch)) > MAX_GROUPS:
+            # A catalog too large to be read is walked by its nodes.
+            return self.within(branch) if branch.count <= MAX_READ else ()
+        return branch.tool_ids
 
 
 def _planted(root: Branch, path: Path) -> Branch:
@@ -264,8 +277,3 @@ def _below(branches: Iterable[Branch]) -> Iterator[Branch]:
         lowers = {*branch.below.values(), *branch.linked} - seen
         seen |= lowers
         waiting += lowers
-
-
-def _enumerate(names: list[str], limit: int = 6) -> str:
-    shown = ", ".join(names[:limit])
-    return shown + (f" and {len(names) - limit} more" if len(names) > limit else "")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 
 class ErrorCode(StrEnum):
@@ -63,6 +63,12 @@ class ToolcribError(Exception):
         self.next_action = next_action
         self.retryable = retryable
         self.details = dict(details or {})
+
+    def leading_to(self, step: NextAction) -> Self:
+        """A copy with `step` as its next action."""
+        led = type(self).__new__(type(self), *self.args)
+        vars(led).update(vars(self), next_action=step)
+        return led
 
     def to_wire(self) -> dict[str, Any]:
         """The error object every surface carries: `{"error": {code, message, hints, next_action, retryable, ...}}`."""

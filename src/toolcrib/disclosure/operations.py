@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from itertools import chain, islice
+from itertools import chain, islice, takewhile
 from typing import Any
 
 from toolcrib.catalog.access import Access
@@ -56,14 +56,16 @@ class Operations:
         *,
         tags: Sequence[str] = (),
         query: str | None = None,
-        limit: int = DEFAULT_LIMIT,
+        limit: int | None = None,
         cursor: str | None = None,
     ) -> ListPage:
         """The nodes and tools at `path`.
 
         With a query, the nodes at `path` whose own words match and the tools at or below it that do, best first. With
-        `tags`, only tools that carry all of them, and nodes with such a tool at or below them. At most `limit` (1 to
-        50) nodes and tools together, nodes first.
+        `tags`, only tools that carry all of them, and nodes with such a tool at or below them. Nodes come first.
+
+        At most `limit` (1 to 50) nodes and tools together; where nobody sets one, all nodes up to 50, for whoever is
+        shown some of them cannot choose, and after the last of them 10 tools.
 
         Raises:
             UnknownPath: nothing visible stands at `path`; hints name the nearest that does.
@@ -73,22 +75,21 @@ class Operations:
         Source: discovery protocol v0.1, `list`.
         """
         here = _existing(view, path)
-        limit = _checked(limit)
-        request = {"path": [*here.path], "tags": [*tags], "query": query, "limit": limit}
+        request = _checked("list", {"path": [*here.path], "tags": [*tags], "query": query, "limit": limit})
+        room = _Room(request["limit"])
         offset = self._offset(view, "list", request, cursor)
         tagged = _tagged(view, tags)
         found = (
-            _matching_at(view, here, tagged, query, offset + limit + 1)
+            _matching_at(view, here, tagged, query, offset + MAX_LIMIT + 1)
             if query and query.strip()
             else _all_at(view, here, tagged)
         )
-        page = [*islice(found, offset, offset + limit + 1)]
-        shown = page[:limit]
+        shown = [*takewhile(room.takes, islice(found, offset, None))]
         return ListPage(
             path=here.path,
             nodes=tuple(entry for entry in shown if isinstance(entry, NodePointer)),
             tools=tuple(entry for entry in shown if isinstance(entry, ToolPointer)),
-            next_cursor=self._next(view, "list", request, offset + limit) if len(page) > limit else None,
+            next_cursor=self._next(view, "list", request, offset + len(shown)) if room.is_full else None,
             missing=_missing(view) if here.above is None else Missing(),
         )
 
@@ -121,15 +122,19 @@ class Operations:
         """
         ontology = view.whole_ontology if include_unavailable else view.ontology
         here = _existing(view, category, ontology) if category else None
-        limit = _checked(limit, MAX_EXPANDED if detail_level is DetailLevel.FULL else MAX_LIMIT)
-        request = {
-            "query": query,
-            "category": [*(here.path if here is not None else ROOT)],
-            "tags": [*tags],
-            "detail_level": str(detail_level),
-            "include_unavailable": include_unavailable,
-            "limit": limit,
-        }
+        request = _checked(
+            "search_tools",
+            {
+                "query": query,
+                "category": [*(here.path if here is not None else ROOT)],
+                "tags": [*tags],
+                "detail_level": str(detail_level),
+                "include_unavailable": include_unavailable,
+                "limit": limit,
+            },
+            MAX_EXPANDED if detail_level is DetailLevel.FULL else MAX_LIMIT,
+        )
+        limit = request["limit"]
         offset = self._offset(view, "search_tools", request, cursor)
         anywhere = _searched(view, _tagged(view, tags), include_unavailable=include_unavailable)
         pointers, more = _ranked(view, query, _inside(view, here, anywhere), limit=limit, offset=offset)
@@ -165,8 +170,9 @@ class Operations:
         Source: discovery protocol v0.1, `search_tool_by_category`.
         """
         here = _existing(view, category_path)
-        limit = _checked(limit)
-        request = {"query": query, "category_path": [*here.path], "limit": limit}
+        asked = {"query": query, "category_path": [*here.path], "limit": limit}
+        request = _checked("search_tool_by_category", asked)
+        limit = request["limit"]
         offset = self._offset(view, "search_tool_by_category", request, cursor)
         anywhere = _searched(view)
         pointers, more = _ranked(view, query, _inside(view, here, anywhere), limit=limit, offset=offset)
@@ -190,7 +196,7 @@ class Operations:
 
         Source: discovery protocol v0.1, `search_nodes`.
         """
-        limit = _checked(limit)
+        limit = _checked("search_nodes", {"query": query, "limit": limit})["limit"]
         found = matching_nodes(view, query[:MAX_QUERY_CHARS])
         return NodePage(tuple(_node(view, branch, confidence) for branch, confidence in found[:limit]), _missing(view))
 
@@ -228,7 +234,11 @@ class Operations:
         """
         asked = list(dict.fromkeys(tool_ids))
         if not 1 <= len(asked) <= MAX_EXPANDED:
-            raise InvalidArguments(f"`tool_ids` takes 1 to {MAX_EXPANDED} ids, not {len(asked)}.")
+            first = NextAction("expand_tool", {"tool_ids": asked[:MAX_EXPANDED]})
+            raise InvalidArguments(
+                f"`tool_ids` takes 1 to {MAX_EXPANDED} ids, not {len(asked)}.",
+                next_action=first if asked else NextAction("list"),
+            )
         tools: list[Expansion] = []
         errors: dict[str, ToolcribError] = {}
         for tool_id in asked:
@@ -241,11 +251,30 @@ class Operations:
     def _offset(self, view: View, operation: str, request: Mapping[str, Any], cursor: str | None) -> int:
         if cursor is None:
             return 0
-        restart = NextAction(operation, {key: value for key, value in request.items() if value is not None})
-        return self.seal.open(cursor, _bound(view, operation, request), restart=restart)
+        return self.seal.open(cursor, _bound(view, operation, request), restart=_step(operation, request))
 
     def _next(self, view: View, operation: str, request: Mapping[str, Any], offset: int) -> str:
         return self.seal.make(offset, _bound(view, operation, request))
+
+
+@dataclass(slots=True)
+class _Room:
+    """What of a list fits on one page."""
+
+    limit: int | None
+    nodes: int = 0
+    tools: int = 0
+    is_full: bool = False
+    """Whether something did not fit."""
+
+    def takes(self, entry: NodePointer | ToolPointer) -> bool:
+        is_node = isinstance(entry, NodePointer)
+        if self.limit is not None:
+            self.is_full = self.nodes + self.tools >= self.limit
+        else:
+            self.is_full = self.nodes >= MAX_LIMIT if is_node else self.tools >= DEFAULT_LIMIT
+        self.nodes, self.tools = self.nodes + is_node, self.tools + (not is_node)
+        return not self.is_full
 
 
 def _all_at(view: View, here: Branch, tagged: Set[str] | None) -> Iterable[NodePointer | ToolPointer]:
@@ -319,10 +348,19 @@ def _existing(view: View, path: Sequence[str], ontology: Ontology | None = None)
     return branch
 
 
-def _checked(limit: int, most: int = MAX_LIMIT) -> int:
+def _checked(operation: str, request: Mapping[str, Any], most: int = MAX_LIMIT) -> dict[str, Any]:
+    """`request` with its limit as Python has it."""
+    limit = request["limit"]
+    if limit is None:
+        return dict(request)
     if not 1 <= limit <= most:
-        raise InvalidArguments(f"`limit` is 1 to {most} here, not {limit}.")
-    return int(limit)  # 10.0 is an integer to JSON Schema, and none to Python
+        within: dict[str, Any] = {**request, "limit": min(max(limit, 1), most)}
+        raise InvalidArguments(f"`limit` is 1 to {most} here, not {limit}.", next_action=_step(operation, within))
+    return {**request, "limit": int(limit)}  # 10.0 is an integer to JSON Schema, and none to Python
+
+
+def _step(operation: str, request: Mapping[str, Any]) -> NextAction:
+    return NextAction(operation, {key: value for key, value in request.items() if value is not None})
 
 
 def _pointer(view: View, tool: Tool, confidence: float | None = None) -> ToolPointer:

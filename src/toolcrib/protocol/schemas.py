@@ -52,6 +52,11 @@ def _ref(name: str) -> Mapping[str, Any]:
     return {"$ref": f"#/$defs/{name}"}
 
 
+def _without(name: str, *members: str) -> Mapping[str, Any]:
+    """The part `name` where it cannot be taken for one that has one of `members`."""
+    return {**_ref(name), "properties": dict.fromkeys(members, False)}
+
+
 def _list(items: Mapping[str, Any], most: int | None = None) -> Mapping[str, Any]:
     return {"type": "array", "items": items} | ({} if most is None else {"maxItems": most})
 
@@ -77,6 +82,7 @@ _PARTS: Mapping[str, Any] = {
         {"name": _TEXT, "path": _ref("Path"), "summary": _TEXT, "tool_count": {"type": "integer", "minimum": 0}},
         {"title": _TEXT, "tags": _TEXTS, "confidence": _CONFIDENCE},
     ),
+    "ToolId": _object({"tool_id": _TEXT}),
     "ToolPointer": _object(
         {"tool_id": _TEXT, "path": _ref("Path"), "summary": _TEXT},
         {
@@ -113,14 +119,11 @@ _PARTS: Mapping[str, Any] = {
             "error": _object(
                 {
                     "code": {"type": "string", "enum": [code.value for code in ErrorCode]},
-                    "message": _TEXT,
+                    "message": {**_TEXT, "minLength": 1},
+                    "next_action": {**_ref("NextAction"), "description": "An operation, ready to send."},
                     "retryable": {"type": "boolean"},
                 },
-                {
-                    "hints": _TEXTS,
-                    "next_action": {**_ref("NextAction"), "description": "An operation, ready to send."},
-                    "details": _OBJECT,
-                },
+                {"hints": _TEXTS, "details": _OBJECT},
             )
         }
     ),
@@ -139,7 +142,16 @@ _RESPONSES: Mapping[str, Any] = {
     "SearchToolsResponse": _object(
         {
             "results": {
-                **_list({"anyOf": [_ref("ToolPointer"), _object({"tool_id": _TEXT})]}, MAX_LIMIT),
+                **_list(
+                    {
+                        "anyOf": [
+                            _without("ToolId", "path", "summary"),
+                            _without("ToolPointer", "handle", "args_schema", "annotations"),
+                            {"allOf": [_ref("ToolPointer"), _ref("Expansion")]},
+                        ]
+                    },
+                    MAX_LIMIT,
+                ),
                 "description": "With detail_level `name` their ids alone; with `full` each is an Expansion too.",
             },
             "next_cursor": _CURSOR,
@@ -150,13 +162,15 @@ _RESPONSES: Mapping[str, Any] = {
         {"category_path": _ref("Path"), "results": _list(_ref("ToolPointer"), MAX_LIMIT), "next_cursor": _CURSOR},
         _MISSING,
     ),
-    "SearchNodesResponse": _object({"results": _list(_ref("NodePointer"), MAX_LIMIT)}, _MISSING),
+    "SearchNodesResponse": _object(
+        {"results": _list({**_ref("NodePointer"), "required": ["confidence"]}, MAX_LIMIT)}, _MISSING
+    ),
     "ExpandToolResponse": {
         "anyOf": [
             _ref("Expansion"),
             _object(
                 {"tools": _list(_ref("Expansion"))},
-                {"errors": _list({"allOf": [_ref("Error"), _object({"tool_id": _TEXT})]})},
+                {"errors": _list({"allOf": [_ref("Error"), _ref("ToolId")]})},
             ),
         ]
     },

@@ -86,7 +86,7 @@ def _all(inside: str = "") -> tuple[OperationTool, ...]:
                         "type": "string",
                         "description": "only what matches at the path, and tools below it, best first",
                     },
-                    "limit": _LIMIT,
+                    "limit": {"type": "integer", "minimum": 1, "maximum": MAX_LIMIT},
                     "cursor": _CURSOR,
                 }
             ),

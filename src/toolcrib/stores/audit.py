@@ -43,8 +43,8 @@ _PRUNE_S = 3_600.0
 _LOG_AGAIN_S = 3_600.0
 """A problem that was logged is not logged again within this time."""
 
-_RETRY_LAST_S = 0.05
-"""Between attempts while closing."""
+_SOON_S = 0.05
+"""Between attempts while closing, and while the file is locked and that is no problem yet."""
 
 _MAX_NAME = 200
 """Characters kept of a name: a principal, a trace id, a tool id, a node."""
@@ -152,7 +152,7 @@ class AuditStore:
             if self._ends_at is None:
                 self._ends_at = time.monotonic() + timeout_s
                 self._changed.notify()
-        self._thread.join(timeout_s + 2 * _RETRY_LAST_S)
+        self._thread.join(timeout_s + 2 * _SOON_S)
         with self._changed:
             left = len(self._inbox) + self._held
             self._inbox.clear()
@@ -199,7 +199,7 @@ class AuditStore:
     def _pause_s(self) -> float:
         now = time.monotonic()
         if self._ends_at is not None:
-            return _RETRY_LAST_S if self._failing_since is not None else 0.0
+            return _SOON_S if self._failing_since is not None else 0.0
         if self._failing_since is not None or self._rows or self._file is None:
             return max(0.0, self._retry_at - now)
         return max(0.0, self._prune_at - now)
@@ -254,7 +254,7 @@ class AuditStore:
             self._rows.popleft()
             self._chars -= sum(len(value) for value in row if isinstance(value, str))
         with self._changed:
-            self._held -= len(batch)
+            self._held = max(0, self._held - len(batch))  # closing may have given them up meanwhile
             self._written += len(batch)
             if gap is not None and self._gap is not None:
                 more = self._gap.lost - gap.lost  # that were lost while it was written
@@ -267,7 +267,8 @@ class AuditStore:
         kind = _kind(error)
         if kind == "SQLITE_BUSY":
             if now - self._failing_since < self._patience_s:
-                return  # the attempt has waited already
+                self._retry_at = now + _SOON_S
+                return
         else:
             self._let_go()
         self._retry_at = now + self._retry_s

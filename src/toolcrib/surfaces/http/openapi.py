@@ -65,7 +65,8 @@ def _components() -> dict[str, Any]:
             **error["properties"],
             "code": codes,
         },
-        "required": ["type", "title", "status", "detail", *error["required"]],
+        # What HTTP itself refuses leads to no operation.
+        "required": ["type", "title", "status", "detail", "code", "message", "retryable"],
     }
     return {**messages, "Problem": problem}
 
