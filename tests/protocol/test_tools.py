@@ -79,7 +79,9 @@ def test_a_name_that_does_not_fit_leaves_a_number() -> None:
 
 
 @pytest.mark.parametrize(
-    "exposed", [set(some) for size in range(len(OPERATIONS) + 1) for some in combinations(sorted(OPERATIONS), size)], ids=str
+    "exposed",
+    [set(some) for size in range(len(OPERATIONS) + 1) for some in combinations(sorted(OPERATIONS), size)],
+    ids=str,
 )
 def test_the_rules_mention_only_operations_that_are_exposed(exposed: set[str]) -> None:
     for full in (False, True):

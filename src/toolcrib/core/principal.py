@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 import time
 from dataclasses import dataclass, replace
 from typing import Self
@@ -20,15 +19,6 @@ class Principal:
 
 LOCAL = Principal("local")
 """The person at this machine: the caller over stdio, on the command line and in a library call that names nobody."""
-
-
-def new_trace_id() -> str:
-    """A fresh trace id, 32 hex digits. Source: W3C Trace Context, `trace-id`.
-
-    The first half is zeros, as the recommendation has it for systems of shorter ids: a handle carries the rest, which a
-    model has to copy, and which is as long in every one.
-    """
-    return f"{1 << 62 | secrets.randbits(62):032x}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,9 +16,10 @@ from toolcrib.catalog.view import View
 from toolcrib.core.errors import InvalidArguments, NextAction, ToolcribError
 from toolcrib.core.events import OK, TOOL_ERROR, OperationPerformed, Recorder
 from toolcrib.core.handles import Handle
-from toolcrib.core.principal import CallContext, new_trace_id
+from toolcrib.core.principal import CallContext
 from toolcrib.core.results import ToolResult
 from toolcrib.core.tools import Path, Tool
+from toolcrib.core.traces import new_trace_id
 from toolcrib.disclosure.messages import Answer, DetailLevel
 from toolcrib.disclosure.operations import Operations
 from toolcrib.protocol.arguments import checked

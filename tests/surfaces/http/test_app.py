@@ -16,12 +16,12 @@ from toolcrib.config import Config
 from toolcrib.config.auth import NO_AUTH
 from toolcrib.core.events import OperationPerformed
 from toolcrib.core.principal import Principal
+from toolcrib.core.traces import trace_id_of
 from toolcrib.protocol.tools import ALL
 from toolcrib.surfaces.auth import Authenticator
 from toolcrib.surfaces.http.app import application
 from toolcrib.surfaces.http.metrics import Metrics
 from toolcrib.surfaces.http.names import Address, Names
-from toolcrib.surfaces.http.tracing import trace_id_of
 from toolcrib.surfaces.mcp_gateway.connections import user_of
 from toolcrib.surfaces.mcp_gateway.server import Gateway
 

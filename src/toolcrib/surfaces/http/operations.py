@@ -11,10 +11,10 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from toolcrib.core.principal import CallContext
+from toolcrib.core.traces import trace_id_of
 from toolcrib.crib import Toolcrib
 from toolcrib.protocol.tools import OPERATIONS
 from toolcrib.surfaces.http.bodies import json_response, read_object
-from toolcrib.surfaces.http.tracing import trace_id_of
 from toolcrib.surfaces.mcp_gateway.opening import Opening
 from toolcrib.surfaces.mcp_gateway.operations import asked_about
 

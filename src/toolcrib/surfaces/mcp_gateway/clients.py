@@ -20,7 +20,7 @@ from toolcrib.core.client import LOG_LEVELS, Resumption
 from toolcrib.core.errors import ToolFailed
 from toolcrib.core.principal import CallContext
 from toolcrib.sources.base import ProgressListener
-from toolcrib.surfaces.mcp_gateway.connections import Ctx, connection_of, principal_of
+from toolcrib.surfaces.mcp_gateway.connections import Ctx, connection_of, context_of
 from toolcrib.surfaces.mcp_gateway.logs import LogMessages, in_answer_to, level_set
 from toolcrib.surfaces.mcp_gateway.questions import ANSWER_S, ASKED, MAX_ROUNDS, askable, check_askable
 from toolcrib.surfaces.mcp_gateway.visits import TICKET, Visit, Visits
@@ -151,7 +151,7 @@ class Clients:
         capabilities: Mapping[str, Any] = askable(ctx.session.client_capabilities) if can_ask else {}
         messages = LogMessages(self._tasks, lambda: visit.log_level, in_answer_to(ctx))
         visit = Visit(self._who, capabilities, ctx, messages)
-        context = CallContext(principal_of(ctx), client=visit, resumed=resumed)
+        context = replace(context_of(ctx), client=visit, resumed=resumed)
 
         async def request() -> Mapping[str, Any]:
             return _passed(await send(context, _progress_to(lambda: visit.ctx)), capabilities)
@@ -166,7 +166,7 @@ class Clients:
 
 async def _carry_through(client: HandshakeClient, send: Send) -> Mapping[str, Any]:
     """For a client that can be sent requests while it waits."""
-    context = CallContext(principal_of(client.ctx), client=client)
+    context = replace(context_of(client.ctx), client=client)
     progress, poll_s = _progress_to(lambda: client.ctx), FIRST_POLL_S
     for _ in range(MAX_ROUNDS):
         result = await send(context, progress)

@@ -10,7 +10,8 @@ from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken
 from mcp.server.connection import Connection
 
-from toolcrib.core.principal import LOCAL, Principal
+from toolcrib.core.principal import LOCAL, CallContext, Principal
+from toolcrib.core.traces import trace_id_of
 
 Ctx = ServerRequestContext[dict[str, Any]]
 
@@ -24,6 +25,15 @@ def connection_of(ctx: Ctx) -> Connection:
 def principal_of(ctx: Ctx) -> Principal:
     """On whose behalf a client asks: as whom its HTTP request was let in; behind a pipe, the person at this machine."""
     return LOCAL if ctx.request is None else ctx.request.state.principal
+
+
+def context_of(ctx: Ctx) -> CallContext:
+    """Of a request as it came: on whose behalf, and in which trace if it says so in its `_meta`.
+
+    Source: MCP 2026-07-28, "Trace context" (`traceparent`).
+    """
+    traceparent: object = (ctx.meta or {}).get("traceparent")
+    return CallContext(principal_of(ctx), trace_id_of(traceparent if isinstance(traceparent, str) else None))
 
 
 def user_of(principal: Principal) -> AuthenticatedUser:

@@ -13,13 +13,13 @@ from mcp_types import INVALID_PARAMS
 
 from toolcrib.config import Config
 from toolcrib.core.errors import ToolcribError
-from toolcrib.core.principal import CallContext, Principal
+from toolcrib.core.principal import Principal
 from toolcrib.crib import Toolcrib
 from toolcrib.protocol.briefing import Briefing, briefing
 from toolcrib.protocol.rules import Top
 from toolcrib.protocol.tools import CALLS, OperationTool
 from toolcrib.surfaces.mcp_gateway.calls import Calls
-from toolcrib.surfaces.mcp_gateway.connections import Ctx, principal_of
+from toolcrib.surfaces.mcp_gateway.connections import Ctx, context_of, principal_of
 from toolcrib.surfaces.mcp_gateway.opening import Opening
 from toolcrib.surfaces.mcp_gateway.results import as_json_result
 
@@ -88,7 +88,7 @@ class OperationRequests:
         try:
             if params.name in CALLS:
                 return await self._calls.call(ctx, arguments, operation=params.name)
-            answer = await self._crib.perform(params.name, arguments, context=CallContext(principal_of(ctx)))
+            answer = await self._crib.perform(params.name, arguments, context=context_of(ctx))
         except ToolcribError as error:
             return as_json_result(error.to_wire(), is_error=True)
         return as_json_result(answer.to_wire(), is_error=False)

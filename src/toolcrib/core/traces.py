@@ -1,12 +1,22 @@
-"""The trace that a request is part of, as its sender says it."""
+"""The ids of traces: fresh ones, and those that a request says it is part of."""
 
 from __future__ import annotations
 
 import re
+import secrets
 
 _TRACEPARENT = re.compile(
     r"(?!ff)[0-9a-f]{2}-(?!0{32})(?P<trace_id>[0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(?:-.*)?"
 )
+
+
+def new_trace_id() -> str:
+    """A fresh trace id, 32 hex digits. Source: W3C Trace Context, `trace-id`.
+
+    The first half is zeros, as the recommendation has it for systems of shorter ids: a handle carries the rest, which a
+    model has to copy, and which is as long in every one.
+    """
+    return f"{1 << 62 | secrets.randbits(62):032x}"
 
 
 def trace_id_of(traceparent: str | None) -> str | None:
