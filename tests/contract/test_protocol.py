@@ -1,0 +1,614 @@
+"""The discovery protocol, sentence by sentence, the same through Python, MCP and HTTP."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator, Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from tests.catalogs import tool
+from tests.contract.ways import WAYS, Ask, Json, Way, asking
+
+from toolcrib import Access, Category, Rule, Rules, Toolcrib
+from toolcrib.calling.limits import Rate
+from toolcrib.catalog.state import SourceEntry, SourceStatus
+from toolcrib.core.errors import SourceUnavailable, ToolFailed
+from toolcrib.core.events import OperationPerformed
+from toolcrib.core.handles import Handle
+from toolcrib.core.schema import Schema
+from toolcrib.core.tools import Tool
+from toolcrib.protocol.schemas import message, response_name
+from toolcrib.protocol.tools import LOOKING, OPERATIONS, SETS, operation_schema
+from toolcrib.testing.scripted import ScriptedSource
+
+pytestmark = pytest.mark.anyio
+
+CANARY = "zebra_stripes"
+"""Stands in schemas and nowhere else."""
+
+PUT = tool(
+    "storage.put_object",
+    "Uploads an object to a bucket. It stands in the place of one that was there.",
+    tags=("storage", "upload"),
+    properties={"bucket": {"type": "string"}, CANARY: {"type": "integer", "default": 3}},
+    required=("bucket",),
+)
+GET = tool("storage.get_object", "Downloads an object from a bucket.", tags=("storage", "download"))
+USAGE = tool("storage.usage", "Shows how much space is taken.")
+RENAME = replace(
+    tool("refactor.rename_symbol", "Renames a symbol.", tags=("refactor", "rename"), properties={CANARY: {}}),
+    output_schema={"type": "object", "properties": {"changed_files": {"type": "integer"}}},
+)
+SHELVES = [tool(f"many.sort_{number:02}", "Sorts a shelf.", category=(f"c{number:02}",)) for number in range(60)]
+LOCKED, HIDDEN = tool("vault.open", "Opens the vault."), tool("vault.empty", "Empties the vault.")
+REFUSED, GONE = tool("flaky.refuse", "Refuses."), tool("flaky.vanish", "Goes away.")
+LOST = tool("broken.print", "Prints a page.")
+
+CATEGORIES = (
+    Category(("Storage",), summary="Files and objects", tools=("storage.usage",)),
+    Category(
+        ("Storage", "Buckets"),
+        summary="Create and manage object storage buckets",
+        tags=("storage", "objects"),
+        tools=("storage.*_object",),
+    ),
+    Category(("Coding",), summary="Read and change source code"),
+    Category(("Coding", "Refactoring"), summary="Change code, not what it does", tagged=("refactor",)),
+    Category(("User",)),
+    Category(("User", "Auth"), summary="Authentication and authorization workflows", tools=("login.*",)),
+)
+
+POLICY = Rules((Rule(Access.HIDDEN, tools=(HIDDEN.id,)), Rule(Access.SEE, tools=(LOCKED.id,))), Access.CALL)
+
+
+class Counter:
+    """A crib with all of these, and what is recorded of it."""
+
+    def __init__(self) -> None:
+        self.recorded: list[OperationPerformed] = []
+        self.crib = Toolcrib(policy=POLICY, record=self.recorded.append)
+        for category in CATEGORIES:
+            self.crib.add_category(category)
+        self.storage = self._source("storage", PUT, GET, USAGE)
+        self._source("refactor", RENAME)
+        self._source("login", tool("login.oauth", "Starts an OAuth login."))
+        self._source("many", *SHELVES)
+        self._source("vault", LOCKED, HIDDEN)
+        flaky = self._source("flaky", REFUSED, GONE)
+        flaky.answers |= {"refuse": ToolFailed("It refused."), "vanish": SourceUnavailable("It went away.")}
+        broken = SourceEntry(ScriptedSource("broken"), SourceStatus.FAILED, reason="no such program.", is_lasting=True)
+        self.crib.registry.put_source(broken, [LOST])
+
+    def _source(self, name: str, *tools: Tool) -> ScriptedSource:
+        source = ScriptedSource(name, tools)
+        self.crib.registry.put_source(SourceEntry(source, SourceStatus.READY), tools)
+        return source
+
+
+@pytest.fixture
+def counter() -> Counter:
+    return Counter()
+
+
+@pytest.fixture(params=WAYS)
+async def ask(request: pytest.FixtureRequest, counter: Counter) -> AsyncGenerator[Ask]:
+    way: Way = request.param
+    async with asking(counter.crib, way) as ask:
+        yield ask
+
+
+async def code(ask: Ask, operation: str, /, **arguments: Any) -> str:
+    """Of the error that there has to be."""
+    return (await ask(operation, **arguments))["error"]["code"]
+
+
+async def walk(ask: Ask, operation: str, /, **arguments: Any) -> list[Json]:
+    """All pages."""
+    pages = [await ask(operation, **arguments)]
+    while pages[-1]["next_cursor"] is not None:
+        pages.append(await ask(operation, **arguments, cursor=pages[-1]["next_cursor"]))
+    return pages
+
+
+def ids(page: Json) -> list[str]:
+    return [pointer["tool_id"] for pointer in page.get("tools", page.get("results"))]
+
+
+def untraced(handle: str) -> str:
+    parsed = Handle.parse(handle)
+    assert parsed is not None
+    return str(replace(parsed, trace_id=None))
+
+
+# -- list -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.holds("nodes.category", "list.path", "list.answer.path", "nodes.summary", "operations.every-way")
+async def test_a_list_without_a_path_is_of_the_root(ask: Ask) -> None:
+    top = await ask("list")
+
+    assert top == await ask("list", path=[])
+    assert top["path"] == []
+    nodes = {tuple(node["path"]): node["summary"] for node in top["nodes"]}
+    assert nodes["Storage",] == "Files and objects"
+    assert all(len(path) == 1 for path in nodes)
+    assert all(nodes.values()), "what nobody described says what is in it"
+
+
+@pytest.mark.holds(
+    "nodes.children-and-tools",
+    "nodes.name",
+    "nodes.path",
+    "nodes.tags",
+    "pointers.minimal",
+    "pointers.path",
+    "pointers.summary",
+    "list.nodes-and-tools",
+    "list.answer.nodes",
+    "list.answer.tools",
+    "list.answer.next_cursor",
+)
+async def test_a_list_shows_the_nodes_and_tools_at_its_path(ask: Ask) -> None:
+    page = await ask("list", path=["Storage"])
+
+    assert page == {
+        "path": ["Storage"],
+        "nodes": [
+            {
+                "name": "Buckets",
+                "path": ["Storage", "Buckets"],
+                "summary": "Create and manage object storage buckets",
+                "tool_count": 2,
+                "tags": ["storage", "objects"],
+            }
+        ],
+        "tools": [{"tool_id": "storage.usage", "path": ["Storage"], "summary": "Shows how much space is taken."}],
+        "next_cursor": None,
+    }
+    assert ids(await ask("list", path=page["nodes"][0]["path"])) == ["storage.get_object", "storage.put_object"]
+
+
+@pytest.mark.holds("list.filters-by-tags", "pointers.tags")
+async def test_a_list_with_tags_shows_what_carries_all_of_them(ask: Ask) -> None:
+    above = await ask("list", path=["Storage"], tags=["storage", "upload"])
+    at = await ask("list", path=["Storage", "Buckets"], tags=["storage", "upload"])
+
+    assert [(node["name"], node["tool_count"]) for node in above["nodes"]] == [("Buckets", 1)]
+    assert above["tools"] == []
+    assert [(pointer["tool_id"], pointer["tags"]) for pointer in at["tools"]] == [(PUT.id, ["storage", "upload"])]
+
+
+@pytest.mark.holds("list.filters-by-query", "pointers.confidence")
+async def test_a_list_with_a_query_shows_what_matches_within_its_path(ask: Ask) -> None:
+    page = await ask("list", path=["Storage"], query="uploads an object")
+
+    assert ids(page)[0] == PUT.id
+    assert {*ids(page)} <= {PUT.id, GET.id, USAGE.id}
+    assert all(0 <= pointer["confidence"] <= 1 for pointer in page["tools"])
+    assert ids(await ask("list", path=["Coding"], query="uploads an object")) == []
+
+
+@pytest.mark.holds("list.limit", "list.limit.default", "list.limit.most", "list.cursor")
+async def test_a_list_holds_ten_entries_or_as_many_as_are_asked_for_and_fifty_at_most(ask: Ask) -> None:
+    def names(page: Json) -> list[str]:
+        return [node["name"] for node in page["nodes"]]
+
+    assert len(names(await ask("list", path=["many"]))) == 10
+    assert len(names(await ask("list", path=["many"], limit=50))) == 50
+    assert await code(ask, "list", path=["many"], limit=51) == "INVALID_ARGUMENTS"
+    for given in ({}, {"limit": 7}):
+        pages = await walk(ask, "list", path=["many"], **given)
+        assert [name for page in pages for name in names(page)] == [f"c{number:02}" for number in range(60)]
+
+
+# -- search_tool_by_category ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.holds(
+    "category-search.words",
+    "category-search.scoped",
+    "category-search.answer.category_path",
+    "category-search.answer.results",
+    "category-search.answer.next_cursor",
+    "pointers.minimal",
+)
+async def test_a_category_is_searched_in_words_and_answers_with_pointers(ask: Ask) -> None:
+    request = {"query": "rename a symbol across the codebase", "category_path": ["Coding"], "limit": 5, "cursor": None}
+    page = await ask("search_tool_by_category", **request)
+
+    (found,) = page["results"]
+    assert 0 <= found.pop("confidence") <= 1
+    assert found == {
+        "tool_id": "refactor.rename_symbol",
+        "path": ["Coding", "Refactoring"],
+        "summary": "Renames a symbol.",
+        "tags": ["refactor", "rename"],
+    }
+    assert page == {"category_path": ["Coding"], "results": [found], "next_cursor": None, "unavailable": ["broken"]}
+
+
+@pytest.mark.holds("category-search.ranked")
+async def test_what_a_category_search_finds_stands_best_first(ask: Ask) -> None:
+    query = "uploads an object to a bucket"
+    results = (await ask("search_tool_by_category", query=query, category_path=["Storage"]))["results"]
+
+    assert [pointer["tool_id"] for pointer in results][:2] == [PUT.id, GET.id]
+    confidences = [pointer["confidence"] for pointer in results]
+    assert confidences == sorted(confidences, reverse=True)
+
+
+@pytest.mark.holds("category-search.query", "category-search.category_path")
+async def test_a_category_search_needs_words_and_a_category(ask: Ask) -> None:
+    assert await code(ask, "search_tool_by_category", query="x") == "INVALID_ARGUMENTS"
+    assert await code(ask, "search_tool_by_category", category_path=["Coding"]) == "INVALID_ARGUMENTS"
+
+
+@pytest.mark.holds("category-search.limit", "category-search.cursor")
+async def test_a_category_search_is_paged_as_a_list_is(ask: Ask) -> None:
+    request = {"query": "sorts a shelf", "category_path": ["many"]}
+
+    assert len((await ask("search_tool_by_category", **request))["results"]) == 10
+    assert len((await ask("search_tool_by_category", **request, limit=50))["results"]) == 50
+    assert await code(ask, "search_tool_by_category", **request, limit=51) == "INVALID_ARGUMENTS"
+    walked = [
+        tool_id for page in await walk(ask, "search_tool_by_category", **request, limit=25) for tool_id in ids(page)
+    ]
+    assert sorted(walked) == [shelf.id for shelf in SHELVES]
+
+
+# -- search_nodes -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.holds(
+    "node-search.where-to-start",
+    "node-search.paths",
+    "node-search.query",
+    "node-search.answer.results",
+    "nodes.confidence",
+)
+async def test_whoever_knows_no_category_finds_one_in_words(ask: Ask) -> None:
+    page = await ask("search_nodes", query="oauth login", limit=5)
+
+    found = page["results"]
+    assert {
+        "name": "Auth",
+        "path": ["User", "Auth"],
+        "summary": "Authentication and authorization workflows",
+        "tool_count": 1,
+        "confidence": found[0]["confidence"],
+    } == found[0]
+    confidences = [node["confidence"] for node in found]
+    assert confidences == sorted(confidences, reverse=True)
+    assert all(0 <= confidence <= 1 for confidence in confidences)
+    for node in found:
+        assert (await ask("list", path=node["path"]))["path"] == node["path"]
+    inside = await ask("search_tool_by_category", query="oauth login", category_path=found[0]["path"])
+    assert ids(inside) == ["login.oauth"]
+    assert await code(ask, "search_nodes") == "INVALID_ARGUMENTS"
+
+
+@pytest.mark.holds("node-search.limit")
+async def test_as_many_nodes_are_found_as_asked_for(ask: Ask) -> None:
+    assert len((await ask("search_nodes", query="sorts a shelf"))["results"]) == 10
+    assert len((await ask("search_nodes", query="sorts a shelf", limit=50))["results"]) == 50
+    assert len((await ask("search_nodes", query="sorts a shelf", limit=1))["results"]) == 1
+    assert await code(ask, "search_nodes", query="sorts a shelf", limit=51) == "INVALID_ARGUMENTS"
+
+
+# -- search_tools -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.holds("search_tools.everywhere", "goals.escape-hatch")
+async def test_whoever_looked_in_the_wrong_place_finds_the_tool_in_the_whole_catalog(ask: Ask) -> None:
+    wrong = await ask("search_tool_by_category", query="upload an object", category_path=["Coding"])
+    assert wrong["error"]["code"] == "NO_MATCH_IN_CATEGORY"
+
+    page = await ask(wrong["error"]["next_action"]["operation"], **wrong["error"]["next_action"]["arguments"])
+
+    assert ids(page)[0] == PUT.id
+    assert ids(await ask("search_tools", query="object", tags=["download"])) == [GET.id]
+    assert {*ids(await ask("search_tools", query="object", category=["Storage", "Buckets"]))} == {PUT.id, GET.id}
+
+
+@pytest.mark.holds("search_tools.detail_level")
+async def test_a_search_tells_ids_pointers_or_expansions(ask: Ask) -> None:
+    query = "rename a symbol"
+    (name,) = (await ask("search_tools", query=query, detail_level="name"))["results"]
+    (summary,) = (await ask("search_tools", query=query, detail_level="summary"))["results"]
+    (full,) = (await ask("search_tools", query=query, detail_level="full"))["results"]
+
+    assert name == {"tool_id": RENAME.id}
+    assert summary.keys() == {"tool_id", "path", "summary", "tags", "confidence"}
+    assert summary == {key: full[key] for key in summary}
+    assert (await ask("search_tools", query=query))["results"] == [summary]
+
+
+@pytest.mark.holds("search_tools.one-door", "expand.answer.handle")
+async def test_a_search_in_full_expands_as_expand_tool_does(ask: Ask, counter: Counter) -> None:
+    (full,) = (await ask("search_tools", query="rename a symbol", detail_level="full"))["results"]
+    expanded = await ask("expand_tool", tool_id=RENAME.id)
+
+    assert untraced(full.pop("handle")) == untraced(expanded.pop("handle")) == RENAME.handle
+    assert expanded.items() <= full.items()
+    searched, shown = counter.recorded
+    assert (searched.tool_ids, searched.outcome) == (shown.tool_ids, shown.outcome) == ((RENAME.id,), "ok")
+    assert await code(ask, "search_tools", query="sorts", detail_level="full", limit=11) == "INVALID_ARGUMENTS"
+
+
+@pytest.mark.holds("search_tools.one-door")
+async def test_what_a_search_in_full_handed_out_is_called_in_its_trace(ask: Ask, counter: Counter) -> None:
+    (full,) = (await ask("search_tools", query="rename a symbol", detail_level="full"))["results"]
+    assert (await ask("call_tool", tool_id=full["handle"], arguments={CANARY: 1}))["structuredContent"] == {CANARY: 1}
+
+    searched, called = counter.recorded
+    assert searched.trace_id == called.trace_id
+
+
+@pytest.mark.holds("search_tools.include_unavailable")
+async def test_what_cannot_be_called_is_found_on_demand_and_says_why(ask: Ask) -> None:
+    plain = await ask("search_tools", query="print a page")
+    assert LOST.id not in ids(plain)
+    assert plain["unavailable"] == ["broken"]
+
+    found = (await ask("search_tools", query="print a page", include_unavailable=True))["results"]
+
+    assert found[0]["tool_id"] == LOST.id
+    assert "no such program" in found[0]["unavailable"]
+
+
+# -- expand_tool and call_tool ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.holds(
+    "schemas.full",
+    "expand.one",
+    "expand.answer.tool_id",
+    "expand.answer.path",
+    "expand.answer.summary",
+    "expand.answer.args_schema",
+    "expand.answer.result_schema",
+    "pointers.tool_id",
+)
+async def test_an_expansion_has_the_whole_schemas_of_the_tool_that_was_found(ask: Ask) -> None:
+    (found,) = (await ask("search_tool_by_category", query="rename", category_path=["Coding"]))["results"]
+
+    expanded = await ask("expand_tool", tool_id=found["tool_id"])
+
+    handle = expanded.pop("handle")
+    assert untraced(handle) == RENAME.handle
+    assert expanded == {
+        "tool_id": found["tool_id"],
+        "path": found["path"],
+        "summary": found["summary"],
+        "args_schema": RENAME.input_schema,
+        "result_schema": RENAME.output_schema,
+        "annotations": RENAME.annotations.to_wire(),
+    }
+    assert "result_schema" not in await ask("expand_tool", tool_id=PUT.id)
+
+
+@pytest.mark.holds("expand.several")
+async def test_several_are_expanded_at_once_and_one_that_is_not_there_takes_none_with_it(ask: Ask) -> None:
+    told = await ask("expand_tool", tool_ids=[PUT.id, "storage.nothing", RENAME.id])
+
+    assert ids(told) == [PUT.id, RENAME.id]
+    assert [untraced(each["handle"]) for each in told["tools"]] == [PUT.handle, RENAME.handle]
+    assert [(each["tool_id"], each["error"]["code"]) for each in told["errors"]] == [
+        ("storage.nothing", "TOOL_NOT_FOUND")
+    ]
+
+
+@pytest.mark.holds("call.conform", "expand.answer.handle", "errors.invalid-arguments", "errors.not-expanded")
+async def test_a_tool_runs_with_arguments_of_the_schema_that_was_shown_and_with_no_others(
+    ask: Ask, counter: Counter
+) -> None:
+    assert await code(ask, "call_tool", tool_id=PUT.id, arguments={"bucket": "b"}) == "NOT_EXPANDED"
+    expanded = await ask("expand_tool", tool_id=PUT.id)
+    shown = Schema(expanded["args_schema"])
+    for wrong in ({}, {"bucket": 5}, {"bucket": "b", "zoo": 1}):
+        assert not shown.is_valid(wrong)
+        assert await code(ask, "call_tool", tool_id=expanded["handle"], arguments=wrong) == "INVALID_ARGUMENTS"
+    assert counter.storage.calls == []
+
+    arguments = {"bucket": "b", CANARY: 2}
+    assert shown.is_valid(arguments)
+    answer = await ask("call_tool", tool_id=expanded["handle"], arguments=arguments)
+
+    assert answer["structuredContent"] == arguments
+    assert counter.storage.calls == [("put_object", arguments)]
+
+
+@pytest.mark.holds("schemas.one-door", "pointers.everywhere", "goals.little-until-chosen", "interaction.small")
+async def test_no_answer_but_an_expansion_holds_anything_of_a_schema(ask: Ask) -> None:
+    looks: list[tuple[str, Json]] = [
+        ("list", {"path": ["Storage", "Buckets"]}),
+        ("list", {"query": "upload an object"}),
+        ("search_tools", {"query": "upload an object"}),
+        ("search_tools", {"query": "upload an object", "detail_level": "name"}),
+        ("search_tools", {"query": CANARY}),
+        ("search_tools", {"query": ""}),
+        ("search_tool_by_category", {"query": "upload an object", "category_path": ["Storage"]}),
+        ("search_nodes", {"query": "upload an object"}),
+        ("expand_tool", {"tool_id": "storage.put_objekt"}),
+        ("call_tool", {"tool_id": PUT.id}),
+    ]
+    for operation, arguments in looks:
+        told = json.dumps(await ask(operation, **arguments)).replace(json.dumps(arguments.get("query", "")), "")
+        assert "storage.put_object" in told or operation == "search_nodes" or arguments.get("query") == ""
+        assert CANARY not in told, (operation, arguments)
+        assert "args_schema" not in told
+    assert CANARY in json.dumps(await ask("expand_tool", tool_id=PUT.id))
+
+
+# -- errors -----------------------------------------------------------------------------------------------------------
+
+HANDLE, NO_CURSOR = PUT.handle, "bm90IGEgY3Vyc29y"
+
+ERRORS: list[tuple[str, str, Json]] = [
+    ("NO_MATCH_IN_CATEGORY", "search_tool_by_category", {"query": "upload", "category_path": ["Coding"]}),
+    ("NO_MATCH_IN_CATEGORY", "search_tools", {"query": "upload", "category": ["Coding"]}),
+    ("NO_MATCH_IN_CATEGORY", "search_tools", {"query": "xyzzy", "category": ["Coding"]}),
+    ("UNKNOWN_PATH", "list", {"path": ["Storge", "Buckets"]}),
+    ("UNKNOWN_PATH", "list", {"path": ["xyzzy"]}),
+    ("UNKNOWN_PATH", "search_tools", {"query": "upload", "category": ["Storge"]}),
+    ("UNKNOWN_PATH", "search_tool_by_category", {"query": "upload", "category_path": ["Storge"]}),
+    ("TOOL_NOT_FOUND", "expand_tool", {"tool_id": "storage.put"}),
+    ("TOOL_NOT_FOUND", "expand_tool", {"tool_id": HIDDEN.id}),
+    ("TOOL_NOT_FOUND", "call_tool", {"tool_id": HIDDEN.handle}),
+    ("NOT_AUTHORIZED", "call_tool", {"tool_id": LOCKED.handle}),
+    ("NOT_EXPANDED", "call_tool", {"tool_id": PUT.id, "arguments": {"bucket": "b"}}),
+    ("STALE_EXPANSION", "call_tool", {"tool_id": f"{PUT.id}@000000000000", "arguments": {"bucket": "b"}}),
+    ("INVALID_ARGUMENTS", "call_tool", {"tool_id": HANDLE, "arguments": {"bucket": 5}}),
+    ("INVALID_ARGUMENTS", "search_tools", {"querry": "upload"}),
+    ("INVALID_ARGUMENTS", "search_tools", {"query": "upload", "detail_level": "full", "limit": 20}),
+    ("INVALID_ARGUMENTS", "expand_tool", {}),
+    ("INVALID_ARGUMENTS", "expand_tool", {"tool_ids": []}),
+    ("INVALID_CURSOR", "list", {"cursor": NO_CURSOR}),
+    ("INVALID_CURSOR", "search_tools", {"query": "upload", "cursor": NO_CURSOR}),
+    ("INVALID_CURSOR", "search_tool_by_category", {"query": "sort", "category_path": ["many"], "cursor": NO_CURSOR}),
+    ("SOURCE_UNAVAILABLE", "call_tool", {"tool_id": GONE.handle}),
+    ("SOURCE_UNAVAILABLE", "expand_tool", {"tool_id": "broken.nothing"}),
+    ("TOOL_FAILED", "call_tool", {"tool_id": REFUSED.handle}),
+]
+
+
+@pytest.mark.holds(
+    "errors.no-match-in-category",
+    "errors.unknown-path",
+    "errors.tool-not-found",
+    "errors.not-authorized",
+    "errors.not-expanded",
+    "errors.stale-expansion",
+    "errors.invalid-arguments",
+    "errors.invalid-cursor",
+    "errors.source-unavailable",
+    "errors.tool-failed",
+    "errors.message",
+    "errors.hints",
+    "errors.next-action",
+    "errors.retryable",
+)
+async def test_every_error_has_its_code_and_a_message_and_leads_on(ask: Ask) -> None:
+    for expected, operation, arguments in ERRORS:
+        told = await ask(operation, **arguments)
+        error = told["error"]
+        assert error["code"] == expected, (operation, arguments)
+        assert Schema(message("Error")).violations(told) == ()
+        assert error["message"].endswith((".", "?")), error["message"]
+        assert all(isinstance(hint, str) and hint for hint in error.get("hints", []))
+        assert isinstance(error["retryable"], bool)
+        step = error["next_action"]
+        assert operation_schema(step["operation"]).violations(step["arguments"]) == ()
+        after = await ask(step["operation"], **step["arguments"])
+        assert "error" not in after, (error, after)
+
+
+@pytest.mark.holds("errors.no-match-in-category.hints")
+async def test_where_nothing_matches_hints_name_categories_in_which_something_does(ask: Ask) -> None:
+    error = (await ask("search_tool_by_category", query="upload an object", category_path=["Coding"]))["error"]
+
+    assert error["hints"] == ["Matches stand in: Storage/Buckets"]
+    assert ids(await ask("search_tool_by_category", query="upload an object", category_path=["Storage", "Buckets"]))
+
+
+@pytest.mark.holds("errors.unknown-path.closest")
+@pytest.mark.parametrize(
+    ("path", "closest"),
+    [
+        (["Storge"], ["Storage"]),
+        (["storages", "Buckets"], ["Storage"]),
+        (["Storage", "Bukets"], ["Storage", "Buckets"]),
+        (["Buckets"], ["Storage", "Buckets"]),
+    ],
+)
+async def test_a_path_that_is_not_there_names_the_closest_that_is(
+    path: list[str], closest: list[str], ask: Ask
+) -> None:
+    error = (await ask("list", path=path))["error"]
+
+    assert error["hints"][0] == f"Closest that exists: {'/'.join(closest)}"
+    assert error["next_action"] == {"operation": "list", "arguments": {"path": closest}}
+
+
+@pytest.mark.holds("errors.unknown-path.closest")
+async def test_a_path_like_no_other_names_the_top(ask: Ask) -> None:
+    error = (await ask("list", path=["xyzzy"]))["error"]
+
+    assert all(name in error["hints"][0] for name in ("Coding", "Storage", "User"))
+    assert error["next_action"] == {"operation": "list", "arguments": {}}
+
+
+@pytest.mark.holds("errors.leak-nothing", "errors.tool-not-found")
+async def test_a_hidden_tool_is_told_of_in_the_words_of_one_that_never_was(ask: Ask) -> None:
+    for operation, named in [("expand_tool", "{}"), ("call_tool", "{}"), ("call_tool", "{}@000000000000")]:
+        told = [json.dumps(await ask(operation, tool_id=named.format(name))) for name in (HIDDEN.id, "vault.faked")]
+        assert told[0].replace(HIDDEN.id, "").replace(" empty", "") == told[1].replace("vault.faked", "").replace(
+            " faked", ""
+        )
+    shown = [await ask("search_tools", query="empties the vault"), await ask("list", path=["vault"])]
+    assert HIDDEN.id not in json.dumps(shown)
+    assert (await ask("list", query="vault"))["nodes"][0]["tool_count"] == 1
+
+
+@pytest.mark.holds("errors.rate-limited", "errors.next-action")
+async def test_a_call_too_many_is_told_when_to_come_back(ask: Ask, counter: Counter) -> None:
+    counter.crib.desk.runner.limits.rate = Rate(1, 1)
+    call = {"tool_id": PUT.handle, "arguments": {"bucket": "b"}}
+    assert "error" not in await ask("call_tool", **call)
+
+    error = (await ask("call_tool", **call))["error"]
+
+    assert (error["code"], error["retryable"]) == ("RATE_LIMITED", True)
+    assert error["details"]["retry_after_s"] > 0
+    step = error["next_action"]
+    assert untraced((await ask(step["operation"], **step["arguments"]))["handle"]) == call["tool_id"]
+    assert len(counter.storage.calls) == 1
+
+
+# -- all of it --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.holds("operations.few", "messages.conform")
+async def test_every_operation_that_a_model_is_given_is_answered_as_its_schema_says(ask: Ask) -> None:
+    requests: dict[str, Json] = {
+        "list": {},
+        "search_tools": {"query": "object"},
+        "search_tool_by_category": {"query": "object", "category_path": []},
+        "search_nodes": {"query": "object"},
+        "expand_tool": {"tool_id": PUT.id},
+        "call_tool": {"tool_id": PUT.handle, "arguments": {"bucket": "b"}},
+    }
+    assert {*requests} == {*SETS["full"]}
+    assert len(OPERATIONS) < 8
+    for operation, arguments in requests.items():
+        answer = await ask(operation, **arguments)
+        assert "error" not in answer
+        assert Schema(message(response_name(operation))).violations(answer) == ()
+
+
+@pytest.mark.holds("operations.every-way")
+async def test_python_mcp_and_http_give_one_answer(counter: Counter) -> None:
+    requests = [(operation, arguments) for _, operation, arguments in ERRORS if operation in LOOKING]
+    requests += [
+        ("list", {}),
+        ("list", {"path": ["Storage"], "tags": ["storage"], "query": "bucket", "limit": 3}),
+        ("search_tools", {"query": "object", "detail_level": "name"}),
+        ("search_tool_by_category", {"query": "object", "category_path": ["Storage"]}),
+        ("search_nodes", {"query": "oauth login"}),
+    ]
+    told: dict[Way, list[Json]] = {}
+    for way in WAYS:
+        async with asking(counter.crib, way) as ask:
+            told[way] = [await ask(operation, **arguments) for operation, arguments in requests]
+    assert told["Python"] == told["MCP"] == told["HTTP"]
+
+
+@pytest.mark.holds("call.not-needed")
+async def test_operations_that_look_need_none_that_calls(ask: Ask, counter: Counter) -> None:
+    top = await ask("list", query="objects")
+    found = await ask("search_tool_by_category", query="upload", category_path=top["nodes"][0]["path"])
+    assert (await ask("expand_tool", tool_id=ids(found)[0]))["args_schema"] == PUT.input_schema
+    assert [event.operation for event in counter.recorded] == ["list", "search_tool_by_category", "expand_tool"]
+    assert counter.storage.calls == []
