@@ -197,6 +197,7 @@ def test_a_bucket_that_is_full_again_makes_room_first(monkeypatch: pytest.Monkey
 # -- calls ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.holds("errors.rate-limited")
 @pytest.mark.anyio
 async def test_a_call_too_many_runs_nothing_and_says_when_to_come_back() -> None:
     view, clock = view_of(READ), Clock()

@@ -186,6 +186,7 @@ async def test_what_is_wrong_first_is_told_first() -> None:
     assert source_of(view, "files").calls == []
 
 
+@pytest.mark.holds("errors.leak-nothing")
 async def test_a_hidden_tool_is_told_of_in_the_words_of_one_that_is_not_there() -> None:
     hidden = View.of(registry_of(READ).state, LOCAL, only(Access.HIDDEN))
 
@@ -197,6 +198,7 @@ async def test_a_hidden_tool_is_told_of_in_the_words_of_one_that_is_not_there() 
     assert missing.value.to_wire() == never.value.to_wire()
 
 
+@pytest.mark.holds("errors.not-authorized")
 async def test_an_error_about_access_names_the_tool_and_who_asked() -> None:
     view = View.of(registry_of(READ).state, LOCAL, only(Access.SEE))
 
@@ -207,6 +209,7 @@ async def test_an_error_about_access_names_the_tool_and_who_asked() -> None:
 # -- expansion --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.holds("errors.not-expanded")
 @pytest.mark.parametrize("reference", ["files.read", "files__read"])
 async def test_calling_a_tool_that_was_not_expanded_is_refused_and_its_next_action_expands_it(reference: str) -> None:
     view = view_of(READ)
@@ -220,6 +223,7 @@ async def test_calling_a_tool_that_was_not_expanded_is_refused_and_its_next_acti
     assert len(source_of(view, "files").calls) == 1
 
 
+@pytest.mark.holds("errors.stale-expansion")
 @pytest.mark.parametrize(
     "changed",
     [
@@ -283,6 +287,7 @@ async def test_a_source_that_comes_back_with_another_definition_has_it_expanded_
 # -- arguments --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.holds("errors.invalid-arguments", "call.conform")
 @pytest.mark.parametrize("arguments", [None, {}, {"path": 5}, {"path": ".", "x": 1}, [], "x", 5, True, {"path": None}])
 async def test_arguments_that_miss_the_schema_run_nothing_and_say_what_is_wrong(arguments: object) -> None:
     view = view_of(READ)
@@ -422,6 +427,7 @@ async def test_an_answer_that_matches_or_reports_failure_carries_no_warning() ->
         assert (result.wire, result.warnings) == (wire, ())
 
 
+@pytest.mark.holds("errors.tool-failed")
 async def test_what_the_source_refuses_is_passed_on_with_its_details() -> None:
     view = view_of(READ)
     source_of(view, "files").answers["read"] = ToolFailed("No.", details={"upstream": {"code": -32000}})
@@ -432,6 +438,7 @@ async def test_what_the_source_refuses_is_passed_on_with_its_details() -> None:
     assert refused.value.details == {"upstream": {"code": -32000}}
 
 
+@pytest.mark.holds("errors.source-unavailable", "errors.retryable")
 @pytest.mark.parametrize("nothing_sent", [True, False])
 @pytest.mark.parametrize("idempotent", [True, False])
 @pytest.mark.parametrize("trusted", [True, False])

@@ -17,6 +17,7 @@ from toolcrib.catalog.registry import ToolRegistry
 from toolcrib.catalog.state import SourceEntry, SourceStatus
 from toolcrib.catalog.view import View, Visible
 from toolcrib.catalog.views import Views
+from toolcrib.core.errors import ToolNotFound
 from toolcrib.core.principal import LOCAL, Principal
 from toolcrib.core.tools import Tool, ToolAnnotations
 from toolcrib.disclosure.operations import Operations
@@ -178,6 +179,20 @@ def test_a_hidden_source_is_not_among_those_that_are_starting_or_failed() -> Non
 
     assert set(view.sources) == {"fs", "slow"}
     assert Operations().list(view).missing.starting == ("slow",)
+
+
+def test_an_expansion_says_what_stands_in_the_way_of_a_call() -> None:
+    state = registry_of(tool("git.push")).state
+
+    def obstacle(access: Access) -> object:
+        view = View.of(state, ADA, Rules((), access))
+        return Operations().expand_tool(view, "git.push").to_wire().get("obstacle")
+
+    assert obstacle(Access.CALL) is None
+    assert obstacle(Access.ASK) == "A person is asked before it runs."
+    assert obstacle(Access.SEE) == "You may see this tool and not call it."
+    with pytest.raises(ToolNotFound):
+        obstacle(Access.HIDDEN)
 
 
 # -- what hangs below a node ------------------------------------------------------------------------------------------

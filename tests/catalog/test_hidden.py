@@ -186,6 +186,7 @@ async def everything(view: View, asked: Iterable[Request]) -> bytes:
     return json.dumps(told).encode()
 
 
+@pytest.mark.holds("errors.leak-nothing")
 @settings(max_examples=150, deadline=None)
 @given(WORLDS)
 def test_what_the_rules_hide_leaves_no_trace_in_any_answer(world: World) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import anyio
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.catalogs import registry_of, tool, view_of
@@ -106,6 +107,7 @@ TOOLS = st.lists(
 )
 
 
+@pytest.mark.holds("errors.leak-nothing")
 @settings(max_examples=40, deadline=None)
 @given(TOOLS, st.data())
 def test_the_answers_over_a_catalog_with_hidden_tools_are_those_over_the_catalog_without_them(

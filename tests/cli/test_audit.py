@@ -352,6 +352,7 @@ async def used(config: Path, *words: str) -> None:
             await client.call_tool("call_tool", called)
 
 
+@pytest.mark.holds("goals.trace")
 def test_what_an_agent_does_through_a_gateway_is_one_trace(tmp_path: Path) -> None:
     ours: Json = {"audit": {"path": "audit.sqlite"}}
     config = write_config(tmp_path / "mcp.json", toolcrib=ours, bench=faulty_entry())

@@ -1,4 +1,4 @@
-"""The document that the contract comes from, taken apart: whatever it says, in pieces that a requirement can answer for."""
+"""The document that the contract comes from, in pieces that a requirement can answer for."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
     *_of(
         "goals",
         {
-            "goals.nothing-up-front": "However large the catalog, a model starts with neither its tools nor their schemas.",
+            "goals.nothing-up-front": "However large the catalog, a model starts without its tools and their schemas.",
             "goals.little-until-chosen": "Until a tool is chosen, an answer tells no more of it than a pointer does.",
             "goals.ontology": "Every tool is reached from the top by going down nodes.",
             "goals.escape-hatch": "Who looked in the wrong place finds the tool in plain words.",
@@ -58,8 +58,6 @@ REQUIREMENTS: tuple[Requirement, ...] = (
         {
             "operations.few": "There are few operations, and each is answered.",
             "operations.every-way": "Python, MCP and HTTP give one answer to one request.",
-            "messages.conform": "Whatever is asked of whatever catalog, answer and error match their published schemas.",
-            "messages.strict": "A message that lacks a member it has to have matches no published schema.",
         },
     ),
     *_of(
@@ -67,10 +65,10 @@ REQUIREMENTS: tuple[Requirement, ...] = (
         {
             "list.nodes-and-tools": "A list shows the nodes and the tools at a path, and nothing from elsewhere.",
             "list.path": "`path` says where; without it, or with an empty one, that is the root.",
-            "list.filters-by-tags": "With `tags`, a list shows what carries all of them, and the nodes that lead there.",
+            "list.filters-by-tags": "With `tags`, a list shows what carries all of them, and nodes that lead there.",
             "list.filters-by-query": "With `query`, a list shows what matches within the path.",
             "list.limit": "`limit` bounds a page; it may be left out.",
-            "list.limit.default": "A page holds 10 entries where no limit is given.",
+            "list.limit.default": "Where no limit is given, a page holds 10 tools at most.",
             "list.limit.most": "No page holds more than 50 entries, and asking for more is refused.",
             "list.cursor": "`cursor` continues after a page; a walk shows every entry once.",
             "list.answer.path": "A list says of which path it is.",
@@ -85,13 +83,13 @@ REQUIREMENTS: tuple[Requirement, ...] = (
             "category-search.words": "A category is searched in natural language.",
             "category-search.scoped": "Only what hangs at or below the category is found.",
             "category-search.ranked": "What is found are pointers, the most relevant first.",
-            "category-search.query": "`query` has to be given.",
+            "category-search.query": "`query` says what is looked for in a category, and has to be given.",
             "category-search.category_path": "`category_path` has to be given; it names the category.",
             "category-search.limit": "`limit` bounds a page as it does a list: 10 by default, 50 at most.",
             "category-search.cursor": "`cursor` continues after a page, and may be null.",
             "category-search.answer.category_path": "The answer says in which category was searched.",
             "category-search.answer.results": "`results` holds the pointers.",
-            "category-search.answer.next_cursor": "`next_cursor` leads to the next page, and is null on the last.",
+            "category-search.answer.next_cursor": "`next_cursor` leads to what matches less, and is null at the end.",
         },
     ),
     *_of(
@@ -99,7 +97,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
         {
             "node-search.where-to-start": "Who knows no category finds one in plain words.",
             "node-search.paths": "The paths that are found can be listed and searched in.",
-            "node-search.query": "`query` has to be given.",
+            "node-search.query": "`query` says what kind of category is looked for, and has to be given.",
             "node-search.limit": "`limit` bounds what is found: 10 by default, 50 at most.",
             "node-search.answer.results": "`results` holds the node pointers.",
         },
@@ -119,7 +117,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
         "call_tool",
         {
             "call.not-needed": "Discovery goes without calls: a set of operations to look is complete in itself.",
-            "call.conform": "A call runs the tool with arguments that match the schema that was shown, and with no others.",
+            "call.conform": "A call runs the tool with arguments of the schema that was shown, and with no others.",
         },
     ),
     *_of(
@@ -158,14 +156,17 @@ REQUIREMENTS: tuple[Requirement, ...] = (
     *_of(
         "departures",
         {
+            "list.all-nodes": "Where no limit is given, a list shows all nodes, then tools: 50 in all at most.",
+            "messages.conform": "Whatever is asked, answer and error match their published schemas.",
+            "messages.strict": "A message that lacks a member it has to have matches no published schema.",
             "search_tools.everywhere": "search_tools searches the whole catalog; `category` and `tags` narrow it.",
             "search_tools.detail_level": "`detail_level` chooses ids, pointers or expansions.",
-            "search_tools.one-door": "Detail `full` is an expansion: its schemas, its handle, and its tool in the audit.",
-            "search_tools.include_unavailable": "What cannot be called is found only on demand, and says why it cannot.",
+            "search_tools.one-door": "Detail `full` is an expansion: its schemas, its handle, its place in the audit.",
+            "search_tools.include_unavailable": "What cannot be called is found only on demand, and says why.",
             "expand.several": "expand_tool takes several ids; one that fails takes none of the others with it.",
             "expand.answer.handle": "An expansion has a handle, by which exactly what was shown is called.",
             "errors.not-expanded": "A call by a bare id is NOT_EXPANDED, and its next action expands the tool.",
-            "errors.stale-expansion": "A call by the handle of an older definition is STALE_EXPANSION, and leads to the new.",
+            "errors.stale-expansion": "A call by the handle of an older definition is STALE_EXPANSION; it leads on.",
             "errors.invalid-arguments": "Arguments that miss a schema are INVALID_ARGUMENTS; nothing runs.",
             "errors.invalid-cursor": "A cursor of another request is INVALID_CURSOR, and leads to the first page.",
             "errors.source-unavailable": "A tool whose source cannot be reached is SOURCE_UNAVAILABLE.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import AsyncGenerator, Awaitable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -62,7 +63,7 @@ async def _served(crib: Toolcrib) -> AsyncGenerator[str]:
         tasks.start_soon(lambda: serve_http(crib, config, anywhere, told, exposed="full"))
         await listening.wait()
         yield addresses[0]
-        tasks.cancel_scope.cancel()
+        signal.raise_signal(signal.SIGTERM)  # its own way to end, which closes the port
 
 
 def _by_python(crib: Toolcrib) -> Ask:

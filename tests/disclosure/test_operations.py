@@ -56,16 +56,19 @@ async def sent(view: View, step: NextAction | None) -> object:
 
 def test_the_top_shows_every_source_with_what_is_in_it() -> None:
     page = OPERATIONS.list(VIEW).to_wire()
+    summaries = [node.pop("summary") for node in page["nodes"]]
 
     assert page == {
         "path": [],
         "nodes": [
-            {"name": "files", "path": ["files"], "summary": "read, write", "tool_count": 2},
-            {"name": "git", "path": ["git"], "summary": "write", "tool_count": 3},
+            {"name": "files", "path": ["files"], "tool_count": 2},
+            {"name": "git", "path": ["git"], "tool_count": 3},
         ],
         "tools": [],
         "next_cursor": None,
     }
+    assert all(name in summaries[0] for name in ("read", "write"))
+    assert all(name in summaries[1] for name in ("commit", "log", "status"))
 
 
 def test_nodes_stand_before_tools_and_tools_are_pointers_without_schemas() -> None:
@@ -80,6 +83,7 @@ def test_nodes_stand_before_tools_and_tools_are_pointers_without_schemas() -> No
     }
 
 
+@pytest.mark.holds("list.cursor")
 @settings(max_examples=50, deadline=None)
 @given(
     st.lists(st.lists(st.sampled_from("abc"), max_size=2).map(tuple), max_size=14),
@@ -104,6 +108,7 @@ def test_a_walk_over_the_pages_of_a_list_yields_nodes_then_tools_each_once(
     assert walked == nodes + tools
 
 
+@pytest.mark.holds("list.filters-by-query")
 def test_a_list_with_a_query_ranks_what_is_at_or_below_the_path() -> None:
     page = OPERATIONS.list(VIEW, ["git"], query="record changes")
 
@@ -113,6 +118,7 @@ def test_a_list_with_a_query_ranks_what_is_at_or_below_the_path() -> None:
     assert all(pointer.tool_id.startswith("git.") for pointer in page.tools)
 
 
+@pytest.mark.holds("list.filters-by-tags")
 def test_a_list_with_tags_shows_only_what_carries_all_of_them() -> None:
     assert OPERATIONS.list(VIEW, ["git"], tags=["vcs", "write"]).tools == ()
     assert [t.tool_id for t in OPERATIONS.list(VIEW, ["git", "write"], tags=["write", "vcs"]).tools] == ["git.commit"]
@@ -190,6 +196,7 @@ def test_a_search_in_a_category_finds_nothing_outside_it() -> None:
     assert [hit.tool_id for hit in found.results] == ["git.commit"]
 
 
+@pytest.mark.holds("errors.no-match-in-category.hints")
 @pytest.mark.anyio
 async def test_a_search_in_a_category_without_a_match_names_those_that_have_one() -> None:
     with pytest.raises(NoMatchInCategory, match="Nothing in files matches") as caught:
@@ -253,7 +260,7 @@ def first_list_cursor(view: View) -> str:
 def test_a_cursor_that_was_altered_is_refused(position: int, letter: str) -> None:
     cursor = first_list_cursor(VIEW)
     altered = cursor[:position] + letter + cursor[position + 1 :]
-    if altered == cursor or altered.translate({43: 45, 47: 95}) == cursor:
+    if altered == cursor:
         return
 
     with pytest.raises(InvalidCursor):
@@ -268,6 +275,7 @@ def test_what_was_never_a_cursor_is_refused(cursor: str) -> None:
         OPERATIONS.search_tools(VIEW, "x", cursor=cursor)
 
 
+@pytest.mark.holds("errors.invalid-cursor")
 def test_a_cursor_belongs_to_its_request() -> None:
     cursor = first_list_cursor(VIEW)
 
@@ -333,6 +341,7 @@ def test_a_cursor_outlives_a_change_that_came_to_nothing() -> None:
 # -- paths that are not there -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.holds("errors.unknown-path.closest")
 @pytest.mark.anyio
 async def test_an_unknown_path_names_the_nearest_and_the_way_there() -> None:
     with pytest.raises(UnknownPath) as unknown:
@@ -374,6 +383,7 @@ def test_a_path_in_another_case_is_found_where_only_one_can_be_meant() -> None:
 # -- expand -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.holds("schemas.full")
 def test_expanding_gives_everything_that_a_call_needs() -> None:
     shown = tool("git.commit", " Record changes. Then push. ", properties={"message": {"type": "string"}})
     shown = replace(
@@ -489,6 +499,7 @@ def test_a_tool_that_a_failed_source_still_has_can_be_expanded() -> None:
     assert OPERATIONS.expand_tool(View.of(registry.state), "git.log").tool_id == "git.log"
 
 
+@pytest.mark.holds("expand.several")
 def test_of_several_the_unknown_one_takes_none_of_the_others_with_it() -> None:
     told = OPERATIONS.expand_tools(VIEW, ["git.log", "git.lgo", "files.read", "git.log"]).to_wire()
 

@@ -44,6 +44,7 @@ def test_the_library_example_finds_expands_and_calls(tmp_path: Path) -> None:
     assert second == "{'result': 4.5}"
 
 
+@pytest.mark.holds("interaction.five-steps", "operations.every-way")
 def test_the_protocols_own_example_renames_a_symbol_through_python_mcp_and_http() -> None:
     example = ROOT / "examples" / "rename_symbol.py"
     done = subprocess.run([sys.executable, str(example)], capture_output=True, text=True, timeout=120, check=False)

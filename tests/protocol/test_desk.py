@@ -17,7 +17,8 @@ from toolcrib.catalog.view import View
 from toolcrib.core.errors import InvalidArguments, NextAction, ToolcribError, UnknownPath
 from toolcrib.core.principal import CallContext
 from toolcrib.core.results import ToolResult
-from toolcrib.disclosure.messages import Answer, Expansion, Expansions, ListPage, SearchPage
+from toolcrib.core.tools import ToolAnnotations
+from toolcrib.disclosure.messages import Answer, Expansion, Expansions, ListPage, NodePage, SearchPage
 from toolcrib.protocol.desk import Desk
 from toolcrib.protocol.tools import OPERATIONS as NAMES
 from toolcrib.protocol.tools import operation_schema
@@ -26,10 +27,13 @@ from toolcrib.testing.scripted import ScriptedSource
 DESK = Desk()
 
 READ = tool("files.read", "Read a file.", properties={"path": {"type": "string"}}, required=("path",))
+COUNT = replace(tool("known.count", "Count.", properties={}), annotations=ToolAnnotations(read_only=True))
 
 
 def catalog() -> View:
     registry = registry_of(READ, tool("git.commit", category=("write",)), tool("git.log"), tool("git.tag"))
+    known = [COUNT, replace(COUNT, name="empty", annotations=ToolAnnotations())]
+    registry.put_source(SourceEntry(ScriptedSource("known", known), SourceStatus.READY, trusted=True), known)
     registry.put_source(SourceEntry(ScriptedSource("slow")))
     registry.put_source(SourceEntry(ScriptedSource("broken"), SourceStatus.FAILED, reason="it exited"))
     return View.of(registry.state)
@@ -49,9 +53,18 @@ async def asked(name: str, arguments: Mapping[str, Any], view: View = VIEW) -> A
         ("list", {}, ListPage),
         ("list", {"path": ["git"], "tags": [], "query": "log", "limit": 5, "cursor": None}, ListPage),
         ("search_tools", {"query": "read"}, SearchPage),
+        (
+            "search_tools",
+            {"query": "", "category": ["git"], "tags": [], "detail_level": "full", "include_unavailable": True},
+            SearchPage,
+        ),
+        ("search_tool_by_category", {"query": "read", "category_path": ["files"], "limit": 5}, SearchPage),
+        ("search_tool_by_category", {"query": "read", "category_path": []}, SearchPage),
+        ("search_nodes", {"query": "read", "limit": 5}, NodePage),
         ("expand_tool", {"tool_id": "files.read"}, Expansion),
         ("expand_tool", {"tool_ids": ["files.read"]}, Expansions),
         ("call_tool", {"tool_id": READ.handle, "arguments": {"path": "."}}, ToolResult),
+        ("call_read_only_tool", {"tool_id": COUNT.handle}, ToolResult),
     ],
 )
 async def test_every_operation_has_its_answer(name: str, arguments: dict[str, Any], kind: type) -> None:
@@ -92,6 +105,8 @@ async def test_expanding_needs_one_way_of_saying_what(arguments: dict[str, Any])
         ("list", {"arguments": {"path": ["git"]}}, {"path": ["git"]}),
         ("search_tools", {"Query": "read"}, {"query": "read"}),
         ("search_tools", {"input": {"query": "read"}}, {"query": "read"}),
+        ("search_tool_by_category", {"query": "read", "categoryPath": []}, {"query": "read", "category_path": []}),
+        ("search_nodes", {"querry": "read"}, {"query": "read"}),
         ("expand_tool", {"toolId": "files.read"}, {"tool_id": "files.read"}),
         ("expand_tool", {"tool_ids": '["files.read"]'}, {"tool_ids": ["files.read"]}),
     ],
@@ -129,6 +144,8 @@ WORDS = st.sampled_from(
     [
         "files.read",
         READ.handle,
+        f"{READ.handle}.7",
+        COUNT.handle,
         "files.read@0",
         "git.lgo",
         "slow.x",
@@ -139,6 +156,7 @@ WORDS = st.sampled_from(
         "",
         "\ud800",
         "5",
+        "full",
     ]
 )
 VALUES = st.recursive(
@@ -162,6 +180,9 @@ KEYS = st.sampled_from(
         "limit",
         "cursor",
         "category",
+        "category_path",
+        "detail_level",
+        "include_unavailable",
         "tool_id",
         "tool_ids",
         "arguments",
@@ -172,6 +193,7 @@ KEYS = st.sampled_from(
 )
 
 
+@pytest.mark.holds("errors.next-action")
 @settings(max_examples=300, deadline=None)
 @given(st.sampled_from(sorted(NAMES)), st.dictionaries(KEYS, VALUES, max_size=3))
 def test_whatever_is_asked_the_answer_is_an_answer_or_an_error_whose_next_action_can_be_sent(

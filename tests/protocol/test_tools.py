@@ -35,6 +35,7 @@ def tokens(operations: Sequence[str], tops: list[Top]) -> float:
     return len(json.dumps(shown, ensure_ascii=False, separators=(",", ":")).encode()) / 4
 
 
+@pytest.mark.holds("goals.nothing-up-front")
 @pytest.mark.parametrize("operations", SETS.values(), ids=SETS)
 @pytest.mark.parametrize("count", [0, 1, 24, 10_000])
 @pytest.mark.parametrize("summary", SUMMARIES)
@@ -78,6 +79,7 @@ def test_a_name_that_does_not_fit_leaves_a_number() -> None:
     assert top_names([Top("x" * 1_000), Top("y")]) == "2 sources"
 
 
+@pytest.mark.holds("rules.told")
 @pytest.mark.parametrize(
     "exposed",
     [set(some) for size in range(len(OPERATIONS) + 1) for some in combinations(sorted(OPERATIONS), size)],
@@ -133,6 +135,7 @@ def test_what_an_operation_takes(operation: str, arguments: dict[str, object]) -
     assert operation_schema(operation).violations(arguments) == ()
 
 
+@pytest.mark.holds("messages.strict")
 @pytest.mark.parametrize(
     ("operation", "arguments"),
     [

@@ -36,6 +36,16 @@ def test_a_definition_keeps_everything_that_was_sent() -> None:
     assert tool.output_schema == {"type": "object"}
 
 
+def test_tags_that_a_fastmcp_server_sends_are_the_tools_tags() -> None:
+    def tags(meta: Any) -> tuple[str, ...]:
+        return read_definition("s", {"name": "t", "inputSchema": {}, "_meta": meta}).metadata.tags
+
+    assert tags({"fastmcp": {"tags": ["vcs", "read"]}}) == ("vcs", "read")
+    assert tags({"fastmcp": {"tags": ["vcs", 1, None]}}) == ("vcs",)
+    for odd in (None, {}, {"fastmcp": None}, {"fastmcp": {"tags": "vcs"}}, [1]):
+        assert tags(odd) == ()
+
+
 @pytest.mark.parametrize(
     "schema", [True, {}, {"properties": {"a": {}}}, {"type": ["object", "null"]}, {"anyOf": [{"required": ["a"]}]}]
 )

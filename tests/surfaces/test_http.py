@@ -39,9 +39,10 @@ class Serving:
 
 
 @contextmanager
-def serving(config: Path, where: str = "127.0.0.1:0", *words: str) -> Generator[Serving]:
-    """A gateway over HTTP, and its address as it prints it."""
-    command = [TOOLCRIB, "serve", str(config), "--no-cache", "--no-audit", "--http", where, *words]
+def serving(config: Path, where: str = "127.0.0.1:0", *words: str, audited: bool = False) -> Generator[Serving]:
+    """A gateway over HTTP, and its address as it prints it; `audited`: as the configuration says."""
+    command = [TOOLCRIB, "serve", str(config), "--no-cache", "--http", where, *words]
+    command += [] if audited else ["--no-audit"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) as process:
         assert process.stderr is not None
         said = process.stderr.readline()

@@ -32,6 +32,7 @@ ACROSS = pytest.mark.parametrize(("modern", "upstream"), [(False, "modern"), (Tr
 OPERATIONS = ["list", "search_tools", "expand_tool", "call_tool"]
 
 
+@pytest.mark.holds("goals.nothing-up-front", "operations.few")
 @BOTH
 async def test_a_client_sees_four_operations_and_finds_and_runs_a_tool_through_them(mode: Mode, tmp_path: Path) -> None:
     async with served(write_config(tmp_path / "mcp.json", bench=faulty_entry()), mode) as client:
@@ -85,6 +86,7 @@ def test_a_client_of_the_handshake_era_is_told_that_the_list_may_change(tmp_path
         assert "search_tools" in told["instructions"]
 
 
+@pytest.mark.holds("errors.next-action")
 @BOTH
 async def test_every_error_is_a_result_with_text_structure_and_a_way_on(mode: Mode, tmp_path: Path) -> None:
     async with served(write_config(tmp_path / "mcp.json", bench=faulty_entry("die-in-call", "error")), mode) as client:

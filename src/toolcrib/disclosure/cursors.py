@@ -38,6 +38,8 @@ class CursorSeal:
             raw = base64.b64decode(cursor.encode(), altchars=b"-_", validate=True)
         except (binascii.Error, UnicodeEncodeError):
             raw = b""
+        if base64.urlsafe_b64encode(raw) != cursor.encode("utf-8", "replace"):  # another way to write the same bytes
+            raw = b""
         head, seal = raw[:_OFFSET_BYTES], raw[_OFFSET_BYTES:]
         if not hmac.compare_digest(seal, self._seal(head, bound_to)):
             raise InvalidCursor(

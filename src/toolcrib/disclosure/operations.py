@@ -64,8 +64,8 @@ class Operations:
         With a query, the nodes at `path` whose own words match and the tools at or below it that do, best first. With
         `tags`, only tools that carry all of them, and nodes with such a tool at or below them. Nodes come first.
 
-        At most `limit` (1 to 50) nodes and tools together; where nobody sets one, all nodes up to 50, for whoever is
-        shown some of them cannot choose, and after the last of them 10 tools.
+        At most `limit` (1 to 50) nodes and tools together; where nobody sets one, all nodes, for whoever is shown some
+        of them cannot choose, and after the last of them 10 tools, but no more than 50 in all.
 
         Raises:
             UnknownPath: nothing visible stands at `path`; hints name the nearest that does.
@@ -272,7 +272,7 @@ class _Room:
         if self.limit is not None:
             self.is_full = self.nodes + self.tools >= self.limit
         else:
-            self.is_full = self.nodes >= MAX_LIMIT if is_node else self.tools >= DEFAULT_LIMIT
+            self.is_full = self.nodes + self.tools >= MAX_LIMIT or self.tools >= DEFAULT_LIMIT
         self.nodes, self.tools = self.nodes + is_node, self.tools + (not is_node)
         return not self.is_full
 

@@ -38,6 +38,11 @@ FAULT = "FAULT"
 MAX_RECORDED_CHARS = 2_000
 """Of a query or an id that somebody sent, in what is recorded."""
 
+MAX_RECORDED_NAMES = 100
+"""Of a path that somebody sent, from its beginning."""
+
+_ON_THE_WIRE = {"expand_tools": "expand_tool"}
+
 _P = ParamSpec("_P")
 _A = TypeVar("_A", bound=Answer)
 
@@ -83,7 +88,8 @@ class Desk:
         **given: _P.kwargs,
     ) -> _A:
         """The answer of one of `operations`, which are those that show the catalog; raises as it does."""
-        with self._errand(operation.__name__, view, context, given) as errand:
+        name = _ON_THE_WIRE.get(operation.__name__, operation.__name__)
+        with self._errand(name, view, context, given) as errand:
             answer = operation(view, *args, **given).in_trace(errand.trace_id)
             self._shown(errand, answer)
             return answer
@@ -244,7 +250,7 @@ def _path(given: Mapping[str, object]) -> Path | None:
     for key in ("path", "category", "category_path"):
         value = given.get(key)
         if isinstance(value, list | tuple):
-            return tuple(str(part)[:MAX_RECORDED_CHARS] for part in cast("list[object]", value))
+            return tuple(str(part)[:MAX_RECORDED_CHARS] for part in cast("list[object]", value)[:MAX_RECORDED_NAMES])
     return None
 
 

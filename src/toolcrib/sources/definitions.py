@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any, cast
 
 from toolcrib.core.errors import InvalidTool
@@ -11,6 +12,9 @@ from toolcrib.core.tools import Tool, ToolAnnotations, ToolMetadata
 from toolcrib.sources.base import SetAside
 
 _NO_METADATA = ToolMetadata()
+
+MAX_TAGS = 50
+"""Tags of one tool that are read."""
 
 
 def read_definition(source: str, wire: object, *, metadata: ToolMetadata = _NO_METADATA) -> Tool:
@@ -52,13 +56,22 @@ def read_definition(source: str, wire: object, *, metadata: ToolMetadata = _NO_M
         output_schema=cast("Mapping[str, Any] | None", output_schema),
         title=title if isinstance(title, str) else annotations.title,
         annotations=annotations,
-        metadata=metadata,
+        metadata=metadata if metadata.tags else replace(metadata, tags=_tags(definition)),
         wire=definition,
     )
     _check_text(name, description, tool.title)
     # Compiled to fail here and not at the first call, and not kept: 100,000 compiled schemas nobody calls are 400 MB.
     Schema(tool.input_schema)
     return tool
+
+
+def _tags(definition: Mapping[str, Any]) -> tuple[str, ...]:
+    """MCP has none; servers made with FastMCP send theirs like this (as of its version 4)."""
+    match definition.get("_meta"):
+        case {"fastmcp": {"tags": [*tags]}}:
+            return tuple(tag for tag in tags if isinstance(tag, str))[:MAX_TAGS]
+        case _:
+            return ()
 
 
 def read_definitions(source: str, wires: Iterable[object]) -> tuple[tuple[Tool, ...], tuple[SetAside, ...]]:

@@ -70,11 +70,12 @@ def served(
     auth: Json | None = None,
     where: str = "127.0.0.1:0",
     settings: Json | None = None,
+    audited: bool = False,
     **servers: Json,
 ) -> Generator[Api]:
     ours = {**(settings or {}), **({"auth": auth} if auth is not None else {})}
     config = write_config(folder / "mcp.json", toolcrib=ours, **servers)
-    with serving(config, where, *words) as gateway:
+    with serving(config, where, *words, audited=audited) as gateway:
         yield Api(gateway, config)
 
 

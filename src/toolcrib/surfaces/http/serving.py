@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import socket
 from collections.abc import AsyncIterator, Callable, Generator
@@ -43,6 +44,8 @@ async def serve_http(
     audit_events_lost: Callable[[], int] = lambda: 0,
 ) -> None:
     """Serve until SIGINT or SIGTERM arrives; calls in flight may end, then every server that was started is stopped.
+
+    Cancelled, it stops without waiting for calls in flight.
 
     `listening` is told the MCP endpoint's address once it takes requests. `exposed`: see `Gateway`.
     `audit_events_lost`: how many so far, for the metrics.
@@ -86,7 +89,7 @@ async def serve_http(
             tasks.start_soon(crib.follow, config, reload)
             tasks.start_soon(server.stop_on, signals)
             listening(f"{here}{PATH}")
-            await server.serve(sockets=[bound])
+            await server.serve_to_the_end(bound)
             tasks.cancel_scope.cancel()
 
 
@@ -103,6 +106,20 @@ class _Uvicorn(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, gateway: Gateway) -> None:
         super().__init__(config)
         self._gateway = gateway
+
+    async def serve_to_the_end(self, bound: socket.socket) -> None:
+        """`serve`, which is told to stop where its caller is cancelled.
+
+        Cut off in the middle it would leave its streams and its lifespan open.
+        """
+        serving = asyncio.create_task(self.serve(sockets=[bound]))
+        try:
+            await asyncio.shield(serving)
+        except asyncio.CancelledError:
+            self.should_exit = self.force_exit = True
+            with anyio.CancelScope(shield=True):
+                await serving
+            raise
 
     async def stop_on(self, signals: AsyncIterator[signal.Signals]) -> None:
         """Stop at the first signal; at the second, without waiting for calls in flight."""

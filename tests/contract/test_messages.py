@@ -1,0 +1,285 @@
+"""The published schemas against the messages: all that is sent matches them, and nothing that lacks a member does."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any, cast
+
+import anyio
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.catalogs import tool, view_of
+
+from toolcrib.calling import Runner
+from toolcrib.calling.limits import CallLimits, Rate
+from toolcrib.catalog.access import Access, Rule, Rules
+from toolcrib.catalog.registry import ToolRegistry
+from toolcrib.catalog.state import SourceEntry, SourceStatus
+from toolcrib.catalog.view import View
+from toolcrib.core.errors import SourceUnavailable, ToolcribError, ToolFailed
+from toolcrib.core.principal import CallContext
+from toolcrib.core.schema import Schema, at_reference
+from toolcrib.core.tools import Tool, ToolExample, ToolMetadata
+from toolcrib.protocol.desk import Desk
+from toolcrib.protocol.schemas import document, message, request_name, response_name
+from toolcrib.protocol.tools import LOOKING, OPERATIONS, operation_schema
+from toolcrib.testing.scripted import ScriptedSource
+
+Json = dict[str, Any]
+
+SCHEMAS = {name: Schema(message(name)) for name in document()["$defs"]}
+
+DESK = Desk()
+
+
+def told(view: View, operation: str, arguments: Mapping[str, Any], desk: Desk = DESK) -> tuple[str, Json]:
+    """The name of the message that answers, and the message."""
+
+    async def main() -> tuple[str, Json]:
+        try:
+            answer = await desk.perform(view, CallContext(), operation, arguments)
+        except ToolcribError as error:
+            return "Error", error.to_wire()
+        return response_name(operation), dict(answer.to_wire())
+
+    return anyio.run(main)
+
+
+def undescribed(value: object, *schemas: Mapping[str, Any]) -> Iterator[str]:
+    """Names of the members, at any depth, of which none of `schemas` says anything, where they say anything at all."""
+    parts = [*_parts(schemas)]
+    if isinstance(value, list):
+        items = [part["items"] for part in parts if "items" in part]
+        for item in cast("list[object]", value):
+            yield from undescribed(item, *items)
+    elif isinstance(value, dict) and any("properties" in part for part in parts):
+        for name, member in cast("Json", value).items():
+            said = [part["properties"][name] for part in parts if name in part.get("properties", {})]
+            if not said:
+                yield name
+            yield from undescribed(member, *(each for each in said if each is not False))
+
+
+def _parts(schemas: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+    """These, and those that they refer to and choose from."""
+    for schema in schemas:
+        yield schema
+        referred = at_reference(document(), schema.get("$ref"))
+        inside = [*([] if referred is None else [referred]), *schema.get("anyOf", ()), *schema.get("allOf", ())]
+        yield from _parts(inside)
+
+
+# -- whatever is asked of whatever catalog ----------------------------------------------------------------------------
+
+NAMES = ["read", "write", "list_all", "Read"]
+SOURCES = ["files", "git", "broken", "slow"]
+WORDS = ["read", "write a file", "shared", "zebra", "", " ", "\x00", "ファイル"]
+
+METADATA = st.builds(
+    ToolMetadata,
+    category=st.sampled_from([(), ("deep",), ("deep", "er"), ("Deep",)]),
+    tags=st.sampled_from([(), ("x",), ("x", "y")]),
+    usage_hint=st.sampled_from([None, "After reading."]),
+    examples=st.sampled_from([(), (ToolExample("One", {"path": "."}), ToolExample("Two", {}, "done"))]),
+)
+TOOLS = st.lists(
+    st.builds(
+        Tool,
+        source=st.sampled_from(SOURCES),
+        name=st.sampled_from(NAMES),
+        description=st.sampled_from(["", "Read a file. Then close it.", "Write a shared file", "ファイルを読む。"]),
+        input_schema=st.sampled_from(
+            [{"type": "object"}, {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]}]
+        ),
+        output_schema=st.sampled_from([None, {"type": "object"}]),
+        title=st.sampled_from([None, "A title"]),
+        metadata=METADATA,
+    ),
+    max_size=12,
+    unique_by=lambda each: each.id,
+)
+POLICIES = st.dictionaries(st.sampled_from(NAMES), st.sampled_from(Access)).map(
+    lambda by_name: Rules(tuple(Rule(then, tools=(f"*.{name}",)) for name, then in by_name.items()), Access.CALL)
+)
+
+
+@st.composite
+def views(draw: st.DrawFn) -> View:
+    """Some tools, of sources that work, start, failed for a while and failed for good."""
+    tools = draw(TOOLS)
+    registry = ToolRegistry()
+    for name, status in zip(SOURCES, ["ready", "ready", "failed", "starting"], strict=True):
+        mine = [each for each in tools if each.source == name]
+        source = ScriptedSource(name, mine, answers={"write": ToolFailed("No.", details={"upstream": {"code": 1}})})
+        if name == "git":
+            source.failure = SourceUnavailable("It went away.", retryable=draw(st.booleans()), retry_after_s=1.5)
+        lasting = draw(st.booleans())
+        entry = SourceEntry(source, SourceStatus(status), reason="it exited.", is_lasting=lasting)
+        registry.put_source(entry, mine)
+    return View.of(registry.state, policy=draw(POLICIES))
+
+
+def requests(view: View) -> st.SearchStrategy[tuple[str, Json]]:
+    """Mostly good ones."""
+    known = [*view.visible.state.tools.values()]
+    references = [each.id for each in known] + [each.handle for each in known]
+    some: dict[str, st.SearchStrategy[Any]] = {
+        "path": st.lists(st.sampled_from([*SOURCES, "deep", "er", "DEEP", "nowhere"]), max_size=3),
+        "query": st.sampled_from(WORDS),
+        "tags": st.lists(st.sampled_from("xyz"), max_size=2),
+        "limit": st.sampled_from([1, 2, 10, 50, 51]),
+        "cursor": st.sampled_from(["x", None]),
+        "detail_level": st.sampled_from(["name", "summary", "full"]),
+        "include_unavailable": st.booleans(),
+        "tool_id": st.sampled_from([*references, "files.raed", "slow.other", "broken.other", "zebra"]),
+        "arguments": st.sampled_from([{}, {"path": "."}, {"Path": "."}, {"path": 5}, None]),
+    }
+    some |= {"category": some["path"], "category_path": some["path"]}
+    some["tool_ids"] = st.lists(some["tool_id"], min_size=1, max_size=11)
+
+    def of(operation: str) -> st.SearchStrategy[tuple[str, Json]]:
+        schema = operation_schema(operation).document
+        needed = {*schema.get("required", ())} | ({"tool_id"} if operation == "expand_tool" else set[str]())
+        takes = {name: some[name] for name in schema["properties"]}
+        arguments = st.fixed_dictionaries(
+            {name: takes[name] for name in takes if name in needed},
+            optional={name: takes[name] for name in takes if name not in needed},
+        )
+        return st.tuples(st.just(operation), arguments)
+
+    return st.sampled_from(OPERATIONS).flatmap(of)
+
+
+@pytest.mark.holds("messages.conform", "errors.next-action", "pointers.minimal")
+@settings(max_examples=150, deadline=None)
+@given(views(), st.data())
+def test_whatever_is_asked_the_answer_matches_its_schema_and_holds_nothing_that_it_does_not_describe(
+    view: View, data: st.DataObject
+) -> None:
+    for _ in range(8):
+        operation, arguments = data.draw(requests(view))
+        name, wire = told(view, operation, arguments)
+        assert SCHEMAS[name].violations(wire) == (), (operation, arguments)
+        if operation in LOOKING or name == "Error":
+            assert [*undescribed(wire, message(name))] == [], (operation, arguments)
+        if (cursor := wire.get("next_cursor")) is not None:
+            name, wire = told(view, operation, {**arguments, "cursor": cursor})
+            assert SCHEMAS[name].violations(wire) == ()
+
+
+# -- strictness -------------------------------------------------------------------------------------------------------
+
+COMMIT = replace(
+    tool("git.commit", "Record changes. Then push.", category=("write",), tags=("vcs",), properties={"message": {}}),
+    output_schema={"type": "object"},
+)
+SHOWN = replace(
+    COMMIT,
+    metadata=replace(COMMIT.metadata, usage_hint="After add.", examples=(ToolExample("First", {"a": 1}, "done"),)),
+)
+VIEW = view_of(SHOWN, tool("git.log", "Show changes."))
+
+HINTS = {f"annotations/{hint}" for hint in ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint")}
+NODE = {"name", "path", "summary", "tool_count"}
+POINTER = {"tool_id", "path", "summary"}
+EXPANSION = {*POINTER, "handle", "args_schema", "annotations", *HINTS, "examples/*/description", "examples/*/input"}
+STEP = {"error/next_action", "error/next_action/operation", "error/next_action/arguments"}
+ERROR = {"error", "error/code", "error/message", "error/retryable", *STEP}
+
+
+def each(of: str, names: Iterable[str]) -> set[str]:
+    return {of, *(f"{of}/*/{name}" for name in names)}
+
+
+NEEDED: list[tuple[str, Json, set[str]]] = [
+    ("list", {"path": ["git"]}, {"path", "next_cursor", *each("nodes", NODE), *each("tools", POINTER)}),
+    ("search_tools", {"query": "changes"}, {"next_cursor", *each("results", POINTER)}),
+    ("search_tools", {"query": "commit", "detail_level": "full"}, {"next_cursor", *each("results", EXPANSION)}),
+    ("search_tools", {"query": "commit", "detail_level": "name"}, {"next_cursor", *each("results", {"tool_id"})}),
+    (
+        "search_tool_by_category",
+        {"query": "changes", "category_path": ["git"]},
+        {"category_path", "next_cursor", *each("results", POINTER)},
+    ),
+    ("search_nodes", {"query": "write"}, each("results", {*NODE, "confidence"})),
+    ("expand_tool", {"tool_id": "git.commit"}, EXPANSION),
+    (
+        "expand_tool",
+        {"tool_ids": ["git.commit", "git.comit"]},
+        {*each("tools", EXPANSION), *(name for name in each("errors", {"tool_id", *ERROR}) if name != "errors")},
+    ),
+    ("expand_tool", {"tool_id": "git.comit"}, ERROR),
+    ("call_tool", {"tool_id": SHOWN.handle, "arguments": {"massage": ""}}, ERROR),
+    ("list", {"path": ["nowhere"]}, ERROR),
+]
+
+
+def places(value: object, above: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
+    """Of every member, at any depth."""
+    if isinstance(value, dict):
+        for name, member in cast("Json", value).items():
+            yield (*above, name)
+            yield from places(member, (*above, name))
+    elif isinstance(value, list):
+        for number, item in enumerate(cast("list[object]", value)):
+            yield from places(item, (*above, number))
+
+
+def without(value: Json, place: tuple[str | int, ...]) -> Json:
+    less = copy.deepcopy(value)
+    holder: Any = less
+    for step in place[:-1]:
+        holder = holder[step]
+    del holder[place[-1]]
+    return less
+
+
+@pytest.mark.holds("messages.strict", "errors.message", "errors.next-action")
+@pytest.mark.parametrize(("operation", "arguments", "needed"), NEEDED)
+def test_exactly_the_members_that_a_message_has_to_have_cannot_be_left_out(
+    operation: str, arguments: Json, needed: set[str]
+) -> None:
+    name, wire = told(VIEW, operation, arguments)
+    schema = SCHEMAS[name]
+    assert schema.violations(wire) == ()
+
+    missed = [place for place in places(wire) if not schema.is_valid(without(wire, place))]
+
+    assert {"/".join("*" if isinstance(step, int) else step for step in place) for place in missed} == needed
+
+
+@pytest.mark.holds("messages.strict")
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_a_request_lacks_nothing_and_takes_nothing_that_it_does_not_name(operation: str) -> None:
+    needed = {
+        "search_tools": {"query"},
+        "search_tool_by_category": {"query", "category_path"},
+        "search_nodes": {"query"},
+        "call_tool": {"tool_id"},
+        "call_read_only_tool": {"tool_id"},
+    }.get(operation, set[str]())
+    whole: Json = {"query": "x", "category_path": [], "tool_id": "x"}
+    request = {name: value for name, value in whole.items() if name in needed}
+    schema = SCHEMAS[request_name(operation)]
+
+    assert schema.is_valid(request)
+    assert not any(schema.is_valid({key: value for key, value in request.items() if key != name}) for name in needed)
+    assert not schema.is_valid({**request, "zebra": 1})
+
+
+@pytest.mark.holds("messages.conform", "errors.rate-limited", "errors.next-action")
+def test_a_call_that_is_refused_for_its_rate_or_for_want_of_a_person_leads_on_too() -> None:
+    limited = Desk(runner=Runner(limits=CallLimits(Rate(1, 1))))
+    asked = View.of(VIEW.visible.state, policy=Rules((), Access.ASK))
+    call = {"tool_id": SHOWN.handle, "arguments": {"message": ""}}
+    assert told(VIEW, "call_tool", call, limited)[0] == response_name("call_tool")
+
+    refused = [told(VIEW, "call_tool", call, limited), told(asked, "call_tool", call)]
+
+    assert [wire["error"]["code"] for _, wire in refused] == ["RATE_LIMITED", "NOT_AUTHORIZED"]
+    assert [wire["error"]["next_action"]["operation"] for _, wire in refused] == ["expand_tool", "search_tools"]
+    for name, wire in refused:
+        assert SCHEMAS[name].violations(wire) == ()

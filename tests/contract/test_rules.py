@@ -1,0 +1,80 @@
+"""The five rules that the protocol has for models, in both forms, for every set of operations that a model is given."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from mcp import Client
+
+from toolcrib import Toolcrib
+from toolcrib.config import Config
+from toolcrib.protocol.rules import Top, instructions
+from toolcrib.protocol.tools import CALLS, SETS
+from toolcrib.surfaces.mcp_gateway.server import Gateway
+
+both_forms = pytest.mark.parametrize("full", [False, True], ids=["short", "full"])
+every_set = pytest.mark.parametrize("exposed", SETS.values(), ids=SETS)
+
+SEARCHES = {"search_tools", "search_nodes", "search_tool_by_category"}
+
+
+def rules(exposed: Sequence[str], *, full: bool) -> list[set[str]]:
+    """The words of each."""
+    text = instructions(exposed, [Top("git")], full=full).partition("\n\n")[0]
+    return [set(re.findall("[a-z_]+", rule.lower())) for rule in text.splitlines()]
+
+
+@pytest.mark.holds("rules.look-first")
+@both_forms
+@every_set
+def test_nothing_is_to_be_assumed_before_it_was_looked_for(exposed: Sequence[str], full: bool) -> None:
+    assert any("assume" in rule and {"list", "search_tools"} <= rule for rule in rules(exposed, full=full))
+
+
+@pytest.mark.holds("rules.top-down")
+@both_forms
+@every_set
+def test_a_model_is_to_go_down_from_the_top(exposed: Sequence[str], full: bool) -> None:
+    assert any({"list", "top"} <= rule for rule in rules(exposed, full=full))
+
+
+@pytest.mark.holds("rules.escape-hatch")
+@both_forms
+@every_set
+def test_whoever_finds_no_way_down_is_to_search(exposed: Sequence[str], full: bool) -> None:
+    told = rules(exposed, full=full)
+
+    assert any("search_tools" in rule and rule & {"want", "words"} for rule in told)
+    if full:
+        assert any({*exposed} & SEARCHES <= rule for rule in told)
+
+
+@pytest.mark.holds("rules.expand-first")
+@both_forms
+@every_set
+def test_a_tool_is_to_be_expanded_before_it_is_called(exposed: Sequence[str], full: bool) -> None:
+    (rule,) = [rule for rule in rules(exposed, full=full) if {"expand_tool", "handle"} <= rule]
+
+    assert rule & {"before", "never"}
+    assert {*exposed} & {*CALLS} <= rule
+
+
+@pytest.mark.holds("rules.follow-errors")
+@both_forms
+@every_set
+def test_what_an_error_says_is_to_be_followed(exposed: Sequence[str], full: bool) -> None:
+    assert any({"error", "hints", "next_action"} <= rule for rule in rules(exposed, full=full))
+
+
+@pytest.mark.holds("rules.told")
+@pytest.mark.anyio
+@pytest.mark.parametrize("name", SETS)
+async def test_a_client_is_told_the_rules_for_the_operations_that_it_has(name: str) -> None:
+    crib = Toolcrib()
+    gateway = Gateway(crib, Config(Path("mcp.json")), exposed=name)
+    async with crib, gateway, Client(gateway.server) as client:
+        assert client.instructions == instructions(SETS[name], ())
+        assert [tool.name for tool in (await client.list_tools()).tools] == [*SETS[name]]

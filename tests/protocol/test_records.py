@@ -1,0 +1,357 @@
+"""What is recorded of an operation, however it ends, and which trace it belongs to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+import anyio
+import pytest
+from tests.catalogs import registry_of, tool
+
+from toolcrib.calling import CallLimits, Runner
+from toolcrib.calling.limits import Rate
+from toolcrib.catalog.access import Access, Rule, Rules
+from toolcrib.catalog.registry import ToolRegistry
+from toolcrib.catalog.state import SourceEntry, SourceStatus
+from toolcrib.catalog.view import View
+from toolcrib.core.errors import NotAuthorized, SourceUnavailable, ToolcribError, ToolFailed
+from toolcrib.core.events import OperationPerformed
+from toolcrib.core.handles import Handle
+from toolcrib.core.principal import LOCAL, CallContext, Principal
+from toolcrib.core.results import ToolResult
+from toolcrib.core.tools import Tool, ToolAnnotations
+from toolcrib.crib import Toolcrib
+from toolcrib.disclosure.messages import Answer, Expansion, Expansions, ListPage
+from toolcrib.disclosure.operations import Operations
+from toolcrib.protocol.desk import FAULT, GIVEN_UP, Desk
+from toolcrib.sources.base import ProgressListener
+from toolcrib.testing.scripted import ScriptedSource
+
+pytestmark = pytest.mark.anyio
+
+READ = tool("files.read", "Read a file.", properties={"path": {"type": "string"}}, required=("path",))
+LOG = replace(tool("git.log", "Show history."), annotations=ToolAnnotations(read_only=True))
+PUSH = tool("git.push", "Send commits away.")
+ADA, GRACE = Principal("ada"), Principal("grace")
+TRACE = f"{7:032x}"
+
+
+def catalog(*tools: Tool, trusted: bool = True) -> tuple[ToolRegistry, ScriptedSource]:
+    """The registry, and the source of the tools of `git` in it."""
+    registry = registry_of(*(tools or (READ, LOG, PUSH)))
+    mine = [t for t in registry.state.tools.values() if t.source == "git"]
+    git = ScriptedSource("git", mine)
+    registry.put_source(SourceEntry(git, SourceStatus.READY, trusted=trusted), mine)
+    return registry, git
+
+
+class Counter:
+    """A desk with what it recorded, over one catalog."""
+
+    def __init__(self, desk: Desk | None = None, policy: Rules | None = None) -> None:
+        registry, self.git = catalog()
+        self.state, self.policy = registry.state, policy or Rules((), Access.CALL)
+        self.desk = desk or Desk()
+        self.told: list[OperationPerformed] = []
+        self.desk.recorders.append(self.told.append)
+
+    async def ask(
+        self, name: str, arguments: Mapping[str, Any], principal: Principal = ADA, trace_id: str | None = None
+    ) -> Answer | ToolResult:
+        view = View.of(self.state, principal, self.policy)
+        return await self.desk.perform(view, CallContext(principal, trace_id), name, arguments)
+
+    async def expand(self, tool_id: str, principal: Principal = ADA) -> str:
+        """Its handle."""
+        shown = await self.ask("expand_tool", {"tool_id": tool_id}, principal)
+        assert isinstance(shown, Expansion)
+        return shown.handle
+
+    @property
+    def traces(self) -> list[str]:
+        return [event.trace_id for event in self.told]
+
+
+# -- traces -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.holds("goals.trace")
+async def test_a_search_the_expansion_of_what_it_found_and_its_call_are_one_trace() -> None:
+    counter = Counter()
+    await counter.ask("search_tools", {"query": "read a file"})
+    handle = await counter.expand("files.read")
+    await counter.ask("call_tool", {"tool_id": handle, "arguments": {"path": "."}})
+
+    assert [event.operation for event in counter.told] == ["search_tools", "expand_tool", "call_tool"]
+    assert len(set(counter.traces)) == 1
+    assert Handle.parse(handle) == Handle("files.read", READ.handle.partition("@")[2], counter.traces[0])
+
+
+async def test_another_replica_knows_the_trace_from_the_handle() -> None:
+    here, there = Counter(), Counter()
+    handle = await here.expand("files.read")
+    await there.ask("call_tool", {"tool_id": handle, "arguments": {"path": "."}})
+
+    assert there.traces == here.traces
+
+
+async def test_what_one_principal_was_shown_is_no_trail_of_another() -> None:
+    counter = Counter()
+    await counter.ask("search_tools", {"query": "read a file"}, ADA)
+    await counter.expand("files.read", GRACE)
+    await counter.expand("files.read", ADA)
+
+    search, graces, adas = counter.traces
+    assert search == adas != graces
+
+
+async def test_what_was_shown_last_is_the_trail() -> None:
+    counter = Counter()
+    await counter.ask("search_tools", {"query": "read a file"})
+    await counter.ask("list", {"path": ["files"]})
+    await counter.expand("files.read")
+    await counter.ask("search_nodes", {"query": "read a file"})
+    await counter.expand("git.log")
+
+    first, second, expanded, nodes, other = counter.traces
+    assert second == expanded
+    assert len({first, second, nodes, other}) == 4
+
+
+@pytest.mark.holds("search_tools.one-door")
+async def test_all_that_one_answer_expands_is_of_its_trace() -> None:
+    counter = Counter()
+    shown = await counter.ask("expand_tool", {"tool_ids": ["git.log", "files.read", "nothing.x"]})
+    assert isinstance(shown, Expansions)
+    full = await counter.ask("search_tools", {"query": "read a file", "detail_level": "full"})
+
+    handles = [Handle.parse(tool.handle) for tool in shown.tools]
+    assert [handle and handle.trace_id for handle in handles] == [counter.traces[0]] * 2
+    (found, *_) = full.to_wire()["results"]
+    assert (Handle.parse(found["handle"]) or Handle("", "")).trace_id == counter.traces[1]
+
+
+async def test_who_says_in_which_trace_it_asks_is_in_that_one_and_a_handle_in_its_own() -> None:
+    counter = Counter()
+    handle = await counter.expand("files.read")
+    await counter.ask("expand_tool", {"tool_id": "files.read"}, trace_id=TRACE)
+    await counter.ask("call_tool", {"tool_id": READ.handle, "arguments": {"path": "."}}, trace_id=TRACE)
+    await counter.ask("call_tool", {"tool_id": handle, "arguments": {"path": "."}}, trace_id=TRACE)
+
+    assert counter.traces == [counter.traces[0], TRACE, TRACE, counter.traces[0]]
+
+
+async def test_what_a_next_action_leads_to_stays_in_the_trace() -> None:
+    counter = Counter()
+    handle = await counter.expand("files.read")
+    with pytest.raises(ToolcribError) as wrong:
+        await counter.ask("call_tool", {"tool_id": handle, "arguments": {"Path": "."}})
+    step = wrong.value.next_action
+    assert step is not None
+    await counter.ask(step.operation, step.arguments)
+
+    assert len(set(counter.traces)) == 1
+
+
+async def test_a_name_with_an_at_sign_is_nobodys_trace() -> None:
+    odd = tool("mail.send@once.beef")
+    counter = Counter()
+    counter.state = catalog(odd, tool("mail.send"))[0].state
+    handle = await counter.expand(odd.id)
+    await counter.ask("call_tool", {"tool_id": handle})
+
+    assert [event.tool_ids for event in counter.told] == [(odd.id,)] * 2
+    assert counter.traces[0] == counter.traces[1] != f"{0xBEEF:032x}"
+
+
+# -- how operations end -----------------------------------------------------------------------------------------------
+
+
+async def test_every_kind_of_end_is_recorded_with_its_code() -> None:
+    policy = Rules((Rule(Access.SEE, tools=("git.push",)), Rule(Access.HIDDEN, tools=("git.none",))), Access.CALL)
+    counter = Counter(Desk(runner=Runner(CallLimits(Rate(1, 3)))), policy)
+    counter.git.answers["log"] = ToolResult({"content": [], "isError": True})
+    ends: list[tuple[str, Mapping[str, Any], str]] = [
+        ("list", {}, "ok"),
+        ("list", {"path": ["none"]}, "UNKNOWN_PATH"),
+        ("list", {"cursor": "x"}, "INVALID_CURSOR"),
+        ("search_tool_by_category", {"query": "zebra", "category_path": ["git"]}, "NO_MATCH_IN_CATEGORY"),
+        ("search_nodes", {"query": 5}, "INVALID_ARGUMENTS"),
+        ("expand_tool", {"tool_id": "git.none"}, "TOOL_NOT_FOUND"),
+        ("call_tool", {"tool_id": "git.log"}, "NOT_EXPANDED"),
+        ("call_tool", {"tool_id": "git.log@0"}, "STALE_EXPANSION"),
+        ("call_tool", {"tool_id": PUSH.handle}, "NOT_AUTHORIZED"),
+        ("call_read_only_tool", {"tool_id": READ.handle, "arguments": {"path": "."}}, "NOT_AUTHORIZED"),
+        ("call_tool", {"tool_id": READ.handle, "arguments": {"path": "."}}, "ok"),
+        ("call_read_only_tool", {"tool_id": LOG.handle}, "TOOL_ERROR"),
+        ("call_tool", {"tool_id": LOG.handle}, "TOOL_ERROR"),
+        ("call_tool", {"tool_id": LOG.handle}, "RATE_LIMITED"),
+    ]
+    for name, arguments, outcome in ends:
+        told = ""
+        try:
+            await counter.ask(name, arguments)
+        except ToolcribError as error:
+            told = error.code.value
+        event = counter.told[-1]
+        assert (event.operation, event.outcome) == (name, outcome)
+        assert told in {"", outcome}
+        assert event.answer_bytes > 0
+        assert event.duration_s >= 0
+        assert event.principal == "ada"
+    assert len(counter.told) == len(ends)
+
+
+@pytest.mark.parametrize(
+    ("failure", "outcome"),
+    [
+        (SourceUnavailable("It went away."), "SOURCE_UNAVAILABLE"),
+        (ToolFailed("No."), "TOOL_FAILED"),
+    ],
+)
+async def test_what_a_source_fails_with_is_recorded(failure: ToolcribError, outcome: str) -> None:
+    counter = Counter()
+    counter.git.failure = failure
+    with pytest.raises(type(failure)):
+        await counter.ask("call_tool", {"tool_id": LOG.handle})
+
+    assert [event.outcome for event in counter.told] == [outcome]
+
+
+async def test_a_call_whose_caller_goes_away_is_recorded_as_given_up() -> None:
+    class Slow(ScriptedSource):
+        async def call_tool(
+            self, tool: Tool, arguments: Any, context: CallContext, *, progress: ProgressListener | None = None
+        ) -> ToolResult:
+            scope.cancel()
+            await anyio.sleep_forever()
+            raise AssertionError
+
+    counter = Counter()
+    registry = registry_of(LOG)
+    registry.put_source(SourceEntry(Slow("git", [LOG]), SourceStatus.READY))
+    counter.state = registry.state
+    with anyio.CancelScope() as scope:
+        await counter.ask("call_tool", {"tool_id": LOG.handle})
+
+    (event,) = counter.told
+    assert (event.outcome, event.tool_ids) == (GIVEN_UP, ("git.log",))
+
+
+async def test_a_fault_of_ours_is_recorded_as_one() -> None:
+    class Broken(Operations):
+        def list(self, *args: Any, **more: Any) -> ListPage:
+            raise KeyError("x")
+
+    counter = Counter(Desk(Broken()))
+    with pytest.raises(KeyError):
+        await counter.ask("list", {})
+
+    assert [event.outcome for event in counter.told] == [FAULT]
+
+
+# -- what is told -----------------------------------------------------------------------------------------------------
+
+
+async def test_a_record_says_what_was_asked_and_what_was_shown() -> None:
+    counter = Counter()
+    await counter.ask("search_tools", {"query": "history", "category": ["git"]})
+    await counter.ask("list", {"path": ["git"], "query": "history"})
+    await counter.ask("call_tool", {"tool_id": READ.handle.replace(".", "__", 1), "arguments": {"path": "."}})
+
+    search, listed, called = counter.told
+    assert (search.query, search.path, search.tool_ids) == ("history", ("git",), ("git.log",))
+    assert (listed.query, listed.path, listed.tool_ids) == ("history", ("git",), ("git.log",))
+    assert (called.tool_ids, called.arguments, called.input_schema) == (
+        ("files.read",),
+        {"path": "."},
+        READ.input_schema,
+    )
+    assert (search.arguments, search.input_schema) == (None, None)
+
+
+@pytest.mark.parametrize("odd", ["x" * 100_000, "\ud800", "\x00", "🧰"], ids=ascii)
+async def test_however_odd_a_request_is_its_record_is_small(odd: str) -> None:
+    counter = Counter()
+    for name, arguments in [
+        ("search_tools", {"query": odd}),
+        ("list", {"path": [odd]}),
+        ("list", {"path": ["x"] * 100_000}),
+        ("expand_tool", {"tool_id": odd}),
+        ("expand_tool", {"tool_ids": [odd]}),
+        ("call_tool", {"tool_id": odd}),
+        ("call_tool", {"tool_id": f"{odd}@0"}),
+    ]:
+        with suppress(ToolcribError):
+            await counter.ask(name, arguments)
+        event = counter.told[-1]
+        assert len(repr((event.query, event.path, event.tool_ids))) < 10_000
+
+
+async def test_a_recorder_that_raises_harms_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    def broken(event: OperationPerformed) -> None:
+        raise OSError("the disk is full")
+
+    counter = Counter(Desk(recorders=[broken]))
+    assert isinstance(await counter.ask("list", {}), ListPage)
+    with pytest.raises(ToolcribError):
+        await counter.ask("list", {"path": ["none"]})
+
+    assert [event.outcome for event in counter.told] == ["ok", "UNKNOWN_PATH"]
+    assert "a recorder raised on list" in caplog.text
+
+
+async def test_whoever_uses_the_library_is_recorded_as_a_surface_is() -> None:
+    told: list[OperationPerformed] = []
+    crib = Toolcrib(record=told.append)
+
+    def read(path: str) -> str:
+        """Read a file."""
+        return path
+
+    crib.add(read)
+    crib.list(["functions"])
+    crib.search_tools("read")
+    crib.search_tool_by_category("read", ["functions"])
+    crib.search_nodes("read")
+    handle = crib.expand_tool("functions.read").handle
+    crib.expand_tools(["functions.read"])
+    await crib.call_tool(handle, {"path": "."})
+    crib.registry.put_source(replace(crib.view().sources["functions"], trusted=False))
+    with pytest.raises(NotAuthorized):
+        await crib.call_tool(handle, {"path": "."}, only_read=True)
+
+    looking = ["list", "search_tools", "search_tool_by_category", "search_nodes", "expand_tool", "expand_tool"]
+    assert [event.operation for event in told] == [*looking, "call_tool", "call_read_only_tool"]
+    assert {event.principal for event in told} == {LOCAL.id}
+
+
+# -- only reading -----------------------------------------------------------------------------------------------------
+
+
+async def test_what_is_not_trusted_to_only_read_is_refused_with_the_call_that_runs_it() -> None:
+    counter = Counter()
+    for handle, arguments in ((READ.handle, {"path": "."}), (PUSH.handle, {})):
+        with pytest.raises(NotAuthorized, match="not known to only read") as refused:
+            await counter.ask("call_read_only_tool", {"tool_id": handle, "arguments": arguments})
+        step = refused.value.next_action
+        assert step is not None
+        assert step.operation == "call_tool"
+        answer = await counter.ask(step.operation, step.arguments)
+        assert isinstance(answer, ToolResult)
+        assert answer.structured_content == arguments
+    assert counter.git.calls == [("push", {})]
+    assert (await counter.ask("call_read_only_tool", {"tool_id": LOG.handle})).to_wire()["structuredContent"] == {}
+
+
+async def test_what_a_stranger_claims_to_only_read_is_refused() -> None:
+    counter = Counter()
+    registry, git = catalog(trusted=False)
+    counter.state = registry.state
+
+    with pytest.raises(NotAuthorized, match="not known to only read"):
+        await counter.ask("call_read_only_tool", {"tool_id": LOG.handle})
+    assert git.calls == []
