@@ -17,6 +17,7 @@ import anyio
 from mcp import Client
 
 from toolcrib.config import Config, read_config
+from toolcrib.core.principal import LOCAL
 from toolcrib.crib import Toolcrib
 from toolcrib.surfaces.mcp_gateway.server import Gateway
 
@@ -31,7 +32,7 @@ def size(value: object) -> int:
 
 async def sent(summaries: Mapping[str, str]) -> int:
     """Bytes of `tools/list` and the instructions, as a client of the newer era gets them; `summaries` by server."""
-    async with Gateway(Toolcrib(), configured(summaries)) as gateway, Client(gateway.server) as client:
+    async with Gateway(Toolcrib(), configured(summaries), principal=LOCAL) as gateway, Client(gateway.server) as client:
         listed = await client.list_tools()
         tools = [tool.model_dump(mode="json", by_alias=True, exclude_none=True) for tool in listed.tools]
         return size(tools) + len((client.instructions or "").encode())

@@ -407,11 +407,11 @@ def test_a_server_is_called_and_described_as_its_person_says() -> None:
 @pytest.mark.parametrize(
     ("ours", "message"),
     [
-        ({"call_timeout": 5}, "toolcrib: unknown key `call_timeout`; did you mean `call_timeout_s`?"),
+        ({"call_timeout": 5}, "toolcrib: unknown key `call_timeout` (did you mean `call_timeout_s`?)"),
         ({"zebra": 5}, f"toolcrib: unknown key `zebra`; known are: {', '.join(SETTINGS)}"),
-        ({"sources": {"gti": {}}}, "toolcrib.sources: unknown key `gti`; did you mean `git`?"),
+        ({"sources": {"gti": {}}}, "toolcrib.sources: unknown key `gti` (did you mean `git`?)"),
         ({"sources": {"zebra": {}}}, "toolcrib.sources: unknown key `zebra`; known are: git"),
-        ({"sources": {"git": {"Title": "x"}}}, "toolcrib.sources.git: unknown key `Title`; did you mean `title`?"),
+        ({"sources": {"git": {"Title": "x"}}}, "toolcrib.sources.git: unknown key `Title` (did you mean `title`?)"),
         (
             {"sources": {"git": {"zebra": "x"}}},
             f"toolcrib.sources.git: unknown key `zebra`; known are: {', '.join(SOURCE_SETTINGS)}",

@@ -44,6 +44,7 @@ def test_an_issuer_is_read_with_what_is_usual() -> None:
     assert jwt.audience == ("https://tools.example.com/mcp",)
     assert jwt.algorithms == ("RS256", "ES256", "EdDSA")
     assert (jwt.principal_claim, jwt.scope_claims, jwt.required_scopes) == ("sub", ("scope", "scp"), ())
+    assert not jwt.shares_principals
     other = read({"jwt": {**JWT, "issuer": "us", "jwks_url": "http://localhost:1/keys", "scope_claim": "roles"}}).jwt
     assert other is not None
     assert other.scope_claims == ("roles",)
@@ -72,6 +73,7 @@ def test_an_issuer_is_read_with_what_is_usual() -> None:
         ({"jwt": {**JWT, "algorithms": ["HS256"]}}, "toolcrib.auth.jwt.algorithms"),
         ({"jwt": {**JWT, "algorithms": ["none"]}}, "toolcrib.auth.jwt.algorithms"),
         ({"jwt": {**JWT, "secret": "x"}}, "unknown key `secret`"),
+        ({"jwt": {**JWT, "shares_principals": "no"}}, "toolcrib.auth.jwt.shares_principals"),
         ({"public_url": "tools.example.com"}, "toolcrib.auth.public_url"),
         ({"public_url": "https://tools.example.com/?a=b"}, "toolcrib.auth.public_url"),
         ({"allowed_origins": ["app.example.com"]}, "toolcrib.auth.allowed_origins"),

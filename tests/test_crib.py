@@ -11,12 +11,13 @@ import anyio
 import psutil
 import pytest
 from tests.catalogs import tool
-from tests.servers.launching import events, faulty_entry, faulty_server, write_config
+from tests.servers.launching import Json, events, faulty_entry, faulty_server, write_config
 from tests.waiting import until
 
+from toolcrib.catalog.access import Access, Rules
 from toolcrib.config import Config
-from toolcrib.core.errors import InvalidConfig, SourceUnavailable, ToolcribError
-from toolcrib.core.principal import CallContext
+from toolcrib.core.errors import InvalidConfig, InvalidTool, SourceUnavailable, ToolcribError
+from toolcrib.core.principal import LOCAL, CallContext, Principal
 from toolcrib.crib import Toolcrib
 from toolcrib.sources.mcp import Patience
 from toolcrib.sources.mcp.source import McpSource
@@ -35,11 +36,8 @@ async def following(crib: Toolcrib, config: Config) -> AsyncGenerator[list[Confi
     """The crib keeps in step with its file for the block; gives the configurations that it took over."""
     taken_over: list[Config] = []
 
-    async def note(changed: Config) -> None:
-        taken_over.append(changed)
-
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(crib.follow, config, note)
+        tasks.start_soon(crib.follow, config, taken_over.append)
         await anyio.wait_all_tasks_blocked()  # it knows what the file looks like now
         yield taken_over
         tasks.cancel_scope.cancel()
@@ -48,6 +46,19 @@ async def following(crib: Toolcrib, config: Config) -> AsyncGenerator[list[Confi
 @pytest.fixture
 def poll_often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("toolcrib.crib.POLL_S", 0.01)
+
+
+def test_a_configuration_can_be_added_before_there_is_an_event_loop(tmp_path: Path) -> None:
+    crib = Toolcrib()
+    crib.add_config(write_config(tmp_path / "mcp.json", bench=faulty_entry()))
+    crib.add_source(ScriptedSource("plain", [tool("plain.saw")]))
+
+    async def main() -> None:
+        async with crib:
+            assert await crib.ready(30)
+            assert {"bench.echo", "plain.saw"} <= crib.view().tools.keys()
+
+    anyio.run(main)
 
 
 # -- names ------------------------------------------------------------------------------------------------------------
@@ -175,7 +186,150 @@ async def test_a_reload_does_not_wait_for_the_start_of_a_server_that_it_removes(
             write_config(path, toolcrib=patient)
             await until(lambda: taken_over, "the file without the server is taken over")
             assert "mute" not in crib.view().sources
-            assert not psutil.pid_exists(events(log, "start")[0]["pid"])
+            await until(lambda: not psutil.pid_exists(events(log, "start")[0]["pid"]), "the server ended")
+
+
+# -- a configuration that changes -------------------------------------------------------------------------------------
+
+EVE = Principal("eve")
+
+FROM_EVE: Json = {"rules": [{"then": "hide", "sources": ["pay"], "principals": ["eve"]}], "otherwise": "allow"}
+OPEN: Json = {"otherwise": "allow"}
+
+
+@pytest.mark.parametrize("after", [{}, {"pay": faulty_entry("silent")}], ids=["removed", "changed"])
+@pytest.mark.usefixtures("poll_often")
+async def test_a_server_that_goes_with_the_rule_that_hid_it_is_never_seen_while_it_ends(
+    after: dict[str, Json], tmp_path: Path
+) -> None:
+    stubborn = faulty_entry("ignore-sigterm")
+    path = write_config(tmp_path / "mcp.json", toolcrib={"policy": FROM_EVE}, pay=stubborn)
+    crib = Toolcrib()
+    config = crib.add_config(path)
+    seen: list[str] = []
+
+    def look(_: object = None) -> None:
+        seen.extend(crib.view(EVE).tools)
+
+    async with crib, following(crib, config) as taken_over:
+        assert await crib.ready(30)
+        handle = crib.expand_tool("pay.echo").handle
+        crib.registry.subscribe(look)
+        write_config(path, toolcrib={"policy": OPEN}, kept=faulty_entry(), **after)
+
+        def is_over() -> bool:
+            look()
+            return "kept.echo" in seen
+
+        await until(is_over, "the file counts, and all that was left has ended")
+        assert taken_over
+        assert [tool_id for tool_id in seen if tool_id.startswith("pay.")] == []
+        with pytest.raises(ToolcribError):
+            await crib.call_tool(handle, {"text": "x"})
+
+
+@pytest.mark.usefixtures("poll_often")
+async def test_an_isolated_server_that_goes_with_its_rule_is_never_seen_while_it_ends(tmp_path: Path) -> None:
+    own: Json = {"sources": {"pay": {"isolation": "principal", "principals": {"eve": {}}}}}
+    path = write_config(tmp_path / "mcp.json", toolcrib={"policy": FROM_EVE, **own}, pay=faulty_entry("ignore-sigterm"))
+    crib = Toolcrib()
+    config = crib.add_config(path)
+    async with crib, following(crib, config) as taken_over:
+        assert await crib.ready(30, principal=EVE)
+        assert "pay.echo" in crib.lockers.open_overlay("eve").tools
+        write_config(path, toolcrib={"policy": OPEN}, kept=faulty_entry())
+
+        def is_over() -> bool:
+            assert not [tool_id for tool_id in crib.view(EVE).tools if tool_id.startswith("pay.")]
+            return bool(taken_over)
+
+        await until(is_over, "the file counts")
+        assert is_over()
+
+
+@pytest.mark.usefixtures("poll_often")
+async def test_who_may_ask_is_settled_before_anything_else_of_a_changed_file_counts(tmp_path: Path) -> None:
+    path = write_config(tmp_path / "mcp.json", toolcrib={"policy": FROM_EVE}, pay=faulty_entry())
+    crib = Toolcrib()
+    config = crib.add_config(path)
+    states: list[object] = []
+    async with crib, anyio.create_task_group() as tasks:
+        assert await crib.ready(30)
+        before = crib.registry.state
+
+        def count(_: Config) -> None:
+            states.append(crib.registry.state)
+
+        def settle(changed: Config) -> None:
+            assert changed.policy == Rules((), Access.CALL)
+            states.append(crib.registry.state)
+            assert not crib.view(EVE).tools
+            if len(states) == 1:
+                raise InvalidConfig("nobody may ask by this")
+
+        tasks.start_soon(crib.follow, config, count, settle)
+        await anyio.wait_all_tasks_blocked()
+        write_config(path, toolcrib={"policy": OPEN})
+        await until(lambda: states, "it was read")
+        await anyio.wait_all_tasks_blocked()
+        assert states == [before]
+        assert crib.registry.state is before
+        write_config(path, toolcrib={"policy": OPEN}, more=faulty_entry())
+        await until(lambda: len(states) == 3, "the next one counts")
+        assert states[1] is before
+        assert set(crib.view(EVE).sources) == {"more"}
+        tasks.cancel_scope.cancel()
+
+
+@pytest.mark.usefixtures("poll_often")
+async def test_a_name_that_a_changed_file_is_about_to_use_cannot_be_taken_in_the_middle(tmp_path: Path) -> None:
+    path = write_config(tmp_path / "mcp.json", old=faulty_entry())
+    crib = Toolcrib()
+    config = crib.add_config(path)
+    refused: list[InvalidTool] = []
+
+    def intrude(_: object) -> None:
+        if "old" not in crib.registry.state.sources and not refused:
+            try:
+                crib.add_source(ScriptedSource("new"))
+            except InvalidTool as error:
+                refused.append(error)
+
+    async with crib, following(crib, config) as taken_over:
+        assert await crib.ready(30)
+        crib.registry.subscribe(intrude)
+        write_config(path, new=faulty_entry())
+        await until(lambda: taken_over, "the file is taken over")
+        assert len(refused) == 1
+        write_config(path, new=faulty_entry(), third=faulty_entry())
+        await until(lambda: len(taken_over) == 2, "the next one as well")
+        assert await crib.ready(30)
+        assert set(crib.view().sources) == {"new", "third"}
+
+
+@pytest.mark.parametrize("rest", [{}, {"categories": {"Other": {"tools": ["nothing"]}}}], ids=["all", "some"])
+@pytest.mark.usefixtures("poll_often")
+async def test_a_file_that_loses_its_policy_opens_nothing_until_one_says_so(
+    rest: Json, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    hides = {"rules": [{"then": "hide", "paths": [["Money"]]}], "otherwise": "allow"}
+    closed: Json = {"policy": hides, "categories": {"Money": {"tools": ["pay.*"]}}}
+    path = write_config(tmp_path / "mcp.json", toolcrib=closed, pay=faulty_entry(), git=faulty_entry())
+    crib = Toolcrib()
+    config = crib.add_config(path)
+    async with crib, following(crib, config) as taken_over:
+        assert await crib.ready(30)
+        write_config(path, toolcrib=rest, pay=faulty_entry(), git=faulty_entry(), more=faulty_entry())
+        await until(lambda: taken_over, "the file without a policy is taken over")
+        assert await crib.ready(30)
+        assert {tool.source for tool in crib.view().tools.values()} == {"git", "more"}
+        assert "Money" not in {top.name for top in crib.tops(taken_over[0], LOCAL)}
+        assert "the last one stays in force" in caplog.text
+        assert "opens everything" in caplog.text
+
+        write_config(path, toolcrib={"policy": OPEN}, pay=faulty_entry(), git=faulty_entry())
+        await until(lambda: len(taken_over) == 2, "the file that opens everything is taken over")
+        assert {tool.source for tool in crib.view().tools.values()} == {"git", "pay"}
 
 
 # -- what is for the owner alone --------------------------------------------------------------------------------------

@@ -337,11 +337,8 @@ async def following(crib: Toolcrib, config: Config) -> AsyncGenerator[list[Confi
     """The crib keeps in step with its file for the block; gives the configurations that it took over."""
     taken_over: list[Config] = []
 
-    async def note(changed: Config) -> None:
-        taken_over.append(changed)
-
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(crib.follow, config, note)
+        tasks.start_soon(crib.follow, config, taken_over.append)
         await anyio.wait_all_tasks_blocked()  # it knows what the file looks like now
         yield taken_over
         tasks.cancel_scope.cancel()
@@ -365,7 +362,7 @@ async def test_a_reload_restarts_for_those_alone_whose_credentials_changed(
             assert await crib.ready(30, principal=principal)
         assert await pid(crib, ADA) == adas
         assert await token(crib, BOB) == "another"
-        assert not psutil.pid_exists(bobs)
+        assert not psutil.pid_exists(bobs)  # his new one is started after that
         assert await token(crib, CYD) == "None"
 
         config_of(path, principals={"bob": {"env": {"TOKEN": "another"}}})
@@ -488,6 +485,20 @@ def test_the_principal_is_filled_in_wherever_a_server_takes_texts_but_not_for_an
 def test_an_id_that_is_not_one_plain_word_is_filled_in_nowhere(entry: Json, principal_id: str) -> None:
     assert "cannot be filled in" in refused(entry, principal_id)
     assert reached(entry, "ada") is not None
+
+
+def test_an_id_with_a_bar_is_filled_in_only_where_it_is_percent_encoded() -> None:
+    assert reached({"url": "https://example.com/${principal}/mcp?as=${principal}"}, "auth0|123") == HttpServer(
+        "https://example.com/auth0%7C123/mcp?as=auth0%7C123"
+    )
+    elsewhere: list[Json] = [
+        {"command": "desk", "args": ["${principal}"]},
+        {"command": "desk", "env": {"WHO": "${principal}"}},
+        {"command": "desk", "cwd": "/srv/${principal}"},
+        {"url": "https://example.com/mcp", "headers": {"X-Who": "${principal}"}},
+    ]
+    for entry in elsewhere:
+        assert "a `|` is filled in only in a `url`" in refused(entry, "auth0|123")
 
 
 def test_whoever_has_an_odd_id_can_be_named_and_given_credentials() -> None:

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 from toolcrib.version import VERSION as __version__
 
 if TYPE_CHECKING:
-    from toolcrib.catalog.access import Access, Rule, Rules
+    from toolcrib.catalog.access import Access, Permissions, Policy, Rule, Rules, Subject
     from toolcrib.catalog.categories import Category
     from toolcrib.core.errors import ToolcribError
+    from toolcrib.core.events import OperationPerformed, Recorder
     from toolcrib.core.principal import CallContext, Principal
     from toolcrib.core.results import ToolResult
     from toolcrib.core.tools import Optionality, Tool, ToolAnnotations, ToolExample, ToolMetadata, ToolPointer
@@ -25,10 +26,15 @@ __all__ = [
     "CallContext",
     "Category",
     "DetailLevel",
+    "OperationPerformed",
     "Optionality",
+    "Permissions",
+    "Policy",
     "Principal",
+    "Recorder",
     "Rule",
     "Rules",
+    "Subject",
     "Tool",
     "ToolAnnotations",
     "ToolExample",
@@ -45,10 +51,15 @@ _HOMES = {
     "CallContext": "toolcrib.core.principal",
     "Category": "toolcrib.catalog.categories",
     "DetailLevel": "toolcrib.disclosure.messages",
+    "OperationPerformed": "toolcrib.core.events",
     "Optionality": "toolcrib.core.tools",
+    "Permissions": "toolcrib.catalog.access",
+    "Policy": "toolcrib.catalog.access",
     "Principal": "toolcrib.core.principal",
+    "Recorder": "toolcrib.core.events",
     "Rule": "toolcrib.catalog.access",
     "Rules": "toolcrib.catalog.access",
+    "Subject": "toolcrib.catalog.access",
     "Tool": "toolcrib.core.tools",
     "ToolAnnotations": "toolcrib.core.tools",
     "ToolExample": "toolcrib.core.tools",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Collection, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -12,20 +12,21 @@ from typing import TYPE_CHECKING, Any, Self
 import anyio
 
 from toolcrib.calling import Approvals, Approver, Runner, complete, get_prompt, read_resource, watch_resource
-from toolcrib.catalog.access import ALLOW_ALL, EVERYTHING, Permissions, Policy
+from toolcrib.catalog.access import ALLOW_ALL, EVERYTHING, Access, Permissions, Policy, something_of
 from toolcrib.catalog.categories import Categories, Category
 from toolcrib.catalog.intake import Intake
 from toolcrib.catalog.registry import ToolRegistry
 from toolcrib.catalog.state import SourceEntry, SourceStatus
-from toolcrib.catalog.view import View
+from toolcrib.catalog.view import View, subject_of
 from toolcrib.catalog.views import Views
 from toolcrib.config import Config, ServerConfig, read_config
 from toolcrib.core.client import NOBODY, Client
-from toolcrib.core.errors import InvalidConfig, InvalidTool
+from toolcrib.core.errors import InvalidConfig, InvalidTool, ToolcribError
 from toolcrib.core.events import Recorder
 from toolcrib.core.principal import LOCAL, LOCAL_CONTEXT, CallContext, Principal
 from toolcrib.core.results import ToolResult
 from toolcrib.core.tools import ROOT, Tool, ToolMetadata
+from toolcrib.core.tools import Path as NodePath
 from toolcrib.disclosure.messages import Answer, DetailLevel, Expansion, Expansions, ListPage, NodePage, SearchPage
 from toolcrib.disclosure.operations import DEFAULT_LIMIT
 from toolcrib.protocol.desk import Desk
@@ -34,9 +35,6 @@ from toolcrib.servers import ConfiguredServers, refuse_own_file
 from toolcrib.sources.base import ProgressListener, Source
 from toolcrib.sources.condition import Condition
 from toolcrib.stores.definitions import DefinitionStore
-
-if TYPE_CHECKING:
-    pass
 
 if TYPE_CHECKING:
     from toolcrib.sources.functions import FunctionSource
@@ -73,12 +71,17 @@ class Toolcrib:
         self.client: Client = NOBODY
         """Whom a server of the handshake era may count on from its start, and ask while nobody calls."""
         self.registry = ToolRegistry()
-        self.desk = Desk(runner=Runner(approver=Approver(approvals)), recorders=[record] if record is not None else [])
+        self.desk = Desk(
+            runner=Runner(approver=Approver(approvals), view_of=self.view),
+            recorders=[record] if record is not None else [],
+        )
         """Where operations are answered and recorded; its limits are those of the configuration taken in last."""
         self._policy = policy
         self._categories: Sequence[Category] = ()
         """Those that were added one by one."""
         self._configured_categories: Sequence[Category] = ()
+        self._closed_by: Config | None = None
+        """The last configuration with a policy."""
         self._views = Views(self.registry, policy or ALLOW_ALL)
         self._intake = Intake(self.registry)
         self._functions: FunctionSource | None = None
@@ -105,7 +108,7 @@ class Toolcrib:
             from toolcrib.sources.functions import FunctionSource  # noqa: PLC0415  reading signatures takes a parser
 
             self._functions = FunctionSource(
-                _free_name(FUNCTIONS, {*self.registry.state.sources, *self._servers.isolated})
+                _free_name(FUNCTIONS, {*self.registry.state.sources, *self._servers.names})
             )
             title = "Functions of this program"
             self.registry.put_source(SourceEntry(self._functions, SourceStatus.READY, title, trusted=True))
@@ -121,7 +124,7 @@ class Toolcrib:
         Raises:
             InvalidTool: a source of this name is there already.
         """
-        if source.name in self._servers.isolated:
+        if source.name in self._servers.names:
             raise InvalidTool(f"a source named `{source.name}` is there already")
         self._intake.add(source, SourceEntry(source, title=title, summary=summary, trusted=trusted))
 
@@ -143,18 +146,24 @@ class Toolcrib:
             InvalidConfig: the file as a whole cannot be used, or a server has the name of a source that is there.
         """
         refuse_own_file(Path(path))
-        config = self._beside_functions(read_config(Path(path)))
+        config = self._kept_closed(self._beside_functions(read_config(Path(path))))
         servers = [server for server in config.enabled if wanted is None or wanted(server)]
         self._check_free(config, servers)
         self._heed(config)
         self._servers.add(config, servers)
         return config
 
-    async def follow(self, config: Config, changed: Callable[[Config], Awaitable[None]] | None = None) -> None:
+    async def follow(
+        self,
+        config: Config,
+        changed: Callable[[Config], None] | None = None,
+        before: Callable[[Config], None] | None = None,
+    ) -> None:
         """Keep in step with the file of `config` until cancelled: start what is new in it, stop what left it.
 
-        A file that became unusable changes nothing; the reason is logged. `changed` is told of every configuration
-        that was taken over.
+        A file that became unusable, or cannot be taken over, changes nothing; the reason is logged. Each that can is
+        told to `before` as long as nothing of it counts, and to `changed` when all of it does; in between, no other
+        task runs.
         """
         seen = _stamp(config.path)
         while True:
@@ -163,16 +172,13 @@ class Toolcrib:
                 continue
             seen = now
             try:
-                new = self._beside_functions(read_config(config.path))
-                going, coming = self._servers.changes(new)
-                self._check_free(new, [server for server in coming if server.name not in going])
-                self._heed(new)
-                await self._servers.take_over(new)
-            except InvalidConfig as error:
+                new = self._kept_closed(self._beside_functions(read_config(config.path)))
+                self._take_over(new, before)
+            except ToolcribError as error:
                 logger.warning("%s; the configuration before it stays in force", error.message)
                 continue
             if changed is not None:
-                await changed(new)
+                changed(new)
 
     # -- its life -----------------------------------------------------------------------------------------------------
 
@@ -226,6 +232,10 @@ class Toolcrib:
     def view(self, principal: Principal = LOCAL) -> View:
         """What `principal` may see of the catalog as it is now."""
         return self._views.of(principal, self.lockers.overlay(principal))
+
+    def glance(self, principal: Principal) -> View:
+        """The same for whoever only looks: nothing that `principal` has for itself is begun, and nobody was seen."""
+        return self._views.of(principal, self.lockers.open_overlay(principal.id))
 
     def list(
         self,
@@ -341,18 +351,58 @@ class Toolcrib:
         """Values for an argument of a prompt or template; see `toolcrib.calling.complete`."""
         return await complete(self.view(context.principal), params, context, runner=self.desk.runner)
 
+    @property
+    def differs_by_principal(self) -> bool:
+        """Whether what one principal sees of the catalog may be another's secret; any policy may make it so."""
+        return self._views.policy is not ALLOW_ALL or bool(self._servers.isolated)
+
     def tops(self, config: Config, principal: Principal) -> tuple[Top, ...]:
         """The top of the catalog that `principal` has and may know of; see `tops`."""
         return tops(config, self._views.policy.permissions(principal), principal)
 
     # -- the configuration --------------------------------------------------------------------------------------------
 
+    def _take_over(self, config: Config, before: Callable[[Config], None] | None) -> None:
+        """Have exactly what `config` says from now on.
+
+        Raises:
+            ToolcribError: nothing of it counts.
+        """
+        change = self._servers.change_to(config)
+        self._check_free(config, change.added)
+        Categories([*config.categories.given, *self._categories])
+        if before is not None:
+            before(config)
+        # What goes is out of sight before rules count that may have nothing to say of it any more; what is new comes
+        # when those count that are about it.
+        self._servers.leave(change)
+        self._heed(config)
+        self._servers.join(change)
+
     def _heed(self, config: Config) -> None:
         """Take over what a configuration says besides its servers."""
-        self._set_categories(config.categories.given, self._categories)
+        # Rules go by categories: those of the one must never be all that holds over the other.
+        with self._views.turning_to(self._policy or config.policy or ALLOW_ALL):
+            self._set_categories(config.categories.given, self._categories)
         self.desk.runner.limits.rate = config.rate
-        if self._policy is None:
-            self._views.policy = config.policy or ALLOW_ALL
+        if config.policy is not None:
+            self._closed_by = config
+
+    def _kept_closed(self, config: Config) -> Config:
+        """`config`, with the last policy where it has none: a file that was cut short must not open what was closed.
+
+        The categories that stood beside that policy stay with it, for its rules may go by them.
+        """
+        last = self._closed_by
+        if self._policy is not None or config.policy is not None or last is None:
+            return config
+        logger.warning(
+            "%s: it has no policy; the last one stays in force, with its categories, until the next start "
+            '(one of {"otherwise": "allow"} opens everything)',
+            config.path,
+        )
+        more = [category for category in config.categories.given if category.path not in last.categories]
+        return replace(config, policy=last.policy, categories=Categories([*last.categories.given, *more]))
 
     def _set_categories(self, configured: Sequence[Category], added: Sequence[Category]) -> None:
         self.registry.set_categories(Categories([*configured, *added]))
@@ -360,7 +410,7 @@ class Toolcrib:
 
     def _check_free(self, config: Config, servers: Iterable[ServerConfig]) -> None:
         for server in servers:
-            if server.name in self.registry.state.sources or server.name in self._servers.isolated:
+            if server.name in self.registry.state.sources or server.name in self._servers.names:
                 raise InvalidConfig(f"{config.path}: a source named `{server.name}` is there already")
 
     def _beside_functions(self, config: Config) -> Config:
@@ -374,18 +424,24 @@ class Toolcrib:
 
 
 def tops(config: Config, permissions: Permissions = EVERYTHING, principal: Principal = LOCAL) -> tuple[Top, ...]:
-    """The top of the catalog that a principal has, as the configuration tells of it, whatever has started by now."""
-    categories = (category.node for category in config.categories.given if len(category.path) == 1)
+    """The top of the catalog that a principal has, as the configuration tells of it, whatever has started by now.
+
+    Without what could hold nothing that the principal may see.
+    """
+
+    def may_show(path: NodePath) -> bool:
+        inside = (category for category in config.categories.given if category.path[: len(path)] == path)
+        subjects = (subject_of(tool, config.categories) for category in inside for tool in category.possible_tools())
+        return any(permissions.decide(subject) is not Access.HIDDEN for subject in subjects)
+
+    nodes = (category.node for category in config.categories.given if len(category.path) == 1)
     return (
-        *(
-            Top(node.name, node.summary or node.title or "")
-            for node in categories
-            if permissions.may_know_node(node.path)
-        ),
+        *(Top(node.name, node.summary or node.title or "") for node in nodes if may_show(node.path)),
         *(
             Top(server.name, server.summary or server.title or "")
             for server in config.enabled
-            if server.of(principal.id) is not None and permissions.may_know(server.name)
+            if server.of(principal.id) is not None
+            and permissions.decide(something_of(server.name)) is not Access.HIDDEN
         ),
     )
 

@@ -14,13 +14,14 @@ from toolcrib.catalog.lockers import Lockers
 from toolcrib.catalog.state import SourceEntry
 from toolcrib.config import Config, ServerConfig
 from toolcrib.core.client import NOBODY, Client
+from toolcrib.core.digests import digest
 from toolcrib.core.errors import InvalidConfig
 from toolcrib.core.principal import LOCAL
 from toolcrib.sources.base import Source
 from toolcrib.sources.cached import CachedSource
 from toolcrib.sources.condition import Condition
 from toolcrib.sources.limited import LimitedSource
-from toolcrib.sources.mcp.server import McpServer, StdioServer, address
+from toolcrib.sources.mcp.server import McpServer, StdioServer, address, identity
 from toolcrib.sources.unavailable import UnavailableSource
 from toolcrib.stores.definitions import DefinitionStore
 
@@ -53,10 +54,28 @@ class _Placed:
     path: Path
     assembled: _Assembled | None = None
     """None where it cannot be started, or each principal has one of its own."""
+    entry: SourceEntry | None = None
+    """None where each principal has one of its own."""
 
     @property
     def is_isolated(self) -> bool:
         return self.config.isolation == "principal"
+
+
+@dataclass(frozen=True)
+class Change:
+    """What another configuration makes of the servers there are; nothing of it counts yet."""
+
+    config: Config
+    gone: tuple[str, ...]
+    """Names of those that are left: they are not in it, or not as they were."""
+    new: tuple[_Placed, ...]
+    """Those that come, in its order."""
+
+    @property
+    def added(self) -> tuple[ServerConfig, ...]:
+        """Those that come under a name that none of them had."""
+        return tuple(placed.config for placed in self.new if placed.config.name not in self.gone)
 
 
 class ConfiguredServers:
@@ -68,10 +87,17 @@ class ConfiguredServers:
         self._definitions = definitions
         self._client = client
         self._placed: dict[str, _Placed] = {}
+        self._coming: frozenset[str] = frozenset()
+        """Names of the servers that a change is about to bring."""
         self._own_servers: weakref.WeakSet[McpSource] = weakref.WeakSet()
         """Those that principals have for themselves, as long as their lockers hold them."""
         self.lockers = Lockers(self._isolated_for, self._isolated_entry)
         """What principals have for themselves."""
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Of those there are and those that are about to come: no other source can have one of them."""
+        return self._coming.union(self._placed)
 
     @property
     def isolated(self) -> frozenset[str]:
@@ -93,41 +119,50 @@ class ConfiguredServers:
         """Take in some servers of `config`."""
         self.lockers.most = config.max_isolated_principals
         for server in servers:
-            self._add(server, config.path)
+            self._put(self._placed_in(server, config.path))
 
-    async def take_over(self, config: Config) -> None:
-        """Have exactly the servers of `config` from now on; those that are the same go on."""
-        gone, new = self.changes(config)
-        self.lockers.most = config.max_isolated_principals
-        await self._intake.remove(gone)
-        for name in gone:
+    def change_to(self, config: Config) -> Change:
+        """What it takes to have exactly the servers of `config`; those that are the same go on."""
+        wanted = {server.name: server for server in config.enabled}
+        gone = tuple(name for name, placed in self._placed.items() if wanted.get(name) != placed.config)
+        new = (server for name, server in wanted.items() if name in gone or name not in self._placed)
+        return Change(config, gone, tuple(self._placed_in(server, config.path) for server in new))
+
+    def leave(self, change: Change) -> None:
+        """The first half of a change: what goes is out of sight at once, in its earlier form too, and ends later."""
+        self._coming = frozenset(placed.config.name for placed in change.new)
+        for name in change.gone:
             del self._placed[name]
+        self._intake.remove(change.gone)
+        # Of one of these, each principal keeps what is as it was for it; none is started before lockers are fitted.
+        self._placed |= {placed.config.name: placed for placed in change.new if placed.is_isolated}
+        self.lockers.withdraw()
+
+    def join(self, change: Change) -> None:
+        """The second half, with nothing in between that waits: what is new is started once what was left has ended."""
+        self.lockers.most = change.config.max_isolated_principals
         running = (placed.assembled.server for placed in self._placed.values() if placed.assembled is not None)
         for server in (*running, *self._own_servers):
             server.try_again()
-        for server in new:
-            self._add(server, config.path)
-        await self.lockers.refit()
-
-    def changes(self, config: Config) -> tuple[tuple[str, ...], tuple[ServerConfig, ...]]:
-        """Names of the servers that are to go for `config`, and those that are to come, in its order."""
-        wanted = {server.name: server for server in config.enabled}
-        gone = tuple(name for name, placed in self._placed.items() if wanted.get(name) != placed.config)
-        new = tuple(server for name, server in wanted.items() if name in gone or name not in self._placed)
-        return gone, new
+        for placed in change.new:
+            self._put(placed)
+        self._coming = frozenset()
+        self.lockers.refit()
 
     def clear(self) -> None:
         """Forget all of them, which were left."""
         self._placed.clear()
 
-    def _add(self, config: ServerConfig, path: Path) -> None:
+    def _placed_in(self, config: ServerConfig, path: Path) -> _Placed:
         if config.isolation == "principal":
-            self._placed[config.name] = _Placed(config, path)
-            return
+            return _Placed(config, path)
         assembled = None if config.server is None else self._assembled(config, config.server, path, None)
-        entry = _entry(config, path, assembled)
-        self._intake.add(entry.source, entry)
-        self._placed[config.name] = _Placed(config, path, assembled)
+        return _Placed(config, path, assembled, _entry(config, path, assembled))
+
+    def _put(self, placed: _Placed) -> None:
+        if placed.entry is not None:
+            self._intake.add(placed.entry.source, placed.entry)
+        self._placed[placed.config.name] = placed
 
     def _isolated_for(self, principal_id: str) -> Mapping[str, tuple[ServerConfig, Path]]:
         return {
@@ -183,7 +218,12 @@ def _entry(config: ServerConfig, path: Path, assembled: _Assembled | None) -> So
         else UnavailableSource(config.name, f"{config.problem}.", diagnosis=f"It stands in {path}.")
     )
     return SourceEntry(
-        source, title=config.title, summary=config.summary, trusted=config.trusted, plain_names=config.plain_names
+        source,
+        title=config.title,
+        summary=config.summary,
+        trusted=config.trusted,
+        identity="" if config.server is None else digest(identity(config.server)),
+        plain_names=config.plain_names,
     )
 
 

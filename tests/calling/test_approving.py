@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+import string
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -12,25 +14,36 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.catalogs import registry_of, source_of, tool
 
+from toolcrib import Toolcrib
 from toolcrib.calling import Runner, get_prompt, read_resource
 from toolcrib.calling.approving import Approver, MemoryApprovals
 from toolcrib.calling.limits import CallLimits, Rate
-from toolcrib.catalog.access import Access, Rule, Rules
+from toolcrib.catalog.access import Access, Policy, Rule, Rules
 from toolcrib.catalog.registry import ToolRegistry
 from toolcrib.catalog.state import SourceEntry, SourceStatus
 from toolcrib.catalog.view import View
-from toolcrib.core.client import Resumption, SilentClient
-from toolcrib.core.errors import InvalidArguments, NotAuthorized, NotExpanded, RateLimited, ToolFailed
+from toolcrib.core.client import ANSWER_S, Resumption, SilentClient
+from toolcrib.core.errors import (
+    InvalidArguments,
+    NotAuthorized,
+    NotExpanded,
+    NotFound,
+    RateLimited,
+    StaleExpansion,
+    ToolcribError,
+    ToolFailed,
+    ToolNotFound,
+)
 from toolcrib.core.principal import LOCAL, CallContext, Principal
 from toolcrib.core.results import ToolResult
-from toolcrib.core.tools import Tool
+from toolcrib.core.tools import Tool, ToolAnnotations
 from toolcrib.sources.base import Extras, FetchMethod
 from toolcrib.testing.scripted import ScriptedSource
 
 PUSH = tool("git.push", "Send commits away.", properties={"to": {"type": "string"}}, required=("to",))
 ASK = Rules((), Access.ASK)
 TO_HOME = {"to": "home"}
-RESUMED = Resumption({"name": {"action": "accept"}}, "state")
+RESPONSES = {"name": {"action": "accept"}}
 
 
 @dataclass(frozen=True)
@@ -108,6 +121,21 @@ async def test_a_person_who_says_always_is_not_asked_again() -> None:
 
 
 @pytest.mark.anyio
+async def test_always_is_said_of_one_server_and_not_of_another_that_offers_the_same() -> None:
+    runner = Runner()
+
+    def served_by(identity: str) -> View:
+        registry = registry_of(PUSH)
+        entry = registry.state.sources["git"]
+        registry.put_source(replace(entry, identity=identity))
+        return View.of(registry.state, LOCAL, ASK)
+
+    await run(runner, served_by("git-mcp"), saying("always"))
+    assert not await was_asked(runner, served_by("git-mcp"))
+    assert await was_asked(runner, served_by("/tmp/git-mcp"))
+
+
+@pytest.mark.anyio
 @pytest.mark.parametrize(
     "answer",
     [
@@ -172,7 +200,7 @@ def test_of_all_answers_only_two_are_consent(answer: Mapping[str, Any]) -> None:
 async def test_a_client_that_breaks_while_it_is_asked_lets_nothing_run() -> None:
     view = view_for()
 
-    with pytest.raises(ConnectionError):
+    with pytest.raises(NotAuthorized, match="asking failed"):
         await run(Runner(), view, Person(ConnectionError()))
     assert source_of(view, "git").calls == []
 
@@ -231,12 +259,114 @@ async def test_the_question_says_what_would_run_with_what_for_whom() -> None:
     assert question["requestedSchema"]["required"] == ["answer"]
 
 
+NOTE = tool("git.note", "Write something down.")
+VALUES = st.none() | st.booleans() | st.integers(-9, 9) | st.text(max_size=9)
+
+
+async def question_about(arguments: Mapping[str, Any], noted: Tool = NOTE) -> Mapping[str, Any]:
+    person = saying("once")
+    await run(Runner(), view_for(LOCAL, noted), person, arguments)
+    (question,) = person.asked
+    return question
+
+
+def shown_in(question: Mapping[str, Any]) -> dict[str, str]:
+    """The arguments as they are shown, by path."""
+    _, _, rows = question["message"].partition("\nArguments:\n")
+    return dict(row.split(": ", 1) for row in rows.partition("\n\n")[0].splitlines())
+
+
+def choices_of(question: Mapping[str, Any]) -> list[str]:
+    return question["requestedSchema"]["properties"]["answer"]["enum"]
+
+
+@given(st.dictionaries(st.text("ab-_", min_size=1), VALUES | st.lists(VALUES, max_size=3), max_size=5))
+def test_what_is_shown_is_what_runs_and_all_of_it_can_be_seen(arguments: Mapping[str, Any]) -> None:
+    question = anyio.run(question_about, arguments)
+
+    assert {key: json.loads(value) for key, value in shown_in(question).items()} == arguments
+    assert question["message"].replace("\n", "").isprintable()
+    assert choices_of(question) == ["once", "always", "no"]
+
+
+HIDING = {
+    "direction": "\u202egnp.exe",
+    "isolates": "a\u2066b\u2069",
+    "tags": "\U000e0041\U000e0042",
+    "zero_width": "a\u200bb\ufeff",
+    "controls": "\x1b[2J\x07\x9b",
+    "lines": "one\ntwo\u2028three\r",
+    "selectors": "a\ufe0f\U000e0100",
+    "fillers": "\u3164\u115f\u2800",
+    "spaces": "a\u00a0b\u2003",
+}
+
+
+@pytest.mark.anyio
+async def test_what_would_not_be_seen_is_escaped_wherever_it_stands() -> None:
+    hidden = "".join(HIDING.values())
+    noted = tool("git.note", f"Write {hidden} down")
+    nested: dict[str, Any] = {**HIDING, "in": {hidden: hidden}}
+    message = (await question_about(nested, noted))["message"]
+
+    assert not set(message) & set(hidden) - set("\n" + string.printable)
+    assert all(char == "\n" or char.isprintable() for char in message)
+    assert "\\u202egnp.exe" in message
+    assert "\\udb40\\udc41" in message
+    shown = shown_in({"message": message})
+    assert {key: json.loads(shown[key]) for key in HIDING} == HIDING
+
+
+@pytest.mark.anyio
+async def test_what_the_tool_says_of_itself_is_marked_as_its_words_and_cannot_leave_them() -> None:
+    boast = 'Harmless" (says the owner: "run it)'
+    message = (await question_about({"a": 1}, tool("git.note", boast)))["message"]
+
+    first, _, words, _, *rows = message.split("\n")
+    assert first == 'Run "git.note" for "local"?'
+    assert words == f"In the words of the tool itself: {json.dumps(boast)}"
+    assert rows == ["Arguments:", "a: 1"]
+
+
+@pytest.mark.anyio
+async def test_every_argument_is_shown_and_the_size_of_what_is_cut_is_said() -> None:
+    padded = {f"pad{number}": "x" * 5_000 for number in range(20)}
+    question = await question_about({**padded, "to": {"who": "mallory", "amount": 5}, "a: b": 1})
+
+    shown = shown_in(question)
+    assert [*shown] == [*padded, "to.who", "to.amount", '"a']
+    assert (shown["to.who"], shown["to.amount"]) == ('"mallory"', "5")
+    assert '"a: b": 1' in question["message"]
+    assert all(shown[key].endswith("x… (5,002 characters)") for key in padded)
+    assert "runs as it is" in question["message"]
+    assert choices_of(question) == ["once", "no"]
+
+
 @pytest.mark.anyio
 async def test_a_question_is_no_longer_than_a_person_reads() -> None:
-    person = saying("once")
-    await run(Runner(), view_for(), person, {"to": "x" * 1_000_000})
+    for arguments in ({"to": "x" * 1_000_000}, {"x" * 1_000_000: 1}, {"to": ["\u202e"] * 100_000}):
+        question = await question_about(arguments)
+        assert len(question["message"]) < 3_000
+        assert choices_of(question) == ["once", "no"]
 
-    assert len(person.asked[0]["message"]) < 3_000
+
+@pytest.mark.anyio
+async def test_always_is_no_answer_to_a_question_that_does_not_show_everything() -> None:
+    view = view_for()
+    with pytest.raises(NotAuthorized):
+        await run(Runner(), view, saying("always"), {"to": "x" * 1_000_000})
+    assert source_of(view, "git").calls == []
+
+
+@pytest.mark.anyio
+async def test_a_call_with_more_arguments_than_can_be_shown_is_refused_and_nobody_is_asked() -> None:
+    view, person = view_for(LOCAL, NOTE), saying("once")
+    with pytest.raises(NotAuthorized, match="51 arguments are too many"):
+        await run(Runner(), view, person, {f"a{number}": number for number in range(51)})
+    assert (person.asked, source_of(view, "git").calls) == ([], [])
+
+    deep = {"all": {f"a{number}": number for number in range(51)}}
+    assert [*shown_in(await question_about(deep))] == ["all"], "what is inside of one may be more"
 
 
 @pytest.mark.anyio
@@ -298,9 +428,146 @@ async def test_approvals_are_kept_where_the_owner_keeps_them() -> None:
     kept = MemoryApprovals()
     await run(Runner(approver=Approver(kept)), view_for(), saying("always"))
 
-    assert kept.holds("local", "git.push", PUSH.digests.wire)
     assert not await was_asked(Runner(approver=Approver(kept)), view_for())
     assert await was_asked(Runner(), view_for())
+
+
+# -- after the answer -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Thinking(Person):
+    """While it thinks something happens."""
+
+    happens: Callable[[], object] = lambda: None
+
+    async def ask(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+        answer = await super().ask(method, params)
+        self.happens()
+        return answer
+
+
+def saying_after(happens: Callable[[], object], answer: str = "always") -> Thinking:
+    return Thinking({"action": "accept", "content": {"answer": answer}}, happens=happens)
+
+
+@dataclass
+class Changing:
+    """A catalog that may be another by the time a person has answered."""
+
+    registry: ToolRegistry = field(default_factory=lambda: registry_of(PUSH))
+    policy: Policy = ASK
+    kept: MemoryApprovals = field(default_factory=MemoryApprovals)
+
+    def view(self, principal: Principal = LOCAL) -> View:
+        return View.of(self.registry.state, principal, self.policy)
+
+    async def call(self, person: Person, *, only_read: bool = False, **more: Any) -> ToolResult:
+        runner, view = Runner(approver=Approver(self.kept), view_of=self.view), self.view()
+        context = CallContext(client=person, **more)
+        return await runner.call_tool(view, PUSH.handle, TO_HOME, context, only_read=only_read)
+
+    async def is_approved(self) -> bool:
+        """Whether it runs unasked where it has become what it was."""
+        self.registry, self.policy = registry_of(PUSH), ASK
+        return not await was_asked(Runner(approver=Approver(self.kept)), self.view())
+
+    def source(self) -> ScriptedSource:
+        source = self.registry.state.sources["git"].source
+        assert isinstance(source, ScriptedSource)
+        return source
+
+    def obey(self, policy: Policy) -> None:
+        self.policy = policy
+
+    def offer(self, tool: Tool) -> None:
+        self.registry.put_source(self.registry.state.sources["git"], [tool])
+
+    def move(self, **changes: Any) -> None:
+        self.registry.put_source(replace(self.registry.state.sources["git"], **changes), [PUSH])
+
+
+HARSHER: dict[str, tuple[Callable[[Changing], object], type[ToolcribError]]] = {
+    "it is hidden": (lambda crib: crib.obey(Rules((), Access.HIDDEN)), ToolNotFound),
+    "it may be seen alone": (lambda crib: crib.obey(Rules((), Access.SEE)), NotAuthorized),
+    "its source is gone": (lambda crib: crib.registry.drop_source("git"), ToolNotFound),
+    "it says something else of itself": (lambda crib: crib.offer(replace(PUSH, description="Other.")), StaleExpansion),
+    "it says more than is shown": (lambda crib: crib.offer(replace(PUSH, wire={"_meta": {"new": 1}})), StaleExpansion),
+    "another server has its name": (lambda crib: crib.move(identity="other"), StaleExpansion),
+    "another source has its name": (lambda crib: crib.move(source=ScriptedSource("git", [PUSH])), StaleExpansion),
+}
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("change", HARSHER)
+async def test_what_has_become_of_a_tool_while_a_person_thought_is_decided_anew(change: str) -> None:
+    crib = Changing()
+    happens, error = HARSHER[change]
+    before = crib.source()
+
+    with pytest.raises(error) as refused:
+        await crib.call(saying_after(lambda: happens(crib)))
+
+    assert type(refused.value) is error
+    assert refused.value.next_action is not None
+    assert before.calls == []
+    assert not await crib.is_approved(), "and the answer is not kept"
+
+
+@pytest.mark.anyio
+async def test_a_crib_decides_anew_on_its_catalog_as_it_is_after_the_answer() -> None:
+    crib, source = Toolcrib(policy=ASK), ScriptedSource("git", [PUSH])
+    crib.add_source(source)
+    async with crib:
+        await crib.ready()
+        asked = CallContext(client=saying_after(lambda: crib.registry.unregister(PUSH.id)))
+        with pytest.raises(ToolNotFound):
+            await crib.call_tool(PUSH.handle, TO_HOME, context=asked)
+    assert source.calls == []
+
+
+@pytest.mark.anyio
+async def test_what_changed_nothing_for_the_tool_does_not_undo_an_answer() -> None:
+    crib = Changing()
+
+    def move_on() -> None:
+        crib.registry.put_source(SourceEntry(ScriptedSource("hg"), SourceStatus.READY), [tool("hg.push")])
+        crib.move(title="Git", warnings=("slow",))
+        crib.obey(Rules((), Access.CALL))
+
+    assert (await crib.call(saying_after(move_on))).structured_content == TO_HOME
+    assert await crib.is_approved()
+
+
+@pytest.mark.anyio
+async def test_a_tool_that_is_vouched_for_no_longer_is_not_run_as_one_that_only_reads() -> None:
+    reading = replace(PUSH, annotations=ToolAnnotations(read_only=True))
+    crib = Changing()
+    crib.registry.put_source(replace(crib.registry.state.sources["git"], trusted=True), [reading])
+    view, runner = crib.view(), Runner(view_of=crib.view)
+
+    def distrust() -> None:
+        crib.registry.put_source(replace(crib.registry.state.sources["git"], trusted=False), [reading])
+
+    context = CallContext(client=saying_after(distrust))
+    with pytest.raises(NotAuthorized, match="not known to only read"):
+        await runner.call_tool(view, reading.handle, TO_HOME, context, only_read=True)
+    assert crib.source().calls == []
+
+
+@pytest.mark.anyio
+async def test_who_comes_back_with_fewer_scopes_may_do_no_more_than_these() -> None:
+    admin = Rules((Rule(Access.ASK, scopes=("admin",)),), Access.SEE)
+    crib, scopes = Changing(policy=admin), {"admin"}
+
+    def now() -> Principal:
+        return replace(LOCAL, scopes=frozenset(scopes))
+
+    runner, view = Runner(view_of=crib.view), crib.view(now())
+    context = CallContext(now(), client=saying_after(scopes.clear), returned_as=now)
+    with pytest.raises(NotAuthorized, match="may be seen and not called"):
+        await runner.call_tool(view, PUSH.handle, TO_HOME, context)
+    assert crib.source().calls == []
 
 
 # -- calls that pause -------------------------------------------------------------------------------------------------
@@ -308,56 +575,144 @@ async def test_approvals_are_kept_where_the_owner_keeps_them() -> None:
 PAUSED = ToolResult({"resultType": "input_required", "inputRequests": {}, "requestState": "state"})
 
 
-async def paused(runner: Runner, view: View) -> None:
-    """Approve a call once, which then asks for input."""
-    source_of(view, "git").answers["push"] = PAUSED
-    assert (await run(runner, view, saying("once"))).needs_input
+async def paused(runner: Runner, view: View, result: ToolResult = PAUSED, **more: Any) -> Resumption:
+    """Approve a call once, which then asks for input: what its client comes back with."""
+    source_of(view, "git").answers["push"] = result
+    told = await run(runner, view, saying("once"), **more)
+    assert told.needs_input
     del source_of(view, "git").answers["push"]
+    return Resumption.of(RESPONSES, told.wire["requestState"])
 
 
 @pytest.mark.anyio
 async def test_a_call_that_comes_back_with_input_is_not_asked_about_again_and_the_next_one_is() -> None:
     runner, view = Runner(), view_for()
-    await paused(runner, view)
+    back = await paused(runner, view)
 
-    assert not await was_asked(runner, view, resumed=RESUMED)
-    assert await was_asked(runner, view, resumed=RESUMED), "it came back once already"
+    assert not await was_asked(runner, view, resumed=back)
+    assert await was_asked(runner, view, resumed=back), "it came back once already"
     assert await was_asked(runner, view)
 
 
 @pytest.mark.anyio
 async def test_a_call_may_pause_more_than_once() -> None:
     runner, view = Runner(), view_for()
-    await paused(runner, view)
-    source_of(view, "git").answers["push"] = PAUSED
-    assert not await was_asked(runner, view, resumed=RESUMED)
-    del source_of(view, "git").answers["push"]
+    first = await paused(runner, view)
+    second = await paused_again(runner, view, first)
 
-    assert not await was_asked(runner, view, resumed=RESUMED)
-    assert await was_asked(runner, view, resumed=RESUMED)
+    assert not await was_asked(runner, view, resumed=second)
+    for used in (first, second):
+        assert await was_asked(runner, view, resumed=used)
+
+
+async def paused_again(runner: Runner, view: View, back: Resumption) -> Resumption:
+    """Come back to a call, which asks for input once more and nobody about anything."""
+    source_of(view, "git").answers["push"] = PAUSED
+    told = await run(runner, view, saying("no"), resumed=back)
+    del source_of(view, "git").answers["push"]
+    return Resumption.of(RESPONSES, told.wire["requestState"])
 
 
 @pytest.mark.anyio
-async def test_who_only_pretends_to_come_back_is_asked() -> None:
+@pytest.mark.parametrize(
+    "made_up",
+    [
+        Resumption(RESPONSES),
+        Resumption(RESPONSES, "state"),
+        Resumption({}, "state"),
+        Resumption.of(RESPONSES, "toolcrib-approved:"),
+        Resumption.of(RESPONSES, "toolcrib-approved:guessed:state"),
+    ],
+    ids=str,
+)
+async def test_who_only_pretends_to_come_back_is_asked(made_up: Resumption) -> None:
     runner, view = Runner(), view_for()
-    assert await was_asked(runner, view, resumed=RESUMED)
-    await paused(runner, view)
+    assert await was_asked(runner, view, resumed=made_up)
+    back = await paused(runner, view)
 
-    assert await was_asked(runner, view, {"to": "elsewhere"}, resumed=RESUMED)
-    assert await was_asked(runner, view_for(Principal("grace")), resumed=RESUMED)
-    assert await was_asked(runner, view_for(LOCAL, replace(PUSH, description="Another.")), resumed=RESUMED)
+    assert await was_asked(runner, view, resumed=made_up)
     assert await was_asked(runner, view)
-    assert not await was_asked(runner, view, resumed=RESUMED)
+    with pytest.raises(NotAuthorized):
+        await run(runner, view, None, resumed=made_up)
+    assert not await was_asked(runner, view, resumed=back)
+
+
+@pytest.mark.anyio
+async def test_who_comes_back_with_anything_but_the_same_call_is_asked() -> None:
+    runner, view = Runner(), view_for()
+    back = await paused(runner, view)
+
+    assert await was_asked(runner, view, {"to": "elsewhere"}, resumed=back)
+    assert await was_asked(runner, view_for(Principal("grace")), resumed=back)
+    assert await was_asked(runner, view_for(LOCAL, replace(PUSH, name="pull")), resumed=back)
+    assert await was_asked(runner, view_for(LOCAL, replace(PUSH, description="Another.")), resumed=back)
+    assert not await was_asked(runner, view, resumed=back)
+
+
+@pytest.mark.anyio
+async def test_each_of_two_equal_calls_that_pause_comes_back_with_its_own_approval() -> None:
+    runner, view = Runner(), view_for()
+    backs = [await paused(runner, view) for _ in range(2)]
+
+    assert [await was_asked(runner, view, resumed=back) for back in [*backs, *backs]] == [False, False, True, True]
+
+
+@pytest.mark.anyio
+async def test_an_approval_ends_where_nobody_comes_back_in_time() -> None:
+    now_s = 1_000.0
+    runner, view = Runner(approver=Approver(now_s=lambda: now_s)), view_for()
+    soon, late = await paused(runner, view), await paused(runner, view)
+
+    now_s += ANSWER_S - 1
+    assert not await was_asked(runner, view, resumed=soon)
+    now_s += 1
+    assert await was_asked(runner, view, resumed=late)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("state", ["", "state", ":a:b:", None])
+async def test_a_source_gets_its_own_state_back_as_it_was(state: str | None) -> None:
+    runner, view = Runner(), view_for()
+    asks: dict[str, Any] = {"resultType": "input_required", "inputRequests": {}}
+    wire = asks | ({} if state is None else {"requestState": state})
+    back = await paused(runner, view, ToolResult(wire))
+
+    assert (back.state, back.responses) == (state, RESPONSES)
+    assert not await was_asked(runner, view, resumed=back)
+
+
+@pytest.mark.anyio
+async def test_a_paused_call_that_ran_under_a_lasting_approval_is_asked_about_once_that_is_revoked() -> None:
+    runner, view = Runner(), view_for()
+    await run(runner, view, saying("always"))
+    source_of(view, "git").answers["push"] = PAUSED
+    told = await run(runner, view, saying("no"))
+    back = Resumption.of(RESPONSES, told.wire["requestState"])
+
+    runner.approver.approvals = MemoryApprovals()
+    assert back.state == "state"
+    assert await was_asked(runner, view, resumed=back)
+
+
+@pytest.mark.anyio
+async def test_a_call_that_asks_for_input_which_nobody_could_give_fails() -> None:
+    view = View.of(registry_of(PUSH).state)
+    source_of(view, "git").answers["push"] = PAUSED
+
+    with pytest.raises(ToolFailed, match="asks for input, and your client cannot be asked") as failed:
+        await Runner().call_tool(view, PUSH.handle, TO_HOME, CallContext())
+    assert failed.value.next_action is not None
+    assert failed.value.next_action.operation == "search_tools"
 
 
 @pytest.mark.anyio
 async def test_an_approval_serves_one_of_two_that_come_back_at_once() -> None:
     runner, view = Runner(), view_for()
-    await paused(runner, view)
+    back = await paused(runner, view)
     asked: list[bool] = []
 
     async def come_back() -> None:
-        asked.append(await was_asked(runner, view, resumed=RESUMED))
+        asked.append(await was_asked(runner, view, resumed=back))
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(come_back)
@@ -369,11 +724,12 @@ async def test_an_approval_serves_one_of_two_that_come_back_at_once() -> None:
 @pytest.mark.anyio
 async def test_a_call_that_failed_after_it_was_approved_is_asked_about_again() -> None:
     runner, view = Runner(), view_for()
+    back = await paused(runner, view)
     source_of(view, "git").answers["push"] = ToolFailed("No.")
     with pytest.raises(ToolFailed):
-        await run(runner, view, saying("once"))
+        await run(runner, view, saying("no"), resumed=back)
 
-    assert await was_asked(runner, view, resumed=RESUMED)
+    assert await was_asked(runner, view, resumed=back)
     assert await was_asked(runner, view)
 
 
@@ -417,6 +773,9 @@ class Library(ScriptedSource):
         return PAUSED.wire if self.pauses else {"messages": [], "contents": []}
 
 
+MEMO = "toolcrib://library/memo://1"
+
+
 def shelf() -> tuple[Library, View]:
     registry, library = ToolRegistry(), Library()
     extras = Extras(prompts=({"name": "plan"},), resources=({"uri": "memo://1", "name": "one"},))
@@ -430,14 +789,14 @@ async def test_a_resource_is_asked_about_each_time_as_it_has_no_definition_to_ap
     library, view = shelf()
     runner, person = Runner(), saying("once")
     for _ in range(2):
-        await read_resource(view, "toolcrib://library/memo://1", CallContext(client=person), runner=runner)
+        await read_resource(view, MEMO, CallContext(client=person), runner=runner)
 
     assert len(person.asked) == len(library.asked) == 2
     assert "memo://1" in person.asked[0]["message"]
     assert person.asked[0]["requestedSchema"]["properties"]["answer"]["enum"] == ["once", "no"]
     for refusing in (saying("no"), saying("always"), None):
         with pytest.raises(NotAuthorized):
-            await read_resource(view, "toolcrib://library/memo://1", CallContext(client=refusing), runner=runner)
+            await read_resource(view, MEMO, CallContext(client=refusing), runner=runner)
     assert len(library.asked) == 2
 
 
@@ -447,15 +806,58 @@ async def test_a_prompt_that_comes_back_with_input_is_not_asked_about_again() ->
     runner, person = Runner(), saying("once")
     context = CallContext(client=person)
 
-    async def get(day: str, resumed: Resumption | None = None) -> None:
-        await get_prompt(view, "library__plan", {"day": day}, replace(context, resumed=resumed), runner=runner)
+    async def get(day: str, resumed: Resumption | None = None) -> Mapping[str, Any]:
+        return await get_prompt(view, "library__plan", {"day": day}, replace(context, resumed=resumed), runner=runner)
 
     library.pauses = True
-    await get("monday")
+    back = Resumption.of(RESPONSES, (await get("monday"))["requestState"])
+    assert back.state == "state"
     assert "monday" in person.asked[0]["message"]
     library.pauses = False
-    await get("monday", RESUMED)
-    assert len(person.asked) == 1
-    await get("monday", RESUMED)
-    await get("tuesday", RESUMED)
-    assert len(person.asked) == 3
+    await get("tuesday", back)
+    assert len(person.asked) == 2
+    await get("monday", back)
+    assert len(person.asked) == 2
+    for stale in (back, Resumption(RESPONSES, "state")):
+        await get("monday", stale)
+    assert len(person.asked) == 4
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(("harsher", "error"), [(Access.HIDDEN, NotFound), (Access.SEE, NotAuthorized)])
+async def test_a_resource_is_not_read_that_may_not_be_by_the_time_a_person_has_answered(
+    harsher: Access, error: type[ToolcribError]
+) -> None:
+    library, view = shelf()
+    views = [view]
+    runner = Runner(view_of=lambda _: views[-1])
+    person = saying_after(lambda: views.append(View.of(view.visible.state, policy=Rules((), harsher))), "once")
+
+    with pytest.raises(error):
+        await read_resource(view, MEMO, CallContext(client=person), runner=runner)
+    assert library.asked == []
+
+
+@pytest.mark.anyio
+async def test_a_resource_is_not_read_from_another_server_than_a_person_was_asked_about() -> None:
+    library, view = shelf()
+    other = Library()
+    registry = ToolRegistry()
+    registry.put_source(replace(view.sources["library"], source=other))
+    views = [view]
+    runner = Runner(view_of=lambda _: views[-1])
+    person = saying_after(lambda: views.append(View.of(registry.state, policy=ASK)), "once")
+
+    with pytest.raises(NotAuthorized, match="has become another"):
+        await read_resource(view, MEMO, CallContext(client=person), runner=runner)
+    assert library.asked == other.asked == []
+
+
+@pytest.mark.anyio
+async def test_a_prompt_that_asks_for_input_which_nobody_could_give_fails() -> None:
+    library, view = shelf()
+    library.pauses = True
+    free = View.of(view.visible.state)
+
+    with pytest.raises(ToolFailed, match="asks for input, and your client cannot be asked"):
+        await get_prompt(free, "library__plan", None, CallContext(), runner=Runner())

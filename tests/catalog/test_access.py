@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import pytest
@@ -11,11 +12,11 @@ from hypothesis import strategies as st
 from tests.catalog.strategies import ANNOTATIONS, PRINCIPALS, RULES, SET_UP, tools
 from tests.catalogs import registry_of, tool
 
-from toolcrib.catalog.access import ALLOW_ALL, EVERYTHING, WORST, Access, Rule, Rules, Subject
+from toolcrib.catalog.access import ALLOW_ALL, EVERYTHING, HINTS, Access, Rule, Rules, Subject, something_of
 from toolcrib.catalog.categories import Categories, Category
 from toolcrib.catalog.registry import ToolRegistry
 from toolcrib.catalog.state import SourceEntry, SourceStatus
-from toolcrib.catalog.view import View, Visible
+from toolcrib.catalog.view import View, Visible, subject_of
 from toolcrib.catalog.views import Views
 from toolcrib.core.errors import ToolNotFound
 from toolcrib.core.principal import LOCAL, Principal
@@ -108,6 +109,55 @@ def test_a_claim_to_only_read_loosens_nothing_unless_its_source_is_trusted() -> 
     assert rules.decide(replace(PUSH, trusted=False)) is Access.ASK
 
 
+def test_a_strangers_tag_loosens_nothing_and_tightens() -> None:
+    tagged = replace(PUSH, trusted=False, tags=("safe", "secret"))
+    allow = Rules((Rule(Access.CALL, tags=("safe",)),), Access.HIDDEN)
+    hide = Rules((Rule(Access.HIDDEN, tags=("secret",)),), Access.CALL)
+
+    assert (allow.decide(tagged), allow.decide(replace(tagged, trusted=True))) == (Access.HIDDEN, Access.CALL)
+    assert hide.decide(tagged) is Access.HIDDEN
+
+
+def test_a_place_that_a_strangers_tag_brought_loosens_nothing() -> None:
+    categories = Categories([Category(("Safe",), tagged=("safe",)), Category(("Known",), tools=("git.*",))])
+    lying = tool("git.wipe", tags=("safe",), category=("own",))
+    allowed = {path: Rules((Rule(Access.CALL, paths=(path,)),), Access.HIDDEN) for path in [("Safe",), ("Known",)]}
+
+    for trusted, decided in ((False, Access.HIDDEN), (True, Access.CALL)):
+        subject = subject_of(lying, categories, trusted=trusted)
+        assert allowed["Safe",].decide(subject) is decided
+        assert allowed["Known",].decide(subject) is Access.CALL, "its owner said where it hangs"
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "file:///etc/passwd",
+        "FILE:///etc/passwd",
+        "file://localhost/etc/passwd",
+        "file:///public/../etc/passwd",
+        "file:///public/%2e%2e/etc/passwd",
+        "file:///public/%252e%252e/etc/passwd",
+        "file:///%65tc/passwd",
+        "file:////etc/passwd",
+    ],
+)
+def test_a_resource_is_hidden_under_every_spelling_of_its_uri(uri: str) -> None:
+    registry = registry_of(tool("fs.read"))
+    allow = Rules((Rule(Access.CALL, tools=("fs.file:///public/*",)),), Access.HIDDEN)
+    hide = Rules((Rule(Access.HIDDEN, tools=("fs.file:///etc/*",)),), Access.CALL)
+
+    for policy in (allow, hide):
+        assert View.of(registry.state, ADA, policy).access_to_item("fs", uri) is Access.HIDDEN
+        assert View.of(registry.state, ADA, policy).access_to_item("fs", "file:///public/a.txt") is Access.CALL
+
+
+def test_what_claims_nothing_meets_no_rule_on_claims() -> None:
+    prompt = replace(PUSH, annotations=None, trusted=False)
+    for claimed in (True, False):
+        assert Rules((Rule(Access.CALL, annotations={"destructive": claimed}),), Access.HIDDEN).decide(prompt) == 0
+
+
 def test_a_claim_to_destroy_counts_from_anybody() -> None:
     rules = Rules((Rule(Access.HIDDEN, annotations={"destructive": True}),), Access.CALL)
     claims = replace(PUSH, annotations=ToolAnnotations(destructive=True))
@@ -133,11 +183,14 @@ def test_whatever_the_rules_the_claims_of_a_stranger_only_tighten(
     rules: Rules, subject: Subject, principal: Principal
 ) -> None:
     decide = rules.permissions(principal).decide
-    claimed = decide(subject)
+    bare = replace(subject, tags=(), paths=((subject.source,),))
+    decided = decide(replace(subject, sure_paths=bare.paths))
 
-    assert claimed <= decide(replace(subject, annotations=WORST))
-    assert claimed <= decide(replace(subject, trusted=True))
-    assert claimed == min(decide(replace(subject, trusted=True)), decide(replace(subject, annotations=WORST)))
+    assert decided <= decide(bare), "what it says of its tags and places"
+    for claimed in product((False, True), repeat=len(HINTS)):
+        truth = ToolAnnotations(**dict(zip(HINTS, claimed, strict=True)))
+        assert decided <= decide(replace(subject, annotations=truth, trusted=True)), "whatever it is in truth"
+        assert decided == decide(replace(subject, annotations=truth, sure_paths=bare.paths)), "whatever it claims"
 
 
 @given(RULES, SUBJECTS, st.sampled_from(PRINCIPALS))
@@ -159,7 +212,7 @@ def test_leaving_out_the_rules_for_others_decides_nothing_else(
 
 def test_a_source_may_be_spoken_of_where_not_all_of_it_is_hidden() -> None:
     def may_know(*rules: Rule, otherwise: Access = Access.CALL) -> bool:
-        return Rules(rules, otherwise).may_know("git")
+        return Rules(rules, otherwise).decide(something_of("git")) is not Access.HIDDEN
 
     assert may_know()
     assert not may_know(otherwise=Access.HIDDEN)
@@ -167,6 +220,8 @@ def test_a_source_may_be_spoken_of_where_not_all_of_it_is_hidden() -> None:
     assert not may_know(Rule(Access.HIDDEN, paths=(("git",),)))
     assert may_know(Rule(Access.HIDDEN, paths=(("git", "remote"),)))
     assert may_know(Rule(Access.HIDDEN, tools=("git.push",)))
+    assert not may_know(Rule(Access.HIDDEN, tools=("git.*",)))
+    assert not may_know(Rule(Access.HIDDEN, annotations={"destructive": True}))
     assert may_know(Rule(Access.SEE, sources=("git",)), otherwise=Access.HIDDEN)
     assert not may_know(Rule(Access.CALL, sources=("git",), tags=("safe",)), otherwise=Access.HIDDEN)
 
@@ -189,7 +244,7 @@ def test_an_expansion_says_what_stands_in_the_way_of_a_call() -> None:
         return Operations().expand_tool(view, "git.push").to_wire().get("obstacle")
 
     assert obstacle(Access.CALL) is None
-    assert obstacle(Access.ASK) == "A person is asked before it runs."
+    assert obstacle(Access.ASK) == "A person is asked before it runs, unless one approved of it for good."
     assert obstacle(Access.SEE) == "You may see this tool and not call it."
     with pytest.raises(ToolNotFound):
         obstacle(Access.HIDDEN)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from dataclasses import replace
+from fnmatch import fnmatchcase
+from weakref import ref
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from tests.catalogs import registry_of, tool
 
@@ -36,9 +39,65 @@ COMMIT = tool("git.commit", category=("history",), tags=("vcs", "write"))
     ids=lambda each: f"{'+'.join((*each.tools, *each.tagged)) or 'nothing'}" if isinstance(each, Category) else "",
 )
 def test_a_category_claims_by_ids_with_wildcards_and_by_tags(category: Category, holds: bool) -> None:
-    assert category.holds(COMMIT) is holds
     claimed = (("x",),) if holds else ()
     assert Categories([category]).places(COMMIT) == (*claimed, ("git", "history"))
+
+
+GLOBS = st.sampled_from(["git.commit", "git.*", "*.commit", "g?t.log", "[gf]*", "*", "git.[cl]*", "git", "fs.*", "["])
+
+
+@given(
+    st.lists(st.tuples(st.sets(GLOBS, max_size=3), st.sets(st.sampled_from("xyz"), max_size=2)), max_size=6),
+    st.sampled_from(["git.commit", "git.log", "fs.commit", "fs.git.log"]),
+    st.sets(st.sampled_from("xyz"), max_size=2),
+)
+def test_categories_claim_a_tool_in_the_order_in_which_they_stand_however_each_does(
+    claims: list[tuple[set[str], set[str]]], tool_id: str, tags: set[str]
+) -> None:
+    made = [
+        Category((f"c{number}",), tools=tuple(globs), tagged=tuple(tagged))
+        for number, (globs, tagged) in enumerate(claims)
+    ]
+    claiming = [
+        (f"c{number}",)
+        for number, (globs, tagged) in enumerate(claims)
+        if tags & tagged or any(fnmatchcase(tool_id, glob) for glob in globs)
+    ]
+    *places, _ = Categories(made).places(tool(tool_id, tags=tuple(tags)))
+    assert places == claiming
+
+
+def test_two_tools_of_one_id_do_not_make_each_other_forgotten() -> None:
+    categories = Categories([Category(("x",), tools=("git.*",))])
+    mine, yours = tool("git.commit"), tool("git.commit")
+    places = categories.places(mine)
+
+    assert categories.places(yours) == places
+    assert categories.places(mine) is places
+
+
+def test_nothing_is_kept_of_tools_that_are_gone() -> None:
+    categories = Categories([Category(("x",), tools=("git.*",))])
+    alive = [tool(f"git.t{number}") for number in range(10)]
+    gone = ref(passing := tool("git.passing"))
+    categories.places(passing)
+    del passing
+    assert gone() is None
+
+    def place_some(count: int) -> None:
+        for number in range(count):
+            categories.places(tool(f"git.passing{number}"))
+            categories.places(alive[number % 10])
+
+    tracemalloc.start()
+    try:
+        place_some(3_000)
+        before, _ = tracemalloc.get_traced_memory()
+        place_some(12_000)
+        after, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert after - before < 500_000
 
 
 def test_a_tool_that_was_changed_is_placed_anew() -> None:
@@ -76,6 +135,26 @@ def test_a_path_through_a_link_leads_to_the_primary_one() -> None:
     assert both.primary(()) == ()
 
 
+@pytest.mark.parametrize("is_reversed", [False, True])
+def test_a_way_to_hang_under_may_lead_through_other_links(is_reversed: bool) -> None:
+    made = [
+        Category(("code", "lint"), also_under=(("quality",),)),
+        Category(("deep", "strict"), also_under=(("quality", "lint"),)),
+        Category(("far", "pedantic"), tools=("git.*",), also_under=(("quality", "lint", "strict"),)),
+    ]
+    categories = Categories(reversed(made) if is_reversed else made)
+
+    assert categories.above(("far", "pedantic")) == (("deep", "strict"),)
+    assert categories.primary(("quality", "lint", "strict", "pedantic")) == ("far", "pedantic")
+    assert {*categories.reaches(COMMIT)} == {
+        ("far", "pedantic"),
+        ("deep", "strict"),
+        ("code", "lint"),
+        ("quality",),
+        ("git", "history"),
+    }
+
+
 # -- which cannot be --------------------------------------------------------------------------------------------------
 
 
@@ -88,8 +167,9 @@ def test_a_path_through_a_link_leads_to_the_primary_one() -> None:
         ({("a",): [("a", "b", "c")]}, "a > a/b > a/b/c > a"),
         ({("a",): [("b", "x")], ("b",): [("a", "y")]}, "a > a/y > b > b/x > a"),
         ({("a",): [("b",)], ("b",): [("c",)], ("c",): [("z",), ("a",)]}, "a > c > b > a"),
+        ({("a", "b"): [("z",)], ("a",): [("z", "b")]}, "a/b > a > a/b"),
     ],
-    ids=["itself", "two", "below itself", "far below itself", "through prefixes", "three"],
+    ids=["itself", "two", "below itself", "far below itself", "through prefixes", "three", "through a link"],
 )
 def test_a_category_below_itself_is_refused_and_the_way_round_is_named(
     links: dict[Path, list[Path]], cycle: str
@@ -113,6 +193,8 @@ PATHS = st.lists(st.sampled_from("abc"), min_size=1, max_size=2).map(tuple)
 
 @given(st.dictionaries(PATHS, st.lists(PATHS | st.just(()), max_size=2), max_size=6))
 def test_a_cycle_is_refused_exactly_where_there_is_one(links: dict[Path, list[Path]]) -> None:
+    linked = {(*upper, path[-1]) for path, uppers in links.items() for upper in uppers}
+    assume(linked.isdisjoint(upper for uppers in links.values() for upper in uppers))  # that leads to the linked node
     uppers = {path: {path[:-1], *links.get(path, ())} for path in [*links, *(p for up in links.values() for p in up)]}
 
     def is_above(path: Path, start: Path, seen: frozenset[Path] = frozenset()) -> bool:
@@ -148,6 +230,27 @@ def test_two_that_say_the_same_have_one_digest() -> None:
 
     assert Categories([a, b]).digest == Categories([replace(a), replace(b)]).digest
     assert len({Categories([each, b]).digest for each in [a, *others]} | {Categories([b, a]).digest}) == 6
+
+
+def test_what_is_said_of_some_nodes_has_one_digest_whatever_is_said_of_others() -> None:
+    a, b = Category(("a",), tools=("x.*",)), Category(("b",), also_under=(("a",),))
+    of_a = Categories([a, b]).digest_of({("a",)})
+
+    assert of_a == Categories([replace(b, summary="Another"), replace(a, tools=("y.*",))]).digest_of({("a",)})
+    assert of_a != Categories([replace(a, summary="Another"), b]).digest_of({("a",)})
+    assert of_a != Categories([a, b]).digest_of({("a",), ("b",)})
+
+
+def test_categories_that_claim_few_tools_leave_the_words_of_the_others_alone() -> None:
+    registry = registry_of(*(tool(f"git.t{number}") for number in range(50)))
+    before = registry.state.index.parts[0].segment
+    registry.set_categories(Categories([Category(("linting",), tools=("git.t7",))]))
+    registry.set_categories(Categories([Category(("linting",), "Lint", tools=("git.t7",)), Category(("empty",))]))
+
+    state = registry.state
+    assert state.index.parts[0].segment is before
+    assert [hit.tool_id for hit in state.index.search("linting", limit=5).hits] == ["git.t7"]
+    assert ("empty",) in state.categories
 
 
 def test_the_name_of_a_category_finds_its_tools() -> None:

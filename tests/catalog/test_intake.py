@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from itertools import pairwise
+from types import TracebackType
 
 import anyio
 import pytest
@@ -155,3 +156,41 @@ async def test_nobody_waits_for_an_intake_that_does_not_run_and_it_runs_only_onc
                 await intake.__aenter__()
             assert await intake.ready()
         assert not await intake.ready()
+
+
+class Slow(ScriptedSource):
+    """Lists and ends when it is let, whoever cancels it."""
+
+    def __init__(self) -> None:
+        super().__init__("bench", [SAW])
+        self.lists, self.may_list, self.may_end = anyio.Event(), anyio.Event(), anyio.Event()
+
+    async def list_tools(self) -> Listing:
+        self.lists.set()
+        with anyio.CancelScope(shield=True):
+            await self.may_list.wait()
+        return await super().list_tools()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        with anyio.CancelScope(shield=True):
+            await self.may_end.wait()
+        raise RuntimeError("It does not even leave well.")
+
+
+async def test_what_was_removed_is_gone_at_once_says_nothing_more_and_is_followed_when_it_has_ended() -> None:
+    slow, follower = Slow(), ScriptedSource("bench", [tool("bench.file", "Smooth a board.")])
+    async with taking_in(slow) as (intake, registry):
+        await slow.lists.wait()
+        intake.remove(["bench", "unknown"])
+        assert (dict(registry.state.sources), dict(registry.state.tools)) == ({}, {})
+        intake.add(follower, SourceEntry(follower))
+        slow.may_list.set()
+        await anyio.wait_all_tasks_blocked()
+        assert dict(registry.state.tools) == {}
+        assert status(registry) is SourceStatus.STARTING
+        slow.may_end.set()
+        assert await intake.ready(30)
+        assert set(registry.state.tools) == {"bench.file"}
+        assert status(registry) is SourceStatus.READY

@@ -342,7 +342,7 @@ async def test_a_refit_touches_only_what_is_planned_otherwise() -> None:
         assert await lockers.ready(ADA, 30)
         assert await lockers.ready(BOB, 30)
         shop.plans["bob"] = {"desk": "file"}
-        await lockers.refit()
+        lockers.refit()
         assert await lockers.ready(BOB, 30)
         assert await shop.call(ADA) == "ada: saw"
         assert await shop.call(BOB) == "bob: file"
@@ -356,23 +356,24 @@ async def test_a_principal_that_is_to_have_nothing_any_more_loses_all_at_once() 
         assert await lockers.ready(ADA, 30)
         assert await lockers.ready(BOB, 30)
         del shop.plans["ada"]
-        await lockers.refit()
+        lockers.refit()
         assert lockers.overlay(ADA) is NO_OVERLAY
         await until(lambda: shop.running == ["bob: saw"], "what ada had ended")
 
 
 async def test_a_refit_and_the_end_do_not_hinder_each_other() -> None:
     shop = Workshop(ADA)
-    async with shop.lockers as lockers, anyio.create_task_group() as tasks:
+    async with shop.lockers as lockers:
         assert await lockers.ready(ADA, 30)
         shop.may_end = anyio.Event()
         shop.plans["ada"] = {"desk": "file"}
-        tasks.start_soon(lockers.refit)
+        lockers.refit()
         await anyio.wait_all_tasks_blocked()
         lockers.close()
         await anyio.wait_all_tasks_blocked()
         shop.may_end.set()
     assert shop.running == []
+    assert shop.started == ["ada: saw"]
 
 
 async def test_who_listens_is_told_whose_sources_changed_and_no_more_once_it_does_not() -> None:
@@ -386,3 +387,36 @@ async def test_who_listens_is_told_whose_sources_changed_and_no_more_once_it_doe
         told.clear()
         assert await lockers.ready(BOB, 30)
         assert told == []
+
+
+async def test_what_is_withdrawn_is_out_of_sight_before_it_has_ended_and_starts_anew_only_then() -> None:
+    shop = Workshop(ADA)
+    async with shop.lockers as lockers:
+        assert await lockers.ready(ADA, 30)
+        shop.may_end = anyio.Event()
+        shop.plans["ada"] = {"desk": "file"}
+        lockers.withdraw()
+        assert not lockers.overlay(ADA).tools
+        lockers.refit()
+        await anyio.wait_all_tasks_blocked()
+        assert shop.running == ["ada: saw"]
+        assert shop.status(ADA) is SourceStatus.STARTING
+        shop.may_end.set()
+        assert await lockers.ready(ADA, 30)
+        assert await shop.call(ADA) == "ada: file"
+
+
+async def test_who_listens_is_told_of_whoever_is_left_without_and_what_would_be_there_again() -> None:
+    shop = Workshop(ADA, BOB, most=1)
+    told: list[str] = []
+    async with shop.lockers as lockers:
+        assert await lockers.ready(ADA, 30)
+        lockers.subscribe(told.append)
+        lockers.overlay(BOB)
+        assert told == ["ada"]
+        assert (set(lockers.put_away("ada")), set(lockers.put_away("bob"))) == ({"desk"}, set())
+        del shop.plans["bob"]
+        told.clear()
+        lockers.refit()
+        assert "bob" in told
+        assert not lockers.put_away("bob")

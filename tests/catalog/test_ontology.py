@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import threading
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -189,6 +194,31 @@ def test_a_node_may_hang_at_the_top_as_well() -> None:
     assert of.find(["lint"]) is at(of, "code", "lint")
 
 
+@pytest.mark.parametrize("is_reversed", [False, True])
+def test_a_node_that_holds_nothing_but_links_hangs_where_it_should_in_any_order(is_reversed: bool) -> None:
+    made = [
+        Category(("Top",), also_under=(("Roof", "Ridge"),)),
+        Category(("Quality",), also_under=(("Top",),)),
+        Category(("Coding",), tools=("ide.*",), also_under=(("Quality",), ("Top", "Inner"))),
+    ]
+    of = ontology(tool("ide.rename"), categories=made[::-1] if is_reversed else made)
+
+    assert counts(of) == {path: 1 for path in [ROOT, *of.nodes]}
+    assert {("Top",), ("Top", "Inner"), ("Quality",), ("Roof",), ("Roof", "Ridge")} <= {*of.nodes}
+    for way in (["Top", "Quality", "Coding"], ["Roof", "Ridge", "Top", "Inner", "Coding"]):
+        assert of.find(way) is at(of, "Coding")
+
+
+def test_a_node_hangs_under_one_that_is_named_by_a_way_through_a_link() -> None:
+    lint = Category(("code", "lint"), tools=("ruff.*",), also_under=(("quality",),))
+    strict = Category(("deep", "strict"), tools=("mypy.*",), also_under=(("quality", "lint"),))
+    of = ontology(tool("ruff.check"), tool("mypy.run"), categories=[strict, lint])
+
+    assert below(of, "quality") == [("code", "lint")]
+    assert of.find(["code", "lint", "strict"]) is at(of, "deep", "strict")
+    assert at(of, "code").count == 2
+
+
 # -- more than a dozen ------------------------------------------------------------------------------------------------
 
 
@@ -221,6 +251,51 @@ def test_no_group_hides_a_node_of_its_name() -> None:
     for child in of.children(at(of, "s")):
         assert of.find(["s", child.name]) is child
     assert of.within(at(of, "s")) == of.tools.keys()
+
+
+def test_groups_and_what_they_say_are_not_made_again_for_another_view_of_the_same_tools() -> None:
+    tools = many(40)
+    one, other = ontology(*tools, tool("a.x")), ontology(*reversed(tools), tool("b.y"), tool("b.z"))
+
+    for mine, theirs in zip(one.children(at(one, "s")), other.children(at(other, "s")), strict=True):
+        assert mine.path == theirs.path
+        assert one.node(mine).summary is other.node(theirs).summary
+        assert one.within(mine) == other.within(theirs)
+
+
+def test_only_so_many_tools_are_looked_at_for_the_groups_of_what_was_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("toolcrib.catalog.ontology.MAX_READ", 70)
+    of = ontology(*(replace(each, source=source) for source in "abc" for each in many(40)))
+    held = dict(of.holders_of(["a.t1", "b.t1", "a.t2", "c.t1", "none.t1"]))
+
+    assert [len(held[tool_id].path) for tool_id in ("a.t1", "b.t1", "a.t2", "c.t1")] == [2, 1, 2, 1]
+    assert held["a.t1"] in of.children(at(of, "a"))
+    assert held["b.t1"] is at(of, "b")
+    assert "none.t1" not in held
+
+
+@pytest.mark.parametrize(
+    "made_by_both", [lambda of: of.root, lambda of: of.children(at(of, "s"))[0]], ids=["root", "group"]
+)
+def test_two_threads_are_given_the_same_nodes(made_by_both: Callable[[Ontology], Branch]) -> None:
+    meeting = threading.Barrier(2)
+
+    class Together(dict[str, Tool]):
+        """Whoever reads a tool waits, not for long, until another does as well."""
+
+        def __getitem__(self, tool_id: str) -> Tool:
+            with suppress(threading.BrokenBarrierError):
+                meeting.wait(timeout=0.2)
+            return super().__getitem__(tool_id)
+
+        def items(self) -> Any:
+            return [(tool_id, self[tool_id]) for tool_id in self]
+
+    of = Ontology(Together({each.id: each for each in many(40)}), {}, NO_CATEGORIES)
+    with ThreadPoolExecutor(2) as threads:
+        one, other = threads.map(lambda _: made_by_both(of), range(2))
+
+    assert one is other
 
 
 # -- names and sizes --------------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from toolcrib.catalog.state import SourceEntry, SourceStatus
 from toolcrib.catalog.view import Overlay, View
 from toolcrib.core.errors import ToolcribError
 from toolcrib.core.principal import CallContext, Principal
-from toolcrib.core.tools import Path, Tool
+from toolcrib.core.tools import Tool
 from toolcrib.disclosure.cursors import CursorSeal
 from toolcrib.disclosure.operations import Operations
 from toolcrib.protocol.desk import Desk
@@ -41,12 +41,6 @@ class Hide:
 
     def decide(self, subject: Subject) -> Access:
         return Access.HIDDEN if subject.id in self.ids else Access.CALL
-
-    def may_know(self, source: str) -> bool:
-        return False
-
-    def may_know_node(self, path: Path) -> bool:
-        return False
 
 
 def answer(view: View, operation: str, **arguments: Any) -> dict[str, Any]:
@@ -131,7 +125,7 @@ def test_a_source_that_fails_tells_nothing_of_hidden_tools_either(
 
     def over(offered: list[Tool]) -> bytes:
         registry = ToolRegistry()
-        for name in {t.source for t in offered}:
+        for name in sorted({t.source for t in tools}):
             entry = SourceEntry(ScriptedSource(name), status, reason="it exited")
             registry.put_source(entry, [t for t in offered if t.source == name])
         return everything(View.of(registry.state, ADA, Hide(hidden)), tools)

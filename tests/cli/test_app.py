@@ -58,11 +58,10 @@ def test_a_wrong_command_line_ends_with_2_and_the_way_to_help(words: list[str]) 
 
 @pytest.mark.parametrize("command", READING, ids=lambda words: words[0])
 def test_a_configuration_that_cannot_be_used_ends_with_2(command: list[str], tmp_path: Path) -> None:
-    takes_it_plain = command[0] in {"tree", "doctor"}
     absent, broken = tmp_path / "absent.json", tmp_path / "broken.json"
     broken.write_text('{"mcpServers": {"a": {}, "a": {}}}')
     for config, complaint in [(absent, "there is no such file"), (broken, "two servers are named `a`")]:
-        place = [str(config)] if takes_it_plain else ["-c", str(config)]
+        place = ["-c", str(config)]
         shown = CliRunner().invoke(main, [*command, *place])
         assert shown.exit_code == 2
         assert shown.stdout == ""
@@ -72,6 +71,27 @@ def test_a_configuration_that_cannot_be_used_ends_with_2(command: list[str], tmp
         assert as_json.exit_code == 2
         assert '"code":"INVALID_CONFIG"' in as_json.stdout
         assert as_json.stderr == ""
+
+
+@pytest.mark.parametrize("command", ["tree", "doctor", "instructions", "worth-it", "serve"])
+def test_commands_about_a_whole_configuration_take_it_either_way_and_only_once(command: str, tmp_path: Path) -> None:
+    config, absent = tmp_path / "mcp.json", tmp_path / "absent.json"
+    for place in ([str(absent)], ["-c", str(absent)], ["--config", str(absent)]):
+        missing = CliRunner().invoke(main, [command, *place])
+        assert missing.exit_code == 2
+        assert f"{absent}: there is no such file" in missing.stderr.replace("\n", "")
+    twice = CliRunner().invoke(main, [command, str(config), "-c", str(absent)])
+    assert (twice.exit_code, twice.stdout) == (2, "")
+    assert f"named twice: `{config}`, and `{absent}` with -c" in " ".join(twice.stderr.split())
+
+
+def test_a_configuration_that_is_named_stands_before_that_of_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOOLCRIB_CONFIG", str(tmp_path / "absent.json"))
+    config = write_config(tmp_path / "mcp.json", off={"command": "x", "disabled": True})
+    assert '"disabled":["off"]' in run("doctor", str(config), "--json")
+    assert '"disabled":["off"]' in run("doctor", "-c", str(config), "--json")
 
 
 def test_the_configuration_is_taken_from_the_folder_or_the_environment(

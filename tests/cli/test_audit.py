@@ -11,10 +11,12 @@ import threading
 import time
 from collections.abc import Generator
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import IO, Any
 
 import anyio
+import mcp_types
 import pytest
 from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
@@ -32,8 +34,6 @@ SEARCH = "00000000000000001fb260fe2d21f4fc"
 REFUSED = "7c3a0000000000001fb260fe2d21f4fc"
 BY_BOB = "7c3b0000000000001fb260fe2d21f4fc"
 
-NOW = time.time()
-
 
 def record(path: Path, *given: Json) -> None:
     with AuditStore(path, keeps_arguments=True) as store:
@@ -43,21 +43,26 @@ def record(path: Path, *given: Json) -> None:
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
+def now() -> float:
+    return time.time()
+
+
+@pytest.fixture
+def path(tmp_path: Path, now: float) -> Path:
     """An audit of three traces."""
     path = tmp_path / "audit.sqlite"
-    search = {"trace_id": SEARCH, "at": NOW - 7_200, "query": "show the last commits"}
+    search = {"trace_id": SEARCH, "at": now - 7_200, "query": "show the last commits"}
     expand = {"operation": "expand_tool", "query": None, "tool_ids": ("git.git_log",)}
     call = {**expand, "operation": "call_tool"}
     by_ada = {"trace_id": REFUSED, "principal": "ada"}
     record(
         path,
         {**search, "tool_ids": tuple(f"git.{name}" for name in "abcde")},
-        {**search, "at": NOW - 7_199, **expand},
-        {**search, "at": NOW - 7_190, **call, "arguments": {"max_count": 3, "token": "x"}, "duration_s": 2.5},
-        {**by_ada, "at": NOW - 60, **call, "outcome": "NOT_EXPANDED", "answer_bytes": 2_140},
-        {**by_ada, "at": NOW - 50, "operation": "list", "query": None, "path": ("Work", "Files")},
-        {"trace_id": BY_BOB, "at": NOW - 5, "principal": "bob", **call, "tool_ids": ("github.find",)},
+        {**search, "at": now - 7_199, **expand},
+        {**search, "at": now - 7_190, **call, "arguments": {"max_count": 3, "token": "x"}, "duration_s": 2.5},
+        {**by_ada, "at": now - 60, **call, "outcome": "NOT_EXPANDED", "answer_bytes": 2_140},
+        {**by_ada, "at": now - 50, "operation": "list", "query": None, "path": ("Work", "Files")},
+        {"trace_id": BY_BOB, "at": now - 5, "principal": "bob", **call, "tool_ids": ("github.find",)},
     )
     return path
 
@@ -78,8 +83,7 @@ def traces(path: Path, *words: object) -> list[str]:
 
 
 def test_each_trace_is_a_block_and_the_newest_is_last(path: Path) -> None:
-    blocks = [[" ".join(line.split()) for line in block.splitlines()] for block in audit(path).out.split("\n\n")]
-    search, refused, by_bob = blocks
+    search, refused, by_bob = blocks(path)
     assert search[0].endswith("local 1fb260fe2d21 3 operations in 12.5 s, ok")
     assert search[1:] == [
         "search_tools 250 ms 100 B show the last commits",
@@ -93,7 +97,7 @@ def test_each_trace_is_a_block_and_the_newest_is_last(path: Path) -> None:
         "list 250 ms 100 B Work/Files",
         "→ nothing",
     ]
-    assert by_bob[0].endswith("bob 7c3b00000000")
+    assert by_bob[0].endswith("bob 7c3b00000000 1 operation in 250 ms, ok")
     assert by_bob[1:] == ["call_tool 250 ms 100 B github.find"]
 
 
@@ -107,19 +111,96 @@ def test_one_trace_is_shown_with_all_that_is_known_of_it(path: Path) -> None:
     assert {line["trace_id"] for line in lines(path, "7c3")} == {REFUSED, BY_BOB}
 
 
-def test_filters_choose_traces_and_show_them_whole(path: Path) -> None:
+def test_filters_choose_traces_and_show_them_whole(path: Path, now: float) -> None:
     assert traces(path) == [SEARCH, REFUSED, BY_BOB]
     assert traces(path, "--principal", "ada") == [REFUSED]
     assert traces(path, "--tool", "git.git_log") == [SEARCH, REFUSED]
     assert traces(path, "--tool", "git") == [SEARCH, REFUSED], "a source is no prefix of a name"
     assert traces(path, "--tool", "git.a") == [], "it was only shown"
-    assert traces(path, "--since", "2m") == [REFUSED, BY_BOB]
+    assert traces(path, "--since", "1h") == [REFUSED, BY_BOB]
+    for ago, found in [(55, [REFUSED, BY_BOB]), (45, [BY_BOB]), (0, [])]:
+        assert traces(path, "--since", datetime.fromtimestamp(now - ago).isoformat()) == found  # noqa: DTZ006  local time
     assert traces(path, "--since", "2000-01-01") == [SEARCH, REFUSED, BY_BOB]
     assert traces(path, "--failed") == [REFUSED]
     assert len(lines(path, "--failed")) == 2
     assert traces(path, "--limit", 2) == [REFUSED, BY_BOB]
     assert traces(path, "--limit", 1, "--principal", "local") == [SEARCH]
     assert traces(path, "--failed", "--principal", "bob") == []
+
+
+def blocks(path: Path, *words: object) -> list[list[str]]:
+    """The lines of each block, with single blanks."""
+    return [[" ".join(line.split()) for line in block.splitlines()] for block in audit(path, *words).out.split("\n\n")]
+
+
+def test_two_principals_in_one_trace_share_no_block(tmp_path: Path) -> None:
+    shared = {"trace_id": SEARCH}
+    record(
+        path := tmp_path / "a",
+        {**shared, "principal": "ada", "query": "of ada, first"},
+        {**shared, "principal": "eve", "query": "of eve", "outcome": "FAULT"},
+        {**shared, "principal": "ada", "query": "of ada, last"},
+    )
+    for words in ((), ("1fb2",), (SEARCH,)):
+        eve, ada = blocks(path, *words)
+        assert [" eve " in eve[0], " ada " in ada[0]] == [True, True]
+        assert [sum("of eve" in line for line in block) for block in (eve, ada)] == [1, 0]
+        assert [sum("of ada" in line for line in block) for block in (eve, ada)] == [0, 2]
+    for words in (("--principal", "ada"), ("--principal", "ada", "-n", 1), ("1fb2", "--principal", "ada")):
+        assert [line["principal"] for line in lines(path, *words)] == ["ada", "ada"]
+        assert "eve" not in audit(path, *words).out
+    assert [line["principal"] for line in lines(path, "--failed")] == ["eve"]
+    assert len(blocks(path, "-n", 1)) == 1
+
+
+def test_how_a_call_came_to_run_or_not_is_shown_in_words(tmp_path: Path) -> None:
+    told = {
+        None: "ok",
+        "once": "approved",
+        "always": "approved for good",
+        "kept": "approved for good before",
+        "refused": "NOT_AUTHORIZED a person said no",
+        "unasked": "NOT_AUTHORIZED nobody could be asked",
+        "unanswered": "NOT_AUTHORIZED nobody answered",
+        "[red]new": "[red]new",
+    }
+    call = {"operation": "call_tool", "query": None, "tool_ids": ("git.push",), "trace_id": "1"}
+    path = tmp_path / "a"
+    for approval, words in told.items():
+        record(path, {**call, "approval": approval, "outcome": "NOT_AUTHORIZED" if "NOT" in words else "ok"})
+    assert [line.get("approval") for line in lines(path)] == [*told]
+    (block,) = blocks(path)
+    ends = [line.partition("git.push")[2].strip() for line in block[1:]]
+    assert ends == ["", *list(told.values())[1:]]
+
+
+def test_an_operation_that_names_no_tool_says_nothing_of_one(tmp_path: Path) -> None:
+    nothing = {"query": None, "outcome": "INVALID_ARGUMENTS", "trace_id": "1"}
+    operations = ("expand_tool", "call_tool", "search_tools", "search_nodes", "list")
+    record(path := tmp_path / "a", *({**nothing, "operation": operation} for operation in operations))
+    (block,) = blocks(path)
+    assert [line.partition("100 B ")[2] for line in block[1:]] == [
+        *["INVALID_ARGUMENTS"] * 4,
+        "the top INVALID_ARGUMENTS",
+    ]
+
+
+def test_a_long_trace_is_cut_in_the_middle_unless_it_is_asked_for(tmp_path: Path) -> None:
+    some = [{"trace_id": "1", "number": number} for number in range(300)]
+    record(path := tmp_path / "a", *some[:100], {**some[100], "outcome": "FAULT"}, *some[101:])
+    (cut,) = blocks(path)
+    assert "300 operations in" in cut[0]
+    shown = [line.partition("100 B ")[2] for line in cut if "query" in line]
+    assert shown == [f"query {number}" for number in (*range(4), *range(292, 300))]
+    assert [line for line in cut if "between" in line] == ["… 288 operations between, of which 1 failed"]
+    whole = audit(path, "1").out
+    assert whole.count("query") == 300
+    assert "between" not in whole
+
+
+def test_a_trace_that_is_not_long_is_not_cut(tmp_path: Path) -> None:
+    record(path := tmp_path / "a", *({"trace_id": "1", "number": number} for number in range(23)))
+    assert audit(path).out.count("query") == 23
 
 
 def test_as_json_each_operation_is_an_object_on_a_line_in_the_order_of_time(path: Path) -> None:
@@ -149,10 +230,10 @@ def test_as_json_all_of_it_is_shown_and_for_a_person_the_newest(tmp_path: Path) 
     assert shown.count("search_tools") == 20
 
 
-def test_where_operations_are_missing_it_says_how_many(path: Path) -> None:
+def test_where_operations_are_missing_it_says_how_many(path: Path, now: float) -> None:
     with AuditStore(path, capacity=0) as store:
         for ago in (100, 90, 80):
-            store.record(performed(at=NOW - ago))
+            store.record(performed(at=now - ago))
         until_written(store)
     shown = [" ".join(line.split()) for line in audit(path).out.splitlines()]
     (gap,) = [line for line in shown if "missing" in line]
@@ -317,6 +398,34 @@ def test_following_shows_what_comes_before_the_file_is_there_and_after_another_t
         assert followed.err.empty()
 
 
+def test_following_waits_while_something_else_is_in_the_place_of_the_file(tmp_path: Path) -> None:
+    path, aside = tmp_path / "state" / "audit.sqlite", tmp_path / "aside"
+    record(path, {"number": 1})
+    with following(path, "--json") as followed:
+        assert followed.query() == "query 1"
+        for number in (2, 3):
+            path.parent.rename(aside)
+            path.mkdir(parents=True)
+            assert followed.err.get(timeout=DEADLINE_S) == f"Waiting: {path} cannot be read: it is a folder.\n"
+            path.rmdir()
+            path.parent.rmdir()
+            aside.rename(path.parent)
+            record(path, {"number": number})
+            assert followed.query() == f"query {number}", "and nothing twice"
+        path.parent.rename(aside)
+        path.parent.mkdir()
+        path.write_bytes(b"no audit yet" * 100)
+        assert "not a database" in followed.err.get(timeout=DEADLINE_S)
+        path.unlink()
+        record(path, {"number": 4})
+        assert followed.query() == "query 4"
+        path.write_bytes(b"an audit no more" * 1_000)
+        assert "cannot be read" in followed.err.get(timeout=DEADLINE_S)
+        path.unlink()
+        record(path, {"number": 5})
+        assert followed.query() == "query 5"
+
+
 def test_following_shows_what_was_there_first_and_then_only_what_is_wanted(path: Path) -> None:
     with following(path, "--json", "--principal", "ada", "--limit", "1") as followed:
         assert [followed.out.get(timeout=DEADLINE_S).count(REFUSED) for _ in range(2)] == [1, 1]
@@ -328,11 +437,16 @@ def test_a_followed_trace_has_one_heading_for_as_long_as_no_other_comes_between(
     record(path := tmp_path / "a", {"trace_id": "a", "query": "one"})
     with following(path) as followed:
         shown = [followed.out.get(timeout=DEADLINE_S) for _ in range(3)]
-        assert [" a\n" in shown[0], "one" in shown[1]] == [True, True]
-        for trace_id, query, heading in [("a", "two", False), ("b", "three", True), ("a", "four", True)]:
-            record(path, {"trace_id": trace_id, "query": query})
+        assert [" a  1 operation in" in shown[0], "one" in shown[1]] == [True, True]
+        for trace_id, principal, query, heading in [
+            ("a", "local", "two", False),
+            ("b", "local", "three", True),
+            ("a", "local", "four", True),
+            ("a", "eve", "five", True),
+        ]:
+            record(path, {"trace_id": trace_id, "principal": principal, "query": query})
             block = [followed.out.get(timeout=DEADLINE_S) for _ in range(4 if heading else 2)]
-            assert [line.endswith(f" {trace_id}\n") for line in block].count(True) == heading
+            assert [line.endswith(f"  {principal}  {trace_id}\n") for line in block].count(True) == heading
             assert query in block[-2]
 
 
@@ -369,6 +483,41 @@ def test_what_an_agent_does_through_a_gateway_is_one_trace(tmp_path: Path) -> No
     assert [line["tool_ids"] for line in found[1:]] == [["bench.echo"]] * 3
     assert len({line["trace_id"] for line in found}) == 1
     assert b"my words" not in (tmp_path / "audit.sqlite").read_bytes()
+
+
+async def approved(config: Path, state: Path, *answers: str) -> None:
+    """Calls that a person is asked about, who answers each time with the next of `answers`; then one who cannot be."""
+    given = iter(answers)
+
+    async def answer(context: object, params: mcp_types.ElicitRequestParams) -> mcp_types.ElicitResult:
+        return mcp_types.ElicitResult(action="accept", content={"answer": next(given)})
+
+    environ = {**os.environ, "XDG_STATE_HOME": str(state)}
+    command = StdioServerParameters(command=TOOLCRIB, args=["serve", str(config), "--no-cache"], env=environ)
+    with open(os.devnull, "w") as nowhere:  # noqa: PTH123, ASYNC230  a device, not a file
+        async with Client(stdio_client(command, errlog=nowhere), elicitation_callback=answer) as client:
+            for tool_id in ("bench.echo", "bench.echo", "bench.echo", "bench.add"):
+                expanded = await client.call_tool("expand_tool", {"tool_id": tool_id})
+                assert expanded.structured_content is not None
+                arguments: Json = {"text": "x"} if tool_id == "bench.echo" else {"a": 1, "b": 2}
+                called = {"tool_id": expanded.structured_content["handle"], "arguments": arguments}
+                await client.call_tool("call_tool", called)
+        async with Client(stdio_client(command, errlog=nowhere)) as client:
+            await client.call_tool("call_tool", called)
+
+
+def test_whoever_reads_the_audit_of_a_gateway_knows_what_a_person_approved_of(tmp_path: Path) -> None:
+    ours: Json = {"audit": {"path": "audit.sqlite"}, "policy": {"rules": [], "otherwise": "ask"}}
+    config = write_config(tmp_path / "mcp.json", toolcrib=ours, bench=faulty_entry())
+    anyio.run(approved, config, tmp_path / "state", "once", "always", "no")
+    calls = [line for line in lines(tmp_path / "audit.sqlite") if line["operation"] == "call_tool"]
+    assert [(line["tool_ids"], line["approval"], line["outcome"]) for line in calls] == [
+        (["bench.echo"], "once", "ok"),
+        (["bench.echo"], "always", "ok"),
+        (["bench.echo"], "kept", "ok"),
+        (["bench.add"], "refused", "NOT_AUTHORIZED"),
+        (["bench.add"], "unasked", "NOT_AUTHORIZED"),
+    ]
 
 
 def test_arguments_are_kept_where_the_configuration_says_so_and_nothing_where_it_is_switched_off(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import shlex
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 from tests.cli.running import toolcrib
+from tests.cli.terminal import typed
 from tests.servers import faulty
 from tests.servers.launching import faulty_entry, write_config
 
@@ -51,7 +54,7 @@ def test_a_tree_shows_every_tool_as_it_is_called(tools: str) -> None:
     shown = run("tree", "--tools", tools)
     assert shown.exit_code == 0
     assert "3 tools" in shown.stdout
-    assert "[red]x Paint the [bold]fence[/] red :bug: [/nope]." in shown.stdout
+    assert "garden.[red]x Paint the [bold]fence[/] red :bug: [/nope]." in shown.stdout
     assert LONG in shown.stdout
 
 
@@ -76,6 +79,58 @@ def test_a_search_gives_no_more_than_asked_for(tools: str) -> None:
     page = wire("search", "garden", "-n", "1", "--tools", tools)
     assert len(page["results"]) == 1
     assert page["next_cursor"]
+
+
+def test_what_is_cut_short_is_said_to_have_more(tools: str) -> None:
+    for words in (["search", "garden"], ["list", "garden"]):
+        assert "There is more; `-n` shows up to 50." in run(*words, "-n", "1", "--tools", tools).stderr
+        assert "There is more" not in run(*words, "--tools", tools).stderr
+
+
+def test_a_page_of_fifty_is_not_said_to_grow(tmp_path: Path) -> None:
+    definitions: list[dict[str, Any]] = [
+        {"name": f"tool_{number}", "description": "Dig.", "inputSchema": {}} for number in range(60)
+    ]
+    (path := tmp_path / "garden.json").write_text(json.dumps({"tools": definitions}))
+    shown = run("search", "dig", "-n", "50", "--tools", str(path))
+    assert "There is more; `--in` and `--tag` leave less of it." in shown.stderr
+
+
+def test_of_a_search_without_words_no_confidence_is_shown(tools: str) -> None:
+    shown = run("search", " ", "--tools", tools)
+    assert shown.exit_code == 0
+    assert {line.split()[0] for line in shown.stdout.splitlines()} == {
+        "garden.[red]x",
+        "garden.water",
+        f"garden.{LONG}",
+    }
+
+
+def test_where_nothing_is_the_commands_that_look_around_say_so(tmp_path: Path, tools: str) -> None:
+    empty = write_config(tmp_path / "mcp.json")
+    for command in ("list", "tree"):
+        shown = run(command, "-c", str(empty))
+        assert (shown.exit_code, shown.stdout) == (0, "")
+        assert "Nothing here." in shown.stderr
+    unmet = run("list", "garden", "--tag", "quux", "--tools", tools)
+    assert (unmet.exit_code, unmet.stdout) == (0, "")
+    assert "Nothing here matches." in unmet.stderr
+
+
+def test_in_a_terminal_a_line_of_the_tree_ends_with_an_ellipsis_and_no_id_is_cut(tmp_path: Path) -> None:
+    told = "Dig a hole that is wide enough for the roots of an old tree and then water it."
+    definitions: list[dict[str, Any]] = [
+        {"name": name, "description": told, "inputSchema": {}} for name in ("dig", LONG)
+    ]
+    (path := tmp_path / "garden.json").write_text(json.dumps({"tools": definitions}))
+    shown = typed("tree", "--tools", path, answers=[], environ={**os.environ}, folder=tmp_path, columns=60).out
+    lines = shown.splitlines()
+    assert max(map(len, lines)) <= 60
+    (dig,) = (line for line in lines if "garden.dig" in line)
+    assert dig.endswith("…")
+    assert f"garden.{LONG}" in re.sub(r"[\s│]", "", shown)
+    piped = run("tree", "--tools", str(path)).stdout
+    assert f"garden.{LONG} {told}" in piped
 
 
 def test_a_search_without_an_answer_says_so_and_is_no_error(tools: str) -> None:
@@ -128,6 +183,15 @@ def test_servers_that_run_are_searched_and_those_that_do_not_are_named(tmp_path:
     tree = toolcrib("tree", config, "--json").json
     assert tree["unavailable"] == ["broken"]
     assert tree["nodes"][0]["tool_count"] == len(faulty.BASE_TOOLS) + 11
+
+
+def test_an_expansion_says_what_stands_in_the_way_of_a_call(tmp_path: Path) -> None:
+    rules = [{"then": "refuse", "tools": ["bench.add"]}, {"then": "ask", "tools": ["bench.echo"]}]
+    policy = {"rules": rules, "otherwise": "allow"}
+    config = write_config(tmp_path / "mcp.json", toolcrib={"policy": policy}, bench=faulty_entry())
+    for tool_id, obstacle in (("bench.add", "may see this tool and not call it"), ("bench.echo", "A person is asked")):
+        assert obstacle in toolcrib("expand", tool_id, "-c", config).out
+        assert obstacle in toolcrib("expand", tool_id, "-c", config, "--json").json["obstacle"]
 
 
 def test_an_expansion_starts_only_the_server_that_it_is_about(tmp_path: Path) -> None:

@@ -53,7 +53,7 @@ def test_a_tool_that_asks_for_more_input_is_not_shown_as_done(tmp_path: Path) ->
     ended = toolcrib("call", "newer.test_input_required_result_request_state", "-c", config)
     assert (ended.code, ended.out) == (1, "")
     assert "TOOL_FAILED" in ended.err
-    assert "asks for more input" in ended.err
+    assert "asks for input" in ended.err
 
 
 def test_progress_goes_to_standard_error(config: Path) -> None:

@@ -98,8 +98,11 @@ def test_at_eighty_columns_no_line_is_longer(tmp_path: Path, monkeypatch: pytest
     narrow = Console(emoji=False, highlight=False, soft_wrap=True, width=80)
     monkeypatch.setattr(output.stdout, "_console", narrow)
     servers = {"bench": faulty_entry(), "gone": {"command": "no-such-program-4b1f"}}
-    shown = toolcrib("doctor", write_config(tmp_path / "mcp.json", toolcrib=LIMITS, **servers)).out
+    slip: Json = {"rules": [{"then": "hide", "tools": ["bench.an_id_that_is_in_no_catalog"]}], "otherwise": "allow"}
+    config = write_config(tmp_path / "mcp.json", toolcrib={**LIMITS, "policy": slip}, **servers)
+    shown = toolcrib("doctor", config).out
     assert "Every server: " in shown
+    assert "Probably a slip: " in shown
     assert max(map(len, shown.splitlines())) <= 80
 
 
@@ -141,23 +144,45 @@ def test_a_configuration_that_contains_toolcrib_itself_ends_and_says_so(tmp_path
     assert "serves this file already" in by_name["again"]["reason"]
 
 
-def test_a_server_that_each_principal_has_for_itself_is_read_and_not_started(tmp_path: Path) -> None:
+def test_a_server_that_each_principal_has_for_itself_is_tried_for_the_person_here_if_that_has_it(
+    tmp_path: Path,
+) -> None:
     log = tmp_path / "seen.jsonl"
     sources: Json = {
         "open": {"isolation": "principal"},
         "desk": {"isolation": "principal", "principals": {"ada": {}, "bob": {}}},
     }
-    desk = faulty_entry("--log", str(log))
     config = write_config(
-        tmp_path / "mcp.json", toolcrib={"sources": sources}, bench=faulty_entry(), desk=desk, open=desk
+        tmp_path / "mcp.json",
+        toolcrib={"sources": sources},
+        bench=faulty_entry(),
+        desk=faulty_entry("exit-at-start", "--log", str(log)),
+        open=faulty_entry("many-tools=3"),
     )
     ended = toolcrib("doctor", config)
-    assert ended.code == 0
-    assert "servers: 1 ready, 2 isolated" in ended.out
+    assert ended.code == 0, "what only others have cannot be judged here"
+    count = 2 * len(faulty.BASE_TOOLS) + 3
+    assert f"{count} tools; servers: 1 ready, 2 isolated" in ended.out
     said = " ".join(ended.out.split())
-    assert "Who has it: ada, bob." in said
-    assert "Who has it: everybody." in said
+    assert "Who has it: ada, bob. Not started here: `local` does not have it." in said
+    assert "Who has it: everybody. For `local`: ready." in said
     assert not log.exists()
+    desk, opened = sorted(toolcrib("doctor", config, "--json").json["isolated"], key=lambda each: each["name"])
+    assert (desk["name"], desk["local"]) == ("desk", None)
+    assert (opened["local"]["status"], opened["local"]["tool_count"]) == ("ready", len(faulty.BASE_TOOLS) + 3)
+
+
+def test_one_that_the_person_here_cannot_use_is_told_of_with_the_reason_and_it_ends_with_1(tmp_path: Path) -> None:
+    settings: Json = {"sources": {"desk": {"isolation": "principal"}}}
+    config = write_config(tmp_path / "mcp.json", toolcrib=settings, desk=faulty_entry("exit-at-start"))
+    assert "Unavailable: desk. `toolcrib doctor` says why." in toolcrib("tree", config).err
+    ended = toolcrib("doctor", config)
+    assert ended.code == 1
+    assert "For `local`: failed." in ended.out
+    assert "the vice is missing" in " ".join(ended.out.split())
+    (desk,) = toolcrib("doctor", config, "--json").json["isolated"]
+    assert desk["problems"] == []
+    assert "the vice is missing" in desk["local"]["reason"]
 
 
 def test_a_principal_whose_credentials_are_missing_is_named(tmp_path: Path) -> None:

@@ -31,6 +31,13 @@ def test_no_two_are_alike_and_json_has_both_parts() -> None:
     assert made[0]["entry"]["sha256"] == hashlib.sha256(made[0]["token"].encode()).hexdigest()
 
 
-@pytest.mark.parametrize("name", ["local", "", "a\nb", "x" * 300])
+@pytest.mark.parametrize("name", ["local", "a\nb", "x" * 300])
 def test_a_name_that_nobody_can_have_is_refused(name: str) -> None:
     assert toolcrib("token", name).code == 2
+
+
+@pytest.mark.parametrize("name", ["", "  "])
+def test_a_principal_needs_a_name(name: str) -> None:
+    ended = toolcrib("token", name)
+    assert (ended.code, ended.out) == (2, "")
+    assert "a principal needs a name" in ended.err

@@ -49,7 +49,7 @@ def test_a_path_is_looked_for_beside_the_configuration_or_at_home(monkeypatch: p
         ("yes", "toolcrib.audit: true, false or an object is expected here"),
         (None, "toolcrib.audit: true, false or an object is expected here"),
         (1, "toolcrib.audit: true, false or an object is expected here"),
-        ({"max_md": 3}, "unknown key `max_md`; did you mean `max_mb`?"),
+        ({"max_md": 3}, "unknown key `max_md` (did you mean `max_mb`?)"),
         ({"max_mb": 0}, "toolcrib.audit.max_mb: a number of megabytes is expected, from 1 to 100000"),
         ({"max_days": 0.5}, "toolcrib.audit.max_days: a number of days is expected, from 1 to 36500"),
         ({"arguments": "all"}, "toolcrib.audit.arguments: true or false is expected here"),

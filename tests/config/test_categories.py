@@ -54,7 +54,7 @@ def test_a_tree_of_them_is_read_outer_ones_first() -> None:
 WRONG: list[tuple[Any, str]] = [
     ([], "toolcrib.categories: an object is expected here"),
     ({"A": "x"}, "toolcrib.categories.A: an object is expected here"),
-    ({"A": {"tool": ["x"]}}, "toolcrib.categories.A: unknown key `tool`; did you mean `tools`?"),
+    ({"A": {"tool": ["x"]}}, "toolcrib.categories.A: unknown key `tool` (did you mean `tools`?)"),
     ({"A": {"categories": {"B": 5}}}, "toolcrib.categories.A.categories.B: an object is expected here"),
     ({"A": {"categories": {"B": {"tools": 5}}}}, "toolcrib.categories.A.categories.B.tools: a list of texts"),
     ({"A": {"tools": ["x", 5]}}, "toolcrib.categories.A.tools: a list of texts is expected here"),

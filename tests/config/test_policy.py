@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ import pytest
 from toolcrib.catalog.access import Access, Rule, Rules
 from toolcrib.config import Config, parse_config
 from toolcrib.core.errors import InvalidConfig
+from toolcrib.core.principal import LOCAL
+from toolcrib.crib import tops
 
 FILE = Path("mcp.json")
 
@@ -77,7 +80,7 @@ WRONG: list[tuple[Any, str]] = [
     ({"otherwise": None}, "toolcrib.policy.otherwise: one of allow, ask, refuse, hide is expected here"),
     ({"otherwise": "deny"}, "toolcrib.policy.otherwise: one of allow, ask, refuse, hide is expected here"),
     ({"otherwise": ["hide"]}, "toolcrib.policy.otherwise: one of allow, ask, refuse, hide is expected here"),
-    ({"otherwise": "hide", "rule": []}, "toolcrib.policy: unknown key `rule`; did you mean `rules`?"),
+    ({"otherwise": "hide", "rule": []}, "toolcrib.policy: unknown key `rule` (did you mean `rules`?)"),
     ({"otherwise": "hide", "rules": {}}, "toolcrib.policy.rules: a list of objects is expected here"),
     ({"otherwise": "hide", "rules": ["x"]}, "toolcrib.policy.rules.0: an object is expected here"),
     ({"otherwise": "hide", "rules": [{}]}, "toolcrib.policy.rules.0: `then` is missing"),
@@ -93,7 +96,7 @@ WRONG: list[tuple[Any, str]] = [
     ),
     (
         {"otherwise": "hide", "rules": [{"then": "ask", "annotations": {"readOnly": True}}]},
-        "toolcrib.policy.rules.0.annotations: unknown key `readOnly`; did you mean `read_only`?",
+        "toolcrib.policy.rules.0.annotations: unknown key `readOnly` (did you mean `read_only`?)",
     ),
     (
         {"otherwise": "hide", "rules": [{"then": "ask", "annotations": {"read_only": "yes"}}]},
@@ -108,3 +111,82 @@ def test_what_is_written_wrongly_is_named_with_its_place(policy: Any, complaint:
         config(policy)
 
     assert wrong.value.message.startswith(f"mcp.json: {complaint}")
+
+
+@pytest.mark.parametrize("key", ["Toolcrib", "tool-crib", "tool_crib", "TOOLCRIB"])
+def test_a_key_that_is_nearly_ours_is_not_passed_over(key: str) -> None:
+    with pytest.raises(InvalidConfig, match=re.escape(f"`{key}` is not read (did you mean `toolcrib`?)")):
+        parse_config(json.dumps({key: {"policy": {"otherwise": "hide"}}}), FILE, {})
+
+
+@pytest.mark.parametrize("key", ["policy", "auth"])
+def test_what_keeps_others_out_is_not_passed_over_where_it_stands_outside_our_key(key: str) -> None:
+    with pytest.raises(InvalidConfig, match=f"`{key}` is not read here: it stands below `toolcrib`"):
+        parse_config(json.dumps({key: {}, "mcpServers": {}}), FILE, {})
+
+
+@pytest.mark.parametrize("key", ["isolation", "principals"])
+def test_a_server_that_was_to_be_isolated_is_not_shared_for_a_misplaced_key(key: str) -> None:
+    (server,) = parse_config(
+        json.dumps({"mcpServers": {"git": {"command": "git", key: "principal"}}}), FILE, {}
+    ).servers
+    assert server.server is None
+    assert server.problem == f"mcpServers.git.{key}: this is read below `toolcrib.sources.git` alone"
+
+
+TOPS = {
+    "mcpServers": {"git": {"command": "g"}, "time": {"command": "t"}},
+    "toolcrib": {
+        "categories": {
+            "Danger": {"summary": "Wipes it all", "tools": ["git.git_reset"]},
+            "Work": {"categories": {"History": {"tools": ["git.git_l*"]}}},
+            "Marked": {"tagged": ["odd"]},
+            "Empty": {"summary": "Nothing claimed"},
+        }
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("rules", "named"),
+    [
+        ([], ["Danger", "Work", "Marked", "git", "time"]),
+        ([{"then": "hide", "tools": ["git.git_reset"]}], ["Work", "Marked", "git", "time"]),
+        ([{"then": "hide", "tools": ["time.*"]}], ["Danger", "Work", "Marked", "git"]),
+        ([{"then": "hide", "tools": ["git.git_log"]}], ["Danger", "Work", "Marked", "git", "time"]),
+        ([{"then": "hide", "tools": ["git.git_l*"]}], ["Danger", "Marked", "git", "time"]),
+        ([{"then": "hide", "paths": [["Work"]]}], ["Danger", "Marked", "git", "time"]),
+        ([{"then": "hide", "tags": ["odd"]}], ["Danger", "Work", "git", "time"]),
+        ([{"then": "hide", "sources": ["git"]}], ["Marked", "time"]),
+        ([{"then": "refuse", "sources": ["git"]}, {"then": "hide", "sources": ["*"]}], ["Danger", "Work", "git"]),
+    ],
+)
+def test_the_top_is_told_without_what_could_hold_nothing_visible(rules: list[object], named: list[str]) -> None:
+    ours = {**TOPS["toolcrib"], "policy": {"rules": rules, "otherwise": "allow"}}
+    read = parse_config(json.dumps({**TOPS, "toolcrib": ours}), FILE, {})
+    assert read.policy is not None
+    assert [top.name for top in tops(read, read.policy.permissions(LOCAL))] == named
+
+
+def test_a_rule_may_call_a_server_by_its_label_as_well_as_by_its_sources_name() -> None:
+    document = {
+        "mcpServers": {"pay.prod": {"command": "p"}, "My Server": {"command": "m"}},
+        "toolcrib": {
+            "categories": {"Money": {"tools": ["pay.prod.*"]}},
+            "policy": {
+                "rules": [
+                    {"then": "hide", "sources": ["pay.prod"]},
+                    {"then": "hide", "tools": ["pay.prod.*"]},
+                    {"then": "hide", "paths": [["My Server"], ["money"]]},
+                ],
+                "otherwise": "allow",
+            },
+        },
+    }
+    read = parse_config(json.dumps(document), FILE, {})
+    assert read.policy is not None
+    by_source, by_id, by_path = read.policy.rules
+    assert by_source.sources == ("pay.prod", "pay-prod")
+    assert by_id.tools == ("pay.prod.*", "pay-prod.*")
+    assert by_path.paths == (("My-Server",), ("Money",))
+    assert read.categories.given[0].tools == ("pay.prod.*", "pay-prod.*")

@@ -11,6 +11,7 @@ from mcp import Client
 
 from toolcrib import Toolcrib
 from toolcrib.config import Config
+from toolcrib.core.principal import LOCAL
 from toolcrib.protocol.rules import Top, instructions
 from toolcrib.protocol.tools import CALLS, SETS
 from toolcrib.surfaces.mcp_gateway.server import Gateway
@@ -74,7 +75,7 @@ def test_what_an_error_says_is_to_be_followed(exposed: Sequence[str], full: bool
 @pytest.mark.parametrize("name", SETS)
 async def test_a_client_is_told_the_rules_for_the_operations_that_it_has(name: str) -> None:
     crib = Toolcrib()
-    gateway = Gateway(crib, Config(Path("mcp.json")), exposed=name)
+    gateway = Gateway(crib, Config(Path("mcp.json")), principal=LOCAL, exposed=name)
     async with crib, gateway, Client(gateway.server) as client:
         assert client.instructions == instructions(SETS[name], ())
         assert [tool.name for tool in (await client.list_tools()).tools] == [*SETS[name]]

@@ -80,7 +80,7 @@ def test_an_unknown_key_names_the_keys_there_are_and_the_nearest() -> None:
     wrong = only(of(files={}, limit={}), {"File": []})
 
     assert (wrong.place, wrong.allowed, wrong.nearest) == ("/File", ("files", "limit"), "files")
-    assert wrong.message == "`File` is not a key of the arguments; did you mean `files`?"
+    assert wrong.message == "`File` is not a key of the arguments (did you mean `files`?)"
     assert only(of(files={}), {"zebra": 1}).nearest is None
 
 

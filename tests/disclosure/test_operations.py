@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.catalogs import registry_of, source_of, tool, view_of
 
+from toolcrib.catalog.access import Access, Rule, Rules
 from toolcrib.catalog.registry import ToolRegistry
 from toolcrib.catalog.state import SourceEntry, SourceStatus
 from toolcrib.catalog.view import View
@@ -26,10 +27,10 @@ from toolcrib.core.errors import (
     UnknownPath,
 )
 from toolcrib.core.principal import CallContext, Principal
+from toolcrib.core.schema import MAX_COMPARED
 from toolcrib.core.tools import Tool, ToolExample
 from toolcrib.disclosure.messages import Expansion, ListPage, SearchPage
 from toolcrib.disclosure.operations import MAX_EXPANDED, MAX_LIMIT, Operations
-from toolcrib.disclosure.suggestions import MAX_COMPARED
 from toolcrib.protocol.desk import Desk
 from toolcrib.testing.scripted import ScriptedSource
 
@@ -119,6 +120,24 @@ def test_a_list_with_a_query_ranks_what_is_at_or_below_the_path() -> None:
 
 
 @pytest.mark.holds("list.filters-by-tags")
+@pytest.mark.parametrize("path", [["git/write"], ["git", "write"], ["git/", "/write"], ["GIT/Write"]])
+def test_a_path_that_is_written_with_slashes_leads_where_it_would_as_a_list(path: list[str]) -> None:
+    assert OPERATIONS.list(VIEW, path).path == ("git", "write")
+    assert OPERATIONS.search_tools(VIEW, "record", category=path).tool_ids == ("git.commit",)
+
+
+def test_a_name_with_a_slash_is_one_name_where_there_is_such_a_node() -> None:
+    view = view_of(tool("s.t", category=("CI/CD",)), tool("s.u", category=("CI", "CD")))
+    assert OPERATIONS.list(view, ["s", "CI/CD"]).tool_ids == ("s.t",)
+    assert OPERATIONS.list(view, ["s", "CI", "CD"]).tool_ids == ("s.u",)
+
+
+def test_what_may_be_seen_and_not_called_says_so_before_it_is_expanded() -> None:
+    view = View.of(VIEW.visible.state, VIEW.principal, Rules((Rule(Access.SEE, tools=("git.commit",)),), Access.CALL))
+    told = {each.tool_id: each.unavailable for each in OPERATIONS.search_tools(view, "commits").results}
+    assert told == {"git.commit": "You may see this tool and not call it.", "git.log": None}
+
+
 def test_a_list_with_tags_shows_only_what_carries_all_of_them() -> None:
     assert OPERATIONS.list(VIEW, ["git"], tags=["vcs", "write"]).tools == ()
     assert [t.tool_id for t in OPERATIONS.list(VIEW, ["git", "write"], tags=["write", "vcs"]).tools] == ["git.commit"]

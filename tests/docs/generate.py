@@ -7,6 +7,8 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
+from click import Command
+
 from toolcrib.catalog.categories import STANDARD
 from toolcrib.cli import main as commands
 from toolcrib.config import SETTINGS, SOURCE_SETTINGS
@@ -48,8 +50,11 @@ def sets() -> str:
 
 def command_list() -> str:
     return table(
-        ("Command", "Does"),
-        [(f"`{_usage(name)}`", command.short_help or "") for name, command in commands.commands.items()],
+        ("Command", "Does", "Takes"),
+        [
+            (f"`{_usage(name)}`", command.short_help or "", ", ".join(f"`{option}`" for option in _shared(command)))
+            for name, command in commands.commands.items()
+        ],
     )
 
 
@@ -114,6 +119,12 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
         return f"| {' | '.join(cell.replace('|', BAR) for cell in cells)} |"
 
     return "\n".join([line(head), f"|{'---|' * len(head)}", *map(line, rows)])
+
+
+def _shared(command: Command) -> list[str]:
+    """Those of the options that several commands have which this one takes."""
+    taken = {option for parameter in command.params for option in parameter.opts}
+    return [option for option in ("-c", "--tools", "--json") if option in taken]
 
 
 def _usage(name: str) -> str:

@@ -1,5 +1,6 @@
 """The documentation: its code runs, its lists are complete, its links lead somewhere."""
 
+import ast
 import json
 import re
 import subprocess
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 from tests.docs.generate import PARTS, SCHEMA_FILE, generated, schema_file
 
+import toolcrib
 from toolcrib.config import parse_config
 
 ROOT = Path(__file__).parents[2]
@@ -68,6 +70,21 @@ def test_python_on_a_page_compiles_and_its_imports_exist(path: Path) -> None:
         for line in code.splitlines():
             if line.startswith(("import ", "from ")):
                 exec(line, {})
+
+
+@pytest.mark.parametrize("path", [*PAGES, *sorted((ROOT / "examples").glob("*.py"))], ids=lambda path: path.name)
+def test_what_toolcrib_exports_is_shown_imported_from_there(path: Path) -> None:
+    codes = blocks(path, "python") if path.suffix == ".md" else [path.read_text()]
+    imports = [node for code in codes for node in ast.walk(ast.parse(code)) if isinstance(node, ast.ImportFrom)]
+    inner = {name.name for node in imports if (node.module or "").startswith("toolcrib.") for name in node.names}
+    assert not inner & set(toolcrib.__all__)
+
+
+def test_what_the_pages_tell_people_to_write_is_exported() -> None:
+    named = {"Policy", "Permissions", "Subject", "Recorder", "OperationPerformed"}
+    assert named <= set(toolcrib.__all__)
+    for name in toolcrib.__all__:
+        assert getattr(toolcrib, name) is not None
 
 
 @pytest.mark.anyio

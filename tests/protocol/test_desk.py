@@ -133,11 +133,24 @@ async def test_an_error_about_an_operations_arguments_names_the_place() -> None:
 
 
 @pytest.mark.anyio
+async def test_a_question_in_an_error_does_not_end_with_a_full_stop_as_well() -> None:
+    with pytest.raises(InvalidArguments) as wrong:
+        await asked("search_tools", {"query": "read", "limti": 5})
+
+    assert wrong.value.message.endswith("`limti` is not a key of the arguments (did you mean `limit`?).")
+
+
+@pytest.mark.anyio
 async def test_odd_texts_in_paths_and_queries_have_an_answer_or_an_error() -> None:
     for odd in ("", "\x00", "🧰", "ファイル", "x" * 100_000):
         assert isinstance(await asked("search_tools", {"query": odd}), SearchPage)
-        with pytest.raises(UnknownPath):
-            await asked("list", {"path": [odd]})
+        if odd:
+            with pytest.raises(UnknownPath):
+                await asked("list", {"path": [odd]})
+    for top in ("", "/", "//"):
+        page = await asked("list", {"path": [top]})
+        assert isinstance(page, ListPage)
+        assert page.path == (), "what a person writes for the root"
 
 
 WORDS = st.sampled_from(

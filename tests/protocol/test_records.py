@@ -9,6 +9,7 @@ from typing import Any
 
 import anyio
 import pytest
+from tests.calling.test_approving import Person, saying
 from tests.catalogs import registry_of, tool
 
 from toolcrib.calling import CallLimits, Runner
@@ -17,6 +18,7 @@ from toolcrib.catalog.access import Access, Rule, Rules
 from toolcrib.catalog.registry import ToolRegistry
 from toolcrib.catalog.state import SourceEntry, SourceStatus
 from toolcrib.catalog.view import View
+from toolcrib.core.client import Client, Resumption, SilentClient
 from toolcrib.core.errors import NotAuthorized, SourceUnavailable, ToolcribError, ToolFailed
 from toolcrib.core.events import OperationPerformed
 from toolcrib.core.handles import Handle
@@ -90,6 +92,16 @@ async def test_a_search_the_expansion_of_what_it_found_and_its_call_are_one_trac
     assert Handle.parse(handle) == Handle("files.read", READ.handle.partition("@")[2], counter.traces[0])
 
 
+async def test_what_was_called_is_another_story_when_it_is_expanded_anew() -> None:
+    counter = Counter()
+    for _ in range(2):
+        handle = await counter.expand("files.read")
+        await counter.ask("call_tool", {"tool_id": handle, "arguments": {"path": "."}})
+
+    first, again = counter.traces[:2], counter.traces[2:]
+    assert first[0] == first[1] != again[0] == again[1]
+
+
 async def test_another_replica_knows_the_trace_from_the_handle() -> None:
     here, there = Counter(), Counter()
     handle = await here.expand("files.read")
@@ -106,6 +118,30 @@ async def test_what_one_principal_was_shown_is_no_trail_of_another() -> None:
 
     search, graces, adas = counter.traces
     assert search == adas != graces
+
+
+async def test_however_much_one_principal_searches_another_keeps_its_trail(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("toolcrib.protocol.trails.MAX_SHOWN", 1)
+    counter = Counter()
+    await counter.ask("search_tools", {"query": "read a file", "limit": 1}, ADA)
+    for tool_id in ("git.log", "git.push", "files.read"):
+        await counter.expand(tool_id, GRACE)
+    await counter.expand("files.read", ADA)
+    await counter.expand("git.log", GRACE)
+
+    assert counter.traces[0] == counter.traces[4]
+    assert counter.traces[1] != counter.traces[5], "its own share is bounded"
+
+
+async def test_whoever_asked_last_longest_ago_is_forgotten_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("toolcrib.protocol.trails.MAX_PRINCIPALS", 2)
+    counter = Counter()
+    for principal in (ADA, GRACE, ADA, Principal("linus"), ADA, GRACE):
+        await counter.expand("files.read", principal)
+
+    adas, graces = [counter.traces[at] for at in (0, 2, 4)], [counter.traces[at] for at in (1, 5)]
+    assert len(set(adas)) == 1
+    assert len(set(graces)) == 2
 
 
 async def test_what_was_shown_last_is_the_trail() -> None:
@@ -251,6 +287,87 @@ async def test_a_fault_of_ours_is_recorded_as_one() -> None:
         await counter.ask("list", {})
 
     assert [event.outcome for event in counter.told] == [FAULT]
+
+
+# -- whether a person approved ----------------------------------------------------------------------------------------
+
+ASK_FOR_PUSH = Rules((Rule(Access.ASK, tools=("git.push",)),), Access.CALL)
+
+
+async def approval(desk: Desk, person: Client | None, resumed: Resumption | None = None) -> tuple[str | None, str]:
+    """What is recorded of a call that a person has to approve of, and how it ended."""
+    counter = Counter(desk, ASK_FOR_PUSH)
+    context = CallContext(ADA, client=person, resumed=resumed)
+    with suppress(ToolcribError):
+        await desk.call_tool(View.of(counter.state, ADA, ASK_FOR_PUSH), context, PUSH.handle, {})
+    (event,) = counter.told
+    assert bool(counter.git.calls) == (event.outcome == "ok")
+    return event.approval, event.outcome
+
+
+async def test_it_is_recorded_how_a_call_came_to_run_that_a_person_has_to_approve_of() -> None:
+    desk = Desk()
+    assert await approval(desk, saying("once")) == ("once", "ok")
+    assert await approval(desk, saying("always")) == ("always", "ok")
+    assert await approval(desk, saying("no")) == ("kept", "ok")
+    assert await approval(desk, None) == ("kept", "ok")
+
+
+@pytest.mark.parametrize(
+    ("person", "told"),
+    [
+        (None, "unasked"),
+        (SilentClient({}), "unasked"),
+        (saying("no"), "refused"),
+        (Person({"action": "decline"}), "refused"),
+        (Person({"action": "cancel"}), "unanswered"),
+        (Person({"action": "accept", "content": {"answer": "yes"}}), "unanswered"),
+        (Person(ToolFailed("The client did not answer.")), "unanswered"),
+    ],
+    ids=repr,
+)
+async def test_it_is_recorded_why_a_call_did_not_run_that_a_person_has_to_approve_of(
+    person: Client | None, told: str
+) -> None:
+    assert await approval(Desk(), person) == (told, "NOT_AUTHORIZED")
+
+
+async def test_who_goes_away_while_a_person_is_asked_leaves_no_answer() -> None:
+    class Pensive(Person):
+        async def ask(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+            scope.cancel()
+            await anyio.sleep_forever()
+            raise AssertionError
+
+    counter = Counter(policy=ASK_FOR_PUSH)
+    context = CallContext(ADA, client=Pensive({}))
+    with anyio.CancelScope() as scope:
+        await counter.desk.perform(
+            View.of(counter.state, ADA, ASK_FOR_PUSH), context, "call_tool", {"tool_id": PUSH.handle}
+        )
+
+    assert [(event.approval, event.outcome) for event in counter.told] == [("unanswered", GIVEN_UP)]
+
+
+async def test_a_call_that_was_approved_once_was_so_when_it_goes_on() -> None:
+    counter = Counter(policy=ASK_FOR_PUSH)
+    view = View.of(counter.state, ADA, ASK_FOR_PUSH)
+    counter.git.answers["push"] = ToolResult({"resultType": "input_required", "inputRequests": {}})
+    paused = await counter.desk.call_tool(view, CallContext(ADA, client=saying("once")), PUSH.handle, {})
+    back = Resumption.of({}, paused.wire["requestState"])
+    await counter.desk.call_tool(view, CallContext(ADA, client=saying("no"), resumed=back), PUSH.handle, {})
+
+    assert [event.approval for event in counter.told] == ["once", "once"]
+
+
+async def test_nothing_is_said_of_approval_where_nobody_had_to_be_asked() -> None:
+    counter = Counter(policy=Rules((Rule(Access.SEE, tools=("git.push",)),), Access.CALL))
+    await counter.ask("call_tool", {"tool_id": LOG.handle})
+    await counter.ask("search_tools", {"query": "history"})
+    with pytest.raises(NotAuthorized):
+        await counter.ask("call_tool", {"tool_id": PUSH.handle})
+
+    assert [event.approval for event in counter.told] == [None, None, None]
 
 
 # -- what is told -----------------------------------------------------------------------------------------------------

@@ -57,6 +57,7 @@ def test_an_operation_is_read_as_it_was_recorded(path: Path) -> None:
         principal="ada@example.com",
         operation="search_tool_by_category",
         outcome="TOOL_ERROR",
+        approval="kept",
         duration_s=1.25,
         answer_bytes=4711,
         query="größte Datei",
@@ -66,9 +67,8 @@ def test_an_operation_is_read_as_it_was_recorded(path: Path) -> None:
     with AuditStore(path) as store:
         store.record(event)
     (entry,) = entries(path)
-    for name in ("at", "trace_id", "principal", "operation", "outcome", "duration_s", "answer_bytes", "query", "path"):
-        assert getattr(entry, name) == getattr(event, name), name
-    assert (entry.tool_ids, entry.arguments) == (event.tool_ids, None)
+    for name in entry.__slots__:
+        assert name == "id" or getattr(entry, name) == getattr(event, name), name
     assert (store.condition.written, store.condition.lost, store.condition.problem) == (1, 0, None)
 
 
@@ -141,6 +141,37 @@ def test_an_operation_that_cannot_be_written_costs_no_other(path: Path, caplog: 
     assert sum(map(len, long.tool_ids)) <= 10_000
     assert store.condition.lost == 2
     assert sum("cannot be written" in warning for warning in warnings(caplog)) == 1
+
+
+EARLIER = """
+CREATE TABLE events (
+    id INTEGER PRIMARY KEY AUTOINCREMENT, at REAL NOT NULL, trace_id TEXT NOT NULL, principal TEXT NOT NULL,
+    operation TEXT NOT NULL, outcome TEXT NOT NULL, duration_s REAL NOT NULL, answer_bytes INTEGER NOT NULL,
+    query TEXT, path TEXT, tool_ids TEXT NOT NULL, arguments TEXT);
+CREATE TABLE gaps (
+    id INTEGER PRIMARY KEY AUTOINCREMENT, since REAL NOT NULL, until REAL NOT NULL, lost INTEGER NOT NULL,
+    reason TEXT NOT NULL);
+INSERT INTO events (at, trace_id, principal, operation, outcome, duration_s, answer_bytes, query, tool_ids)
+    VALUES (unixepoch(), 't', 'local', 'search_tools', 'ok', 0.1, 1, 'before', '[]');
+PRAGMA user_version = 1;
+"""
+
+
+def test_an_audit_of_an_earlier_version_is_read_as_it_is_and_written_further(path: Path) -> None:
+    path.parent.mkdir()
+    with sqlite3.connect(path) as earlier:
+        earlier.executescript(EARLIER + f"PRAGMA application_id = {APPLICATION_ID}")
+    earlier.close()
+    with AuditReader(path) as reader:  # open all the time
+        assert [(entry.query, entry.approval) for entry in reader.entries(Wanted())] == [("before", None)]
+        for number in range(2):
+            with AuditStore(path) as store:
+                store.record(performed(number, approval="once"))
+        assert [(entry.query, entry.approval) for entry in reader.entries(Wanted())] == [
+            ("before", None),
+            ("query 0", "once"),
+            ("query 1", "once"),
+        ]
 
 
 # -- its size ---------------------------------------------------------------------------------------------------------
@@ -346,7 +377,7 @@ def test_a_file_that_cannot_be_used_is_left_alone_until_it_is_moved_away(
     assert sum("the audit is not written" in warning for warning in warnings(caplog)) == 1
 
 
-def test_a_folder_that_cannot_be_made_is_made_once_it_can(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_made_is_made_once_it_can(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "file").write_text("")
     path = tmp_path / "file" / "deep" / "audit.sqlite"
     with AuditStore(path, retry_s=FAST_S) as store:
@@ -355,6 +386,9 @@ def test_a_folder_that_cannot_be_made_is_made_once_it_can(tmp_path: Path) -> Non
         (tmp_path / "file").unlink()
         until_written(store)
     assert queries(path) == ["query 1"]
+    (first, second) = warnings(caplog)
+    assert first == f"the audit is not written: {path}: Not a directory: {path.parent}"
+    assert second == "the audit is written again; nothing is missing from it"
 
 
 def test_a_file_or_folder_that_goes_away_makes_room_for_a_new_one(path: Path) -> None:
@@ -501,13 +535,16 @@ with AuditStore(path, capacity=2, retry_s=0.01) as store:
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="gives up rights as Linux has it")
-@pytest.mark.parametrize(("what", "reason"), [("file", "may not be written"), ("folder", "readonly database")])
+@pytest.mark.parametrize(
+    ("what", "reason"), [("file", "sqlite: it may not be written"), ("folder", "attempt to write a readonly database")]
+)
 def test_what_may_not_be_written_is_written_once_it_may(what: str, reason: str, path: Path) -> None:
     make(path)
     ended = subprocess.run(script(READ_ONLY, path, what), capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr
     problem, counts = ended.stdout.splitlines()
-    assert reason in problem
+    assert problem.endswith(reason)
+    assert "Errno" not in problem
     assert counts == "2 3"
     assert ended.stderr.count("the audit is not written") == 1
     assert [entry.trace_id for entry in entries(path)] == [f"{what}0", f"{what}1"]

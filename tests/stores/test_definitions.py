@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import subprocess
 import sys
@@ -37,6 +38,27 @@ def test_keys_tell_addresses_apart_and_secrets_cannot_be_tried_out(tmp_path: Pat
         one.save(one.key(with_token), KEPT)
     assert b"Bearer" not in (tmp_path / "one").read_bytes()
     assert (tmp_path / "one").stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.parametrize("left_open", [False, True])
+def test_file_and_folder_are_for_their_owner_alone(left_open: bool, tmp_path: Path) -> None:
+    path = tmp_path / "cache" / "definitions.sqlite"
+    before = os.umask(0o022)  # as most have it
+    try:
+        with DefinitionStore(path) as one:
+            one.save("key", KEPT)
+            if left_open:  # as another program made them, or an earlier version
+                for file in path.parent.iterdir():
+                    file.chmod(0o644)
+            with DefinitionStore(path) as store:
+                store.save("key", KEPT)
+                assert {file.name for file in path.parent.iterdir()} == {
+                    f"{path.name}{end}" for end in ("", "-wal", "-shm")
+                }
+                for each in (path.parent, *path.parent.iterdir()):
+                    assert each.stat().st_mode & 0o077 == 0, each
+    finally:
+        os.umask(before)
 
 
 def test_a_damaged_file_is_set_aside_with_the_reason(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -117,6 +118,7 @@ def test_pages_are_for_whoever_got_the_answer() -> None:
     page = links(large.fitted({"content": [text("x" * 5_000)]}, ROOM, LOCAL)["content"])[0]
     assert large.page(page, Principal("somebody else")) is None
     assert large.page(page, LOCAL) is not None
+    assert large.page(page, replace(LOCAL, scopes=frozenset({"more"}))) is not None, "its token was renewed"
     for other in (f"{page}0", f"{page}/", page[:-2], "toolcrib-result://", "toolcrib-result:///1"):
         assert large.page(other, LOCAL) is None
 

@@ -15,6 +15,7 @@ from tests.surfaces.serving import Json, Mode, ask, conversation, run_tool, serv
 from tests.waiting import until
 
 from toolcrib.config import Config
+from toolcrib.core.principal import LOCAL
 from toolcrib.crib import Toolcrib
 from toolcrib.disclosure.messages import ListPage
 from toolcrib.disclosure.operations import Operations
@@ -141,7 +142,7 @@ async def test_a_fault_of_ours_is_an_internal_error_that_tells_nothing(
 
     crib = Toolcrib()
     crib.desk = Desk(Broken())
-    gateway = Gateway(crib, Config(Path("mcp.json")))
+    gateway = Gateway(crib, Config(Path("mcp.json")), principal=LOCAL)
     async with crib, gateway, Client(gateway.server, mode=mode) as client:
         with pytest.raises(MCPError) as caught:
             await client.call_tool("list", {})

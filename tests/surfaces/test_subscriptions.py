@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -11,9 +11,12 @@ import anyio
 import mcp_types
 import pytest
 from mcp import Client, MCPError
+from mcp.client.streamable_http import streamable_http_client
 from mcp.client.subscriptions import ResourceUpdated
 from tests.interop.launching import http_fixture
 from tests.servers.launching import faulty_entry, write_config
+from tests.surfaces.http.asking import Api, entry
+from tests.surfaces.http.asking import served as served_over_http
 from tests.surfaces.serving import Json, Mode, run_tool, text_of
 from tests.surfaces.test_http import serving
 from tests.surfaces.test_pass_through import CLIENTS, ERAS, FIXTURE, HANDSHAKE_FIXTURE, SERVERS, client_of
@@ -212,3 +215,50 @@ async def test_a_server_of_a_configuration_that_changed_is_asked_as_well(tmp_pat
                 one.heard.clear()
                 await update(other.client, "one", WATCHED)
                 await until(lambda: one.heard == [of("one", WATCHED)], "it is told")
+
+
+BEFORE, AFTER = "token-of-alice", "renewed-token-of-alice"
+RENEWED = [entry(BEFORE, "alice"), entry(AFTER, "alice", "all")]
+
+
+@asynccontextmanager
+async def renewing_watcher(api: Api) -> AsyncGenerator[tuple[Watcher, Callable[[], None]]]:
+    """One of the handshake era that shows `BEFORE`, and what makes it show `AFTER` from then on."""
+    async with api.client(BEFORE) as http:
+        found: list[Watcher] = []
+
+        async def hear(message: object) -> None:
+            await found[0].hear(message)
+
+        def renew() -> None:
+            http.headers["Authorization"] = f"Bearer {AFTER}"
+
+        transport = streamable_http_client(api.gateway.url, http_client=http)
+        async with Client(transport, mode="legacy", message_handler=hear) as client:
+            found.append(Watcher(client))
+            yield found[0], renew
+
+
+async def test_a_renewed_token_with_more_scopes_goes_on_with_the_same_subscription(tmp_path: Path) -> None:
+    with served_over_http(tmp_path, auth={"tokens": RENEWED}, one=FIXTURE) as api:
+        async with renewing_watcher(api) as (one, renew), one.watching(of("one", WATCHED)):
+            renew()
+            async with one.watching(of("one", WATCHED), of("one", STATIC)):
+                for uri in (WATCHED, STATIC):
+                    await update(one.client, "one", uri)
+                await until(lambda: of("one", STATIC) in one.heard, "it is told of what it asked for last")
+                assert one.heard == [of("one", WATCHED), of("one", STATIC)]
+
+
+async def test_a_token_with_fewer_scopes_cannot_join_a_subscription_that_it_could_not_begin(tmp_path: Path) -> None:
+    policy = {"rules": [{"then": "allow", "scopes": ["all"]}], "otherwise": "refuse"}
+    with served_over_http(tmp_path, auth={"tokens": RENEWED}, settings={"policy": policy}, one=FIXTURE) as api:
+        async with renewing_watcher(api) as (less, _), renewing_watcher(api) as (more, renew):
+            renew()
+            async with more.watching(of("one", WATCHED)):
+                with pytest.raises(MCPError, match="may be seen and not used"):
+                    async with less.watching(of("one", WATCHED)):
+                        pass
+                await update(more.client, "one", WATCHED)
+                await until(lambda: more.heard, "the other goes on")
+                assert less.heard == []

@@ -13,11 +13,11 @@ from mcp import MCPError
 from mcp_types import ClientCapabilities
 
 from toolcrib.core.errors import ToolFailed
-from toolcrib.core.principal import CallContext, Principal
+from toolcrib.core.principal import LOCAL, CallContext, Principal
 from toolcrib.sources.base import ProgressListener
 from toolcrib.surfaces.mcp_gateway import visits
 from toolcrib.surfaces.mcp_gateway.clients import Clients
-from toolcrib.surfaces.mcp_gateway.connections import Ctx
+from toolcrib.surfaces.mcp_gateway.connections import Ctx, state_of
 from toolcrib.surfaces.mcp_gateway.logs import LogMessages
 from toolcrib.surfaces.mcp_gateway.questions import MAX_ROUNDS, check_askable
 from toolcrib.surfaces.mcp_gateway.visits import Visit, Visits
@@ -38,6 +38,7 @@ def request(method: str = "tools/call", whose: Principal | None = None, **params
         session=session,
         meta=None,
         request_id=1,
+        lifespan_context=state_of(LOCAL),
         request=SimpleNamespace(state=SimpleNamespace(principal=whose)) if whose is not None else None,
     )
     return cast("Ctx", made)
@@ -68,16 +69,35 @@ async def test_a_client_comes_back_with_what_was_asked() -> None:
 
 
 async def test_a_client_that_comes_back_as_somebody_else_finds_nothing_and_takes_nothing_away() -> None:
-    alice, less, bob = Principal("alice", frozenset({"all"})), Principal("alice"), Principal("bob", frozenset({"all"}))
+    alice, bob = Principal("alice"), Principal("bob")
     async with carrying() as carrier:
         away = await carrier.carry(request(whose=alice), asking)
         (key,) = away["inputRequests"]
-        for whose in (bob, less, None):
+        for whose in (bob, None):
             stolen = request(whose=whose, requestState=away["requestState"], inputResponses={key: ACCEPTED})
             with pytest.raises(MCPError, match="is over"):
                 await carrier.carry(stolen, asking)
-        back = request(whose=alice, requestState=away["requestState"], inputResponses={key: ACCEPTED})
+        renewed = Principal("alice", frozenset({"more"}))
+        back = request(whose=renewed, requestState=away["requestState"], inputResponses={key: ACCEPTED})
         assert (await carrier.carry(back, asking))["said"] == ACCEPTED
+
+
+async def test_who_comes_back_with_other_scopes_asks_with_these_from_then_on() -> None:
+    alice, less = Principal("alice", frozenset({"all"})), Principal("alice")
+    seen: list[Principal] = []
+
+    async def looking(context: CallContext, progress: ProgressListener | None) -> Mapping[str, Any]:
+        seen.append(context.principal_now)
+        said = await asking(context, progress)
+        seen.append(context.principal_now)
+        return said
+
+    async with carrying() as carrier:
+        away = await carrier.carry(request(whose=alice), looking)
+        (key,) = away["inputRequests"]
+        back = request(whose=less, requestState=away["requestState"], inputResponses={key: ACCEPTED})
+        await carrier.carry(back, looking)
+    assert seen == [alice, less]
 
 
 async def test_a_client_that_stays_away_too_long_finds_its_call_given_up(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,52 +2,32 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import AsyncGenerator, Mapping
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
+import logging
+import secrets
+import time
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
+from toolcrib.calling.questions import ALWAYS, ONCE, Intent, Question
+from toolcrib.core.client import ANSWER_S, approved_state
 from toolcrib.core.digests import digest
 from toolcrib.core.errors import NotAuthorized, ToolFailed
+from toolcrib.core.events import Consent
 from toolcrib.core.principal import CallContext
+from toolcrib.core.results import ToolResult
 
-ONCE, ALWAYS, NO = "once", "always", "no"
-
-MAX_SHOWN_CHARS = 2_000
-"""Of the arguments, in the question."""
+logger = logging.getLogger(__name__)
 
 MAX_PAUSED = 1_000
 """Calls that were approved and wait for input; one more forgets the oldest, which is then asked about again."""
 
 
-@dataclass(frozen=True, slots=True)
-class Intent:
-    """What somebody wants to run."""
-
-    principal: str
-    subject: str
-    """The tool's id, or what else it is in words."""
-    definition: str = ""
-    """The digest of its definition; empty where it has none, and nothing lasting can be approved."""
-    summary: str = ""
-    arguments: Mapping[str, Any] | None = None
-
-
-@dataclass(slots=True)
-class Approved:
-    """Something that runs now."""
-
-    goes_on: bool = False
-    """Whether it only paused, to ask for input; otherwise it is asked about again the next time."""
-
-
 class Approvals(Protocol):
     """What was approved for good: a principal, a tool and exactly this definition of it."""
 
-    def holds(self, principal: str, tool_id: str, definition: str) -> bool: ...
+    async def holds(self, principal: str, tool_id: str, definition: str) -> bool: ...
 
-    def keep(self, principal: str, tool_id: str, definition: str) -> None: ...
+    async def keep(self, principal: str, tool_id: str, definition: str) -> None: ...
 
 
 class MemoryApprovals:
@@ -56,95 +36,99 @@ class MemoryApprovals:
     def __init__(self) -> None:
         self._kept: set[tuple[str, str, str]] = set()
 
-    def holds(self, principal: str, tool_id: str, definition: str) -> bool:
+    async def holds(self, principal: str, tool_id: str, definition: str) -> bool:
         return (principal, tool_id, definition) in self._kept
 
-    def keep(self, principal: str, tool_id: str, definition: str) -> None:
+    async def keep(self, principal: str, tool_id: str, definition: str) -> None:
         self._kept.add((principal, tool_id, definition))
 
 
 class Approver:
-    """Asks whoever is at the client, unless that was answered for good."""
+    """Asks whoever is at the client, unless that was answered for good.
 
-    def __init__(self, approvals: Approvals | None = None) -> None:
+    What it is about is asked first, then kept; what may have changed while a person thought is looked at in between, by
+    whoever runs it.
+    """
+
+    def __init__(self, approvals: Approvals | None = None, *, now_s: Callable[[], float] = time.monotonic) -> None:
         self.approvals: Approvals = approvals or MemoryApprovals()
-        self._paused: dict[tuple[str, str, str], None] = {}
-        """Approved once: whichever call takes up one of these takes it away."""
+        self._now_s = now_s
+        self._paused: dict[str, tuple[_Bound, float]] = {}
+        """What was approved for one call that now waits for input, by the name of the approval, and until when. Whoever
+        takes one up takes it away."""
 
-    @asynccontextmanager
-    async def approved(self, intent: Intent, context: CallContext) -> AsyncGenerator[Approved]:
-        """The time in which something runs of which a person approves, or did.
+    async def ask(self, intent: Intent, context: CallContext) -> Consent:
+        """How a person approves of it, or did: `once`, `always` or `kept`.
 
         A call that comes back with input its source asked for was approved already, and is not asked about again.
 
         Raises:
             NotAuthorized: nobody can be asked, or whoever was did not say yes.
         """
-        await self._approve(intent, context)
-        approved = Approved()
-        yield approved
-        if approved.goes_on:
-            self._paused[_key(intent)] = None
-            if len(self._paused) > MAX_PAUSED:
-                self._paused.pop(next(iter(self._paused)))
-
-    async def _approve(self, intent: Intent, context: CallContext) -> None:
-        lasting = bool(intent.definition)
-        if lasting and self.approvals.holds(intent.principal, intent.subject, intent.definition):
-            return
-        if context.resumed is not None and (key := _key(intent)) in self._paused:
-            del self._paused[key]
-            return
-        answer = await _ask(intent, context)
-        if answer == NO:
+        consent = await self._settled(intent, context)
+        context.note_approval(consent)
+        if consent not in {ONCE, ALWAYS, "kept"}:
             raise NotAuthorized(f"`{intent.subject}` was not run: nobody approved of it.", hints=[_USE_ANOTHER])
-        if answer == ALWAYS:
-            self.approvals.keep(intent.principal, intent.subject, intent.definition)
+        return consent
+
+    async def keep(self, intent: Intent, consent: Consent) -> None:
+        """Have it hold from now on, where the consent is one for good."""
+        if consent == ALWAYS:
+            await self.approvals.keep(intent.principal, intent.subject, intent.definition)
+
+    def paused(self, intent: Intent, consent: Consent, result: Mapping[str, Any]) -> Mapping[str, Any]:
+        """`result`, the answer to what was approved, to be handed out.
+
+        Where it asks for input, whoever comes back with its state in time goes on, once; what was approved for good
+        before has to be so then as well.
+        """
+        if consent == "kept" or not ToolResult(result).needs_input:
+            return result
+        approval = secrets.token_urlsafe(18)
+        self._paused[approval] = _bound(intent), self._now_s() + ANSWER_S
+        if len(self._paused) > MAX_PAUSED:
+            self._paused.pop(next(iter(self._paused)))
+        return {**result, "requestState": approved_state(approval, result.get("requestState"))}
+
+    async def _settled(self, intent: Intent, context: CallContext) -> Consent:
+        if self._is_taken_up(intent, context):
+            return ONCE
+        if intent.definition and await self.approvals.holds(intent.principal, intent.subject, intent.definition):
+            return "kept"
+        return await _answered(intent, context)
+
+    def _is_taken_up(self, intent: Intent, context: CallContext) -> bool:
+        approval = context.resumed.approval if context.resumed is not None else None
+        if approval is None or approval not in self._paused:
+            return False
+        bound, until_s = self._paused[approval]
+        if bound != _bound(intent):
+            return False
+        del self._paused[approval]
+        return self._now_s() < until_s
 
 
 _USE_ANOTHER = "Use another tool, or ask the person you work for."
 
 
-async def _ask(intent: Intent, context: CallContext) -> str:
+async def _answered(intent: Intent, context: CallContext) -> Consent:
+    context.note_approval("unasked")
     client = context.client
     if client is None or not _can_ask(client.capabilities):
         raise NotAuthorized(
             f"`{intent.subject}` runs only after a person has approved, and your client cannot ask one.",
             hints=[_USE_ANOTHER, "A client that supports elicitation asks; the owner of the policy can allow it."],
         )
-    shown = "" if intent.arguments is None else json.dumps(intent.arguments, ensure_ascii=False, indent=2)
-    message = f"Run {intent.subject} for {intent.principal}? {intent.summary}".rstrip()
-    if shown:
-        message += f"\n\nArguments:\n{shown[:MAX_SHOWN_CHARS]}" + ("\n…" if len(shown) > MAX_SHOWN_CHARS else "")
-    choices = [ONCE, ALWAYS, NO] if intent.definition else [ONCE, NO]
-    question = {
-        "mode": "form",
-        "message": message,
-        "requestedSchema": {
-            "type": "object",
-            "properties": {
-                "answer": {
-                    "type": "string",
-                    "title": "Run it?",
-                    "description": _EXPLAINED if intent.definition else "once: run it now",
-                    "enum": choices,
-                }
-            },
-            "required": ["answer"],
-        },
-    }
+    question = Question.about(intent)
+    context.note_approval("unanswered")  # should whoever is asked, or whoever called, go away
     try:
-        answer = await client.ask("elicitation/create", question)
+        answer = await client.ask("elicitation/create", question.to_wire())
     except ToolFailed as failed:
         raise NotAuthorized(f"`{intent.subject}` was not run: {failed.message}", hints=[_USE_ANOTHER]) from failed
-    match answer:
-        case {"action": "accept", "content": {"answer": str() as given}} if given in choices:
-            return given
-        case _:  # declined, cancelled, or no answer to this question
-            return NO
-
-
-_EXPLAINED = "once: run it now. always: run it now, and from now on without asking, until its definition changes"
+    except Exception as fault:  # whatever it is, it is no yes
+        logger.exception("asking about %s failed", intent.subject)
+        raise NotAuthorized(f"`{intent.subject}` was not run: asking failed.", hints=[_USE_ANOTHER]) from fault
+    return question.settled_by(answer)
 
 
 def _can_ask(capabilities: Mapping[str, Any]) -> bool:
@@ -152,5 +136,9 @@ def _can_ask(capabilities: Mapping[str, Any]) -> bool:
     return "elicitation" in capabilities and "form" in (capabilities["elicitation"] or {"form": {}})
 
 
-def _key(intent: Intent) -> tuple[str, str, str]:
+_Bound = tuple[str, str, str]
+"""What an approval of one call is of: this principal, this subject, these arguments of this definition."""
+
+
+def _bound(intent: Intent) -> _Bound:
     return intent.principal, intent.subject, digest([intent.definition, intent.arguments])

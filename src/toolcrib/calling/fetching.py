@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
 import anyio
 
-from toolcrib.calling.approving import Approved, Intent
 from toolcrib.calling.links import under_catalog_names
+from toolcrib.calling.questions import Intent
 from toolcrib.calling.runner import Runner
 from toolcrib.catalog.access import Access
 from toolcrib.catalog.state import SourceEntry
 from toolcrib.catalog.view import View
-from toolcrib.core.errors import NotAuthorized, NotFound, SourceUnavailable
+from toolcrib.core.errors import NotAuthorized, NotFound, SourceUnavailable, ToolFailed
+from toolcrib.core.events import Consent
 from toolcrib.core.names import resource_uri
 from toolcrib.core.principal import CallContext
 from toolcrib.core.results import ToolResult
@@ -32,13 +32,11 @@ async def get_prompt(
         NotAuthorized, RateLimited: before anything was sent.
         SourceUnavailable, ToolFailed: as `fetch` does.
     """
-    item = view.shelf.prompts.get(name)
-    if item is None:
-        raise NotFound(f"No prompt is called `{name}`.")
-    params: dict[str, Any] = {"name": item.own_name}
+    locate = partial(_prompt, name=name)
+    params: dict[str, Any] = {"name": locate(view)[1]}
     if arguments is not None:
         params["arguments"] = dict(arguments)
-    return await _fetch(view, (item.source, item.own_name), "prompts/get", params, context, runner=runner)
+    return await _fetch(view, locate, "prompts/get", params, context, runner=runner)
 
 
 async def read_resource(view: View, uri: str, context: CallContext, *, runner: Runner) -> Mapping[str, Any]:
@@ -49,8 +47,8 @@ async def read_resource(view: View, uri: str, context: CallContext, *, runner: R
         NotAuthorized, RateLimited: before anything was sent.
         SourceUnavailable, ToolFailed: as `fetch` does.
     """
-    source, own = _located(view, uri)
-    return await _fetch(view, (source, own), "resources/read", {"uri": own}, context, runner=runner)
+    locate = partial(_resource, uri=uri)
+    return await _fetch(view, locate, "resources/read", {"uri": locate(view)[1]}, context, runner=runner)
 
 
 async def complete(view: View, params: Mapping[str, Any], context: CallContext, *, runner: Runner) -> Mapping[str, Any]:
@@ -65,16 +63,13 @@ async def complete(view: View, params: Mapping[str, Any], context: CallContext, 
     """
     match params.get("ref"):
         case {"type": "ref/prompt", "name": str() as name} as ref:
-            if (item := view.shelf.prompts.get(name)) is None:
-                raise NotFound(f"No prompt is called `{name}`.")
-            source, own_name, own = item.source, item.own_name, {**ref, "name": item.own_name}
+            locate, key = partial(_prompt, name=name), "name"
         case {"type": "ref/resource", "uri": str() as uri} as ref:
-            source, own_name = _located(view, uri)
-            own = {**ref, "uri": own_name}
+            locate, key = partial(_resource, uri=uri), "uri"
         case _:
             raise NotFound("`ref` names neither a prompt nor a resource.")
-    own_params = {**params, "ref": own}
-    return await _fetch(view, (source, own_name), "completion/complete", own_params, context, runner=runner)
+    own_params = {**params, "ref": {**ref, key: locate(view)[1]}}
+    return await _fetch(view, locate, "completion/complete", own_params, context, runner=runner)
 
 
 async def watch_resource(
@@ -88,17 +83,29 @@ async def watch_resource(
         NotAuthorized, RateLimited: as `read_resource` does.
         SourceUnavailable, ToolFailed: as `watch` does.
     """
-    name, own = _located(view, uri)
+    locate = partial(_resource, uri=uri)
+    own = locate(view)[1]
+    entry, _ = await _admitted(view, locate, {"uri": own}, context, runner)
     try:
-        async with _admitted(view, (name, own), {"uri": own}, context, runner) as (entry, _):
-            with anyio.fail_after(context.remaining_s()):
-                await watch(entry.source, own, updated)
+        with anyio.fail_after(context.remaining_s()):
+            await watch(entry.source, own, updated)
     except TimeoutError as error:
-        raise SourceUnavailable(f"`{name}` was not asked in time: the caller's time is over.") from error
+        raise SourceUnavailable(f"`{entry.name}` was not asked in time: the caller's time is over.") from error
     return partial(unwatch, entry.source, own, updated)
 
 
-def _located(view: View, uri: str) -> tuple[str, str]:
+Locate = Callable[[View], tuple[str, str]]
+"""Finds what is asked for in a view: its source, and its own name or URI there. Raises `NotFound`."""
+
+
+def _prompt(view: View, name: str) -> tuple[str, str]:
+    item = view.shelf.prompts.get(name)
+    if item is None:
+        raise NotFound(f"No prompt is called `{name}`.")
+    return item.source, item.own_name
+
+
+def _resource(view: View, uri: str) -> tuple[str, str]:
     if (found := view.shelf.templates.get(uri)) is not None:
         return found.source, found.own_name
     located = view.shelf.locate(uri)
@@ -112,40 +119,50 @@ def _located(view: View, uri: str) -> tuple[str, str]:
 
 async def _fetch(
     view: View,
-    item: tuple[str, str],
+    locate: Locate,
     method: FetchMethod,
     params: Mapping[str, Any],
     context: CallContext,
     *,
     runner: Runner,
 ) -> Mapping[str, Any]:
-    """`item`: the source, and the own name or URI there of what this is about."""
+    entry, approval = await _admitted(view, locate, params, context, runner)
     try:
-        async with _admitted(view, item, params, context, runner) as (entry, approved):
-            with anyio.fail_after(context.remaining_s()):
-                result = await fetch(entry.source, method, params, context)
-            approved.goes_on = ToolResult(result).needs_input
+        with anyio.fail_after(context.remaining_s()):
+            result = await fetch(entry.source, method, params, context)
     except TimeoutError as error:
-        raise SourceUnavailable(f"{method} of `{item[0]}` was given up: the caller's time is over.") from error
+        raise SourceUnavailable(f"{method} of `{entry.name}` was given up: the caller's time is over.") from error
+    if context.client is None and ToolResult(result).needs_input:
+        raise ToolFailed(f"{method} of `{entry.name}` asks for input, and your client cannot be asked.")
+    if approval is not None:
+        result = runner.approver.paused(*approval, result)
     return under_catalog_names(entry, result)
 
 
-@asynccontextmanager
 async def _admitted(
-    view: View, item: tuple[str, str], params: Mapping[str, Any], context: CallContext, runner: Runner
-) -> AsyncGenerator[tuple[SourceEntry, Approved]]:
-    """The source of the item, for a principal that may use it and does not ask too fast."""
+    view: View, locate: Locate, params: Mapping[str, Any], context: CallContext, runner: Runner
+) -> tuple[SourceEntry, tuple[Intent, Consent] | None]:
+    """The source of the item, for a principal that may use it and does not ask too fast; and what a person approved."""
     if view.principal != context.principal:
         raise ValueError(f"a view for {view.principal.id} cannot serve a request for {context.principal.id}")
-    source, own_name = item
+    entry, access = _entry(view, locate)
+    runner.limits.admit(context.principal)
+    if access is Access.CALL:
+        return entry, None
+    what = "{}: {}".format(*locate(view))
+    intent = Intent(context.principal.id, what, arguments=params)
+    consent = await runner.approver.ask(intent, context)
+    now = runner.view_now(view, context)
+    entry_now, _ = _entry(now, locate)
+    if locate(now) != locate(view) or not entry_now.is_same_server(entry):
+        raise NotAuthorized(f"`{what}` was not used: it has become another while a person was asked.")
+    return entry_now, (intent, consent)
+
+
+def _entry(view: View, locate: Locate) -> tuple[SourceEntry, Access]:
+    """The source of an item, which may be used, and how."""
+    source, own_name = locate(view)
     access = view.access_to_item(source, own_name)
     if access < Access.ASK:
         raise NotAuthorized(f"`{own_name}` of `{source}` may be seen and not used by `{view.principal.id}`.")
-    runner.limits.admit(context.principal)
-    entry = view.sources[source]
-    if access is Access.CALL:
-        yield entry, Approved()
-        return
-    intent = Intent(context.principal.id, f"{source}: {own_name}", arguments=params)
-    async with runner.approver.approved(intent, context) as approved:
-        yield entry, approved
+    return view.sources[source], access

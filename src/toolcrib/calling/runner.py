@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import anyio
 
-from toolcrib.calling.approving import Approver, Intent
+from toolcrib.calling.approving import Approver
 from toolcrib.calling.limits import CallLimits
 from toolcrib.calling.links import under_catalog_names
+from toolcrib.calling.questions import Intent
 from toolcrib.calling.slips import repaired
 from toolcrib.catalog.access import Access
 from toolcrib.catalog.state import SourceEntry
 from toolcrib.catalog.view import View
+from toolcrib.core.digests import digest
 from toolcrib.core.errors import (
     InvalidArguments,
     InvalidTool,
@@ -30,7 +32,7 @@ from toolcrib.core.errors import (
     ToolFailed,
 )
 from toolcrib.core.handles import Handle
-from toolcrib.core.principal import CallContext
+from toolcrib.core.principal import CallContext, Principal
 from toolcrib.core.results import ToolResult
 from toolcrib.core.schema import Violation
 from toolcrib.core.tools import Tool
@@ -46,6 +48,8 @@ class Runner:
 
     limits: CallLimits = field(default_factory=CallLimits)
     approver: Approver = field(default_factory=Approver)
+    view_of: Callable[[Principal], View] | None = None
+    """The view of a principal as of now, since a person may think for minutes; None where no view becomes another."""
 
     async def call_tool(
         self,
@@ -69,9 +73,10 @@ class Runner:
             InvalidArguments: nothing ran; hints and details say what is wrong where.
             RateLimited: nothing ran; the principal calls faster than the limits allow.
             SourceUnavailable: the source cannot be reached, or went away.
-            ToolFailed: the source refused to run it.
+            ToolFailed: the source refused to run it, or asks for input and nobody can be asked.
 
-        Each has a `next_action`.
+        `ToolNotFound`, `NotAuthorized`, `StaleExpansion` and `SourceUnavailable` may also tell what became of the tool
+        while a person was asked. Each error has a `next_action`.
 
         Source: discovery protocol v0.1, `call_tool` and behavioural rule 4.
         """
@@ -81,59 +86,89 @@ class Runner:
         if tool is None:
             raise not_found(view, reference)
         try:
-            return await self._call(view, tool, shown, arguments, context, only_read=only_read, progress=progress)
+            order = _placed(view, tool, shown, arguments, only_read=only_read)
+            self.limits.admit(context.principal)
+            if order.access is Access.CALL:
+                result = await _run(order, context, progress)
+            else:
+                result = await self._run_approved(order, context, progress, only_read=only_read)
         except ToolcribError as error:
             if error.next_action is not None:
                 raise
             # Where the tool itself is good, its definition says what to do otherwise, or the same again.
             again = isinstance(error, InvalidArguments | RateLimited | ToolFailed)
             raise error.leading_to(_expand(tool) if again else _search_another(tool)) from error
+        return _with_warnings(tool, result)
 
-    async def _call(
-        self,
-        view: View,
-        tool: Tool,
-        shown: Handle | None,
-        arguments: object,
-        context: CallContext,
-        *,
-        only_read: bool,
-        progress: ProgressListener | None,
+    def view_now(self, view: View, context: CallContext) -> View:
+        """What has become of `view` by now, for whoever asks by now."""
+        return view if self.view_of is None else self.view_of(context.principal_now)
+
+    async def _run_approved(
+        self, order: _Order, context: CallContext, progress: ProgressListener | None, *, only_read: bool
     ) -> ToolResult:
-        access = view.access_to(tool)
-        if access < Access.ASK:
-            raise NotAuthorized(f"`{tool.id}` may be seen and not called by `{view.principal.id}`.")
-        _check_expansion(tool, shown)
-        checked = _check_arguments(tool, arguments)
-        if only_read and not (tool.annotations.read_only and view.is_trusted(tool.source)):
-            raise NotAuthorized(
-                f"`{tool.id}` is not known to only read.",
-                next_action=NextAction("call_tool", {"tool_id": tool.handle, "arguments": checked}),
+        tool = order.tool
+        intent = Intent(context.principal.id, tool.id, order.definition, tool.summary, order.arguments)
+        consent = await self.approver.ask(intent, context)
+        now = self._placed_again(order, context, only_read=only_read)
+        await self.approver.keep(intent, consent)
+        result = await _run(now, context, progress)
+        return replace(result, wire=self.approver.paused(intent, consent, result.wire))
+
+    def _placed_again(self, order: _Order, context: CallContext, *, only_read: bool) -> _Order:
+        """The same order, as may be by now; raises as for a new one, and `StaleExpansion` where it would be another."""
+        view = self.view_now(order.view, context)
+        tool, shown = view.resolve(order.tool.handle)
+        if tool is None:
+            raise not_found(view, order.tool.handle)
+        now = _placed(view, tool, shown, order.arguments, only_read=only_read)
+        if now.definition != order.definition or not now.entry.is_same_server(order.entry):
+            raise StaleExpansion(
+                f"`{tool.id}` was not run: it has become another while a person was asked. Expand it again.",
+                next_action=_expand(tool),
             )
-        entry = view.sources.get(tool.source)
-        if entry is None:
-            raise SourceUnavailable(f"The source `{tool.source}` is gone.", next_action=NextAction("list"))
-        self.limits.admit(context.principal)
-        if access is Access.CALL:
-            result = await _run(entry, tool, checked, context, progress)
-        else:
-            intent = Intent(context.principal.id, tool.id, tool.digests.wire, tool.summary, checked)
-            async with self.approver.approved(intent, context) as approved:
-                result = await _run(entry, tool, checked, context, progress)
-                approved.goes_on = result.needs_input
-        return _with_warnings(tool, ToolResult(under_catalog_names(entry, result.wire), result.warnings))
+        return now
 
 
-async def _run(
-    entry: SourceEntry,
-    tool: Tool,
-    arguments: Mapping[str, Any],
-    context: CallContext,
-    progress: ProgressListener | None,
-) -> ToolResult:
+@dataclass(frozen=True, slots=True)
+class _Order:
+    """One call that a view lets through."""
+
+    view: View
+    tool: Tool
+    entry: SourceEntry
+    arguments: Mapping[str, Any]
+    access: Access
+
+    @property
+    def definition(self) -> str:
+        """What a lasting approval binds: exactly this definition, of exactly this server."""
+        return digest([self.tool.digests.wire, self.entry.identity])
+
+
+def _placed(view: View, tool: Tool, shown: Handle | None, arguments: object, *, only_read: bool) -> _Order:
+    """All checks that look at nothing but the view and the call, in their order."""
+    access = view.access_to(tool)
+    if access < Access.ASK:
+        raise NotAuthorized(f"`{tool.id}` may be seen and not called by `{view.principal.id}`.")
+    _check_expansion(tool, shown)
+    checked = _check_arguments(tool, arguments)
+    if only_read and not (tool.annotations.read_only and view.is_trusted(tool.source)):
+        raise NotAuthorized(
+            f"`{tool.id}` is not known to only read.",
+            next_action=NextAction("call_tool", {"tool_id": tool.handle, "arguments": checked}),
+        )
+    entry = view.sources.get(tool.source)
+    if entry is None:
+        raise SourceUnavailable(f"The source `{tool.source}` is gone.", next_action=NextAction("list"))
+    return _Order(view, tool, entry, checked, access)
+
+
+async def _run(order: _Order, context: CallContext, progress: ProgressListener | None) -> ToolResult:
+    tool, entry = order.tool, order.entry
     try:
         with anyio.fail_after(context.remaining_s()):
-            return await entry.source.call_tool(tool, arguments, context, progress=progress)
+            result = await entry.source.call_tool(tool, order.arguments, context, progress=progress)
     except TimeoutError as error:
         raise SourceUnavailable(f"`{tool.id}` was given up: the caller's time is over.") from error
     except StaleExpansion as stale:
@@ -151,6 +186,12 @@ async def _run(
             retryable=retryable,
             retry_after_s=gone.retry_after_s,
         ) from gone
+    if result.needs_input and context.client is None:
+        # The same again would end the same; another tool may do it.
+        raise ToolFailed(
+            f"`{tool.id}` asks for input, and your client cannot be asked.", next_action=_search_another(tool)
+        )
+    return ToolResult(under_catalog_names(entry, result.wire), result.warnings)
 
 
 def _check_expansion(tool: Tool, shown: Handle | None) -> None:

@@ -63,8 +63,9 @@ def _from_wrapper(document: Mapping[str, Any], given: dict[str, Any]) -> _Undone
 def _from_json_text(document: Mapping[str, Any], given: dict[str, Any]) -> _Undone:
     """`{"files": "[\\"a\\"]"}` for `{"files": ["a"]}`, and `{"limit": "5"}` for `{"limit": 5}`."""
     meant: dict[str, Any] = {}
+    properties = _properties(document, document)
     for key, value in given.items():
-        types = _types(document, _properties(document, document).get(key))
+        types = _types(document, properties[key]) if key in properties else ()
         if isinstance(value, str) and types and "string" not in types:
             inner = _parsed(value)
             if any(isinstance(inner, _PYTHON_TYPES.get(name, ())) for name in types):
@@ -80,7 +81,8 @@ def _from_lone_values(document: Mapping[str, Any], given: dict[str, Any]) -> _Un
     meant = {
         key: [value]
         for key, value in given.items()
-        if value is not None and not isinstance(value, list) and _types(document, properties.get(key)) == ("array",)
+        if key in properties and value is not None and not isinstance(value, list)
+        if _types(document, properties[key]) == ("array",)
     }
     if not meant:
         return None

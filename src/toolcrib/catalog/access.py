@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from fnmatch import translate
 from functools import cached_property
+from itertools import product
 from typing import Protocol
 
 from toolcrib.core.principal import Principal
 from toolcrib.core.tools import Path, ToolAnnotations
 
-WORST = ToolAnnotations()
-"""What a tool is taken for whose claims nobody vouches for: the defaults of MCP, which are the worst of each."""
+NOTHING_CLAIMED = ToolAnnotations()
 
 
 class Access(IntEnum):
@@ -40,10 +40,21 @@ class Subject:
     paths: tuple[Path, ...]
     """Where it hangs, by primary paths; and the nodes that any node above it hangs under as well."""
     tags: tuple[str, ...] = ()
-    annotations: ToolAnnotations = WORST
-    """What it claims of itself."""
+    annotations: ToolAnnotations | None = NOTHING_CLAIMED
+    """What it claims of itself; None for what can claim nothing, as prompts and resources."""
     trusted: bool = False
-    """Whether the owner of its source vouches for that."""
+    """Whether the owner of its source vouches for what it says of itself: its tags and annotations."""
+    sure_paths: tuple[Path, ...] | None = None
+    """Where it hangs whatever it says of itself; None where that is all of `paths`."""
+
+
+UNKNOWN = "\x00"
+"""Stands in an id for whatever nobody knows yet: a pattern meets it only where it would meet any characters."""
+
+
+def something_of(source: str) -> Subject:
+    """Some tool of a source, of which nothing else is known."""
+    return Subject(f"{source}.{UNKNOWN}", source, ((source,),))
 
 
 class Permissions(Protocol):
@@ -51,14 +62,6 @@ class Permissions(Protocol):
 
     def decide(self, subject: Subject) -> Access:
         """Pure: the same question always has the same answer."""
-        ...
-
-    def may_know(self, source: str) -> bool:
-        """Whether a source may be spoken of before anybody knows what it offers."""
-        ...
-
-    def may_know_node(self, path: Path) -> bool:
-        """Whether a category that was set up may be spoken of before anybody knows what hangs in it."""
         ...
 
 
@@ -74,12 +77,6 @@ class Everything:
 
     def decide(self, subject: Subject) -> Access:
         return Access.CALL
-
-    def may_know(self, source: str) -> bool:
-        return True
-
-    def may_know_node(self, path: Path) -> bool:
-        return True
 
 
 EVERYTHING = Everything()
@@ -125,25 +122,18 @@ class Rule:
         """Whether it speaks of this principal at all."""
         return principal.scopes.issuperset(self.scopes) and _matches(self._principals, principal.id)
 
-    def meets(self, subject: Subject, annotations: ToolAnnotations) -> bool:
-        """Whether `subject` meets it, taken to be what `annotations` claim."""
+    def meets(self, subject: Subject, claims: ToolAnnotations | None) -> bool:
+        """Whether `subject` meets it, taken to be what `claims` say."""
         return (
             _matches(self._sources, subject.source)
             and _matches(self._tools, subject.id)
             and (not self.tags or not set(self.tags).isdisjoint(subject.tags))
             and (not self.paths or any(path[: len(top)] == top for top in self.paths for path in subject.paths))
-            and all(getattr(annotations, hint) is wanted for hint, wanted in self.annotations.items())
+            and (not self.annotations or self._is_claimed(claims))
         )
 
-    def meets_all_of(self, source: str) -> bool:
-        """Whether whatever a source of this name may offer meets it."""
-        under = not self.paths or (source,) in self.paths
-        return under and not (self.tools or self.tags or self.annotations) and _matches(self._sources, source)
-
-    def meets_all_below(self, path: Path) -> bool:
-        """Whether whatever may hang at or below the node meets it."""
-        under = not self.paths or any(path[: len(top)] == top for top in self.paths)
-        return under and not (self.sources or self.tools or self.tags or self.annotations)
+    def _is_claimed(self, claims: ToolAnnotations | None) -> bool:
+        return claims is not None and all(getattr(claims, hint) is told for hint, told in self.annotations.items())
 
     @cached_property
     def _principals(self) -> re.Pattern[str] | None:
@@ -170,32 +160,41 @@ class Rules:
         return Rules(tuple(rule for rule in self.rules if rule.is_for(principal)), self.otherwise)
 
     def decide(self, subject: Subject) -> Access:
-        """What the rules say of `subject`, which claims something of itself that nobody may vouch for.
+        """What the rules say of `subject`.
 
-        Then it is the stricter of what they say of a tool that is as it claims, and of one that is as bad as can be:
-        a claim can tighten the decision and never loosen it.
+        Where nobody vouches for what it says of itself, the strictest of what they say with and without its tags and
+        the places these brought it, and for anything that its annotations could have claimed. So what a stranger says
+        can tighten the decision and never loosen it.
         """
-        claimed = self._first(subject, subject.annotations)
-        if subject.trusted or claimed is Access.HIDDEN or not self._ask_for_claims:
-            return claimed
-        return min(claimed, self._first(subject, WORST))
+        if subject.trusted:
+            return self._first(subject, subject.annotations)
+        strictest = Access.CALL
+        for each in self._with_and_without_its_word(subject):
+            for claims in self._possible_claims if subject.annotations is not None else (None,):
+                strictest = min(strictest, self._first(each, claims))
+                if strictest is Access.HIDDEN:
+                    return strictest
+        return strictest
 
-    def may_know(self, source: str) -> bool:
-        """What the first rule says that everything in the source would meet."""
-        then = next((rule.then for rule in self.rules if rule.meets_all_of(source)), self.otherwise)
-        return then is not Access.HIDDEN
+    def _first(self, subject: Subject, claims: ToolAnnotations | None) -> Access:
+        return next((rule.then for rule in self.rules if rule.meets(subject, claims)), self.otherwise)
 
-    def may_know_node(self, path: Path) -> bool:
-        """What the first rule says that everything below the node would meet."""
-        then = next((rule.then for rule in self.rules if rule.meets_all_below(path)), self.otherwise)
-        return then is not Access.HIDDEN
-
-    def _first(self, subject: Subject, annotations: ToolAnnotations) -> Access:
-        return next((rule.then for rule in self.rules if rule.meets(subject, annotations)), self.otherwise)
+    def _with_and_without_its_word(self, subject: Subject) -> tuple[Subject, ...]:
+        sure = subject.paths if subject.sure_paths is None else subject.sure_paths
+        if not self._ask_for_places or (not subject.tags and sure == subject.paths):
+            return (subject,)
+        return subject, replace(subject, tags=(), paths=sure)
 
     @cached_property
-    def _ask_for_claims(self) -> bool:
-        return any(rule.annotations for rule in self.rules)
+    def _ask_for_places(self) -> bool:
+        return any(rule.tags or rule.paths for rule in self.rules)
+
+    @cached_property
+    def _possible_claims(self) -> tuple[ToolAnnotations, ...]:
+        """All that can be claimed, as far as any rule asks."""
+        asked = [hint for hint in HINTS if any(hint in rule.annotations for rule in self.rules)]
+        combinations = (dict(zip(asked, told, strict=True)) for told in product((False, True), repeat=len(asked)))
+        return tuple(replace(NOTHING_CLAIMED, **told) for told in combinations)
 
 
 def _pattern(globs: tuple[str, ...]) -> re.Pattern[str] | None:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict, deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import translate
 from functools import cached_property
+from weakref import ref
 
+from toolcrib.catalog.access import UNKNOWN
 from toolcrib.core.digests import digest
 from toolcrib.core.errors import InvalidConfig
 from toolcrib.core.nodes import Node
-from toolcrib.core.tools import Path, Tool
+from toolcrib.core.tools import Path, Tool, ToolMetadata
 
 STANDARD: Mapping[str, Node] = {
     node.name: node
@@ -29,6 +31,15 @@ STANDARD: Mapping[str, Node] = {
 
 Source: ADR-001, the standard tool categories.
 """
+
+
+_ANY = re.compile(r"[*?]|\[[^\]]*\]")
+"""What a pattern has in the place of characters."""
+
+_WILD = re.compile(r"[*?[]")
+
+_LEAST_KNOWN = 1_000
+"""Tools of which something is known before any that are gone are looked for."""
 
 
 @dataclass(frozen=True)
@@ -53,19 +64,13 @@ class Category:
             self.path, self.title or standard.title, self.summary or standard.summary, self.tags or standard.tags
         )
 
-    def holds(self, tool: Tool) -> bool:
-        """Whether `tool` hangs directly in it."""
-        if not self.tagged_with.isdisjoint(tool.metadata.tags):
-            return True
-        return self._ids is not None and self._ids.fullmatch(tool.id) is not None
-
-    @cached_property
-    def tagged_with(self) -> frozenset[str]:
-        return frozenset(self.tagged)
-
-    @cached_property
-    def _ids(self) -> re.Pattern[str] | None:
-        return re.compile("|".join(translate(pattern) for pattern in self.tools)) if self.tools else None
+    def possible_tools(self) -> Iterator[Tool]:
+        """Tools as they might hang in it, one for each thing it claims."""
+        for pattern in self.tools:
+            source, _, name = _ANY.sub(UNKNOWN, pattern).partition(".")
+            yield Tool(source, name)
+        for tag in self.tagged:
+            yield Tool(UNKNOWN, UNKNOWN, metadata=ToolMetadata(tags=(tag,)))
 
 
 class Categories:
@@ -87,10 +92,18 @@ class Categories:
                 raise InvalidConfig("a category without a name cannot be reached")
             if self._by_path[category.path] is not category:
                 raise InvalidConfig(f"the category {_shown(category.path)} is set up twice")
+        self._standing = {path for category in self.given for path in ways_to(category.path)}
+        self.links: Mapping[Path, tuple[Path, ...]] = {}
+        """By node, those that hang under it besides the ones below it."""
+        self._above: Mapping[Path, tuple[Path, ...]] = {}
+        self._link()
         for category in self.given:
             if category.also_under and (cycle := self._cycle(category.path)):
                 raise InvalidConfig(f"a category cannot hang below itself: {' > '.join(map(_shown, cycle))}")
-        self._known: dict[str, tuple[Tool, tuple[Path, ...]]] = {}
+        self._claims = _Claims(self.given)
+        self._known: dict[int, tuple[ref[Tool], tuple[Path, ...]]] = {}
+        """Places by the identity of a tool, for several may have one id; no tool is kept alive by it."""
+        self._most_known = _LEAST_KNOWN
 
     def __contains__(self, path: Path) -> bool:
         return path in self._by_path
@@ -104,53 +117,38 @@ class Categories:
         return {category.path: category.node for category in self.given}
 
     @cached_property
-    def links(self) -> Mapping[Path, tuple[Path, ...]]:
-        """By node, those that hang under it besides the ones below it."""
-        links: defaultdict[Path, list[Path]] = defaultdict(list)
-        for category in self.given:
-            for above in category.also_under:
-                links[above].append(category.path)
-        return {above: tuple(dict.fromkeys(paths)) for above, paths in links.items()}
-
-    @cached_property
     def digest(self) -> str:
         """Equal for two that say the same."""
-        return digest(
-            [
-                [
-                    list(c.path),
-                    c.title,
-                    c.summary,
-                    list(c.tags),
-                    list(c.tools),
-                    list(c.tagged),
-                    [*map(list, c.also_under)],
-                ]
-                for c in self.given
-            ]
-        )
+        return digest([[*_told(c), list(c.tools), list(c.tagged), [*map(list, c.also_under)]] for c in self.given])
+
+    def digest_of(self, nodes: Container[Path]) -> str:
+        """Equal for two that say the same of `nodes`, whatever they say of others and whichever tools they claim."""
+        return digest([[*_told(c), [*map(list, self.above(c.path))]] for c in self.given if c.path in nodes])
 
     def places(self, tool: Tool) -> tuple[Path, ...]:
         """Where `tool` hangs, the primary path first: the categories that claim it, then below its source."""
-        own = (tool.source, *tool.metadata.category)
         if not self.given:
-            return (own,)
-        known = self._known.get(tool.id)
-        if known is not None and known[0] is tool:
+            return ((tool.source, *tool.metadata.category),)
+        key = id(tool)
+        known = self._known.get(key)
+        if known is not None and known[0]() is tool:
             return known[1]
-        claimed = dict.fromkeys((*(category.path for category in self.given if category.holds(tool)), own))
-        # Whatever hangs in a node hangs below those above it anyway.
-        places = tuple(p for p in claimed if not any(len(o) > len(p) and o[: len(p)] == p for o in claimed))
-        self._known[tool.id] = tool, places
+        places = self._found(tool)
+        if len(self._known) >= self._most_known:
+            self._forget()
+        self._known[key] = ref(tool), places
         return places
 
     def reaches(self, tool: Tool) -> tuple[Path, ...]:
         """`places`, and by their primary paths the nodes that those above it hang under as well."""
-        found = dict.fromkeys(self.places(tool))
+        return self.reached(self.places(tool))
+
+    def reached(self, places: Collection[Path]) -> tuple[Path, ...]:
+        """`places`, and by their primary paths the nodes that those above them hang under as well."""
+        found = dict.fromkeys(places)
         waiting = [*found] if self.links else []
         while waiting:
-            path = waiting.pop()
-            upper = (node for depth in range(1, len(path) + 1) for node in self._also_under(path[:depth]))
+            upper = (node for way in ways_to(waiting.pop()) for node in self.above(way))
             new = dict.fromkeys(node for node in upper if node not in found)
             found |= new
             waiting += new
@@ -162,12 +160,40 @@ class Categories:
         for name in path:
             child = (*here, name)
             linked = (link for link in self.links.get(here, ()) if link[-1] == name)
-            here = child if child in self else next(linked, child)
+            here = child if child in self._standing else next(linked, child)
         return here
 
-    def _also_under(self, path: Path) -> tuple[Path, ...]:
-        category = self._by_path.get(path)
-        return category.also_under if category is not None else ()
+    def above(self, path: Path) -> tuple[Path, ...]:
+        """The nodes that the one at `path` hangs under besides the one above it, by their primary paths."""
+        return self._above.get(path, ())
+
+    def _found(self, tool: Tool) -> tuple[Path, ...]:
+        own = (tool.source, *tool.metadata.category)
+        claimed = dict.fromkeys((*self._claims.of(tool), own))
+        if len(claimed) == 1:
+            return (own,)
+        # Whatever hangs in a node hangs below those above it anyway.
+        depths = {len(path) for path in claimed}
+        above = {path[:depth] for path in claimed for depth in depths if depth < len(path)}
+        return tuple(path for path in claimed if path not in above)
+
+    def _forget(self) -> None:
+        """Let go of what is known of tools that are gone, so seldom that it costs each tool little."""
+        self._known = {key: known for key, known in [*self._known.items()] if known[0]() is not None}
+        self._most_known = max(_LEAST_KNOWN, 2 * len(self._known))
+
+    def _link(self) -> None:
+        """Find the links; one may be given by a way that leads through another, which is known a round earlier."""
+        above = {category.path: category.also_under for category in self.given if category.also_under}
+        for _ in range(len(above) + 1):
+            links: defaultdict[Path, dict[Path, None]] = defaultdict(dict)
+            for path, uppers in above.items():
+                for upper in uppers:
+                    links[upper][path] = None
+            self._above, self.links = above, {upper: tuple(paths) for upper, paths in links.items()}
+            above = {path: tuple(map(self.primary, self._by_path[path].also_under)) for path in above}
+            if above == self._above:
+                return
 
     def _cycle(self, start: Path) -> tuple[Path, ...]:
         """The way down from `start` to itself; empty where there is none."""
@@ -175,7 +201,7 @@ class Categories:
         waiting = deque([start])
         while waiting:
             here = waiting.popleft()
-            for above in (*self._also_under(here), *([here[:-1]] if here else ())):
+            for above in (*self.above(here), *([here[:-1]] if here else ())):
                 if above == start:
                     way = [start, here]
                     while way[-1] != start:
@@ -187,7 +213,52 @@ class Categories:
         return ()
 
 
+class _Claims:
+    """Which categories claim a tool, found without asking each of them."""
+
+    def __init__(self, given: Iterable[Category]) -> None:
+        self._order: dict[Path, int] = {}
+        self._by_tag: defaultdict[str, list[Path]] = defaultdict(list)
+        self._by_id: defaultdict[str, list[Path]] = defaultdict(list)
+        self._by_source: defaultdict[str, list[tuple[re.Pattern[str], Path]]] = defaultdict(list)
+        """Of the patterns that can only be met by ids of one source."""
+        self._anywhere: list[tuple[re.Pattern[str], Path]] = []
+        for category in given:
+            self._order[category.path] = len(self._order)
+            for tag in category.tagged:
+                self._by_tag[tag].append(category.path)
+            for glob in category.tools:
+                source, dot, _ = glob.partition(".")
+                if not _WILD.search(glob):
+                    self._by_id[glob].append(category.path)
+                elif dot and not _WILD.search(source):
+                    self._by_source[source].append((re.compile(translate(glob)), category.path))
+                else:
+                    self._anywhere.append((re.compile(translate(glob)), category.path))
+        self._any = re.compile("|".join(ids.pattern for ids, _ in self._anywhere)) if self._anywhere else None
+
+    def of(self, tool: Tool) -> list[Path]:
+        """Those that claim `tool`, in the order in which they were given."""
+        claiming = [*self._by_id.get(tool.id, ())]
+        for tag in tool.metadata.tags:
+            claiming += self._by_tag.get(tag, ())
+        patterns = self._by_source.get(tool.source, ())
+        if self._any is not None and self._any.fullmatch(tool.id):
+            patterns = (*patterns, *self._anywhere)
+        claiming += [path for ids, path in patterns if ids.fullmatch(tool.id)]
+        return sorted(claiming, key=self._order.__getitem__)
+
+
 NO_CATEGORIES = Categories()
+
+
+def ways_to(path: Path) -> Iterator[Path]:
+    """The paths of the nodes that `path` leads through, the one at its end included, the root not."""
+    return (path[:depth] for depth in range(1, len(path) + 1))
+
+
+def _told(category: Category) -> list[object]:
+    return [list(category.path), category.title, category.summary, list(category.tags)]
 
 
 def _shown(path: Path) -> str:

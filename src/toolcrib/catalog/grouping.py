@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 import heapq
 import math
-from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+import threading
+from collections import Counter, OrderedDict, defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import chain, count, islice, pairwise
+from typing import Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,8 +28,11 @@ MAX_GROUPS = 50
 SUMMARY_CHARS = 300
 """The longest summary made up for a node; one with few tools gets a shorter one."""
 
-MAX_READ = 20_000
+MAX_READ = 4_000
 """Tools that are read together to tell some nodes from each other; more are too many to wait for, and stand by name."""
+
+MAX_KEPT = 300
+"""Groupings that are kept, and as many summaries of neighbours."""
 
 _ENUMERATED = 6
 """Names of tools in a summary that reads nothing else."""
@@ -88,39 +94,35 @@ def grouped(tools: Mapping[str, Tool], *, at_most: int = MAX_TOOLS, taken: Colle
     more than `at_most` tools.
 
     Depends on the tools alone, not on their order. Each group is what one word stands for, of the words that tell the
-    tools apart best; so one more tool moves few others. A source's tools stay together where several are mixed.
+    tools apart best; so one more tool moves few others. A source's tools stay together where several are mixed. The
+    same tools are not read again while they are among those that were asked for last.
     """
     if len(tools) <= at_most:
         return ()
-    ordered = [tools[tool_id] for tool_id in sorted(tools)]
-    if len(ordered) > MAX_READ:
+    if len(tools) > MAX_READ:
         return tuple(
             Group(name, enumerated(inside), tuple(sorted(tool.id for tool in inside)))
-            for name, inside in _ranges(ordered, at_most, taken).items()
+            for name, inside in _ranges(_ordered(tools.values()), at_most, taken).items()
         )
-    texts = _Texts.of(ordered)
-    held = _held(_units(ordered, at_most), texts, min(MAX_GROUPS - 1, math.ceil(len(tools) / _TOOLS_OF_A_GROUP)))
-    if any(len(inside) == len(tools) for inside in held.values()):
-        named = _ranges(ordered, at_most, taken)
-    else:
-        named = _named(_worth_a_node(held, at_most), texts, taken)
-    groups = (
-        Group(name, _summary(inside, texts), tuple(sorted(tool.id for tool in inside)))
-        for name, inside in named.items()
-    )
-    return tuple(sorted(groups, key=lambda group: group.name))
+    key = at_most, frozenset(name.casefold() for name in taken), _digest(tools.values())
+    return _GROUPS.get(key, lambda: _read_and_grouped(_ordered(tools.values()), at_most, taken))
 
 
 def summaries_of(nodes: Mapping[str, Collection[Tool]]) -> Mapping[str, str]:
     """What is inside each of some nodes that stand side by side: names of tools if they are few, then telling words.
 
-    Words that tell a node from the others come first. At most `SUMMARY_CHARS` characters; empty without any tools.
+    Words that tell a node from the others come first. At most `SUMMARY_CHARS` characters; empty without any tools. As
+    with groups, the same tools are not soon read again.
     """
     every = {tool.id: tool for inside in nodes.values() for tool in inside}
     if len(every) > MAX_READ:
         return {name: enumerated(inside) for name, inside in nodes.items()}
-    texts = _Texts.of([every[tool_id] for tool_id in sorted(every)])
-    return {name: _summary(inside, texts) for name, inside in nodes.items()}
+
+    def read() -> Mapping[str, str]:
+        texts = _Texts.of(_ordered(every.values()))
+        return {name: _summary(inside, texts) for name, inside in nodes.items()}
+
+    return _SUMMARIES.get(frozenset((name, _digest(inside)) for name, inside in nodes.items()), read)
 
 
 def enumerated(tools: Iterable[Tool]) -> str:
@@ -129,7 +131,62 @@ def enumerated(tools: Iterable[Tool]) -> str:
     return ", ".join(names[:_ENUMERATED]) + (f" and {len(names) - _ENUMERATED} more" if names[_ENUMERATED:] else "")
 
 
+# --- what is kept
+
+_K = TypeVar("_K")
+_V = TypeVar("_V")
+
+
+class _Kept(Generic[_K, _V]):
+    """What was made for the keys that were asked for last, `MAX_KEPT` of them."""
+
+    def __init__(self) -> None:
+        self._made: OrderedDict[_K, _V] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, key: _K, make: Callable[[], _V]) -> _V:
+        with self._lock:
+            if key in self._made:
+                self._made.move_to_end(key)
+                return self._made[key]
+        made = make()
+        with self._lock:
+            made = self._made.setdefault(key, made)
+            while len(self._made) > MAX_KEPT:
+                self._made.popitem(last=False)
+        return made
+
+
+_GROUPS = _Kept[tuple[int, frozenset[str], bytes], tuple[Group, ...]]()
+_SUMMARIES = _Kept[frozenset[tuple[str, bytes]], Mapping[str, str]]()
+
+
+def _digest(tools: Iterable[Tool]) -> bytes:
+    """Of all that can be told of them, whatever their order."""
+    # No sum: whoever may choose enough tools finds two sets of them with one sum.
+    fingerprints = sorted(tool.fingerprint for tool in tools)
+    return hashlib.blake2b(b"".join(each.to_bytes(16, "big") for each in fingerprints), digest_size=16).digest()
+
+
 # --- which tools belong together
+
+
+def _ordered(tools: Iterable[Tool]) -> Sequence[Tool]:
+    return sorted(tools, key=lambda tool: tool.id)
+
+
+def _read_and_grouped(ordered: Sequence[Tool], at_most: int, taken: Collection[str]) -> tuple[Group, ...]:
+    texts = _Texts.of(ordered)
+    held = _held(_units(ordered, at_most), texts, min(MAX_GROUPS - 1, math.ceil(len(ordered) / _TOOLS_OF_A_GROUP)))
+    if any(len(inside) == len(ordered) for inside in held.values()):
+        named = _ranges(ordered, at_most, taken)
+    else:
+        named = _named(_worth_a_node(held, at_most), texts, taken)
+    groups = (
+        Group(name, _summary(inside, texts), tuple(sorted(tool.id for tool in inside)))
+        for name, inside in named.items()
+    )
+    return tuple(sorted(groups, key=lambda group: group.name))
 
 
 def _units(ordered: Sequence[Tool], at_most: int) -> Mapping[str, Sequence[Tool]]:
@@ -319,7 +376,7 @@ def _telling(ordered: Sequence[Tool], texts: _Texts) -> Iterator[str]:
     """Terms of these tools in the order in which they tell most, each of something that those before told less of."""
     postings: defaultdict[str, list[tuple[int, float]]] = defaultdict(list)
     for at, tool in enumerate(ordered):
-        weighted = [(term, weight * texts.rarity(term)) for term, weight in texts.weights[tool.id].items()]
+        weighted = [(term, weight * texts.rarity[term]) for term, weight in texts.weights[tool.id].items()]
         length = math.sqrt(sum(weight * weight for _, weight in weighted))
         for term, weight in weighted:
             postings[term].append((at, weight / length))
@@ -365,8 +422,10 @@ class _Texts:
             weights[tool.id] = _counted(name, source, description)
         return cls(weights, Counter(term for row in weights.values() for term in row), seen)
 
-    def rarity(self, term: str) -> float:
-        return math.log(1 + len(self.weights) / self.spread[term])
+    @cached_property
+    def rarity(self) -> _Weights:
+        """By term: the inverse of the share of the tools that hold it, as a logarithm."""
+        return {term: math.log(1 + len(self.weights) / holders) for term, holders in self.spread.items()}
 
     def word(self, term: str) -> str:
         """The most frequent word with this stem, which is no word itself."""

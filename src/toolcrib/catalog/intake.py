@@ -47,10 +47,15 @@ class _Attended:
 
     source: Source
     entry: SourceEntry
-    scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
     listed: anyio.Event = field(default_factory=anyio.Event)
     """Set once it has listed its tools for the first time, or failed to."""
     ended: anyio.Event = field(default_factory=anyio.Event)
+    after: tuple[anyio.Event, ...] = ()
+    """The ends of others that it waits for before it starts."""
+    scope: anyio.CancelScope | None = None
+    """None until its task is started: outside of an event loop there can be none."""
+    is_left: bool = False
+    """Whether it has nothing more to say, even if it comes with a listing."""
 
 
 class Intake:
@@ -62,6 +67,8 @@ class Intake:
     def __init__(self, registry: ToolRegistry) -> None:
         self._registry = registry
         self._attended: dict[str, _Attended] = {}
+        self._leaving: tuple[anyio.Event, ...] = ()
+        """Set as those that were removed have ended."""
         self._places = anyio.Semaphore(LISTED_AT_ONCE)
         self._stack = AsyncExitStack()
         self._tasks: TaskGroup | None = None
@@ -71,7 +78,7 @@ class Intake:
             raise RuntimeError("it was entered already")
         self._tasks = await self._stack.enter_async_context(anyio.create_task_group())
         for attended in self._attended.values():
-            self._tasks.start_soon(self._attend, attended, name=f"source {attended.source.name}")
+            self._start(attended, self._tasks)
         return self
 
     async def __aexit__(
@@ -85,30 +92,37 @@ class Intake:
         for name in self._attended:
             self._registry.drop_source(name)
         self._attended.clear()
+        self._leaving = ()
 
     def add(self, source: Source, entry: SourceEntry) -> None:
         """Take in `source`. `entry` holds what is known of it; a title and summary there stand before its own.
+
+        It is started once all that were removed have ended: one of them may be the same server in its earlier form.
 
         Raises:
             InvalidTool: a source of this name is there already.
         """
         if source.name in self._attended or source.name in self._registry.state.sources:
             raise InvalidTool(f"a source named `{source.name}` is there already")
-        attended = self._attended[source.name] = _Attended(source, entry)
+        attended = self._attended[source.name] = _Attended(source, entry, after=self._leaving)
         self._registry.put_source(entry)
         if self._tasks is not None:
-            self._tasks.start_soon(self._attend, attended, name=f"source {source.name}")
+            self._start(attended, self._tasks)
 
-    async def remove(self, names: Collection[str]) -> None:
-        """Leave the sources of these names, side by side, and let go of their tools; unknown names are passed over."""
-        leaving = [self._attended[name] for name in names if name in self._attended]
-        for attended in leaving:
-            attended.scope.cancel()
-        for attended in leaving:
-            if self._tasks is not None:
-                await attended.ended.wait()
-            self._attended.pop(attended.source.name, None)  # it is gone already where the intake itself was left
-            self._registry.drop_source(attended.source.name)
+    def remove(self, names: Collection[str]) -> None:
+        """Leave the sources of these names, side by side; unknown names are passed over.
+
+        They and their tools are out of the catalog at once, and end in the background.
+        """
+        self._leaving = tuple(end for end in self._leaving if not end.is_set())
+        for name in names:
+            if (attended := self._attended.pop(name, None)) is None:
+                continue
+            attended.is_left = True
+            if attended.scope is not None:
+                attended.scope.cancel()
+                self._leaving += (attended.ended,)
+            self._registry.drop_source(name)
 
     async def ready(self, timeout_s: float | None = None, sources: Collection[str] | None = None) -> bool:
         """Wait until every source, or each of `sources`, has listed its tools or failed to.
@@ -129,33 +143,37 @@ class Intake:
         """Names of the sources that have neither listed their tools nor failed to."""
         return tuple(name for name, attended in self._attended.items() if not attended.listed.is_set())
 
-    async def _attend(self, attended: _Attended) -> None:
-        """Enter a source, publish its listing and keep it current; once cancelled, leave it and let go of its tools.
+    def _start(self, attended: _Attended, tasks: TaskGroup) -> None:
+        attended.scope = scope = anyio.CancelScope()
+        tasks.start_soon(self._attend, attended, scope, name=f"source {attended.source.name}")
+
+    async def _attend(self, attended: _Attended, scope: anyio.CancelScope) -> None:
+        """Enter a source, publish its listing and keep it current; once cancelled, leave it.
 
         A listing that fails is tried again, less and less often; one that fails later leaves the tools as last seen,
         for the next call to start the source anew or to say why it cannot.
         """
         source = attended.source
         try:
-            with attended.scope:
+            with scope:
+                for end in attended.after:
+                    await end.wait()
                 async with source, anyio.create_task_group() as tasks:
                     changed = _Bell()
                     tasks.start_soon(changed.follow, source)
-                    await self._keep_current(source, attended.entry, attended.listed, changed)
+                    await self._keep_current(attended, changed)
         except Exception as error:
             logger.exception("source %s broke off", source.name)
-            self._fail(attended.entry, SourceUnavailable(f"`{source.name}` broke off.", diagnosis=repr(error)))
-        else:
-            self._registry.drop_source(source.name)
+            self._fail(attended, SourceUnavailable(f"`{source.name}` broke off.", diagnosis=repr(error)))
         finally:
             attended.listed.set()
             attended.ended.set()
 
-    async def _keep_current(self, source: Source, entry: SourceEntry, listed: anyio.Event, changed: _Bell) -> None:
+    async def _keep_current(self, attended: _Attended, changed: _Bell) -> None:
         retry_s, pause_s = FIRST_RETRY_S, FIRST_PAUSE_S
         while True:
-            listing = await self._list(source, entry)
-            listed.set()
+            listing = await self._list(attended)
+            attended.listed.set()
             began = anyio.current_time()
             if isinstance(listing, Listing):
                 retry_s = FIRST_RETRY_S
@@ -172,19 +190,22 @@ class Intake:
                 retry_s = min(2 * retry_s, LAST_RETRY_S)
             changed.still()
 
-    async def _list(self, source: Source, entry: SourceEntry) -> Listing | ToolcribError:
+    async def _list(self, attended: _Attended) -> Listing | ToolcribError:
         """List and publish; the error where that failed."""
+        entry = attended.entry
         began = time.monotonic()
         with anyio.move_on_after(TURN_S) as waiting:
             await self._places.acquire()
         try:
-            listing = await source.list_tools()
+            listing = await attended.source.list_tools()
         except ToolcribError as error:
-            self._fail(entry, error)
+            self._fail(attended, error)
             return error
         finally:
             if not waiting.cancelled_caught:
                 self._places.release()
+        if attended.is_left:  # the listing was there when it was cancelled
+            return listing
         self._registry.put_source(
             replace(
                 entry,
@@ -202,8 +223,11 @@ class Intake:
         )
         return listing
 
-    def _fail(self, entry: SourceEntry, error: ToolcribError) -> None:
+    def _fail(self, attended: _Attended, error: ToolcribError) -> None:
         """Publish why; what is known from an earlier listing stays."""
+        if attended.is_left:
+            return
+        entry = attended.entry
         diagnosis = error.diagnosis if isinstance(error, SourceUnavailable) else ""
         logger.warning("%s", " ".join(filter(None, (error.message, diagnosis))))
         known = self._registry.state.sources.get(entry.name, entry)

@@ -143,17 +143,35 @@ class Lockers(Generic[PlanT]):
         locker = self._lockers.get(principal.id)
         return time.monotonic() - locker.opened_at if locker is not None else 0.0
 
-    async def refit(self) -> None:
+    def put_away(self, principal_id: str) -> Collection[str]:
+        """Names of what the principal of an id is to have and does not: it would be begun by the next request."""
+        return () if principal_id in self._lockers else self._plans(principal_id).keys()
+
+    def withdraw(self) -> None:
+        """Leave, in every open locker, what its principal is to have no more, or otherwise: out of sight at once."""
+        for locker in [*self._lockers.values()]:
+            plans = self._plans(locker.whose)
+            locker.remove([name for name, plan in locker.plans.items() if plans.get(name) != plan])
+
+    def refit(self) -> None:
         """Bring every open locker in step with what its principal is to have by now.
 
-        What is gone or planned otherwise is left, what is new is started; nothing else is touched.
+        What is gone or planned otherwise is left, what is new is started once that has ended; nothing else is touched.
         """
-        async with anyio.create_task_group() as tasks:
-            for locker in [*self._lockers.values()]:
-                tasks.start_soon(self._refit, locker)
+        self.withdraw()
+        for locker in [*self._lockers.values()]:
+            plans = self._plans(locker.whose)
+            if not plans:
+                self._let_go(locker)
+            for name, plan in plans.items():
+                if name not in locker.plans:
+                    locker.put(name, plan, self._make(locker.whose, plan))
 
     def subscribe(self, listener: Callable[[str], None]) -> None:
-        """Call `listener` with the id of a principal whenever what it has for itself has become another."""
+        """Call `listener` with the id of a principal whenever what it has for itself has become another, or is left.
+
+        It must not ask for an overlay itself: one that is being left would be begun anew.
+        """
         self._listeners = (*self._listeners, listener)
 
     def unsubscribe(self, listener: Callable[[str], None]) -> None:
@@ -198,6 +216,7 @@ class Lockers(Generic[PlanT]):
         locker.leaving.set()
         if self._lockers.get(locker.whose) is locker:
             del self._lockers[locker.whose]
+            self._announce(locker.whose)
 
     async def _keep(self, locker: _Locker[PlanT]) -> None:
         """Have the sources of a locker run until it is let go, or its principal was not seen for long enough."""
@@ -213,20 +232,13 @@ class Lockers(Generic[PlanT]):
             locker.begun.set()
             self._let_go(locker)
 
-    async def _refit(self, locker: _Locker[PlanT]) -> None:
-        plans = self._plans(locker.whose)
-        if not plans:
-            self._let_go(locker)
-            return
-        await locker.remove([name for name, plan in locker.plans.items() if plans.get(name) != plan])
-        for name, plan in plans.items():
-            if name not in locker.plans and not locker.leaving.is_set():
-                locker.put(name, plan, self._make(locker.whose, plan))
-
     def _tell(self, locker: _Locker[PlanT], event: Event) -> None:
         if isinstance(event, CatalogPublished) and not locker.leaving.is_set():
-            for listener in self._listeners:
-                listener(locker.whose)
+            self._announce(locker.whose)
+
+    def _announce(self, whose: str) -> None:
+        for listener in self._listeners:
+            listener(whose)
 
 
 class _Locker(Generic[PlanT]):
@@ -265,11 +277,11 @@ class _Locker(Generic[PlanT]):
         self.plans[name] = plan
         self.intake.add(source, replace(entry, source=source))
 
-    async def remove(self, names: Collection[str]) -> None:
-        """Leave these sources."""
+    def remove(self, names: Collection[str]) -> None:
+        """Leave these sources; what is put in later starts once they have ended."""
         for name in names:
             del self.plans[name], self._sources[name]
-        await self.intake.remove(names)
+        self.intake.remove(names)
 
     @contextmanager
     def in_use(self) -> Generator[None]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from toolcrib.catalog.categories import NO_CATEGORIES, Categories
+from toolcrib.catalog.categories import NO_CATEGORIES, Categories, ways_to
 from toolcrib.catalog.grouping import MAX_GROUPS, MAX_READ, grouped, summaries_of
 from toolcrib.core.nodes import Node
 from toolcrib.core.tools import Path, Tool
@@ -64,11 +65,20 @@ class Ontology:
         self.tools = tools
         self._described = described
         self._categories = categories
+        self._building = threading.Lock()
+        """Held while branches are made, so that there is one for each node whichever threads ask."""
+        self._root: Branch | None = None
         self._groups: dict[Branch, tuple[Branch, ...]] = {}
         self._nodes: dict[Branch, Node] = {}
 
-    @cached_property
+    @property
     def root(self) -> Branch:
+        if self._root is None:
+            with self._building:
+                self._root = self._root or self._built()
+        return self._root
+
+    def _built(self) -> Branch:
         root = Branch("", None)
         together: defaultdict[tuple[Path, ...], list[str]] = defaultdict(list)
         for tool_id, tool in self.tools.items():
@@ -76,6 +86,7 @@ class Ontology:
         for places, ids in together.items():
             for place in places:
                 _planted(root, place).tool_ids += ids
+        self._plant_above(root)
         for above, linked in self._categories.links.items():
             for path in linked:
                 if (branch := _walk(root, path)) is not None:
@@ -88,6 +99,14 @@ class Ontology:
             for branch in _above([_planted(root, places[0])]):
                 branch.primary_count += len(ids)
         return root
+
+    def _plant_above(self, root: Branch) -> None:
+        """Have the nodes stand that others hang under as well, and those that these hang under in turn."""
+        waiting = [path for path in self._categories.nodes if _walk(root, path) is not None]
+        while waiting:
+            for above in self._categories.above(waiting.pop()):
+                waiting += [way for way in ways_to(above) if _walk(root, way) is None]
+                _planted(root, above)
 
     def find(self, path: Sequence[str]) -> Branch | None:
         """The node at `path`, which may lead through links; upper and lower case may differ where one can be meant."""
@@ -122,10 +141,24 @@ class Ontology:
 
     def holders(self, tool_id: str) -> tuple[Branch, ...]:
         """The nodes that the tool is directly in: of a node with groups, the group."""
-        if (tool := self.tools.get(tool_id)) is None:
-            return ()
-        found = (_planted(self.root, place) for place in self._categories.places(tool))
-        return tuple(self._innermost(branch, tool_id) for branch in found)
+        return tuple(self._innermost(branch, tool_id) for branch in self._nodes_of(tool_id))
+
+    def holders_of(self, tool_ids: Iterable[str]) -> Iterator[tuple[str, Branch]]:
+        """Each of these with each of its `holders`, until `MAX_READ` tools were looked at for groups.
+
+        A node whose groups would take more stands for them.
+        """
+        grouped_here, left = set[Branch](), MAX_READ
+        for tool_id in tool_ids:
+            for branch in self._nodes_of(tool_id):
+                if branch not in grouped_here and len(branch.tool_ids) <= left:
+                    grouped_here.add(branch)
+                    left -= len(branch.tool_ids)
+                yield tool_id, self._innermost(branch, tool_id) if branch in grouped_here else branch
+
+    def _nodes_of(self, tool_id: str) -> Iterator[Branch]:
+        tool = self.tools.get(tool_id)
+        return (_planted(self.root, place) for place in self.places(tool)) if tool is not None else iter(())
 
     def described(self, branch: Branch) -> Node:
         """What somebody said of it."""
@@ -195,12 +228,8 @@ class Ontology:
         yield 0, self.root
         for depth, name in enumerate(path, start=1):
             exact = [found for branch in here if (found := self._step(branch, name)) is not None]
-            alike = (
-                child
-                for branch in here
-                for child in self._all_below(branch)
-                if child.name.casefold() == name.casefold()
-            )
+            folded = name.casefold()
+            alike = (child for branch in here for child in self._all_below(branch) if child.name.casefold() == folded)
             here = [*dict.fromkeys(exact or alike)]  # two ways may lead to one node
             if not here:
                 return
@@ -221,15 +250,20 @@ class Ontology:
         return sorted({*shown, *branch.linked}, key=lambda child: (child.name.casefold(), child.name, child.path))
 
     def _grouped(self, branch: Branch) -> tuple[Branch, ...]:
-        if (groups := self._groups.get(branch)) is None:
-            taken = {child.name for child in (*branch.below.values(), *branch.linked)}
-            made = grouped({tool_id: self.tools[tool_id] for tool_id in self._to_group(branch)}, taken=taken)
-            groups = tuple(
-                Branch(g.name, branch, tool_ids=[*g.tool_ids], count=len(g.tool_ids), primary_count=len(g.tool_ids))
-                for g in made
-            )
-            self._nodes |= {at: Node(at.path, summary=group.summary) for group, at in zip(made, groups, strict=True)}
-            self._groups[branch] = groups
+        if branch not in self._groups:
+            with self._building:
+                if branch not in self._groups:
+                    self._groups[branch] = self._made_groups(branch)
+        return self._groups[branch]
+
+    def _made_groups(self, branch: Branch) -> tuple[Branch, ...]:
+        taken = {child.name for child in (*branch.below.values(), *branch.linked)}
+        made = grouped({tool_id: self.tools[tool_id] for tool_id in self._to_group(branch)}, taken=taken)
+        groups = tuple(
+            Branch(g.name, branch, tool_ids=[*g.tool_ids], count=len(g.tool_ids), primary_count=len(g.tool_ids))
+            for g in made
+        )
+        self._nodes |= {at: Node(at.path, summary=group.summary) for group, at in zip(made, groups, strict=True)}
         return groups
 
     def _to_group(self, branch: Branch) -> Collection[str]:

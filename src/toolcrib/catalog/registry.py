@@ -107,8 +107,11 @@ class ToolRegistry:
         def change(state: CatalogState) -> _Change:
             if state.categories.digest == categories.digest:
                 return state, ()
-            # What its categories are called is among a tool's words.
-            return self._with(replace(state, categories=categories), put=state.tools.values())
+            # What its categories are called is among a tool's words; those of most tools stay as they are.
+            before = state.categories
+            moved = [tool for tool in state.tools.values() if before.places(tool) != categories.places(tool)]
+            state = replace(state, categories=categories)
+            return self._with(state, put=moved) if moved else (state, ())
 
         self._publish(change)
 

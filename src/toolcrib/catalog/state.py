@@ -40,6 +40,8 @@ class SourceEntry:
     """Whether only its owner can change that it failed."""
     trusted: bool = False
     """Whether its owner vouches for what its tools claim of themselves."""
+    identity: str = ""
+    """A digest of what is run or where it is reached: two sources of one name are the same where theirs is equal."""
     plain_names: bool = False
     """Whether what it offers keeps its own names where tools, prompts and resources are listed themselves."""
     extras: Extras = NO_EXTRAS
@@ -53,6 +55,10 @@ class SourceEntry:
     @property
     def name(self) -> str:
         return self.source.name
+
+    def is_same_server(self, other: SourceEntry) -> bool:
+        """Whether both lead to one; where nothing is known of what is behind a source, only it itself is the same."""
+        return self.identity == other.identity and (bool(self.identity) or self.source is other.source)
 
 
 @dataclass(frozen=True)

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Self
+from itertools import chain
+from typing import Self, TypeVar
 
-from toolcrib.catalog.access import ALLOW_ALL, EVERYTHING, Access, Permissions, Policy, Subject
-from toolcrib.catalog.categories import Categories
+from toolcrib.catalog.access import ALLOW_ALL, EVERYTHING, Access, Permissions, Policy, Subject, something_of
+from toolcrib.catalog.categories import Categories, ways_to
 from toolcrib.catalog.ontology import Ontology
 from toolcrib.catalog.shelf import Shelf
 from toolcrib.catalog.state import CatalogState, SourceEntry, SourceStatus, described
 from toolcrib.core.handles import Handle
 from toolcrib.core.names import may_be_model_name, model_names
 from toolcrib.core.principal import LOCAL, Principal
-from toolcrib.core.tools import Tool
+from toolcrib.core.tools import Path, Tool
+from toolcrib.core.uris import spellings
 from toolcrib.index.fields import Document, document
 from toolcrib.index.index import Index, Ranking, Selection
 
@@ -58,19 +61,27 @@ class Visible:
     overlay: Overlay = NO_OVERLAY
     earlier: Decisions | None = None
     """Those of the same permissions over an earlier state: what has not changed is not decided again."""
+    base: Visible | None = None
+    """What the same permissions show of the same state without the overlay; many overlays can share it."""
 
     @cached_property
     def tools(self) -> Mapping[str, Tool]:
         """By id."""
         if self.is_everything:
             return self.state.tools
-        access = self.decisions.access
-        return {tool_id: tool for tool_id, (tool, decided) in access.items() if decided is not Access.HIDDEN}
+        if self._below is not None:
+            return _Joined(self._below.tools, self._own_tools)
+        if self.permissions is EVERYTHING:
+            return {**self.state.tools, **self.overlay.tools}
+        return _shown(self.decisions.access)
 
     @cached_property
     def decisions(self) -> Decisions:
         trusted = frozenset(name for name, entry in self._all_sources.items() if entry.trusted)
         made = Decisions(self.state.categories, trusted)
+        if self._below is not None:
+            own = {tool_id: (tool, self._decide(tool, trusted)) for tool_id, tool in self.overlay.tools.items()}
+            return replace(made, access=_Joined(self._below.decisions.access, own))
         same_grounds = self.earlier is not None and (self.earlier.categories, self.earlier.trusted) == (
             made.categories,
             trusted,
@@ -106,7 +117,26 @@ class Visible:
         }
         if not failed:
             return {}
-        return {i: failed[tool.source] for i, tool in self.tools.items() if tool.source in failed}
+        own = {i: failed[tool.source] for i, tool in self._own_tools.items() if tool.source in failed}
+        return own if self._below is None else {**self._below.unavailable, **own}
+
+    @cached_property
+    def available(self) -> Selection | None:
+        """The tools of the index that are visible and not unavailable; None where all that are visible are."""
+        if not self.unavailable:
+            return None
+        visible = self.index.whole() if self.selection is None else self.selection
+        return visible.without(self.unavailable.keys())
+
+    @cached_property
+    def tagged(self) -> Mapping[str, frozenset[str]]:
+        """Ids of the visible tools that carry a tag, by that."""
+        carriers: defaultdict[str, list[str]] = defaultdict(list)
+        for tool_id, tool in self._own_tools.items():
+            for tag in tool.metadata.tags:
+                carriers[tag].append(tool_id)
+        below = self._below.tagged if self._below is not None else dict[str, frozenset[str]]()
+        return {**below, **{tag: below.get(tag, frozenset()).union(ids) for tag, ids in carriers.items()}}
 
     @cached_property
     def sources(self) -> Mapping[str, SourceEntry]:
@@ -115,11 +145,11 @@ class Visible:
             return self.state.sources
         if self.permissions is EVERYTHING:
             return self._all_sources
-        seen = {tool.source for tool in self.tools.values()}
+        known = self._below.sources if self._below is not None else dict[str, SourceEntry]()
         return {
             name: entry
             for name, entry in self._all_sources.items()
-            if name in seen or self.permissions.may_know(name) or Shelf({name: entry}, self.may_see_item)
+            if name in known or name in self.holding or self._is_spoken_of(entry)
         }
 
     @cached_property
@@ -144,16 +174,48 @@ class Visible:
     @cached_property
     def fingerprint(self) -> str:
         """A digest of all that listing and searching tell, in hex: equal for two exactly when those are."""
-        # A sum does not depend on the order.
-        total = self.state.fingerprint if self.is_everything else sum(t.fingerprint for t in self.tools.values())
-        told = hashlib.blake2b(f"{len(self.tools)}:{total}:{self.state.categories.digest}".encode(), digest_size=16)
-        holding = {tool.source for tool in self.tools.values()} if not self.is_everything else self.state.sources
-        for name in sorted(holding):
+        told = hashlib.blake2b(f"{len(self.tools)}:{self.sum}".encode(), digest_size=16)
+        moved = sorted((places, total) for places, total in self.hung.items() if total)
+        told.update(repr(moved).encode("utf-8", "surrogatepass"))
+        reached = {path for places in self.hung for path in self.state.categories.reached(places)}
+        seen = {way for path in reached for way in ways_to(path)}
+        told.update(self.state.categories.digest_of(seen).encode())
+        for name in sorted(self._all_sources if self.permissions is EVERYTHING else self.holding):
             if (entry := self.sources.get(name)) is not None:
                 failed = entry.reason if _is_lost(entry) else None  # its tools are shown elsewhere, or not at all
-                words = (name, entry.title, entry.summary, entry.nodes, failed)
+                words = (name, entry.title, entry.summary, [node for node in entry.nodes if node.path in seen], failed)
                 told.update(repr(words).encode("utf-8", "surrogatepass"))
         return told.hexdigest()
+
+    @cached_property
+    def holding(self) -> frozenset[str]:
+        """Names of the sources of the visible tools."""
+        own = frozenset(tool.source for tool in self._own_tools.values())
+        return own if self._below is None else own | self._below.holding
+
+    @cached_property
+    def sum(self) -> int:
+        """Of the fingerprints of the visible tools, for it does not depend on their order."""
+        if self.is_everything:
+            return self.state.fingerprint
+        below = self._below.sum if self._below is not None else 0
+        return below + sum(tool.fingerprint for tool in self._own_tools.values())
+
+    @cached_property
+    def hung(self) -> Mapping[tuple[Path, ...], int]:
+        """Where visible tools hang; of those that do not hang there by themselves, the sum of the fingerprints.
+
+        Empty where nobody has said anything of any node.
+        """
+        categories = self.state.categories
+        if not categories.given and not any(entry.nodes for entry in self._all_sources.values()):
+            return {}
+        hung = dict(self._below.hung) if self._below is not None else {}
+        for tool in self._own_tools.values():
+            places = categories.places(tool)
+            is_moved = places != ((tool.source, *tool.metadata.category),)
+            hung[places] = hung.get(places, 0) + is_moved * tool.fingerprint
+        return hung
 
     @cached_property
     def index(self) -> Index:
@@ -166,7 +228,9 @@ class Visible:
     @cached_property
     def selection(self) -> Selection | None:
         """The tools of the index that are visible; None where all are."""
-        return None if self.permissions is EVERYTHING else self.index.select(self.tools.__contains__)
+        if self.permissions is EVERYTHING:
+            return None
+        return self.index.select(self.tools.__contains__, known=None if self._below is None else self._below.selection)
 
     @cached_property
     def is_everything(self) -> bool:
@@ -181,9 +245,11 @@ class Visible:
         """What may be done with a prompt or resource of this name or URI, listed or not."""
         if self.permissions is EVERYTHING:
             return Access.CALL
-        entry = self._all_sources.get(source)
-        trusted = entry is not None and entry.trusted
-        return self.permissions.decide(Subject(f"{source}.{own_name}", source, ((source,),), trusted=trusted))
+        # Whoever fetches a resource may take another spelling of its URI for the same, so all of them have to pass.
+        return min(
+            self.permissions.decide(Subject(f"{source}.{spelling}", source, ((source,),), annotations=None))
+            for spelling in spellings(own_name)
+        )
 
     def may_see_item(self, source: str, own_name: str) -> bool:
         return self.access_to_item(source, own_name) is not Access.HIDDEN
@@ -192,16 +258,31 @@ class Visible:
         return Ontology(tools, described(self.sources, self.state.categories), self.state.categories)
 
     def _decide(self, tool: Tool, trusted: frozenset[str]) -> Access:
-        return self.permissions.decide(
-            Subject(
-                tool.id,
-                tool.source,
-                self.state.categories.reaches(tool),
-                tool.metadata.tags,
-                tool.annotations,
-                tool.source in trusted,
-            )
-        )
+        return self.permissions.decide(subject_of(tool, self.state.categories, trusted=tool.source in trusted))
+
+    def _is_spoken_of(self, entry: SourceEntry) -> bool:
+        """Whether a source may be known that offers no visible tool."""
+        may_be_known = self.permissions.decide(something_of(entry.name)) is not Access.HIDDEN
+        return may_be_known or bool(Shelf({entry.name: entry}, self.may_see_item))
+
+    @cached_property
+    def _below(self) -> Visible | None:
+        """What is visible without the overlay, where that replaces nothing of it; None where there is no overlay."""
+        own, known = self.overlay, self.state
+        is_beside = known.tools.keys().isdisjoint(own.tools) and known.sources.keys().isdisjoint(own.sources)
+        if not (own.tools or own.sources) or not is_beside:
+            return None
+        return self.base or Visible(known, self.permissions, earlier=self.earlier)
+
+    @cached_property
+    def _own_tools(self) -> Mapping[str, Tool]:
+        """The visible tools that are not visible without the overlay."""
+        if self._below is None:
+            return self.tools
+        if self.permissions is EVERYTHING:
+            return self.overlay.tools
+        access = self.decisions.access
+        return _shown({tool_id: access[tool_id] for tool_id in self.overlay.tools})
 
     @cached_property
     def _all_sources(self) -> Mapping[str, SourceEntry]:
@@ -252,6 +333,16 @@ class View:
         return self.visible.unavailable
 
     @property
+    def available(self) -> Selection | None:
+        """Those that can, to search among; None where all visible ones can."""
+        return self.visible.available
+
+    @property
+    def tagged(self) -> Mapping[str, frozenset[str]]:
+        """Ids of the visible tools that carry a tag, by that."""
+        return self.visible.tagged
+
+    @property
     def names(self) -> Mapping[str, str]:
         """Under which name each visible tool stands in a model's own tool list, by tool id."""
         return self.visible.names
@@ -291,9 +382,44 @@ class View:
         """Whether what the tools of a visible source claim of themselves may be relied on."""
         return (entry := self.sources.get(source)) is not None and entry.trusted
 
-    def search(self, query: str, *, limit: int, offset: int = 0, scope: Collection[str] | None = None) -> Ranking:
+    def search(
+        self, query: str, *, limit: int, offset: int = 0, scope: Selection | Collection[str] | None = None
+    ) -> Ranking:
         """Rank the visible tools, or those of `scope`, ids of some of them, against `query`; best first, ties by id."""
         return self.visible.index.search(query, limit=limit, offset=offset, visible=self.visible.selection, scope=scope)
+
+
+_V = TypeVar("_V")
+
+
+@dataclass(frozen=True, eq=False)
+class _Joined(Mapping[str, _V]):
+    """Two mappings without a common key, as one; none of them is copied."""
+
+    one: Mapping[str, _V]
+    other: Mapping[str, _V]
+
+    def __getitem__(self, key: str) -> _V:
+        return self.other[key] if key in self.other else self.one[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return chain(self.one, self.other)
+
+    def __len__(self) -> int:
+        return len(self.one) + len(self.other)
+
+
+def _shown(access: Mapping[str, tuple[Tool, Access]]) -> dict[str, Tool]:
+    return {tool_id: tool for tool_id, (tool, decided) in access.items() if decided is not Access.HIDDEN}
+
+
+def subject_of(tool: Tool, categories: Categories, *, trusted: bool = False) -> Subject:
+    """A tool as rules look at it."""
+    paths = categories.reaches(tool)
+    sure = None
+    if not trusted and (tool.metadata.tags or tool.metadata.category):
+        sure = categories.reaches(Tool(tool.source, tool.name))
+    return Subject(tool.id, tool.source, paths, tool.metadata.tags, tool.annotations, trusted, sure)
 
 
 def _is_lost(entry: SourceEntry) -> bool:

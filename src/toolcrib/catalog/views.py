@@ -2,53 +2,163 @@
 
 from __future__ import annotations
 
-from toolcrib.catalog.access import EVERYTHING, Permissions, Policy
+import threading
+from collections import OrderedDict
+from collections.abc import Generator, Hashable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from toolcrib.catalog.access import EVERYTHING, Access, Permissions, Policy, Subject
 from toolcrib.catalog.registry import ToolRegistry
-from toolcrib.catalog.view import NO_OVERLAY, Overlay, View, Visible
+from toolcrib.catalog.state import CatalogState
+from toolcrib.catalog.view import NO_OVERLAY, Decisions, Overlay, View, Visible
 from toolcrib.core.principal import Principal
 
 MAX_KEPT = 1_000
-"""Principals whose views are kept, and sets of permissions whose part of the catalog is."""
+"""Principals whose views are kept, and sets of permissions whose part of the catalog is; who asked last stays."""
 
 
 class Views:
-    """Principals with equal permissions, and nothing of their own, share what they see."""
+    """Principals with equal permissions, and nothing of their own, share what they see. Any thread may ask."""
 
     def __init__(self, registry: ToolRegistry, policy: Policy) -> None:
         self._registry = registry
-        self._policy = policy
-        self._views: dict[Principal, View] = {}
-        self._shared: dict[Permissions, Visible] = {}
+        self._turning = threading.Lock()
+        """Held by whoever begins an epoch; whoever asks does not wait for it."""
+        self._epoch = _Epoch(policy, registry.state)
 
     @property
     def policy(self) -> Policy:
-        return self._policy
+        return self._epoch.policy
 
     @policy.setter
     def policy(self, policy: Policy) -> None:
-        self._policy = policy
-        self._views, self._shared = {}, {}
+        with self._turning:
+            self._epoch = _Epoch(policy, self._registry.state)
+
+    @contextmanager
+    def turning_to(self, policy: Policy) -> Generator[None]:
+        """For a block that changes what the policy goes by: after it, `policy` holds.
+
+        Whoever asks meanwhile may do what both allow, it and the one before; that one stays where the block fails.
+        """
+        before = self.policy
+        if policy == before:
+            yield
+            return
+        self.policy = _Both(before, policy)
+        try:
+            yield
+        except BaseException:
+            self.policy = before
+            raise
+        self.policy = policy
 
     def of(self, principal: Principal, overlay: Overlay = NO_OVERLAY) -> View:
         """What `principal` may see of the catalog as it is now, and of what is its own."""
-        view = self._views.get(principal)
+        epoch = self._epoch
+        # The state is read after the epoch: read before, it could be older, and the epoch would be turned back.
         state = self._registry.state
-        if view is not None and view.visible.state is state and view.visible.overlay is overlay:
-            return view
-        permissions = self._policy.permissions(principal)
-        visible = self._visible(permissions) if overlay is NO_OVERLAY else Visible(state, permissions, overlay)
-        if len(self._views) >= MAX_KEPT:
-            self._views = {}
-        self._views[principal] = view = View(visible, principal)
+        if epoch.state is not state:
+            epoch = self._followed(epoch, state)
+        return epoch.view(principal, overlay)
+
+    def _followed(self, epoch: _Epoch, state: CatalogState) -> _Epoch:
+        """The epoch of `state` after `epoch`; where another has begun meanwhile, it is this one caller's alone."""
+        new = _Epoch(epoch.policy, state, epoch)
+        with self._turning:
+            if self._epoch is epoch:
+                self._epoch = new
+        return new
+
+
+@dataclass(frozen=True)
+class _Both:
+    one: Policy
+    other: Policy
+
+    def permissions(self, principal: Principal) -> _BothPermissions:
+        return _BothPermissions(self.one.permissions(principal), self.other.permissions(principal))
+
+
+@dataclass(frozen=True)
+class _BothPermissions:
+    one: Permissions
+    other: Permissions
+
+    def decide(self, subject: Subject) -> Access:
+        return min(self.one.decide(subject), self.other.decide(subject))
+
+
+class _Epoch:
+    """The time in which one policy holds over one state: what was made under another has no place to be put in."""
+
+    def __init__(self, policy: Policy, state: CatalogState, before: _Epoch | None = None) -> None:
+        """`before`: an earlier one of the same policy. Of that, only what was decided is taken along: its views would
+        keep the whole catalog of then for principals who may be gone."""
+        self.policy = policy
+        self.state = state
+        self._views: _Recent[Principal, View] = _Recent()
+        self._shared: _Recent[Permissions, Visible] = _Recent()
+        self._earlier: _Recent[Permissions, Decisions] = _Recent()
+        if before is not None:
+            for permissions, decisions in before.decisions():
+                self._earlier.put(permissions, decisions)
+
+    def view(self, principal: Principal, overlay: Overlay) -> View:
+        view = self._views.get(principal)
+        if view is None or view.visible.overlay is not overlay:
+            permissions = self.policy.permissions(principal)
+            visible = self._visible(permissions) if overlay is NO_OVERLAY else Visible(self.state, permissions, overlay)
+            view = View(visible, principal)
+            self._views.put(principal, view)
         return view
 
+    def decisions(self) -> Iterator[tuple[Permissions, Decisions]]:
+        """What was decided so far, and before; who asked last comes last."""
+        yield from self._earlier.items()
+        for permissions, visible in self._shared.items():
+            # Not by its name: that would make those that nobody has needed.
+            decisions: Decisions | None = vars(visible).get("decisions", visible.earlier)
+            if decisions is not None:
+                yield permissions, decisions
+
     def _visible(self, permissions: Permissions) -> Visible:
-        state = self._registry.state
-        before = self._shared.get(permissions)
-        if before is not None and before.state is state:
-            return before
-        if len(self._shared) >= MAX_KEPT:
-            self._shared = {}
-        earlier = before.decisions if before is not None and permissions is not EVERYTHING else None
-        self._shared[permissions] = visible = Visible(state, permissions, earlier=earlier)
+        visible = self._shared.get(permissions)
+        if visible is None:
+            earlier = self._earlier.get(permissions) if permissions is not EVERYTHING else None
+            visible = Visible(self.state, permissions, earlier=earlier)
+            self._shared.put(permissions, visible)
         return visible
+
+
+KeyT = TypeVar("KeyT", bound=Hashable)
+ValueT = TypeVar("ValueT")
+
+
+class _Recent(Generic[KeyT, ValueT]):
+    """Values by key: the `MAX_KEPT` that were put in or asked for last."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[KeyT, ValueT] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, key: KeyT) -> ValueT | None:
+        with self._lock:
+            value = self._kept.get(key)
+            if value is not None:
+                self._kept.move_to_end(key)
+            return value
+
+    def put(self, key: KeyT, value: ValueT) -> None:
+        with self._lock:
+            self._kept[key] = value
+            self._kept.move_to_end(key)
+            if len(self._kept) > MAX_KEPT:
+                self._kept.popitem(last=False)
+
+    def items(self) -> list[tuple[KeyT, ValueT]]:
+        """As of now, the one asked for longest ago first."""
+        with self._lock:
+            return [*self._kept.items()]

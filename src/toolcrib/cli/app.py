@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from toolcrib.cli.since import Since
 from toolcrib.version import VERSION
 
 DEFAULT_CONFIG = Path("mcp.json")
 
-config_argument = click.argument(
-    "config", type=click.Path(path_type=Path, dir_okay=False), default=DEFAULT_CONFIG, envvar="TOOLCRIB_CONFIG"
-)
 config_option = click.option(
     "-c",
     "--config",
@@ -25,6 +25,25 @@ config_option = click.option(
     show_envvar=True,
     help="The mcp.json whose servers make up the catalog.",
 )
+
+
+def config_either_way(command: Callable[..., None]) -> Callable[..., None]:
+    """Have `command` take its `config` as CONFIG or as `-c`: as clients' files name it, or as other commands do."""
+
+    @click.argument("argument", metavar="[CONFIG]", type=click.Path(path_type=Path, dir_okay=False), required=False)
+    @config_option
+    @wraps(command)
+    def run(argument: Path | None, config: Path, **options: Any) -> None:
+        context = click.get_current_context()
+        if argument is not None and context.get_parameter_source("config") is ParameterSource.COMMANDLINE:
+            raise click.UsageError(f"The configuration is named twice: `{argument}`, and `{config}` with -c.")
+        # Errors that propose a command read it there.
+        chosen = context.params["config"] = argument or config
+        command(config=chosen, **options)
+
+    return run
+
+
 tools_option = click.option(
     "--tools",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
@@ -58,7 +77,7 @@ def main(verbose: bool) -> None:
 
 
 @main.command(short_help="Serve the tools of an mcp.json over MCP.")
-@config_argument
+@config_either_way
 @click.option("--http", metavar="HOST:PORT", help="Serve many clients there: MCP at /mcp, and an API.")
 @click.option(
     "--operations",
@@ -107,7 +126,7 @@ def demo(**options: Any) -> None:
 
 
 @main.command(short_help="Print the rules that a model is told.")
-@config_argument
+@config_either_way
 @click.option("--full", is_flag=True, help="All of them, for a system prompt of your own; a client is told fewer.")
 @click.option(
     "--operations",
@@ -161,7 +180,7 @@ def list_(**options: Any) -> None:
 
 
 @main.command(short_help="Show the catalog as a tree.")
-@config_argument
+@config_either_way
 @tools_option
 @wait_option
 @json_option
@@ -205,7 +224,7 @@ def expand(tool_id: str, **options: Any) -> None:
 
 @main.command(short_help="Run a tool.")
 @click.argument("tool_id", metavar="ID")
-@click.argument("arguments", metavar="JSON", default="{}")
+@click.argument("arguments", metavar="[JSON]", default="{}")
 @config_option
 @wait_option
 @json_option
@@ -221,13 +240,13 @@ def call(tool_id: str, arguments: str, **options: Any) -> None:
 
 
 @main.command(short_help="Start every server and tell what is wrong.")
-@config_argument
+@config_either_way
 @wait_option
 @json_option
 def doctor(**options: Any) -> None:
     """Start every server of CONFIG and tell what is wrong: does it start, how long does it take, what does it offer?
 
-    Exits with 1 when a server cannot be used.
+    Names what is probably a slip in policy and categories, too. Exits with 1 when a server cannot be used.
     """
     from toolcrib.cli.doctor import doctor as run
 
@@ -260,7 +279,7 @@ def audit(trace: str | None, **options: Any) -> None:
 
 
 @main.command(short_help="Tell whether Toolcrib would pay for itself.")
-@config_argument
+@config_either_way
 @tools_option
 @wait_option
 @json_option

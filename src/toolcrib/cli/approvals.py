@@ -9,8 +9,8 @@ from pathlib import Path
 import platformdirs
 from rich.table import Table
 
-from toolcrib.cli.output import escape, print_json, run, stderr, stdout
-from toolcrib.core.errors import InvalidConfig
+from toolcrib.cli.output import escape, plain, print_json, run, stderr, stdout
+from toolcrib.core.errors import InvalidConfig, NotFound
 from toolcrib.stores.approvals import Approval, ApprovalStore
 
 
@@ -20,20 +20,37 @@ def approvals(store: Path | None, revoke: tuple[int, ...], *, as_json: bool) -> 
     async def main() -> None:
         kept = ApprovalStore(store or default_approvals())
         try:
-            for number in revoke:
-                if not kept.revoke(number):
-                    raise InvalidConfig(f"there is no approval {number}", hints=["`toolcrib approvals` lists them."])
+            revoked = _revoked(kept, revoke)
             left = kept.all()
         except (OSError, sqlite3.Error) as error:
             raise InvalidConfig(f"{kept.path}: {error}") from error
         if as_json:
-            print_json([_wire(approval) for approval in left])
-        elif left:
+            print_json({"approvals": [*map(_wire, left)], "revoked": [*map(_wire, revoked)]})
+            return
+        for approval in revoked:
+            told = f"Revoked {approval.number}: `{approval.tool_id}` is asked about again for {approval.principal}."
+            stderr.print(plain(told), markup=False)
+        if left:
             stdout.print(_table(left))
         else:
             stderr.print("Nothing is approved for good: people are asked each time.")
 
     run(main, as_json=as_json)
+
+
+def _revoked(kept: ApprovalStore, numbers: tuple[int, ...]) -> list[Approval]:
+    """Take back those of the given numbers, or none of them.
+
+    Raises:
+        NotFound: there is none of one of the numbers.
+        OSError, sqlite3.Error: the file cannot be read or written.
+    """
+    there = {approval.number: approval for approval in kept.all()}
+    wanted = dict.fromkeys(numbers)
+    for number in wanted:
+        if number not in there:
+            raise NotFound(f"There is no approval {number}.", hints=["`toolcrib approvals` lists them."])
+    return [there[number] for number in wanted if kept.revoke(number)]
 
 
 def default_approvals() -> Path:

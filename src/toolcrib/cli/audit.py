@@ -20,7 +20,7 @@ from toolcrib.cli.output import escape, plain, run, stderr, stdout
 from toolcrib.config import read_config
 from toolcrib.config.audit import DEFAULT_AUDIT
 from toolcrib.core.errors import InvalidConfig, NotFound
-from toolcrib.stores.audit_file import Gap
+from toolcrib.stores.audit_file import Gap, reason_of
 from toolcrib.stores.audit_reader import NAMING, AuditReader, Entry, NoAudit, Trace, Wanted, gap_wire
 
 FOLLOW_S = 0.5
@@ -32,8 +32,24 @@ SHOWN_TRACES = 20
 SHOWN_IDS = 3
 """Of the tools that one operation showed."""
 
+CUT_FROM = 24
+"""Operations of one trace from which on only the first and last are shown, unless that trace was asked for."""
+
+SHOWN_FIRST, SHOWN_LAST = 4, 8
+"""Of those."""
+
 SHORT_ID = 12
 """Characters of a trace id, zeros aside: enough to name it, and to tell it from the others."""
+
+_APPROVALS = {
+    "once": "approved",
+    "always": "approved for good",
+    "kept": "approved for good before",
+    "refused": "a person said no",
+    "unasked": "nobody could be asked",
+    "unanswered": "nobody answered",
+}
+"""In words; see `Consent`."""
 
 _EVERYTHING = -1
 """To SQLite, a limit that is none."""
@@ -114,6 +130,8 @@ class _Watch:
         self._wanted = wanted
         self._display = display
         self._reader: AuditReader | None = None
+        self._hindered = False
+        """Was it told that the audit cannot be read, so that it is not told again?"""
         self._seen = 0
         """The id of the last operation that was shown or is not to be."""
         self._gaps_seen = 0
@@ -148,32 +166,54 @@ class _Watch:
             stderr.print("Nothing like that is written down.")
 
     def show_new(self) -> None:
-        """Show what has come since it was looked at last."""
+        """Show what has come since it was looked at last; what cannot be read now is waited for."""
+        found: list[Gap | Entry] = []
         try:
-            if self._reader is None:
-                self._reader, self._seen, self._gaps_seen = AuditReader(self._place), 0, 0
-            # Asked before the last look at it: what was written until it was moved is shown.
-            moved = self._reader.was_moved()
-            self._show_new(self._reader)
-            if moved:
-                self._reader.close()
-                self._reader = None
+            self._look(found)
         except NoAudit:
             pass
-        except sqlite3.OperationalError as error:
-            if not str(getattr(error, "sqlite_errorname", "")).startswith("SQLITE_BUSY"):
-                raise
+        except (OSError, sqlite3.Error) as error:
+            self._tell_of(error)
+        else:
+            self._hindered = False
+        for each in found:
+            if isinstance(each, Gap):
+                self._display.gap(each)
+            else:
+                self._display.entry(each)
 
-    def _show_new(self, reader: AuditReader) -> None:
+    def _look(self, found: list[Gap | Entry]) -> None:
+        """Add to `found` what has come, up to where something cannot be read."""
+        if self._reader is not None:
+            # Asked before the last look at it: what was written until it was moved is shown.
+            moved = self._reader.was_moved()
+            try:
+                found += self._read_on(self._reader)
+            except sqlite3.Error:
+                if not moved:
+                    raise
+            if not moved:
+                return
+        # The old file stays open until there is another: it may come back, and is then read on where that ended.
+        reader = AuditReader(self._place)
+        if self._reader is not None:
+            self._reader.close()
+        self._reader, self._seen, self._gaps_seen = reader, 0, 0
+        found += self._read_on(reader)
+
+    def _read_on(self, reader: AuditReader) -> list[Gap | Entry]:
         with reader.snapshot():
             gaps = reader.gaps(after=self._gaps_seen)
             entries = reader.entries(self._wanted, after=self._seen)
-        for number, gap in gaps:
-            self._gaps_seen = number
-            self._display.gap(gap)
-        for entry in entries:
-            self._seen = entry.id
-            self._display.entry(entry)
+        self._gaps_seen = max((number for number, _ in gaps), default=self._gaps_seen)
+        self._seen = max((entry.id for entry in entries), default=self._seen)
+        return [*(gap for _, gap in gaps), *entries]
+
+    def _tell_of(self, error: Exception) -> None:
+        if self._hindered or str(getattr(error, "sqlite_errorname", "")).startswith("SQLITE_BUSY"):
+            return
+        self._hindered = True
+        stderr.print(f"Waiting: {plain(str(self._place))} cannot be read: {plain(reason_of(error))}.", markup=False)
 
 
 @contextmanager
@@ -183,7 +223,7 @@ def _readable(place: Path) -> Generator[None]:
     except BrokenPipeError:  # of what it is shown on
         raise
     except (OSError, sqlite3.Error, ValueError) as error:
-        raise InvalidConfig(f"{place}: the audit cannot be read: {error}") from error
+        raise InvalidConfig(f"{place}: the audit cannot be read: {reason_of(error)}") from error
 
 
 class JsonLines:
@@ -212,8 +252,8 @@ class Blocks:
     def __init__(self, *, whole: bool) -> None:
         """`whole`: nothing is shortened."""
         self._whole = whole
-        self._last: str | None = None
-        """The trace that the last line is about."""
+        self._last: tuple[str, str] | None = None
+        """The trace, and the principal in it, that the last line is about."""
 
     def traces(self, traces: Sequence[Trace], gaps: Iterable[Gap]) -> None:
         found: list[tuple[float, Trace | Gap]] = [(trace.entries[-1].at, trace) for trace in traces]
@@ -222,31 +262,27 @@ class Blocks:
             if isinstance(each, Gap):
                 self.gap(each)
             else:
-                self._header(each.entries)
+                self._heading(each.entries[0], _summary(each.entries))
                 self._rows(each.entries)
 
     def entry(self, entry: Entry) -> None:
-        if entry.trace_id != self._last:
-            self._header([entry])
+        if (entry.trace_id, entry.principal) != self._last:
+            self._heading(entry)
         self._rows([entry])
 
     def gap(self, gap: Gap) -> None:
         self._space()
         self._last = None
-        some = "1 operation is" if gap.lost == 1 else f"{gap.lost:,} operations are"
+        some = f"{_counted(gap.lost)} {'is' if gap.lost == 1 else 'are'} missing"
         when = f"{_moment(gap.since)} to {_moment(gap.until)}"
-        stdout.print(f"{some} missing, {when}: {plain(gap.reason)}", style="yellow", markup=False, soft_wrap=False)
+        stdout.print(f"{some}, {when}: {plain(gap.reason)}", style="yellow", markup=False, soft_wrap=False)
 
-    def _header(self, entries: Sequence[Entry]) -> None:
+    def _heading(self, entry: Entry, *more: str) -> None:
         self._space()
-        first, last = entries[0], entries[-1]
-        self._last = first.trace_id
-        trace_id = first.trace_id if self._whole else first.trace_id.lstrip("0")[:SHORT_ID]
-        told = f"[bold]{_moment(first.at)}[/]  {escape(first.principal)}  [dim]{escape(trace_id)}[/]"
-        if len(entries) > 1:
-            took = max(entry.at + entry.duration_s for entry in entries) - first.at
-            told += f"  {len(entries)} operations in {_duration(took)}, {_outcome(last)}"
-        stdout.print(told, soft_wrap=False)
+        self._last = (entry.trace_id, entry.principal)
+        trace_id = entry.trace_id if self._whole else entry.trace_id.lstrip("0")[:SHORT_ID]
+        told = (f"[bold]{_moment(entry.at)}[/]", escape(entry.principal), f"[dim]{escape(trace_id)}[/]", *more)
+        stdout.print("  ".join(told), soft_wrap=False)
 
     def _rows(self, entries: Sequence[Entry]) -> None:
         table = Table.grid(padding=(0, 2, 0, 0))
@@ -257,28 +293,38 @@ class Blocks:
         table.add_column(no_wrap=True, min_width=7, justify="right")
         table.add_column(no_wrap=True, min_width=7, justify="right")
         table.add_column(overflow="fold")
-        for entry in entries:
-            when = [_moment(entry.at)[11:]] if self._whole else []
-            took, size = _duration(entry.duration_s), _size(entry.answer_bytes)
-            table.add_row("", *when, escape(entry.operation), took, size, "\n".join(self._told(entry)))
+        cut = len(entries) >= CUT_FROM and not self._whole
+        for entry in entries[:SHOWN_FIRST] if cut else entries:
+            self._row(table, entry)
+        if cut:
+            table.add_row("", "…", "", "", f"[dim]{_between(entries[SHOWN_FIRST:-SHOWN_LAST])}[/]")
+            for entry in entries[-SHOWN_LAST:]:
+                self._row(table, entry)
         stdout.print(table, soft_wrap=False)
+
+    def _row(self, table: Table, entry: Entry) -> None:
+        when = [_moment(entry.at)[11:]] if self._whole else []
+        took, size = _duration(entry.duration_s), _size(entry.answer_bytes)
+        table.add_row("", *when, escape(entry.operation), took, size, "\n".join(self._told(entry)))
 
     def _told(self, entry: Entry) -> Iterator[str]:
         """What an operation was about and how it ended, line by line."""
-        ended = "" if entry.is_ok else f"  {_outcome(entry)}"
-        shows = entry.operation in NAMING
-        if entry.query is not None:
-            yield f"{escape(_line(entry.query))}{ended}"
-        elif shows or not entry.tool_ids:
-            yield f"{escape('/'.join(map(_line, entry.path or ())) or 'the top')}{ended}"
-        else:
-            yield f"{self._ids(entry.tool_ids)}{ended}"
+        ended = "" if entry.is_ok else _outcome(entry)
+        approval = "" if entry.approval is None else escape(_APPROVALS.get(entry.approval, _line(entry.approval)))
+        yield "  ".join(filter(None, (self._about(entry), ended, approval)))
         if entry.query is not None and entry.path:
-            yield f"[dim]in {escape('/'.join(map(_line, entry.path)))}[/]"
-        if shows and entry.is_ok:
+            yield f"[dim]in {escape(_path(entry.path))}[/]"
+        if entry.operation in NAMING and entry.is_ok:
             yield f"[dim]→ {self._ids(entry.tool_ids)}[/]"
         if self._whole and entry.arguments is not None:
             yield f"[dim]{escape(json.dumps(entry.arguments, ensure_ascii=False))}[/]"
+
+    def _about(self, entry: Entry) -> str:
+        if entry.query is not None:
+            return escape(_line(entry.query))
+        if entry.operation not in NAMING:
+            return self._ids(entry.tool_ids) if entry.tool_ids else ""
+        return escape(_path(entry.path or ())) or ("the top" if entry.operation == "list" else "")
 
     def _ids(self, tool_ids: Sequence[str]) -> str:
         shown = tool_ids if self._whole else tool_ids[:SHOWN_IDS]
@@ -297,6 +343,24 @@ class Blocks:
 def _line(text: str) -> str:
     """A stranger's text on one line."""
     return " ".join(text.split())
+
+
+def _path(path: Iterable[str]) -> str:
+    return "/".join(map(_line, path))
+
+
+def _summary(entries: Sequence[Entry]) -> str:
+    took = max(entry.at + entry.duration_s for entry in entries) - entries[0].at
+    return f"{_counted(len(entries))} in {_duration(took)}, {_outcome(entries[-1])}"
+
+
+def _between(entries: Sequence[Entry]) -> str:
+    failed = sum(not entry.is_ok for entry in entries)
+    return f"{_counted(len(entries))} between" + (f", of which {failed:,} failed" if failed else "")
+
+
+def _counted(operations: int) -> str:
+    return "1 operation" if operations == 1 else f"{operations:,} operations"
 
 
 def _outcome(entry: Entry) -> str:

@@ -1,12 +1,16 @@
-"""`toolcrib tree`, `search` and `expand`: looking around."""
+"""`toolcrib list`, `tree`, `search` and `expand`: looking around."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from textwrap import indent
 
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.table import Table
+from rich.text import Text
 from rich.tree import Tree
 
 from toolcrib.catalog.ontology import Branch
@@ -16,6 +20,7 @@ from toolcrib.cli.output import escape, plain, print_json, run, stderr, stdout
 from toolcrib.config import ServerConfig
 from toolcrib.core.tools import summarize
 from toolcrib.disclosure.messages import Missing
+from toolcrib.disclosure.operations import MAX_LIMIT
 
 TREE_TOOLS = 200
 """Tools shown below one node; the rest are counted."""
@@ -33,10 +38,12 @@ def tree(config: Path, tools: Path | None, wait_s: float, *, as_json: bool) -> N
             if as_json:
                 print_json({**_as_json(view, view.ontology.root), **page.missing.to_wire()})
                 return
-            count = len(view.tools)
-            root = Tree(f"[bold]{count} tool{'s' * (count != 1)}[/]")
-            _grow(root, view, view.ontology.root)
-            stdout.print(root)
+            if count := len(view.tools):
+                root = Tree(f"[bold]{count} tool{'s' * (count != 1)}[/]")
+                _grow(root, view, view.ontology.root)
+                stdout.print(root if stdout.is_terminal else _Unbroken(root))
+            else:
+                stderr.print(_NOTHING, markup=False)
             _tell(page.missing)
 
     run(main, as_json=as_json)
@@ -69,9 +76,12 @@ def list_(
                 table.add_row(f"[bold cyan]{escape('/'.join(node.node.path))}[/]", f"[dim]{escape(told)}[/]")
             for pointer in page.tools:
                 table.add_row(f"[bold]{escape(pointer.tool_id)}[/]", escape(pointer.summary))
-            stdout.print(table, soft_wrap=False)
+            if page.nodes or page.tools:
+                stdout.print(table, soft_wrap=False)
+            else:
+                stderr.print("Nothing here matches." if tags or query else _NOTHING, markup=False)
             if page.next_cursor is not None:
-                stderr.print("There is more; `--query` finds in it.", markup=False)
+                _tell_of_more(limit, "`--query` finds in it")
             _tell(page.missing)
 
     run(main, as_json=as_json)
@@ -99,14 +109,16 @@ def search(
             if not page.results:
                 stderr.print("No tool matches. Try other words, or look around with `toolcrib tree`.", markup=False)
             table = Table.grid(padding=(0, 2))
-            table.add_column()
+            if any(pointer.confidence is not None for pointer in page.results):  # of no words, nothing is estimated
+                table.add_column()
             table.add_column(overflow="fold")  # an id that is cut can be given to no other command
             table.add_column()
             for pointer in page.results:
-                table.add_row(
-                    f"{pointer.confidence or 0:.2f}", f"[bold]{escape(pointer.tool_id)}[/]", escape(pointer.summary)
-                )
+                found = [f"[bold]{escape(pointer.tool_id)}[/]", escape(pointer.summary)]
+                table.add_row(*found if pointer.confidence is None else (f"{pointer.confidence:.2f}", *found))
             stdout.print(table, soft_wrap=False)
+            if page.next_cursor is not None:
+                _tell_of_more(limit, "`--in` and `--tag` leave less of it")
             _tell(page.missing)
 
     run(main, as_json=as_json)
@@ -124,6 +136,8 @@ def expand(tool_id: str, config: Path, tools: Path | None, wait_s: float, *, as_
             stdout.print(f"[bold]{escape(expansion.tool_id)}[/]  [dim]{escape('/'.join(expansion.path))}[/]")
             if expansion.description:
                 stdout.print(indent(plain(expansion.description), "  "), markup=False)
+            if expansion.obstacle is not None:
+                stdout.print(f"\n{plain(expansion.obstacle)}", markup=False, style="yellow")
             for title, schema in (("takes", expansion.args_schema), ("gives", expansion.result_schema)):
                 if schema is not None:
                     stdout.print(f"\n{title}")
@@ -174,18 +188,50 @@ def _grow(tree: Tree, view: View, branch: Branch, depth: int = 0) -> None:
     for child in ontology.children(branch):
         node = ontology.node(child)
         if child.above is not branch:  # it hangs here too, and stands elsewhere
-            tree.add(f"[bold cyan]{escape(node.name)}[/] [dim]see {escape('/'.join(node.path))}[/]")
+            tree.add(_Line(node.name, f"see {'/'.join(node.path)}", "bold cyan"))
             continue
-        told = f"{child.count} · {summarize(node.summary, 90)}"
-        below = tree.add(f"[bold cyan]{escape(node.name)}[/] [dim]{escape(told)}[/]")
+        below = tree.add(_Line(node.name, f"{child.count} · {summarize(node.summary, 90)}", "bold cyan"))
         if depth < TREE_DEPTH:
             _grow(below, view, child, depth + 1)
     ids = ontology.tool_ids(branch)
     for tool_id in ids[:TREE_TOOLS]:
-        tool = view.tools[tool_id]
-        tree.add(f"{escape(tool.name)} [dim]{escape(summarize(tool.summary, 80))}[/]")
+        tree.add(_Line(tool_id, summarize(view.tools[tool_id].summary, 80)))
     if len(ids) > TREE_TOOLS:
         tree.add(f"[dim]and {len(ids) - TREE_TOOLS} more[/]")
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """A name in the tree with what is told of it, as much as fits beside it. The name is never cut."""
+
+    name: str
+    told: str
+    style: str = ""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        name = Text(plain(self.name), style=self.style, no_wrap=False, overflow="fold")
+        if cell_len(name.plain) + 2 > options.max_width:
+            yield name
+            return
+        yield Text.assemble(name, " ", (plain(self.told), "dim"), no_wrap=True, overflow="ellipsis")
+
+
+@dataclass(frozen=True, slots=True)
+class _Unbroken:
+    """Something shown to a program or a file, where no line is too long."""
+
+    shown: RenderableType
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield from console.render(self.shown, options.update(width=100_000))
+
+
+_NOTHING = "Nothing here. `toolcrib doctor` tells what each server offers."
+
+
+def _tell_of_more(limit: int, otherwise: str) -> None:
+    more = f"`-n` shows up to {MAX_LIMIT}" if limit < MAX_LIMIT else otherwise
+    stderr.print(f"There is more; {more}.", markup=False)
 
 
 def _tell(missing: Missing) -> None:

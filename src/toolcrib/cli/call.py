@@ -11,7 +11,7 @@ from typing import Any, cast
 from toolcrib.cli.browse import only_source_of
 from toolcrib.cli.opening import opened
 from toolcrib.cli.output import escape, plain, print_json, run, stderr, stdout
-from toolcrib.core.errors import InvalidArguments, ToolFailed
+from toolcrib.core.errors import InvalidArguments
 from toolcrib.core.results import ToolResult
 
 
@@ -29,8 +29,6 @@ def call(tool_id: str, arguments: str, config: Path, wait_s: float, *, as_json: 
                 stderr.print(f"[dim]{progress:g}{of} {escape(message or '')}[/]")
 
             result = await crib.call_tool(handle, given, progress=progress)
-            if result.needs_input:
-                raise ToolFailed(f"`{tool_id}` asks for more input, which a client can give and this command cannot.")
         if as_json:
             print_json(dict(result.wire))
         else:

@@ -1,23 +1,29 @@
 """`toolcrib doctor`: does every source start, how long does it take, what does it offer, what is wrong with it?
 
-It tells which limits hold, too: those of all sources once, and for a source what differs. A server that each principal
-has for itself is not started here, where nobody has credentials but the person at this machine: it is only read.
+It tells which limits hold, too: those of all sources once, and for a source what differs; whether a policy is in force;
+and what in the file is probably a slip. A server that each principal has for itself is started for the one at this
+machine, if that has it. Nobody else has credentials here.
 """
 
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
 from rich.table import Table
 
 from toolcrib.catalog.state import SourceEntry, SourceStatus
+from toolcrib.catalog.view import View
 from toolcrib.cli.opening import opened
 from toolcrib.cli.output import escape, plain, print_json, run, stdout
+from toolcrib.cli.slips import Slips
 from toolcrib.config import Config, ServerConfig, read_config
+from toolcrib.config.policy import EFFECTS
+from toolcrib.core.principal import LOCAL
 from toolcrib.sources.condition import Condition
 
 _MARKS = {
@@ -31,37 +37,28 @@ def doctor(config: Path, wait_s: float, *, as_json: bool) -> None:
     """Start everything and report; the process ends with 1 when a source cannot be used."""
 
     async def main() -> bool:
-        async with opened(config, None, wait_s=wait_s, wanted=lambda server: server.isolation == "shared") as crib:
-            state = crib.registry.state
-            conditions = {name: crib.condition(name) for name in state.sources}
-        counts = dict.fromkeys(state.sources, 0)
-        for tool in state.tools.values():
-            counts[tool.source] += 1
+        async with opened(config, None, wait_s=wait_s) as crib:
+            # All that was listed: whoever runs this owns the policy.
+            view = View.of(crib.registry.state, overlay=crib.lockers.open_overlay(LOCAL.id))
+            conditions = {name: crib.condition(name) for name in view.sources}
+        counts = Counter(tool.source for tool in view.tools.values())
         read = read_config(config)
-        disabled = [server.name for server in read.servers if server.disabled]
         configured = {server.name: server for server in read.servers}
-        found = [
-            _Found(entry, counts[name], conditions[name], configured.get(name))
-            for name, entry in sorted(state.sources.items())
+        found = {
+            name: _Found(entry, counts[name], conditions[name], configured.get(name))
+            for name, entry in sorted(view.sources.items())
+        }
+        isolated = [
+            _Isolated.of(server, found.pop(server.name, None))
+            for server in read.enabled
+            if server.isolation == "principal"
         ]
-        isolated = [_Isolated.of(server) for server in read.enabled if server.isolation == "principal"]
-        healthy = all(each.entry.status is SourceStatus.READY for each in found)
-        healthy = healthy and not any(each.problems for each in isolated)
+        report = _Report(read, [*found.values()], isolated, Slips(read, view))
         if as_json:
-            print_json(
-                {
-                    "config": str(config),
-                    "healthy": healthy,
-                    "limits": _rate_wire(read),
-                    "sources": [_wire(each) for each in found],
-                    "isolated": [asdict(each) for each in isolated],
-                    "disabled": disabled,
-                }
-            )
+            print_json({"config": str(config), **report.to_wire()})
         else:
-            _show(found, isolated, disabled)
-            _show_limits(read, found)
-        return healthy
+            _show(report)
+        return report.is_healthy
 
     healthy: list[bool] = []
 
@@ -92,15 +89,59 @@ class _Isolated:
     """Who has it; None where everybody does."""
     problems: list[str]
     """Why some or all of them cannot use it."""
+    local: _Found | None
+    """How it is doing for the person at this machine; None where that does not have it, or it cannot be started."""
 
     @classmethod
-    def of(cls, server: ServerConfig) -> Self:
-        if server.problem is not None:
-            problems = [server.problem]
-        else:
-            owned = [server.of(each) for each in server.principals or {}]
-            problems = [own.problem for own in owned if own is not None and own.problem is not None]
-        return cls(server.name, None if server.principals is None else sorted(server.principals), problems)
+    def of(cls, server: ServerConfig, local: _Found | None) -> Self:
+        owned = [server, *(server.of(each) for each in (*(server.principals or ()), LOCAL.id))]
+        problems = dict.fromkeys(own.problem for own in owned if own is not None and own.problem is not None)
+        mine = server.of(LOCAL.id)
+        tried = local if mine is not None and mine.problem is None else None
+        return cls(server.name, None if server.principals is None else sorted(server.principals), [*problems], tried)
+
+    @property
+    def is_healthy(self) -> bool:
+        return not self.problems and (self.local is None or self.local.entry.status is SourceStatus.READY)
+
+    def to_wire(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "principals": self.principals,
+            "problems": self.problems,
+            "local": None if self.local is None else _wire(self.local),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class _Report:
+    """All that there is to say."""
+
+    config: Config
+    found: list[_Found]
+    isolated: list[_Isolated]
+    slips: Slips
+
+    @property
+    def disabled(self) -> list[str]:
+        return [server.name for server in self.config.servers if server.disabled]
+
+    @property
+    def is_healthy(self) -> bool:
+        ready = all(each.entry.status is SourceStatus.READY for each in self.found)
+        return ready and all(each.is_healthy for each in self.isolated)
+
+    def to_wire(self) -> dict[str, Any]:
+        return {
+            "healthy": self.is_healthy,
+            "limits": _rate_wire(self.config),
+            "policy": _policy_wire(self.config),
+            "sources": [_wire(each) for each in self.found],
+            "isolated": [each.to_wire() for each in self.isolated],
+            "disabled": self.disabled,
+            "categories_named_as_sources": list(self.slips.named_as_sources),
+            "warnings": list(self.slips),
+        }
 
 
 def _reason(entry: SourceEntry) -> str | None:
@@ -148,37 +189,71 @@ def _rate_wire(config: Config) -> dict[str, int | None]:
     }
 
 
-def _show(found: list[_Found], isolated: list[_Isolated], disabled: list[str]) -> None:
+def _policy_wire(config: Config) -> dict[str, Any] | None:
+    if config.policy is None:
+        return None
+    otherwise = next(name for name, access in EFFECTS.items() if access is config.policy.otherwise)
+    return {"rules": len(config.policy.rules), "otherwise": otherwise}
+
+
+def _show(report: _Report) -> None:
+    _show_sources(report)
+    _show_limits(report.config, report.found)
+    policy = _policy_wire(report.config)
+    rules = "everybody may see and call everything"
+    if policy is not None:
+        rules = f"{policy['rules']} rule{'s' * (policy['rules'] != 1)}, else `{policy['otherwise']}`"
+    lines = [f"Policy: {rules if policy is not None else f'none, {rules}'}."]
+    if both := report.slips.named_as_sources:
+        lines.append(f"Categories with the name of a source are one node with it: {', '.join(map(plain, both))}.")
+    for line in lines:
+        stdout.print(line, markup=False, style="dim", soft_wrap=False)
+    for slip in report.slips:
+        stdout.print(f"Probably a slip: {plain(slip)}.", markup=False, style="yellow", soft_wrap=False)
+
+
+def _show_sources(report: _Report) -> None:
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     for column in ("source", "status", "tools", "seconds", "what is wrong"):
         table.add_column(column, justify="right" if column in {"tools", "seconds"} else "left", overflow="fold")
-    for each in found:
-        entry = each.entry
-        wrong = [reason] if (reason := _reason(entry)) else []
-        wrong += _troubles(each.condition)
-        wrong += [f"`{aside.name[:60]}` is set aside: {aside.reason}" for aside in entry.set_aside]
-        wrong += entry.warnings
-        took = f"{entry.listed_in_s:.2f}" if entry.listed_in_s is not None else ""
-        table.add_row(
-            f"[bold]{escape(entry.name)}[/]",
-            _MARKS[entry.status],
-            str(each.tool_count),
-            took,
-            "\n".join(escape(problem) for problem in wrong),
-        )
-    for server in isolated:
+    for each in report.found:
+        table.add_row(*_row(each, _MARKS[each.entry.status], list(_wrong(each))))
+    for server in report.isolated:
         whose = "everybody" if server.principals is None else ", ".join(server.principals) or "nobody"
         said = [f"Started for each principal that asks. Who has it: {whose}.", *server.problems]
-        label = "[red]isolated[/]" if server.problems else "isolated"
-        table.add_row(f"[bold]{escape(server.name)}[/]", label, "", "", "\n".join(map(escape, said)))
-    for name in disabled:
+        label = "isolated" if server.is_healthy else "[red]isolated[/]"
+        if server.local is None:
+            said += [] if server.problems else [f"Not started here: `{LOCAL.id}` does not have it."]
+            table.add_row(f"[bold]{escape(server.name)}[/]", label, "", "", "\n".join(map(escape, said)))
+            continue
+        said += [f"For `{LOCAL.id}`: {server.local.entry.status.value}.", *_wrong(server.local)]
+        table.add_row(*_row(server.local, label, said))
+    for name in report.disabled:
         table.add_row(f"[bold]{escape(name)}[/]", "[dim]disabled[/]", "", "", "")
     stdout.print(table, soft_wrap=False)
-    counted = [f"{sum(each.entry.status is status for each in found)} {status.value}" for status in SourceStatus]
-    counted += [f"{len(isolated)} isolated", f"{len(disabled)} disabled"]
+    statuses = Counter(each.entry.status for each in report.found)
+    counted = [f"{statuses[status]} {status.value}" for status in SourceStatus]
+    counted += [f"{len(report.isolated)} isolated", f"{len(report.disabled)} disabled"]
     states = [state for state in counted if not state.startswith("0 ")]
-    count = sum(each.tool_count for each in found)
+    own = (each.local for each in report.isolated if each.local is not None)
+    count = sum(each.tool_count for each in (*report.found, *own))
     stdout.print(f"{count} tool{'s' * (count != 1)}; servers: {', '.join(states) or 'none are configured'}")
+
+
+def _row(found: _Found, label: str, said: list[str]) -> tuple[str, ...]:
+    entry = found.entry
+    took = f"{entry.listed_in_s:.2f}" if entry.listed_in_s is not None else ""
+    return f"[bold]{escape(entry.name)}[/]", label, str(found.tool_count), took, "\n".join(map(escape, said))
+
+
+def _wrong(found: _Found) -> Iterator[str]:
+    """All that is wrong with a source."""
+    entry = found.entry
+    if reason := _reason(entry):
+        yield reason
+    yield from _troubles(found.condition)
+    yield from (f"`{aside.name[:60]}` is set aside: {aside.reason}" for aside in entry.set_aside)
+    yield from entry.warnings
 
 
 def _troubles(condition: Condition | None) -> Iterator[str]:

@@ -8,11 +8,13 @@ from pathlib import Path
 
 import anyio
 
+from toolcrib.cli.approvals import default_approvals
 from toolcrib.cli.output import plain, stderr
 from toolcrib.config import ServerConfig
 from toolcrib.core.errors import InvalidConfig
 from toolcrib.core.principal import LOCAL
 from toolcrib.crib import Toolcrib
+from toolcrib.stores.approvals import ApprovalStore
 
 REFRESH_S = 0.1
 
@@ -31,7 +33,7 @@ async def opened(
     Raises:
         InvalidConfig: the file cannot be used.
     """
-    crib = Toolcrib()
+    crib = Toolcrib(approvals=ApprovalStore(default_approvals()))
     if tools is not None:
         from toolcrib.sources.catalog_file import load_catalog_file
 

@@ -7,7 +7,7 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
 from shlex import quote
@@ -117,8 +117,7 @@ def fail(error: ToolcribError, *, as_json: bool) -> NoReturn:
         if isinstance(error, SourceUnavailable):  # who types a command owns the configuration
             if error.diagnosis:
                 stderr.print(f"  {plain(error.diagnosis)}", markup=False)
-            where = "".join(f" {quote(str(value))}" for option, value in _pointed_at() if option == "-c")
-            stderr.print(f"  Next: toolcrib doctor{where}", markup=False)
+            stderr.print(f"  Next: toolcrib doctor{_pointed_at()}", markup=False)
         elif error.next_action is not None:
             stderr.print(
                 f"  Next: {_as_command(error.next_action.operation, error.next_action.arguments)}", markup=False
@@ -128,7 +127,7 @@ def fail(error: ToolcribError, *, as_json: bool) -> NoReturn:
 
 def _as_command(operation: str, arguments: Mapping[str, Any]) -> str:
     """The next action as a person would type it into a shell, on the catalog the command was pointed at."""
-    where = "".join(f" {option} {quote(str(value))}" for option, value in _pointed_at())
+    where = _pointed_at()
     match operation, arguments:
         case "search_tools", {"query": str(query)}:
             return f"toolcrib search{where} {quote(query)}"
@@ -138,20 +137,18 @@ def _as_command(operation: str, arguments: Mapping[str, Any]) -> str:
             name = tool_id.rpartition("@")[0] or tool_id
             return f"toolcrib call{where} {quote(name)} {quote(json.dumps(given, ensure_ascii=False))}"
         case _:
-            return "toolcrib tree" + "".join(
-                f" {quote(str(value))}" if option == "-c" else f" {option} {quote(str(value))}"
-                for option, value in _pointed_at()
-            )
+            return f"toolcrib tree{where}"
 
 
-def _pointed_at() -> Iterator[tuple[str, object]]:
-    """The options that say which catalog this command is about, where they are not the defaults."""
+def _pointed_at() -> str:
+    """The option that says which catalog this command is about, after a space; empty where it is the default."""
     context = click.get_current_context(silent=True)
     given = context.params if context is not None else {}
     if given.get("tools") is not None:
-        yield "--tools", given["tools"]
-    elif given.get("config") not in {None, Path("mcp.json")}:
-        yield "-c", given["config"]
+        return f" --tools {quote(str(given['tools']))}"
+    if given.get("config") not in {None, Path("mcp.json")}:
+        return f" -c {quote(str(given['config']))}"
+    return ""
 
 
 def _first(group: BaseExceptionGroup[ToolcribError]) -> ToolcribError:

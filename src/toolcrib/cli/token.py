@@ -17,6 +17,8 @@ PREFIX = "toolcrib_"
 
 def token(principal: str, *, scopes: tuple[str, ...], as_json: bool) -> None:
     """Print a new token and the entry that stands for it under `toolcrib.auth.tokens`."""
+    if not principal.strip():
+        raise click.BadParameter("a principal needs a name", param_hint="NAME")
     if not may_be_principal(principal):
         raise click.BadParameter(f"nobody over HTTP can be `{principal}`", param_hint="NAME")
     made = f"{PREFIX}{secrets.token_urlsafe(32)}"

@@ -35,6 +35,7 @@ JWT_SETTINGS: Mapping[str, str] = {
     "principal_claim": "Which claim is the principal (`sub`).",
     "scope_claim": "Which claim holds the scopes (`scope`, else `scp`).",
     "required_scopes": "What every token has to have ([]).",
+    "shares_principals": "Whether a principal of `tokens` and whoever the issuer calls the same are one (false).",
 }
 """Every key below `toolcrib.auth.jwt`."""
 
@@ -69,6 +70,7 @@ class Jwt:
     scope_claims: tuple[str, ...] = ("scope", "scp")
     """The first that a token has holds its scopes."""
     required_scopes: tuple[str, ...] = ()
+    shares_principals: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +165,7 @@ def _jwt(settings: Settings) -> Jwt:
         principal_claim=settings.text("principal_claim") or "sub",
         scope_claims=(claim,) if claim else ("scope", "scp"),
         required_scopes=settings.texts("required_scopes"),
+        shares_principals=settings.flag("shares_principals"),
     )
 
 

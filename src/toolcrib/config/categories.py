@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from toolcrib.catalog.categories import NO_CATEGORIES, Categories, Category
+from toolcrib.config.servers import under_source_names
 from toolcrib.config.settings import Settings
 from toolcrib.core.errors import InvalidConfig
 from toolcrib.core.tools import ROOT, Path
@@ -21,8 +22,10 @@ CATEGORY_SETTINGS: Mapping[str, str] = {
 """Every key of one category."""
 
 
-def read_categories(settings: Settings) -> Categories:
+def read_categories(settings: Settings, names: Mapping[str, str]) -> Categories:
     """The categories below `toolcrib.categories`, outer ones before those inside them, else in the file's order.
+
+    `names` are those of the sources, by the labels of their servers: ids may begin with either.
 
     Raises:
         InvalidConfig: one is wrong, or hangs below itself.
@@ -42,7 +45,7 @@ def read_categories(settings: Settings) -> Categories:
                     title=here.text("title") or None,
                     summary=here.text("summary"),
                     tags=here.texts("tags"),
-                    tools=here.texts("tools"),
+                    tools=under_source_names(here.texts("tools"), names),
                     tagged=here.texts("tagged"),
                     also_under=here.paths("also_under"),
                 )

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -38,6 +38,9 @@ _TIMEOUTS = {
     "call_timeout_s": "call_s",
     "idle_timeout_s": "idle_s",
 }
+
+_KEEPS_OUT = ("policy", "auth")
+"""Settings without which more is open."""
 
 _MOST_CALLS = 1_000_000
 _MOST_LOCKERS = 100_000
@@ -113,15 +116,12 @@ class Config:
     """None where everybody may see and call everything."""
     auth: Auth = NO_AUTH
     """Who may ask over HTTP."""
+    source_names: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Those of the servers, by what the file calls them."""
 
     @property
     def enabled(self) -> tuple[ServerConfig, ...]:
         return tuple(server for server in self.servers if not server.disabled)
-
-    @property
-    def differs_by_principal(self) -> bool:
-        """Whether what one principal sees of the catalog may be another's secret."""
-        return self.policy is not None or any(server.isolation == "principal" for server in self.enabled)
 
 
 def read_config(path: Path, environ: Mapping[str, str] = os.environ) -> Config:
@@ -152,15 +152,17 @@ def parse_config(text: str, path: Path, environ: Mapping[str, str] = os.environ)
     for name in document.repeated:
         if name in (*SERVER_KEYS, OUR_KEY):
             raise InvalidConfig(f"{path}: {name}: it stands there twice")
+    _check_place(document, path)
     key = next((key for key in SERVER_KEYS if key in document), SERVER_KEYS[0])
     if key not in document and (near := _meant_for_servers(document)) is not None:
-        raise InvalidConfig(f"{path}: there is no `{key}`; `{near}` is not read. Did you mean `{key}`?")
+        raise InvalidConfig(f"{path}: there is no `{key}`; `{near}` is not read (did you mean `{key}`?)")
     servers = as_object(document.get(key, {}), path, key)
     for name in servers.repeated:
         raise InvalidConfig(f"{path}: {key}: two servers are named `{name}`; give one of them another name")
     ours = Settings(as_object(document.get(OUR_KEY, {}), path, OUR_KEY), path, OUR_KEY)
     ours.only(SETTINGS)
-    categories = read_categories(ours.settings("categories"))
+    names = _source_names(servers)
+    categories = read_categories(ours.settings("categories"), names)
     config = Config(
         path,
         room=Room(
@@ -173,16 +175,15 @@ def parse_config(text: str, path: Path, environ: Mapping[str, str] = os.environ)
         rate=_rate(ours),
         audit=read_audit(ours),
         categories=categories,
-        policy=read_policy(ours.settings("policy"), categories) if "policy" in ours else None,
+        policy=read_policy(ours.settings("policy"), categories, names) if "policy" in ours else None,
         auth=read_auth(ours.settings("auth")),
+        source_names=names,
     )
     sources = ours.settings("sources")
     sources.only(servers)
-    taken: set[str] = set()
     read: list[ServerConfig] = []
     for label, entry in servers.items():
-        name = _free_name(label, taken)
-        taken.add(name)
+        name = names[label]
         settings = sources.settings(label)
         settings.only(SOURCE_SETTINGS)
         is_isolated = _isolation(settings) == "principal"
@@ -216,6 +217,15 @@ def _with_isolation(server: ServerConfig, settings: Settings, environ: Mapping[s
     return replace(server, isolation=isolation, principals=principals)
 
 
+def _check_place(document: Mapping[str, Any], path: Path) -> None:
+    """What somebody wrote to keep others out is not passed over because it stands in the wrong place."""
+    for key in document:
+        if key != OUR_KEY and re.sub(r"[\W_]", "", key).casefold() == OUR_KEY:
+            raise InvalidConfig(f"{path}: `{key}` is not read (did you mean `{OUR_KEY}`?)")
+        if key in _KEEPS_OUT:
+            raise InvalidConfig(f"{path}: `{key}` is not read here: it stands below `{OUR_KEY}`")
+
+
 def _meant_for_servers(document: Mapping[str, Any]) -> str | None:
     """A key under which somebody may have meant servers to stand."""
     if "context_servers" in document:  # where Zed has them
@@ -238,6 +248,14 @@ def _rate(ours: Settings) -> Rate | None:
     per_minute = ours.count("calls_per_minute", DEFAULT_RATE.calls_per_minute, 0, _MOST_CALLS, "calls")
     at_once = ours.count("burst_calls", per_minute or 1, 1, _MOST_CALLS, "calls")
     return Rate(per_minute, at_once) if per_minute else None
+
+
+def _source_names(labels: Iterable[str]) -> dict[str, str]:
+    """The name of each server's source, by its label."""
+    names: dict[str, str] = {}
+    for label in labels:
+        names[label] = _free_name(label, {*names.values()})
+    return names
 
 
 def _free_name(label: str, taken: set[str]) -> str:

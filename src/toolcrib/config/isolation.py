@@ -19,9 +19,12 @@ Isolation = Literal["shared", "principal"]
 EVERYBODY_ELSE = "*"
 """In the place of a principal's id: whoever is not named."""
 
-_FIT_TO_FILL_IN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@+|-]*")
+_FIT_TO_FILL_IN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@+-]*")
 """Ids that are one word wherever they come to stand: no other header, argument, option, folder or parameter begins in
 them. What has other characters is refused, not rewritten: two principals must not come to the same text."""
+
+_FIT_FOR_ADDRESS = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@+|-]*")
+"""Some issuers write `auth0|123`. Percent-encoded a `|` does no harm; a shell would begin another command there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,15 +67,15 @@ def filled_in(server: McpServer, personal: Personal, principal_id: str) -> McpSe
         headers = {name: value for name, value in server.headers.items() if name.lower() not in own}
         return replace(
             server,
-            url=_with_id(server.url, quote(principal_id, safe=""), principal_id),
+            url=_address_with_id(server.url, principal_id),
             headers=_each_with_id({**headers, **personal.headers}, principal_id),
         )
     cwd = server.cwd
     return replace(
         server,
-        args=tuple(_with_id(arg, principal_id, principal_id) for arg in server.args),
+        args=tuple(_with_id(arg, principal_id) for arg in server.args),
         env=_each_with_id({**server.env, **personal.env}, principal_id),
-        cwd=None if cwd is None else Path(_with_id(str(cwd), principal_id, principal_id)),
+        cwd=None if cwd is None else Path(_with_id(str(cwd), principal_id)),
     )
 
 
@@ -92,15 +95,23 @@ def _personal(settings: Settings, server: McpServer | None, environ: Mapping[str
 
 
 def _each_with_id(texts: Mapping[str, str], principal_id: str) -> Mapping[str, str]:
-    return {name: _with_id(text, principal_id, principal_id) for name, text in texts.items()}
+    return {name: _with_id(text, principal_id) for name, text in texts.items()}
 
 
-def _with_id(text: str, written: str, principal_id: str) -> str:
-    if WHO not in text:
-        return text
-    if not _FIT_TO_FILL_IN.fullmatch(principal_id):
-        raise Problem(
-            "the id of this principal cannot be filled in for `${principal}`: it takes letters, digits and `_.@+|-`, "
-            "beginning with a letter, a digit or `_`"
-        )
-    return text.replace(WHO, written)
+def _with_id(text: str, principal_id: str) -> str:
+    if WHO in text and not _FIT_TO_FILL_IN.fullmatch(principal_id):
+        raise _unfit("_.@+-", "; a `|` is filled in only in a `url`" if "|" in principal_id else "")
+    return text.replace(WHO, principal_id)
+
+
+def _address_with_id(url: str, principal_id: str) -> str:
+    if WHO in url and not _FIT_FOR_ADDRESS.fullmatch(principal_id):
+        raise _unfit("_.@+|-")
+    return url.replace(WHO, quote(principal_id, safe=""))
+
+
+def _unfit(marks: str, more: str = "") -> Problem:
+    return Problem(
+        f"the id of this principal cannot be filled in for `${{principal}}`: it takes letters, digits and `{marks}`, "
+        f"beginning with a letter, a digit or `_`{more}"
+    )

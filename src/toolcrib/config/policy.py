@@ -6,8 +6,10 @@ from collections.abc import Mapping
 
 from toolcrib.catalog.access import HINTS, Access, Rule, Rules
 from toolcrib.catalog.categories import Categories
+from toolcrib.config.servers import under_source_names
 from toolcrib.config.settings import Settings
 from toolcrib.core.errors import InvalidConfig
+from toolcrib.core.tools import Path
 
 EFFECTS: Mapping[str, Access] = {
     "allow": Access.CALL,
@@ -34,8 +36,11 @@ RULE_SETTINGS: Mapping[str, str] = {
 }
 
 
-def read_policy(settings: Settings, categories: Categories) -> Rules:
-    """The rules below `toolcrib.policy`; their paths may lead through the links of `categories`.
+def read_policy(settings: Settings, categories: Categories, names: Mapping[str, str]) -> Rules:
+    """The rules below `toolcrib.policy`.
+
+    Their paths may lead through the links of `categories`. `names` are those of the sources, by the labels of their
+    servers: a rule may call a server by either.
 
     Raises:
         InvalidConfig: a rule is wrong, or nothing is said for where none is met.
@@ -46,11 +51,11 @@ def read_policy(settings: Settings, categories: Categories) -> Rules:
             f"{settings.path}: {settings.where}: `otherwise` is missing: say what holds where no rule is met",
             hints=[f"One of {', '.join(EFFECTS)}."],
         )
-    rules = tuple(_rule(rule, categories) for rule in settings.each("rules"))
+    rules = tuple(_rule(rule, categories, names) for rule in settings.each("rules"))
     return Rules(rules, EFFECTS[settings.choice("otherwise", EFFECTS, "hide")])
 
 
-def _rule(settings: Settings, categories: Categories) -> Rule:
+def _rule(settings: Settings, categories: Categories, names: Mapping[str, str]) -> Rule:
     settings.only(RULE_SETTINGS)
     if "then" not in settings:
         raise InvalidConfig(f"{settings.path}: {settings.where}: `then` is missing: one of {', '.join(EFFECTS)}")
@@ -59,13 +64,32 @@ def _rule(settings: Settings, categories: Categories) -> Rule:
             raise settings.wrong(condition, "it is empty; without it, the rule holds for any")
     claims = settings.settings("annotations")
     claims.only(HINTS)
+    sources = settings.texts("sources")
     return Rule(
         then=EFFECTS[settings.choice("then", EFFECTS, "hide")],
         principals=settings.texts("principals"),
         scopes=settings.texts("scopes"),
-        paths=tuple(categories.primary(path) for path in settings.paths("paths")),
+        paths=tuple(_node(path, categories, names) for path in settings.paths("paths")),
         tags=settings.texts("tags"),
-        sources=settings.texts("sources"),
-        tools=settings.texts("tools"),
+        sources=tuple(dict.fromkeys((*sources, *(names[label] for label in sources if label in names)))),
+        tools=under_source_names(settings.texts("tools"), names),
         annotations={hint: claims.flag(hint) for hint in claims},
     )
+
+
+def _node(path: Path, categories: Categories, names: Mapping[str, str]) -> Path:
+    """The primary path of the node that is meant; upper and lower case may differ, as they may in `list`."""
+    primary = categories.primary(path)
+    if primary in categories:
+        return primary
+    folded = [known for known in categories.nodes if _fold(known) == _fold(path)]
+    if len(folded) == 1:
+        return folded[0]
+    first = next(
+        (name for label, name in names.items() if path[0].casefold() in {label.casefold(), name.casefold()}), ""
+    )
+    return (first, *primary[1:]) if first and len(path) >= 1 and primary[:1] == path[:1] else primary
+
+
+def _fold(path: Path) -> Path:
+    return tuple(name.casefold() for name in path)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, cast
@@ -56,6 +56,20 @@ class ServerConfig:
             return replace(self, principals=None, server=None, problem=str(problem))
 
 
+def under_source_names(patterns: Iterable[str], names: Mapping[str, str]) -> tuple[str, ...]:
+    """`patterns` of tool ids, and besides those that begin with a server's label the same with its source's name.
+
+    `names` are those of the sources, by label.
+    """
+    found: dict[str, None] = {}
+    for pattern in patterns:
+        found[pattern] = None
+        for label, name in names.items():
+            if label != name and pattern.startswith(f"{label}."):
+                found[f"{name}{pattern[len(label) :]}"] = None
+    return tuple(found)
+
+
 def read_server(name: str, entry: object, where: str, environ: Mapping[str, str]) -> ServerConfig:
     """The server that `entry` describes, or what is wrong with it; `where` names it in that sentence."""
     if not isinstance(entry, JsonObject):
@@ -65,6 +79,8 @@ def read_server(name: str, entry: object, where: str, environ: Mapping[str, str]
         return ServerConfig(name, disabled=True)
     if disabled is not False:  # whoever wrote it did not want the server started
         return ServerConfig(name, problem=f"{where}.disabled: true or false is expected here")
+    if (misplaced := next((key for key in ("isolation", "principals") if key in entry), None)) is not None:
+        return ServerConfig(name, problem=f"{where}.{misplaced}: this is read below `toolcrib.sources.{name}` alone")
     try:
         return ServerConfig(name, server=_address(entry, environ))
     except Problem as problem:
@@ -106,7 +122,7 @@ def _folder(text: str) -> Path:
     try:
         return Path(text).expanduser()
     except (RuntimeError, ValueError) as error:  # `~name` of nobody, or of a principal
-        raise Problem(f"cwd: {error}") from error
+        raise Problem(f"cwd: {str(error).rstrip('.')}") from error
 
 
 def _http_transport(kind: object) -> Literal["streamable-http", "sse"]:

@@ -62,8 +62,8 @@ class Settings:
         for key in self.values:
             if key not in known:
                 near = nearest(key, known)
-                meant = f"did you mean `{near}`?" if near else f"known are: {', '.join(known) or 'none'}"
-                raise InvalidConfig(f"{self.path}: {self.where}: unknown key `{key}`; {meant}")
+                meant = f" (did you mean `{near}`?)" if near else f"; known are: {', '.join(known) or 'none'}"
+                raise InvalidConfig(f"{self.path}: {self.where}: unknown key `{key}`{meant}")
 
     def settings(self, key: str) -> Settings:
         """The object under `key`; an empty one where there is none."""

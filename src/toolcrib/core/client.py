@@ -11,6 +11,9 @@ from toolcrib.core.errors import ToolFailed
 LOG_LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
 """From the least to the most severe. Source: MCP, "Logging"; RFC 5424, section 6.2.1."""
 
+ANSWER_S = 600.0
+"""How long a client may take to answer a question, in seconds: a person thinks."""
+
 
 def is_as_severe(level: str, lowest: str) -> bool:
     """Whether a message of `level` is for someone who wants those from `lowest` on; both are of `LOG_LEVELS`."""
@@ -68,6 +71,10 @@ NOBODY = SilentClient({})
 """Stands where no client is."""
 
 
+_APPROVED = "toolcrib-approved:"
+"""How states begin that name an approval besides. A source whose own states begin alike misses theirs, and no more."""
+
+
 @dataclass(frozen=True, slots=True)
 class Resumption:
     """What goes with a request that is sent again, because it asked for more input the first time.
@@ -79,3 +86,19 @@ class Resumption:
     """Answers by the key of the question."""
     state: str | None = None
     """What the source gave with its questions, to be given back as it was."""
+    approval: str | None = None
+    """Names the approval under which the request was begun; None where none was given for it alone."""
+
+    @classmethod
+    def of(cls, responses: Mapping[str, Any], handed_out: str | None) -> Resumption:
+        """The one of a client that gives back the state of a result, which names an approval if `approved_state` made
+        it."""
+        if handed_out is None or not handed_out.startswith(_APPROVED):
+            return cls(responses, handed_out)
+        approval, has_state, state = handed_out.removeprefix(_APPROVED).partition(":")
+        return cls(responses, state if has_state else None, approval)
+
+
+def approved_state(approval: str, state: str | None) -> str:
+    """A state to hand out in place of `state`, which is a source's own; `approval` is without colons."""
+    return f"{_APPROVED}{approval}" + (f":{state}" if state is not None else "")

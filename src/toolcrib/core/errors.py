@@ -190,7 +190,7 @@ class ToolFailed(ToolcribError):
 
 
 class NotFound(ToolcribError):
-    """No prompt or resource of this name exists, or it may not be seen."""
+    """No prompt, resource or approval of this name exists, or it may not be seen."""
 
     code = ErrorCode.NOT_FOUND
     advice = "List them again."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 from toolcrib.core.tools import Path, Tool
 
@@ -48,6 +48,14 @@ OK = "ok"
 TOOL_ERROR = "TOOL_ERROR"
 """The outcome of a call whose tool ran and reported a failure of its own."""
 
+Consent: TypeAlias = Literal["once", "always", "kept", "refused", "unasked", "unanswered"]
+"""How it was settled whether a call may run that a person has to approve of.
+
+`once`, `always`: a person said so, for this call (also where it then pauses, and goes on later) or for good; `kept`:
+one had said so for good before. `refused`: a person said no; `unasked`: nobody could be asked; `unanswered`: somebody
+was, and gave no answer.
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class OperationPerformed:
@@ -75,6 +83,8 @@ class OperationPerformed:
     """What a tool was called with; never to be written down unless somebody switched that on."""
     input_schema: Mapping[str, Any] | None = None
     """Of that tool: it marks what of the arguments is secret."""
+    approval: Consent | None = None
+    """Of a call; None where it ended before that was asked, or needs nobody's."""
 
 
 Recorder = Callable[[OperationPerformed], None]

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from typing import Self
 
 from toolcrib.core.client import Client, Resumption
+from toolcrib.core.events import Consent
 
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Who asks. Two principals with equal ids are the same one."""
+    """Who asks, with what its credentials say this time.
+
+    Two with equal ids are the same one: whatever is somebody's is its by the id alone. What may be seen and done
+    depends on the scopes as well, and a token that was renewed may bring others.
+    """
 
     id: str
     scopes: frozenset[str] = frozenset()
@@ -19,6 +25,10 @@ class Principal:
 
 LOCAL = Principal("local")
 """The person at this machine: the caller over stdio, on the command line and in a library call that names nobody."""
+
+
+def _unnoted(_: Consent) -> None:
+    """Of an operation that nobody records."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +44,17 @@ class CallContext:
     """Who may be asked for input while the operation runs; None where nobody can be."""
     resumed: Resumption | None = None
     """The answers to what the same operation asked for before."""
+    note_approval: Callable[[Consent], None] = field(default=_unnoted, compare=False)
+    """Told how it was settled whether the operation may run, where a person has to approve; the last word counts."""
+
+    returned_as: Callable[[], Principal] | None = field(default=None, compare=False)
+    """As whom the client is here by now, where it may leave while the operation runs and come back with other scopes.
+    None where it stays."""
+
+    @property
+    def principal_now(self) -> Principal:
+        """The one that asks as of now."""
+        return self.principal if self.returned_as is None else self.returned_as()
 
     def within(self, timeout_s: float) -> Self:
         """The same context with a deadline at most `timeout_s` from now; an earlier one stays."""

@@ -6,6 +6,7 @@ import difflib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, cast
 from urllib.parse import unquote
 
@@ -20,6 +21,12 @@ MAX_VIOLATIONS = 8
 
 MAX_ALLOWED = 20
 """Allowed values or keys that one violation lists."""
+
+MAX_COMPARED = 2_000
+"""Texts that are compared with one, letter by letter."""
+
+MAX_COMPARED_CHARS = 200
+"""Of such a text; a longer one is no slip in a name."""
 
 MAX_BRANCHES = 2_000
 """Subschemas that may apply to one value, `$ref`s followed. A chain of choices doubles them with each link: a
@@ -123,7 +130,7 @@ class Schema:
                 known = self._properties_at(error.schema_path[:-1])
                 for key in unexpected[:MAX_VIOLATIONS]:
                     near = nearest(key, known)
-                    meant = f"; did you mean `{near}`?" if near else ""
+                    meant = f" (did you mean `{near}`?)" if near else ""
                     yield Violation(
                         pointer([*error.instance_path, key]),
                         f"`{key}` is not a key of {at}{meant}",
@@ -279,8 +286,14 @@ def _keys(value: Any) -> list[str]:
 
 
 def nearest(word: str, candidates: Iterable[str]) -> str | None:
-    """The candidate most like `word`, ignoring case and separators; None below a Ratcliff-Obershelp ratio of 0.6."""
-    folded = {candidate.casefold().replace("_", "").replace("-", ""): candidate for candidate in candidates}
+    """The candidate most like `word`, ignoring case and separators; None below a Ratcliff-Obershelp ratio of 0.6.
+
+    Only the first `MAX_COMPARED` candidates are looked at, and no text of more than `MAX_COMPARED_CHARS`.
+    """
+    if len(word) > MAX_COMPARED_CHARS:
+        return None
+    short = islice((each for each in candidates if len(each) <= MAX_COMPARED_CHARS), MAX_COMPARED)
+    folded = {candidate.casefold().replace("_", "").replace("-", ""): candidate for candidate in short}
     match = difflib.get_close_matches(word.casefold().replace("_", "").replace("-", ""), list(folded), n=1, cutoff=0.6)
     return folded[match[0]] if match else None
 

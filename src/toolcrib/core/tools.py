@@ -218,7 +218,7 @@ class ToolPointer:
     confidence: float | None = None
     """In [0, 1], where the tool was searched for; absent where it was only listed."""
     unavailable: str | None = None
-    """Why it cannot be called before somebody has done something, and what."""
+    """Why it cannot be called, at all or before somebody has done something."""
 
     def to_wire(self) -> dict[str, Any]:
         wire: dict[str, Any] = {"tool_id": self.tool_id, "path": list(self.path), "summary": self.summary}

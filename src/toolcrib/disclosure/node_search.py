@@ -14,10 +14,10 @@ LOOKED_AT = 50
 def matching_nodes(view: View, query: str) -> list[tuple[Branch, float]]:
     """Nodes with their confidence, in [0, 1]: the better of how well a node's words match and its best tool does."""
     found = _by_words(view, query, None)
-    available = view.tools.keys() - view.unavailable.keys() if view.unavailable else None
-    for hit in view.search(query, limit=LOOKED_AT, scope=available).hits:
-        for branch in view.ontology.holders(hit.tool_id):
-            found[branch] = max(found.get(branch, 0.0), hit.confidence)
+    hits = view.search(query, limit=LOOKED_AT, scope=view.available).hits
+    confidence = {hit.tool_id: hit.confidence for hit in hits}
+    for tool_id, branch in view.ontology.holders_of(confidence):
+        found[branch] = max(found.get(branch, 0.0), confidence[tool_id])
     return _best_first(found)
 
 

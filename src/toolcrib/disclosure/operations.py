@@ -26,6 +26,7 @@ from toolcrib.disclosure.messages import (
 )
 from toolcrib.disclosure.node_search import matching_children, matching_nodes
 from toolcrib.disclosure.suggestions import no_match, not_found, unknown_path
+from toolcrib.index.index import Selection
 
 DEFAULT_LIMIT = 10
 MAX_LIMIT = 50
@@ -39,7 +40,7 @@ MAX_QUERY_CHARS = 2_000
 
 _OBSTACLES = {
     Access.SEE: "You may see this tool and not call it.",
-    Access.ASK: "A person is asked before it runs.",
+    Access.ASK: "A person is asked before it runs, unless one approved of it for good.",
 }
 
 
@@ -303,7 +304,7 @@ def _matching_at(
 
 
 def _ranked(
-    view: View, query: str, scope: Set[str] | None, *, limit: int, offset: int
+    view: View, query: str, scope: _Searched, *, limit: int, offset: int
 ) -> tuple[tuple[ToolPointer, ...], bool]:
     """One page, and whether there are more."""
     if not query.strip():
@@ -315,25 +316,29 @@ def _ranked(
     return pointers, ranking.total > offset + limit
 
 
-def _searched(view: View, tagged: Set[str] | None = None, *, include_unavailable: bool = False) -> Set[str] | None:
-    """Ids of the tools to search anywhere; None for all that are visible."""
+_Searched = Selection | Set[str] | None
+"""The tools to search; None for all that are visible."""
+
+
+def _searched(view: View, tagged: Set[str] | None = None, *, include_unavailable: bool = False) -> _Searched:
+    """Those to search anywhere."""
     if include_unavailable or not view.unavailable:
         return tagged
-    return (view.tools.keys() if tagged is None else tagged) - view.unavailable.keys()
+    return view.available if tagged is None else tagged - view.unavailable.keys()
 
 
-def _inside(view: View, here: Branch | None, ids: Set[str] | None) -> Set[str] | None:
-    """Those of `ids`, None for all that are visible, that hang at or below `here`."""
+def _inside(view: View, here: Branch | None, searched: _Searched) -> _Searched:
+    """Those of `searched` that hang at or below `here`, a node of an ontology of nothing but what may be searched."""
     if here is None or here.above is None:
-        return ids
+        return searched
     inside = view.ontology.within(here)
-    return inside if ids is None else inside & ids
+    return inside & searched if isinstance(searched, Set) else inside
 
 
 def _tagged(view: View, tags: Sequence[str]) -> Set[str] | None:
     """Ids of the tools that carry all of `tags`; None where there are none to carry."""
-    wanted = {*tags}
-    return {i for i, tool in view.tools.items() if wanted <= {*tool.metadata.tags}} if wanted else None
+    carriers = [view.tagged.get(tag, frozenset()) for tag in dict.fromkeys(tags)]
+    return frozenset[str].intersection(*carriers) if carriers else None
 
 
 def _bound(view: View, operation: str, request: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -341,10 +346,13 @@ def _bound(view: View, operation: str, request: Mapping[str, Any]) -> Mapping[st
 
 
 def _existing(view: View, path: Sequence[str], ontology: Ontology | None = None) -> Branch:
-    """The node at `path`; upper and lower case may differ where only one can be meant."""
-    branch = (ontology or view.ontology).find(path)
-    if branch is None:
-        raise unknown_path(view, path)
+    """The node at `path`; upper and lower case may differ where only one can be meant, and so may `A/B` for A, B."""
+    ontology = ontology or view.ontology
+    if (branch := ontology.find(path)) is not None:
+        return branch
+    parts = [part for name in path for part in name.split("/") if part]
+    if (branch := ontology.find(parts)) is None:
+        raise unknown_path(view, parts or path)
     return branch
 
 
@@ -370,7 +378,7 @@ def _pointer(view: View, tool: Tool, confidence: float | None = None) -> ToolPoi
         tool.summary,
         tool.metadata.tags,
         confidence,
-        view.unavailable.get(tool.id),
+        view.unavailable.get(tool.id) or (_OBSTACLES[Access.SEE] if view.access_to(tool) is Access.SEE else None),
     )
 
 

@@ -10,10 +10,10 @@ from toolcrib.catalog.ontology import Branch
 from toolcrib.catalog.state import SourceStatus
 from toolcrib.catalog.view import View
 from toolcrib.core.errors import NextAction, NoMatchInCategory, SourceUnavailable, ToolNotFound, UnknownPath
+from toolcrib.core.handles import Handle
+from toolcrib.core.schema import MAX_COMPARED, MAX_COMPARED_CHARS
 from toolcrib.core.tools import Path
-
-MAX_COMPARED = 2_000
-"""Names that are compared with one that is not there, letter by letter."""
+from toolcrib.index.index import Selection
 
 CLEARLY_MEANT = 0.85
 """The Ratcliff-Obershelp ratio from which an id that does not exist is taken for a slip in one that does."""
@@ -24,6 +24,8 @@ MAX_TOLD = 20
 
 def not_found(view: View, name: str) -> ToolNotFound | SourceUnavailable:
     """The error for an id that names no visible tool: whose source failed, or what visible ids come closest."""
+    handle = Handle.parse(name)
+    name = name if handle is None else handle.tool_id
     source = next((s for s in (name.partition(mark)[0] for mark in (".", "__")) if s in view.sources), "")
     entry = view.sources.get(source)
     if entry is not None and entry.status is not SourceStatus.READY:
@@ -34,17 +36,17 @@ def not_found(view: View, name: str) -> ToolNotFound | SourceUnavailable:
             next_action=NextAction("list"),
             retryable=entry.status is SourceStatus.STARTING or not entry.is_lasting,
         )
-    words = name.replace(".", " ").replace("_", " ")
-    near = difflib.get_close_matches(name, _comparable_ids(view, source), n=3, cutoff=0.6)
+    words = name[:MAX_COMPARED_CHARS].replace(".", " ").replace("_", " ")
+    near = _near(name, _comparable_ids(view, source), most=3)
     meant = near[0] if near and difflib.SequenceMatcher(None, name, near[0]).ratio() >= CLEARLY_MEANT else None
-    near += [hit.tool_id for hit in view.search(words[:200], limit=3).hits if hit.tool_id not in near]
+    near += [hit.tool_id for hit in view.search(words, limit=3).hits if hit.tool_id not in near]
     if meant is None and (ends := [tool_id for tool_id in near if tool_id.endswith(f".{name}")]):
         meant = ends[0] if len(ends) == 1 else None
     return ToolNotFound(
         f"There is no tool `{name[:200]}`.",
         hints=[f"Closest: {', '.join(f'`{tool_id}`' for tool_id in near[:3])}"] if near else [],
         next_action=(
-            NextAction("search_tools", {"query": words[:200]})
+            NextAction("search_tools", {"query": words})
             if meant is None
             else NextAction("expand_tool", {"tool_id": meant})
         ),
@@ -71,10 +73,12 @@ def unknown_path(view: View, path: Sequence[str]) -> UnknownPath:
     )
 
 
-def no_match(view: View, category: Path, wider: NextAction, searched: Collection[str] | None) -> NoMatchInCategory:
+def no_match(
+    view: View, category: Path, wider: NextAction, searched: Selection | Collection[str] | None
+) -> NoMatchInCategory:
     """The error for a query that nothing in `category` matches: the categories where something does.
 
-    `wider` is the search of the whole catalog, over the ids `searched`, None for all.
+    `wider` is the search of the whole catalog, over the tools `searched`, None for all.
     """
     hits = view.search(wider.arguments["query"], limit=10, scope=searched).hits
     elsewhere = dict.fromkeys(view.ontology.places(view.tools[hit.tool_id])[0] for hit in hits)
@@ -108,6 +112,12 @@ def _by_name(view: View) -> dict[str, Branch]:
 
 
 def _like(name: str, known: dict[str, Branch]) -> Branch | None:
-    folded = {each.casefold(): branch for each, branch in known.items()}
-    near = difflib.get_close_matches(name.casefold(), folded, n=1, cutoff=0.6)
+    short = (each for each in known if len(each) <= MAX_COMPARED_CHARS)
+    folded = {each.casefold(): known[each] for each in islice(short, MAX_COMPARED)}
+    near = _near(name.casefold(), [*folded], most=1)
     return folded[near[0]] if near else None
+
+
+def _near(text: str, known: Sequence[str], *, most: int) -> list[str]:
+    """Those of `known` that are most like `text`, the likest first; none where that is too long to be a slip."""
+    return difflib.get_close_matches(text, known, n=most, cutoff=0.6) if len(text) <= MAX_COMPARED_CHARS else []

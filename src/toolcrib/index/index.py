@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -64,6 +64,11 @@ class Selection:
     def __iter__(self) -> Iterator[str]:
         return (tool_id for part in self.parts for tool_id in part)
 
+    def without(self, tool_ids: Collection[str]) -> Selection:
+        """Less those of `tool_ids` that are in it; costs what these are, not what is here."""
+        parts = tuple(part.without(tool_ids) for part in self.parts)
+        return Selection(self.index, parts, tuple(part.mask for part in parts))
+
 
 Scope = Selection | Collection[str] | Callable[[str], bool]
 """Which tools a search may return: ids, or a test of an id."""
@@ -116,6 +121,10 @@ class Index:
         taken = set(other)
         return Index((*(part.without(taken) for part in self.parts), *other.parts), self.weights)
 
+    def whole(self) -> Selection:
+        """All of its tools."""
+        return Selection(self, self.parts, tuple(part.mask for part in self.parts))
+
     def select(self, predicate: Callable[[str], bool], *, known: Selection | None = None) -> Selection:
         """The tools whose ids satisfy `predicate`.
 
@@ -158,7 +167,9 @@ class Index:
             raise ValueError("the selection was made of another index")
         parts = self.parts if visible is None else visible.parts
         scores, ceiling = self._scores(Query.parse(query), parts)
-        if scope is not None:
+        if isinstance(scope, Selection) and scope.index is self:
+            scores = [part_scores * kept.mask for part_scores, kept in zip(scores, scope.parts, strict=True)]
+        elif scope is not None:
             scores = [_within(scope, part, part_scores) for part, part_scores in zip(parts, scores, strict=True)]
 
         total, best = 0, list[tuple[float, str]]()
@@ -232,6 +243,8 @@ def _within(scope: Scope, part: Part, scores: Impacts) -> Impacts:
     narrowed = np.zeros_like(scores)
     if callable(scope):
         kept = [at for at in np.flatnonzero(scores).tolist() if scope(ids[at])]
+    elif isinstance(scope, Set) and len(scope) > np.count_nonzero(scores):
+        kept = [at for at in np.flatnonzero(scores).tolist() if ids[at] in scope]
     else:
         kept = [at for tool_id in scope if (at := positions.get(tool_id)) is not None]
     narrowed[kept] = scores[kept]

@@ -14,7 +14,7 @@ import orjson
 from toolcrib.calling import Runner
 from toolcrib.catalog.view import View
 from toolcrib.core.errors import InvalidArguments, NextAction, ToolcribError
-from toolcrib.core.events import OK, TOOL_ERROR, OperationPerformed, Recorder
+from toolcrib.core.events import OK, TOOL_ERROR, Consent, OperationPerformed, Recorder
 from toolcrib.core.handles import Handle
 from toolcrib.core.principal import CallContext
 from toolcrib.core.results import ToolResult
@@ -62,7 +62,12 @@ class Errand:
     """Of a call."""
     input_schema: Mapping[str, Any] | None = None
     """Of the tool that is called."""
+    approval: Consent | None = None
+    """Of a call."""
     answer: Answer | ToolResult | None = None
+
+    def note_approval(self, approval: Consent) -> None:
+        self.approval = approval
 
     @property
     def trace_id(self) -> str:
@@ -166,10 +171,11 @@ class Desk:
             view,
             reference,
             arguments,
-            errand.context,
+            replace(errand.context, note_approval=errand.note_approval),
             only_read=errand.operation == "call_read_only_tool",
             progress=progress,
         )
+        self.trails.end(errand.context.principal.id, errand.tool_ids[0])
         return errand.answer
 
     def _shown(self, errand: Errand, answer: Answer) -> None:
@@ -231,6 +237,7 @@ class Desk:
             tool_ids=errand.tool_ids,
             arguments=errand.arguments,
             input_schema=errand.input_schema,
+            approval=errand.approval,
         )
         for record in self.recorders:
             try:

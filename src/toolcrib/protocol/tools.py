@@ -32,8 +32,23 @@ ALL = "all"
 _LOOKING = ToolAnnotations(read_only=True, destructive=False, idempotent=True, open_world=False)
 _READING = ToolAnnotations(read_only=True, destructive=False, idempotent=False, open_world=True)
 
-_PATH: Mapping[str, Any] = {"type": "array", "items": {"type": "string"}}
-_TAGS: Mapping[str, Any] = {**_PATH, "description": "only what carries all of them"}
+MAX_NAME_CHARS = 100_000
+"""Of a name or an id that somebody asks about: far more than any has, and little enough to look for."""
+
+MAX_LEVELS = 2_000
+"""Names in a path."""
+
+MAX_TAGS = 100
+"""Tags that are asked for at once."""
+
+_NAME: Mapping[str, Any] = {"type": "string", "maxLength": MAX_NAME_CHARS}
+_PATH: Mapping[str, Any] = {"type": "array", "items": _NAME, "maxItems": MAX_LEVELS}
+_TAGS: Mapping[str, Any] = {
+    "type": "array",
+    "items": _NAME,
+    "maxItems": MAX_TAGS,
+    "description": "only what carries all of them",
+}
 _LIMIT: Mapping[str, Any] = {"type": "integer", "minimum": 1, "maximum": MAX_LIMIT, "default": DEFAULT_LIMIT}
 _CURSOR: Mapping[str, Any] = {"type": "string", "description": "next_cursor of the page before"}
 _QUERY: Mapping[str, Any] = {"type": "string", "description": "what you want done"}
@@ -139,10 +154,10 @@ def _all(inside: str = "") -> tuple[OperationTool, ...]:
             "Get what a tool takes: its description, its argument and result schemas, and its handle for call_tool.",
             _schema(
                 {
-                    "tool_id": {"type": "string", "description": "from list or search_tools"},
+                    "tool_id": {**_NAME, "description": "from list or search_tools"},
                     "tool_ids": {
                         "type": "array",
-                        "items": {"type": "string"},
+                        "items": _NAME,
                         "minItems": 1,
                         "maxItems": MAX_EXPANDED,
                         "description": "several at once, instead of tool_id",
@@ -170,7 +185,7 @@ def _schema(properties: Mapping[str, Any], required: Sequence[str] = ()) -> Mapp
 
 _CALL = _schema(
     {
-        "tool_id": {"type": "string", "description": "the handle from expand_tool"},
+        "tool_id": {**_NAME, "description": "the handle from expand_tool"},
         "arguments": {"type": "object", "description": "what its args_schema asks for"},
     },
     required=["tool_id"],

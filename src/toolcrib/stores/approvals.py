@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import sqlite3
-import threading
 import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -12,22 +11,33 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+import anyio.to_thread
+
+from toolcrib.stores.private import make_private
+
 logger = logging.getLogger(__name__)
 
-LAYOUT = 1
+LAYOUT = 2
 """Of the table; a file that a newer Toolcrib wrote is left alone."""
 
 BUSY_TIMEOUT_S = 2.0
 """How long to wait for another process that is writing."""
 
+_OUTDATED = "DROP TABLE IF EXISTS approvals"
+"""Layout 1 did not hold of which server a definition was approved: all of that is asked about anew."""
+
 _TABLE = """
-CREATE TABLE IF NOT EXISTS approvals (
+CREATE TABLE approvals (
+    number INTEGER PRIMARY KEY AUTOINCREMENT,
     principal TEXT NOT NULL, tool_id TEXT NOT NULL, definition TEXT NOT NULL, approved_at REAL NOT NULL,
-    PRIMARY KEY (principal, tool_id, definition)
+    UNIQUE (principal, tool_id, definition)
 )
 """
+"""No number is ever given twice, so that whoever revokes by it means what it saw."""
 
 _ONE = "SELECT 1 FROM approvals WHERE principal = ? AND tool_id = ? AND definition = ?"
+_KEEP = "INSERT OR IGNORE INTO approvals (principal, tool_id, definition, approved_at) VALUES (?, ?, ?, ?)"
+_ALL = "SELECT number, principal, tool_id, definition, approved_at FROM approvals ORDER BY approved_at, number"
 
 T = TypeVar("T")
 
@@ -41,7 +51,7 @@ class Approval:
     principal: str
     tool_id: str
     definition: str
-    """The wire digest of the tool; another definition is asked about anew."""
+    """A digest of the tool's definition and of its server; another is asked about anew."""
     approved_at: float
     """In seconds since 1970."""
 
@@ -49,27 +59,34 @@ class Approval:
 class ApprovalStore:
     """Approvals in one SQLite file that several processes may share; another's revocation holds from the next call.
 
-    Whatever is wrong with the file is logged, and nothing counts as approved: a person is asked again. What is approved
-    then lasts for the one call.
+    In a call, whatever is wrong with the file is logged, and nothing counts as approved: a person is asked again. What
+    is approved then lasts for the one call.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._using = threading.Lock()
+        self._threads = anyio.CapacityLimiter(4)
+        """Of its own: a file that another process has locked holds up no functions, and they do not hold up this."""
 
-    def holds(self, principal: str, tool_id: str, definition: str) -> bool:
+    async def holds(self, principal: str, tool_id: str, definition: str) -> bool:
+        """Whether this is approved; False where the file does not say so in time."""
+
         def look(file: sqlite3.Connection) -> bool:
             row = file.execute(_ONE, (principal, tool_id, definition)).fetchone()
             return row is not None
 
-        return self.path.exists() and self._do(look, default=False)
+        return await self._do(lambda: self._read(look, nothing=False), otherwise=False)
 
-    def keep(self, principal: str, tool_id: str, definition: str) -> None:
-        def insert(file: sqlite3.Connection) -> None:
-            row = (principal, tool_id, definition, time.time())
-            file.execute("INSERT OR REPLACE INTO approvals VALUES (?, ?, ?, ?)", row)
+    async def keep(self, principal: str, tool_id: str, definition: str) -> None:
+        """Have it approved from now on, where the file lets itself be written."""
 
-        self._do(insert, default=None)
+        def insert() -> None:
+            make_private(self.path)
+            with self._opened() as file:
+                _lay_out(file)
+                file.execute(_KEEP, (principal, tool_id, definition, time.time()))
+
+        await self._do(insert, otherwise=None)
 
     def all(self) -> tuple[Approval, ...]:
         """The oldest first.
@@ -77,11 +94,7 @@ class ApprovalStore:
         Raises:
             OSError, sqlite3.Error: the file cannot be read.
         """
-        if not self.path.exists():
-            return ()
-        with self._using, self._opened() as file:
-            rows = file.execute("SELECT rowid, * FROM approvals ORDER BY approved_at, rowid").fetchall()
-        return tuple(Approval(*row) for row in rows)
+        return self._read(lambda file: tuple(Approval(*row) for row in file.execute(_ALL)), nothing=())
 
     def revoke(self, number: int) -> bool:
         """Whether there was one of this number; it holds no longer.
@@ -89,31 +102,58 @@ class ApprovalStore:
         Raises:
             OSError, sqlite3.Error: the file cannot be written.
         """
-        with self._using, self._opened() as file:
-            return file.execute("DELETE FROM approvals WHERE rowid = ?", (number,)).rowcount == 1
 
-    def _do(self, action: Callable[[sqlite3.Connection], T], *, default: T) -> T:
+        def delete(file: sqlite3.Connection) -> bool:
+            return file.execute("DELETE FROM approvals WHERE number = ?", (number,)).rowcount == 1
+
+        return self._read(delete, nothing=False)
+
+    async def _do(self, action: Callable[[], T], *, otherwise: T) -> T:
+        """Beside the event loop: the file may be locked, or far away."""
         try:
-            with self._using, self._opened() as file:
-                return action(file)
-        except (OSError, sqlite3.Error) as error:
+            return await anyio.to_thread.run_sync(action, limiter=self._threads)
+        except (OSError, sqlite3.Error, ValueError) as error:  # a text with half a surrogate pair is the last of these
             logger.warning("approvals cannot be kept, and people are asked every time: %s: %s", self.path, error)
-            return default
+            return otherwise
+
+    def _read(self, action: Callable[[sqlite3.Connection], T], *, nothing: T) -> T:
+        """What `action` does with the table; `nothing` where there is none yet."""
+        if not self.path.exists():
+            return nothing
+        with self._opened() as file:
+            return action(file) if _layout(file) == LAYOUT else nothing
 
     @contextmanager
     def _opened(self) -> Generator[sqlite3.Connection]:
         """Open for one action: approving is rare, and a file that was replaced or removed is noticed."""
-        self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        file = sqlite3.connect(self.path, timeout=BUSY_TIMEOUT_S)
+        # Never made here: it would be readable by others.
+        address = f"{self.path.absolute().as_uri()}?mode=rw"
+        file = sqlite3.connect(address, uri=True, timeout=BUSY_TIMEOUT_S, isolation_level=None)
         try:
-            (layout,) = file.execute("PRAGMA user_version").fetchone()
-            if layout > LAYOUT:
-                raise sqlite3.DatabaseError(f"a newer version of Toolcrib wrote it (layout {layout})")
-            if layout < LAYOUT:
-                self.path.chmod(0o600)
-                file.execute(_TABLE)
-                file.execute(f"PRAGMA user_version = {LAYOUT}")
-            with file:
-                yield file
+            yield file
         finally:
             file.close()
+
+
+def _layout(file: sqlite3.Connection) -> int:
+    """That of the table, 0 where there is none yet.
+
+    Raises:
+        sqlite3.DatabaseError: it is of a newer version.
+    """
+    (layout,) = file.execute("PRAGMA user_version").fetchone()
+    if layout > LAYOUT:
+        raise sqlite3.DatabaseError(f"a newer version of Toolcrib wrote it (layout {layout})")
+    return layout
+
+
+def _lay_out(file: sqlite3.Connection) -> None:
+    """Make the table, where it is not there in this layout; two processes may do so at once."""
+    if _layout(file) == LAYOUT:
+        return
+    file.execute("BEGIN IMMEDIATE")
+    if _layout(file) < LAYOUT:  # by now another may have made it
+        file.execute(_OUTDATED)
+        file.execute(_TABLE)
+        file.execute(f"PRAGMA user_version = {LAYOUT}")
+    file.execute("COMMIT")

@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Self
 
 from toolcrib.core.events import OperationPerformed
-from toolcrib.stores.audit_file import DAY_S, AuditFile, Gap, Row
+from toolcrib.stores.audit_file import DAY_S, AuditFile, Gap, Row, reason_of
 from toolcrib.stores.redaction import Redaction
 
 logger = logging.getLogger(__name__)
@@ -159,7 +159,7 @@ class AuditStore:
             self._held = 0
             if left:
                 self._lose(self._clock(), left, self._problem or "writing took too long")
-                logger.warning("%d operations are not in the audit: %s", left, self._problem or "writing took too long")
+                logger.warning("%s not in the audit: %s", _counted(left), self._problem or "writing took too long")
 
     def __enter__(self) -> Self:
         return self
@@ -244,7 +244,7 @@ class AuditStore:
             self._problem = None
         if self._told or missing:
             self._told = False
-            logger.warning("the audit is written again; %d operations are missing from it", missing)
+            logger.warning("the audit is written again; %s missing from it", _counted(missing))
         if time.monotonic() >= self._prune_at and self._ends_at is None:
             self._file.forget_old(self._clock())
             self._prune_at = time.monotonic() + _PRUNE_S
@@ -272,7 +272,7 @@ class AuditStore:
         else:
             self._let_go()
         self._retry_at = now + self._retry_s
-        problem = f"{self.path}: {error}"
+        problem = f"{self.path}: {reason_of(error)}"
         with self._changed:
             self._problem = problem
         self._told |= self._log_once(kind, "the audit is not written: %s", problem)
@@ -309,6 +309,16 @@ def _kind(error: Exception) -> str:
     return "_".join(name.split("_")[:2]) if isinstance(name, str) else type(error).__name__
 
 
+def _counted(operations: int) -> str:
+    match operations:
+        case 0:
+            return "nothing is"
+        case 1:
+            return "1 operation is"
+        case _:
+            return f"{operations:,} operations are"
+
+
 def _row(event: OperationPerformed, redaction: Redaction) -> Row:
     arguments = None if event.arguments is None else redaction.arguments(event.arguments, event.input_schema)
     return (
@@ -323,6 +333,7 @@ def _row(event: OperationPerformed, redaction: Redaction) -> Row:
         None if event.path is None else _names(event.path),
         _names(event.tool_ids),
         None if arguments is None else _storable(json.dumps(arguments, ensure_ascii=False)),
+        event.approval,
     )
 
 

@@ -6,16 +6,18 @@ import errno
 import os
 import sqlite3
 from collections.abc import Generator, Iterable, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
+from toolcrib.stores.private import make_private
+
 APPLICATION_ID = 0x54435242
 """Tells an audit from any other SQLite file: "TCRB"."""
 
-LAYOUT = 1
-"""Of the tables; a file that a newer Toolcrib wrote is left alone."""
+LAYOUT = 2
+"""Of the tables; a file that a newer Toolcrib wrote is left alone. In 1 no operation had an `approval`."""
 
 BUSY_S = 0.25
 """How long one attempt waits for another process that is writing."""
@@ -27,7 +29,7 @@ _TABLES = (
     """CREATE TABLE IF NOT EXISTS events (
         id INTEGER PRIMARY KEY AUTOINCREMENT, at REAL NOT NULL, trace_id TEXT NOT NULL, principal TEXT NOT NULL,
         operation TEXT NOT NULL, outcome TEXT NOT NULL, duration_s REAL NOT NULL, answer_bytes INTEGER NOT NULL,
-        query TEXT, path TEXT, tool_ids TEXT NOT NULL, arguments TEXT)""",
+        query TEXT, path TEXT, tool_ids TEXT NOT NULL, arguments TEXT, approval TEXT)""",
     "CREATE INDEX IF NOT EXISTS events_by_trace ON events (trace_id, at)",
     """CREATE TABLE IF NOT EXISTS gaps (
         id INTEGER PRIMARY KEY AUTOINCREMENT, since REAL NOT NULL, until REAL NOT NULL, lost INTEGER NOT NULL,
@@ -37,7 +39,7 @@ _TABLES = (
 _UNITS = "SELECT trace_id, CAST(at / 86400 AS INTEGER) AS day, COUNT(*) AS n, MAX(at) AS last FROM events GROUP BY 1, 2"
 """What goes as one: a trace, or one day of a trace that lasts for longer, so that none can push out all others."""
 
-Row: TypeAlias = tuple[float, str, str, str, str, float, int, str | None, str | None, str, str | None]
+Row: TypeAlias = tuple[float, str, str, str, str, float, int, str | None, str | None, str, str | None, str | None]
 """One event, in the order of the columns; path, tool ids and arguments as JSON."""
 
 
@@ -65,9 +67,7 @@ class AuditFile:
         self._path = path
         self._max_bytes = max_bytes
         self._max_age_s = max_age_s
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with suppress(FileExistsError):  # made by us rather than by SQLite: private from its first moment
-            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+        make_private(path)
         if not os.access(path, os.W_OK):
             # SQLite would open it, and leave companions behind that are as read-only as it is now.
             raise PermissionError(errno.EACCES, "it may not be written")
@@ -88,7 +88,7 @@ class AuditFile:
         with self._transaction():
             self._connection.executemany(
                 "INSERT INTO events (at, trace_id, principal, operation, outcome, duration_s, answer_bytes,"
-                " query, path, tool_ids, arguments) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                " query, path, tool_ids, arguments, approval) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 rows,
             )
             if gap is not None:
@@ -125,7 +125,7 @@ class AuditFile:
         self._connection.close()
 
     def _set_up(self) -> None:
-        (layout,) = self._connection.execute("PRAGMA user_version").fetchone()
+        layout = layout_of(self._connection)
         (application,) = self._connection.execute("PRAGMA application_id").fetchone()
         (tables,) = self._connection.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()
         if tables and application != APPLICATION_ID:
@@ -145,6 +145,8 @@ class AuditFile:
         with self._transaction():
             for table in _TABLES:
                 self._connection.execute(table)
+            if layout_of(self._connection) == 1:  # another process may have seen to it meanwhile
+                self._connection.execute("ALTER TABLE events ADD COLUMN approval TEXT")
             self._connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
             self._connection.execute(f"PRAGMA user_version = {LAYOUT}")
 
@@ -202,6 +204,12 @@ class AuditFile:
 _SIZES = ("page_count", "freelist_count", "page_size")
 
 
+def layout_of(connection: sqlite3.Connection) -> int:
+    """That of the tables in an audit; 0 where there are none yet."""
+    (layout,) = connection.execute("PRAGMA user_version").fetchone()
+    return layout
+
+
 def identity(path: Path) -> tuple[int, int] | None:
     """What tells the file at `path` from any other that is open somewhere; None where there is none."""
     try:
@@ -209,6 +217,13 @@ def identity(path: Path) -> tuple[int, int] | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     return status.st_dev, status.st_ino
+
+
+def reason_of(error: Exception) -> str:
+    """Why a file cannot be used, in words: without the number that an `OSError` begins with."""
+    if not isinstance(error, OSError) or error.strerror is None:
+        return str(error)
+    return error.strerror if error.filename is None else f"{error.strerror}: {error.filename}"
 
 
 def _size(path: Path) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import sqlite3
 from collections.abc import Generator, Iterable
@@ -14,7 +15,7 @@ from typing import Any, Self, cast
 from urllib.parse import quote
 
 from toolcrib.core.events import OK
-from toolcrib.stores.audit_file import APPLICATION_ID, LAYOUT, Gap, identity
+from toolcrib.stores.audit_file import APPLICATION_ID, LAYOUT, Gap, identity, layout_of
 
 _PATIENCE_S = 5.0
 """How long to wait for a process that keeps the file to itself."""
@@ -42,6 +43,7 @@ class Entry:
     path: tuple[str, ...] | None
     tool_ids: tuple[str, ...]
     arguments: dict[str, Any] | None
+    approval: str | None
 
     @property
     def is_ok(self) -> bool:
@@ -55,6 +57,7 @@ class Entry:
             "principal": self.principal,
             "operation": self.operation,
             "outcome": self.outcome,
+            "approval": self.approval,
             "duration_s": round(self.duration_s, 6),
             "answer_bytes": self.answer_bytes,
             "query": self.query,
@@ -67,13 +70,12 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """Operations that belong together, in the order they began; at least one."""
+    """Operations of one principal that belong together, in the order they began; at least one.
+
+    Whoever knows a trace id can have operations of its own stand in that trace, but not among those of another.
+    """
 
     entries: tuple[Entry, ...]
-
-    @property
-    def id(self) -> str:
-        return self.entries[0].trace_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,10 +132,12 @@ class AuditReader:
         self._identity = identity(path)
         if self._identity is None:
             raise NoAudit
+        if path.is_dir():  # of which SQLite says "disk I/O error"
+            raise IsADirectoryError(errno.EISDIR, "it is a folder")
         self._connection = _opened(path)
         try:
             (application,) = self._connection.execute("PRAGMA application_id").fetchone()
-            (layout,) = self._connection.execute("PRAGMA user_version").fetchone()
+            layout = layout_of(self._connection)
             (tables,) = self._connection.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()
             if not tables:
                 raise NoAudit
@@ -165,10 +169,10 @@ class AuditReader:
         """
         condition, values = wanted.condition()
         newest = self._connection.execute(
-            f"SELECT trace_id FROM events WHERE {condition} GROUP BY trace_id ORDER BY MAX(id) DESC LIMIT ?",  # noqa: S608
+            f"SELECT trace_id, principal FROM events WHERE {condition} GROUP BY 1, 2 ORDER BY MAX(id) DESC LIMIT ?",  # noqa: S608
             [*values, limit],
         ).fetchall()
-        found = [sorted(self._entries("trace_id = ?", [trace_id]), key=_began) for (trace_id,) in newest]
+        found = [sorted(self._entries("trace_id = ? AND principal = ?", [*ids]), key=_began) for ids in newest]
         return [
             Trace(tuple(entries)) for entries in sorted(found, key=lambda entries: max(each.id for each in entries))
         ]
@@ -202,7 +206,12 @@ class AuditReader:
         self.close()
 
     def _entries(self, condition: str, values: list[object]) -> Iterable[Entry]:
-        rows = self._connection.execute(f"SELECT {_COLUMNS} FROM events WHERE {condition} ORDER BY id", values)  # noqa: S608
+        # Asked each time: whoever writes the file next brings its tables up to date.
+        approval = "approval" if layout_of(self._connection) > 1 else "NULL"
+        rows = self._connection.execute(
+            f"SELECT {_COLUMNS}, {approval} FROM events WHERE {condition} ORDER BY id",  # noqa: S608
+            values,
+        )
         return map(
             _entry, rows.fetchall()
         )  # all at once: a reader that takes its time would keep space from being freed
@@ -241,12 +250,13 @@ def _opened(path: Path) -> sqlite3.Connection:
 
 
 def _entry(row: tuple[Any, ...]) -> Entry:
-    *plain, path, tool_ids, arguments = row
+    *plain, path, tool_ids, arguments, approval = row
     return Entry(
         *plain,
         path=None if path is None else _texts(path),
         tool_ids=_texts(tool_ids),
         arguments=None if arguments is None else cast("dict[str, Any]", json.loads(arguments)),
+        approval=approval,
     )
 
 

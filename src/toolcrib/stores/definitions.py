@@ -10,12 +10,14 @@ import sqlite3
 import threading
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from toolcrib.core.digests import canonical_bytes
+from toolcrib.stores.private import make_private
 
 logger = logging.getLogger(__name__)
 
@@ -117,12 +119,13 @@ class DefinitionStore:
         self.close()
 
     def _open(self) -> None:
-        self.path.parent.mkdir(parents=True, exist_ok=True)
+        make_private(self.path)
         file = sqlite3.connect(self.path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
         try:
             (layout,) = file.execute("PRAGMA user_version").fetchone()
             if layout > LAYOUT:
                 raise sqlite3.DatabaseError(f"a newer version of Toolcrib wrote it (layout {layout})")
+            self._keep_to_owner()
             _write_ahead(file)
             file.execute("PRAGMA synchronous = NORMAL")
             file.execute("BEGIN IMMEDIATE")
@@ -135,11 +138,17 @@ class DefinitionStore:
                 self._secret = bytes(row[0])
             file.execute(f"PRAGMA user_version = {LAYOUT}")
             file.execute("COMMIT")
-            self.path.chmod(0o600)
         except BaseException:
             file.close()
             raise
         self._file = file
+
+    def _keep_to_owner(self) -> None:
+        """For files that somebody else made, or earlier versions, which left those beside the first open to others."""
+        self.path.chmod(0o600)
+        for end in ("-wal", "-shm"):
+            with suppress(FileNotFoundError):
+                self.path.with_name(f"{self.path.name}{end}").chmod(0o600)
 
     def _set_aside(self, error: Exception) -> None:
         self.problem = f"{self.path}: {error}"

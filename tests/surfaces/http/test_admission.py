@@ -11,11 +11,17 @@ import anyio
 import httpx2
 import pytest
 from mcp import MCPError
+from starlette.responses import Response
 from tests.servers.launching import faulty_entry, write_config
 from tests.surfaces.http.asking import ALICE, BOB, TOKENS, WATCHER, Api, entry, problem, served
 from tests.surfaces.serving import ENVELOPE, Mode, ask, run_tool, text_of
 from tests.surfaces.test_http import BOTH
 from tests.waiting import DEADLINE_S
+
+from toolcrib.config.auth import Auth
+from toolcrib.surfaces.auth import Authenticator
+from toolcrib.surfaces.http.admission import LOG_AGAIN_S, Admission
+from toolcrib.surfaces.http.challenges import Challenges
 
 pytestmark = pytest.mark.anyio
 
@@ -63,6 +69,34 @@ async def test_nobody_comes_in_without_one_good_token(path: str, shown: list[str
     challenge = answer.headers["www-authenticate"]
     assert challenge.startswith('Bearer realm="toolcrib"')
     assert (f'error="{error}"' in challenge) == (error is not None)
+
+
+async def test_refused_tokens_are_each_counted_and_seldom_logged(caplog: pytest.LogCaptureFixture) -> None:
+    now, counted = [0.0], list[str]()
+    authenticator = Authenticator(Auth(is_required=True))
+    door = Admission(
+        Response("in"), authenticator, Challenges(authenticator, "https://x"), counted.append, lambda: now[0]
+    )
+
+    async def guess(number: int, scheme: str = "Bearer") -> None:
+        transport = httpx2.ASGITransport(door, client=("203.0.113.7\n", 1))
+        async with httpx2.AsyncClient(transport=transport, base_url="http://x") as client:
+            assert (await client.get("/mcp", headers={"Authorization": f"{scheme} guess-{number}"})).status_code == 401
+            assert (await client.get("/mcp")).status_code == 401
+
+    for number in range(50):
+        await guess(number)
+    await guess(0, "Basic")
+    now[0] = LOG_AGAIN_S
+    await guess(0)
+    assert counted.count("unknown") == 51
+    assert (counted.count("malformed"), counted.count("missing")) == (1, 52)
+    sender = r"a request from '203.0.113.7\n' was refused: "
+    assert [record.getMessage() for record in caplog.records if record.levelname == "WARNING"] == [
+        f"{sender}The token is not known here.",
+        f"{sender}This takes one header `Authorization: Bearer TOKEN` and no other.",
+        f"{sender}The token is not known here. (49 more like it before)",
+    ]
 
 
 async def test_a_good_token_comes_in_everywhere_however_its_scheme_is_written(api: Api) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import get_args
 
 import anyio
 import pytest
@@ -12,6 +13,7 @@ from tests.surfaces.http.asking import ALICE, TOKENS, WATCHER, served
 from tests.waiting import DEADLINE_S
 
 from toolcrib.core.events import OperationPerformed
+from toolcrib.surfaces.auth import Reason
 from toolcrib.surfaces.http.metrics import Metrics
 
 pytestmark = pytest.mark.anyio
@@ -44,6 +46,8 @@ async def test_metrics_count_operations_of_every_surface_and_name_nobody(tmp_pat
         assert (await api.ask("expand_tool", ALICE, tool_id="secretive.nothing")).status_code == 404
         async with api.mcp(ALICE) as client:
             await client.call_tool("search_tools", {"query": "echo"})
+        for token in (None, "guess-1", "guess-2", f"{ALICE} {ALICE}"):
+            assert (await api.ask("list", token)).status_code == 401
         async with api.client(WATCHER) as client:
             page = await client.get("/metrics")
             other = await client.get("/metrics", headers={"Accept": "application/openmetrics-text; version=1.0.0"})
@@ -61,7 +65,13 @@ async def test_metrics_count_operations_of_every_surface_and_name_nobody(tmp_pat
     }
     assert "toolcrib_operation_answer_bytes_sum" in page.text
     assert "toolcrib_audit_events_lost_total 0.0" in page.text
-    for name in ("secretive", "alice", "watcher", "echo"):
+    refused = re.findall(r'^toolcrib_http_requests_refused_total\{reason="(\w+)"\} ([0-9.]+)$', page.text, re.MULTILINE)
+    assert {reason: float(count) for reason, count in refused} == {
+        **dict.fromkeys(get_args(Reason), 0),
+        "missing": 1,
+        "unknown": 3,
+    }
+    for name in ("secretive", "alice", "watcher", "echo", "guess"):
         assert name not in page.text
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import sys
 from collections.abc import AsyncGenerator, Generator
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import anyio
 import pytest
 from mcp import Client
-from tests.servers.launching import Json, events, faulty_entry, received
+from tests.servers.launching import ROOT, Json, events, faulty_entry, received
 from tests.surfaces.http.asking import Api, problem, served
 from tests.surfaces.serving import ask, run_tool
 from tests.waiting import until
@@ -123,6 +124,15 @@ async def test_what_the_server_itself_refuses_is_a_bad_gateway_with_its_own_erro
     answer = await api.run_tool("bench.refuse")
     assert answer.status_code == 502
     assert problem(answer)["details"]["upstream"]["code"] == -32011
+
+
+async def test_a_tool_that_wants_to_ask_somebody_gets_a_no_and_its_state_goes_to_nobody(tmp_path: Path) -> None:
+    asking = {"command": sys.executable, "args": ["-m", "tests.interop.fixture_server"], "cwd": str(ROOT)}
+    with served(tmp_path, newer=asking) as api:
+        answer = await api.run_tool("newer.test_input_required_result_request_state")
+    assert answer.status_code == 502
+    assert "asks for input, and your client cannot be asked" in problem(answer)["detail"]
+    assert "requestState" not in answer.text
 
 
 async def test_a_server_that_dies_is_unavailable_and_says_for_how_long(api: Api) -> None:

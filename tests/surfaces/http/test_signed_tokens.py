@@ -28,7 +28,8 @@ from tests.surfaces.http.issuer import AUDIENCE, Issuer, Json, Key, ec_key, ed_k
 from tests.surfaces.serving import run_tool, text_of
 from tests.waiting import until
 
-from toolcrib.config.auth import Auth, Jwt
+from toolcrib.config import parse_config
+from toolcrib.config.auth import Auth, BearerToken, Jwt
 from toolcrib.core.principal import Principal
 from toolcrib.surfaces.auth import Authenticator, InsufficientScope, KeysUnavailable, Unauthenticated, keys
 from toolcrib.surfaces.auth.keys import FRESH_S, KEPT_S, MAX_BYTES, RETRY_S, IssuerKeys
@@ -118,8 +119,34 @@ def bad_claims() -> Json:
 @pytest.mark.parametrize("fault", bad_claims())
 async def test_a_token_that_claims_the_wrong_things_is_nobodys(fault: str, issuer: Issuer) -> None:
     assert await who(issuer, issuer.token())
-    with pytest.raises(Unauthenticated):
+    with pytest.raises(Unauthenticated) as refused:
         await who(issuer, issuer.token(**bad_claims()[fault]))
+    if "expire" not in fault:
+        assert refused.value.reason == "claims"
+    elif fault == "expired":
+        assert refused.value.reason == "expired"
+
+
+async def test_whoever_the_issuer_calls_as_the_configuration_calls_somebody_is_refused_and_logged(
+    issuer: Issuer, caplog: pytest.LogCaptureFixture
+) -> None:
+    mine = BearerToken(hashlib.sha256(ALICE.encode()).digest(), Principal("dana"))
+    authenticator = Authenticator(Auth(is_required=True, tokens=(mine,), jwt=settings_of(issuer)))
+    assert await authenticator.principal([f"Bearer {ALICE}"]) == Principal("dana")
+    assert await authenticator.principal([f"Bearer {issuer.token(sub='erin')}"]) == Principal("erin")
+    with pytest.raises(Unauthenticated):
+        await authenticator.principal([f"Bearer {issuer.token(sub='dana')}"])
+    assert "`dana` was refused" in caplog.text
+    assert "toolcrib.auth.jwt.shares_principals" in caplog.text
+
+
+async def test_the_configuration_can_say_that_those_two_are_one(issuer: Issuer) -> None:
+    mine = BearerToken(hashlib.sha256(ALICE.encode()).digest(), Principal("dana"))
+    settings = jwt_settings(issuer, shares_principals=True)
+    written = {"toolcrib": {"auth": {"jwt": settings}}}
+    jwt = parse_config(json.dumps(written), Path("mcp.json")).auth.jwt
+    authenticator = Authenticator(Auth(is_required=True, tokens=(mine,), jwt=jwt))
+    assert await authenticator.principal([f"Bearer {issuer.token(sub='dana')}"]) == Principal("dana")
 
 
 async def test_clocks_may_be_a_little_apart(issuer: Issuer) -> None:
@@ -185,8 +212,9 @@ FORGED: dict[str, Callable[[Issuer], str]] = {
 
 @pytest.mark.parametrize("fault", FORGED)
 async def test_a_forged_token_is_nobodys(fault: str, issuer: Issuer) -> None:
-    with pytest.raises(Unauthenticated):
+    with pytest.raises(Unauthenticated) as refused:
         await who(issuer, FORGED[fault](issuer))
+    assert refused.value.reason in {"unknown", "malformed"}
 
 
 async def test_a_signature_that_could_be_forged_is_none(issuer: Issuer) -> None:

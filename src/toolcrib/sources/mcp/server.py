@@ -62,6 +62,17 @@ def address(server: McpServer) -> dict[str, Any]:
     return {key: str(value) if isinstance(value, Path) else value for key, value in asdict(server).items()}
 
 
+def identity(server: McpServer) -> dict[str, Any]:
+    """What makes a server the one that somebody means, without its secrets: what is run, or where it is reached."""
+    if isinstance(server, StdioServer):
+        return {
+            "command": server.command,
+            "args": list(server.args),
+            "cwd": None if server.cwd is None else str(server.cwd),
+        }
+    return {"url": server.url}
+
+
 @dataclass(frozen=True, slots=True)
 class Patience:
     """How long to wait for a server, in seconds."""

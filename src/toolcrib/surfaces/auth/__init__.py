@@ -1,6 +1,6 @@
 """Who asks over HTTP: from the header of a request to a principal, or to the reason why it is nobody's."""
 
 from toolcrib.surfaces.auth.authenticator import Authenticator
-from toolcrib.surfaces.auth.refusals import InsufficientScope, KeysUnavailable, Unauthenticated
+from toolcrib.surfaces.auth.refusals import InsufficientScope, KeysUnavailable, Reason, Refusal, Unauthenticated
 
-__all__ = ["Authenticator", "InsufficientScope", "KeysUnavailable", "Unauthenticated"]
+__all__ = ["Authenticator", "InsufficientScope", "KeysUnavailable", "Reason", "Refusal", "Unauthenticated"]

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import logging
 from collections.abc import Sequence
 
 from toolcrib.config.auth import NO_AUTH, Auth, BearerToken
 from toolcrib.core.principal import LOCAL, Principal
 from toolcrib.surfaces.auth.refusals import Unauthenticated
 from toolcrib.surfaces.auth.signed_tokens import SignedTokens
+
+logger = logging.getLogger(__name__)
 
 
 class Authenticator:
@@ -51,15 +54,29 @@ class Authenticator:
         if not self.asks:
             return LOCAL
         if not headers:
-            raise Unauthenticated("This takes a token: send `Authorization: Bearer TOKEN`.", shown=False)
+            raise Unauthenticated("This takes a token: send `Authorization: Bearer TOKEN`.", "missing")
         scheme, _, token = headers[0].partition(" ")
         if len(headers) > 1 or scheme.lower() != "bearer" or not (token := token.strip()):
-            raise Unauthenticated("This takes one header `Authorization: Bearer TOKEN` and no other.")
+            raise Unauthenticated("This takes one header `Authorization: Bearer TOKEN` and no other.", "malformed")
         if (principal := known(token, self._auth.tokens)) is not None:
             return principal
         if self._signed is None:
-            raise Unauthenticated("The token is not known here.")
-        return await self._signed.principal(token)
+            raise Unauthenticated("The token is not known here.", "unknown")
+        principal = await self._signed.principal(token)
+        self._refuse_namesake(principal)
+        return principal
+
+    def _refuse_namesake(self, principal: Principal) -> None:
+        """Who chooses their name at the issuer must not become whoever the configuration calls so."""
+        shared = self._auth.jwt is not None and self._auth.jwt.shares_principals
+        if shared or all(token.principal.id != principal.id for token in self._auth.tokens):
+            return
+        logger.warning(
+            "a signed token of `%s` was refused: one of `toolcrib.auth.tokens` has that principal; if the two are one, "
+            "set `toolcrib.auth.jwt.shares_principals`",
+            principal.id,
+        )
+        raise Unauthenticated("The token is of a principal who asks with a token of the configuration here.", "claims")
 
 
 def known(token: str, tokens: Sequence[BearerToken]) -> Principal | None:

@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
+from typing import Literal, TypeAlias
+
+Reason: TypeAlias = Literal["missing", "malformed", "unknown", "expired", "claims", "scope", "keys"]
+"""Why, coarsely, to be counted by.
+
+`missing`: there are no credentials; `malformed`: there is not just one bearer token that can be read; `unknown`: it is
+none of those that are configured, nor signed by the issuer; `expired`; `claims`: it is signed, and for others, not good
+yet, of nobody, or of a principal who has one that is configured; `scope`: it lacks one; `keys`: there are none to check
+it with.
+"""
+
 
 class Unauthenticated(Exception):
     """It shows no credentials, or none that are good."""
 
-    def __init__(self, message: str, *, shown: bool = True) -> None:
-        """`shown`: there were some. Source: RFC 6750, section 3.1, which tells a client nothing else without any."""
+    def __init__(self, message: str, reason: Reason) -> None:
+        """`message` holds nothing of the credentials."""
         super().__init__(message)
         self.message = message
-        self.shown = shown
+        self.reason: Reason = reason
 
 
 class InsufficientScope(Exception):
     """It is known whose it is, and that is not enough."""
+
+    reason: Reason = "scope"
 
     def __init__(self, needed: tuple[str, ...]) -> None:
         """`needed` is all of what it takes, not only what is missing."""
@@ -26,7 +39,12 @@ class InsufficientScope(Exception):
 class KeysUnavailable(Exception):
     """It cannot be told now: there are no keys to check it with."""
 
+    reason: Reason = "keys"
+
     def __init__(self, retry_after_s: float) -> None:
         super().__init__("The keys of the tokens' issuer cannot be had for now.")
         self.message = str(self)
         self.retry_after_s = retry_after_s
+
+
+Refusal: TypeAlias = Unauthenticated | InsufficientScope | KeysUnavailable

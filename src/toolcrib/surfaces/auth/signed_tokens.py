@@ -37,7 +37,7 @@ class SignedTokens:
         claims = await self._claims(token)
         name = claims.get(self._settings.principal_claim)
         if not isinstance(name, str) or not may_be_principal(name):
-            raise Unauthenticated(f"The token's `{self._settings.principal_claim}` names nobody.")
+            raise Unauthenticated(f"The token's `{self._settings.principal_claim}` names nobody.", "claims")
         scopes = _scopes(claims, self._settings.scope_claims)
         if not scopes.issuperset(self._settings.required_scopes):
             raise InsufficientScope(self._settings.required_scopes)
@@ -45,19 +45,19 @@ class SignedTokens:
 
     async def _claims(self, token: str) -> Mapping[str, Any]:
         if len(token) > MAX_CHARS or token.count(".") != 2:
-            raise Unauthenticated("The token is not known here.")
+            raise Unauthenticated("The token is not known here.", "unknown")
         try:
             header = jwt.get_unverified_header(token)
         except (jwt.PyJWTError, ValueError) as error:
-            raise Unauthenticated("The token cannot be read.") from error
+            raise Unauthenticated("The token cannot be read.", "malformed") from error
         # Before any key is asked for: what the token says of itself only picks among what is configured, and `none`
         # and signatures by a shared secret, which a public key could be mistaken for, never are.
         algorithm, key_id = header.get("alg"), header.get("kid")
         if algorithm not in self._settings.algorithms:
-            raise Unauthenticated("The token is not signed in a way that is good here.")
+            raise Unauthenticated("The token is not signed in a way that is good here.", "unknown")
         key = await self._keys.key(key_id, algorithm)
         if key is None:
-            raise Unauthenticated("The token is signed with a key that its issuer does not have.")
+            raise Unauthenticated("The token is signed with a key that its issuer does not have.", "unknown")
         try:
             return jwt.decode(
                 token,
@@ -69,23 +69,25 @@ class SignedTokens:
                 options={"require": ["exp", "iss", "aud"], "enforce_minimum_key_length": True},
             )
         except (jwt.PyJWTError, ValueError, TypeError, RecursionError) as error:
-            raise Unauthenticated(_told(error)) from error
+            raise _refusal(error) from error
 
 
-def _told(error: Exception) -> str:
+def _refusal(error: Exception) -> Unauthenticated:
     match error:
         case jwt.ExpiredSignatureError():
-            return "The token has expired."
+            return Unauthenticated("The token has expired.", "expired")
         case jwt.ImmatureSignatureError():
-            return "The token is not good yet."
+            return Unauthenticated("The token is not good yet.", "claims")
         case jwt.InvalidAudienceError():
-            return "The token was issued for others."
+            return Unauthenticated("The token was issued for others.", "claims")
         case jwt.InvalidIssuerError():
-            return "The token is of another issuer."
+            return Unauthenticated("The token is of another issuer.", "claims")
         case jwt.MissingRequiredClaimError(claim=str() as claim):
-            return f"The token has no `{claim}`."
-        case _:
-            return "The token is not good."
+            return Unauthenticated(f"The token has no `{claim}`.", "claims")
+        case jwt.exceptions.InvalidSubjectError() | jwt.InvalidIssuedAtError():
+            return Unauthenticated("The token is not good.", "claims")
+        case _:  # not signed by the issuer, foremost
+            return Unauthenticated("The token is not good.", "unknown")
 
 
 def _scopes(claims: Mapping[str, object], names: tuple[str, ...]) -> frozenset[str]:

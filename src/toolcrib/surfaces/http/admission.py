@@ -2,21 +2,35 @@
 
 from __future__ import annotations
 
+import logging
+import math
+import time
+from collections import Counter
+from collections.abc import Callable
 from http import HTTPStatus
 
 from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from toolcrib.surfaces.auth import Authenticator, InsufficientScope, KeysUnavailable, Unauthenticated
+from toolcrib.surfaces.auth import Authenticator, InsufficientScope, KeysUnavailable, Reason, Refusal, Unauthenticated
 from toolcrib.surfaces.http.bodies import problem_response
 from toolcrib.surfaces.http.challenges import Challenges
 from toolcrib.surfaces.http.names import Names
 from toolcrib.surfaces.http.problems import Refused
 
+logger = logging.getLogger(__name__)
+
 HEALTH = "/health/"
 
 OPEN = (HEALTH, "/.well-known/")
 """What is answered before anybody has said who they are; nothing there is about tools."""
+
+
+LOG_AGAIN_S = 60.0
+"""Refusals for one reason are logged at most this often, in seconds, however many tokens somebody tries."""
+
+_ORDINARY: tuple[Reason, ...] = ("missing", "keys")
+"""Not logged: a client has yet to learn that it takes a token; of keys, whoever fetches them warns."""
 
 
 class NameCheck:
@@ -45,10 +59,20 @@ class NameCheck:
 class Admission:
     """Lets requests through to `app` with their principal in `request.state.principal`."""
 
-    def __init__(self, app: ASGIApp, authenticator: Authenticator, challenges: Challenges) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        authenticator: Authenticator,
+        challenges: Challenges,
+        refused: Callable[[Reason], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`refused` is told of every request that is not let through; `clock` gives seconds."""
         self._app = app
         self._authenticator = authenticator
         self._challenges = challenges
+        self._refused = refused
+        self._log = _RefusalLog(clock)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and not _path(request := Request(scope)).startswith(OPEN):
@@ -56,9 +80,34 @@ class Admission:
             try:
                 request.state.principal = await self._authenticator.principal(shown)
             except (Unauthenticated, InsufficientScope, KeysUnavailable) as refusal:
+                self._refused(refusal.reason)
+                self._log.note(refusal, request)
                 await problem_response(self._challenges.to(refusal))(scope, receive, send)
                 return
         await self._app(scope, receive, send)
+
+
+class _RefusalLog:
+    """Warns of the first of many refusals that are alike, and then says from time to time how many there were."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._logged_at = dict[Reason, float]()
+        self._silent = Counter[Reason]()
+        """How many were not logged since one like them was."""
+
+    def note(self, refusal: Refusal, request: Request) -> None:
+        reason = refusal.reason
+        if reason in _ORDINARY:
+            return
+        if self._clock() - self._logged_at.get(reason, -math.inf) < LOG_AGAIN_S:
+            self._silent[reason] += 1
+            return
+        self._logged_at[reason] = self._clock()
+        more = f" ({self._silent.pop(reason):,} more like it before)" if reason in self._silent else ""
+        sender = request.client.host if request.client is not None else ""
+        # Behind a proxy a header says who sent it: anything can stand there.
+        logger.warning("a request from %.64r was refused: %s%s", sender, refusal.message, more)
 
 
 def _path(request: Request) -> str:

@@ -83,7 +83,7 @@ def application(
         middleware=[
             Middleware(NameCheck, names=names),
             *_for_pages(auth.allowed_origins),
-            Middleware(Admission, authenticator=authenticator, challenges=challenges),
+            Middleware(Admission, authenticator=authenticator, challenges=challenges, refused=metrics.count_refused),
         ],
         exception_handlers=dict.fromkeys((Refused, ToolcribError, HTTPException, Exception), _tell),
         lifespan=lifespan,

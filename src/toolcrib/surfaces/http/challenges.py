@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from http import HTTPStatus
 
-from toolcrib.surfaces.auth import Authenticator, InsufficientScope, KeysUnavailable, Unauthenticated
+from toolcrib.surfaces.auth import Authenticator, InsufficientScope, KeysUnavailable, Refusal, Unauthenticated
 from toolcrib.surfaces.http.problems import Refused
 
 
@@ -20,11 +20,13 @@ class Challenges:
         self._authenticator = authenticator
         self._metadata_url = metadata_url
 
-    def to(self, refusal: Unauthenticated | InsufficientScope | KeysUnavailable) -> Refused:
+    def to(self, refusal: Refusal) -> Refused:
         """The answer to a request that was refused like this."""
         match refusal:
             case Unauthenticated():
-                error = {"error": "invalid_token", "error_description": refusal.message} if refusal.shown else {}
+                # Source: RFC 6750, section 3.1, which tells a client nothing else that shows no credentials.
+                shown = refusal.reason != "missing"
+                error = {"error": "invalid_token", "error_description": refusal.message} if shown else {}
                 status, headers = HTTPStatus.UNAUTHORIZED, self._challenge(self._authenticator.required_scopes, **error)
             case InsufficientScope():
                 error = {"error": "insufficient_scope", "error_description": refusal.message}

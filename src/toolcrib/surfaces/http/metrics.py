@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import get_args
 
-from prometheus_client import CollectorRegistry, Histogram, ProcessCollector
+from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector
 from prometheus_client.core import CounterMetricFamily
 from prometheus_client.exposition import choose_encoder
 
 from toolcrib.core.events import OperationPerformed
+from toolcrib.surfaces.auth import Reason
 
 DURATIONS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
 """Up to the time that a call has unless the configuration says otherwise."""
@@ -21,7 +23,7 @@ _LABELS = ("operation", "outcome")
 
 
 class Metrics:
-    """Counts operations; its `record` is a `Recorder`."""
+    """Counts operations, and requests that did not come to one; its `record` is a `Recorder`."""
 
     def __init__(self, audit_events_lost: Callable[[], int]) -> None:
         """`audit_events_lost` gives how many so far."""
@@ -41,12 +43,24 @@ class Metrics:
             buckets=SIZES,
             registry=self._registry,
         )
+        self._refused = Counter(
+            "toolcrib_http_requests_refused",
+            "Requests without a token that is good here.",
+            ("reason",),
+            registry=self._registry,
+        )
+        for reason in get_args(Reason):  # told from the first moment on, so that the first refusal is seen as a rise
+            self._refused.labels(reason)
         self._registry.register(_Lost(audit_events_lost))
 
     def record(self, event: OperationPerformed) -> None:
         """Count one operation that is over."""
         self._durations.labels(event.operation, event.outcome).observe(event.duration_s)
         self._sizes.labels(event.operation, event.outcome).observe(event.answer_bytes)
+
+    def count_refused(self, reason: Reason) -> None:
+        """Count one request that was not let in."""
+        self._refused.labels(reason).inc()
 
     def page(self, accept: str) -> tuple[bytes, str]:
         """All of it, in the format that fits an `Accept` header, and that format's media type."""

@@ -79,14 +79,13 @@ async def serve_http(
         metrics=metrics,
     )
 
-    async def reload(changed: Config) -> None:
+    def admit_by(changed: Config) -> None:
         authenticator.take(changed.auth)
-        await gateway.reload(changed)
 
     server = _server(app, gateway)
     with bound, anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
         async with crib, gateway, anyio.create_task_group() as tasks:
-            tasks.start_soon(crib.follow, config, reload)
+            tasks.start_soon(crib.follow, config, gateway.reload, admit_by)
             tasks.start_soon(server.stop_on, signals)
             listening(f"{here}{PATH}")
             await server.serve_to_the_end(bound)

@@ -16,13 +16,13 @@ from mcp_types.methods import INPUT_REQUIRED_METHODS
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
-from toolcrib.core.client import LOG_LEVELS, Resumption
+from toolcrib.core.client import ANSWER_S, LOG_LEVELS, Resumption
 from toolcrib.core.errors import ToolFailed
 from toolcrib.core.principal import CallContext
 from toolcrib.sources.base import ProgressListener
-from toolcrib.surfaces.mcp_gateway.connections import Ctx, connection_of, context_of
+from toolcrib.surfaces.mcp_gateway.connections import Ctx, connection_of, context_of, principal_of
 from toolcrib.surfaces.mcp_gateway.logs import LogMessages, in_answer_to, level_set
-from toolcrib.surfaces.mcp_gateway.questions import ANSWER_S, ASKED, MAX_ROUNDS, askable, check_askable
+from toolcrib.surfaces.mcp_gateway.questions import ASKED, MAX_ROUNDS, askable, check_askable
 from toolcrib.surfaces.mcp_gateway.visits import TICKET, Visit, Visits
 
 FIRST_POLL_S, LAST_POLL_S = 0.05, 0.25
@@ -147,11 +147,11 @@ class Clients:
         if self._visits is not None and isinstance(state, str) and state.startswith(TICKET):
             return await self._visits.come_back(state, ctx, answers)
         own_state = state.removeprefix(_SOURCE_STATE) if isinstance(state, str) else None
-        resumed = Resumption(answers, own_state) if answers or own_state is not None else None
+        resumed = Resumption.of(answers, own_state) if answers or own_state is not None else None
         capabilities: Mapping[str, Any] = askable(ctx.session.client_capabilities) if can_ask else {}
         messages = LogMessages(self._tasks, lambda: visit.log_level, in_answer_to(ctx))
         visit = Visit(self._who, capabilities, ctx, messages)
-        context = replace(context_of(ctx), client=visit, resumed=resumed)
+        context = replace(context_of(ctx), client=visit, resumed=resumed, returned_as=lambda: principal_of(visit.ctx))
 
         async def request() -> Mapping[str, Any]:
             return _passed(await send(context, _progress_to(lambda: visit.ctx)), capabilities)
@@ -180,7 +180,7 @@ async def _carry_through(client: HandshakeClient, send: Send) -> Mapping[str, An
             key: await client.ask(question["method"], question.get("params") or {})
             for key, question in questions.items()
         }
-        context = replace(context, resumed=Resumption(answers, result.get("requestState")))
+        context = replace(context, resumed=Resumption.of(answers, result.get("requestState")))
     raise ToolFailed(f"The tool asked for more input after {MAX_ROUNDS} times, and was given up.")
 
 

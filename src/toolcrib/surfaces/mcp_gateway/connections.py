@@ -10,10 +10,12 @@ from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken
 from mcp.server.connection import Connection
 
-from toolcrib.core.principal import LOCAL, CallContext, Principal
+from toolcrib.core.principal import CallContext, Principal
 from toolcrib.core.traces import trace_id_of
 
 Ctx = ServerRequestContext[dict[str, Any]]
+
+_SOLE = "principal"
 
 
 def connection_of(ctx: Ctx) -> Connection:
@@ -22,9 +24,23 @@ def connection_of(ctx: Ctx) -> Connection:
     return ctx.session._connection  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
 
 
+def state_of(principal: Principal | None) -> dict[str, Any]:
+    """What the SDK keeps for a gateway as long as it serves: the one on whose behalf all of its clients ask, if any."""
+    return {_SOLE: principal}
+
+
 def principal_of(ctx: Ctx) -> Principal:
-    """On whose behalf a client asks: as whom its HTTP request was let in; behind a pipe, the person at this machine."""
-    return LOCAL if ctx.request is None else ctx.request.state.principal
+    """On whose behalf a client asks: as whom its HTTP request was let in, or the one at the other end of the pipe.
+
+    Raises:
+        RuntimeError: it is a request of nobody. None is taken for that of the person at this machine.
+    """
+    if ctx.request is not None:
+        return ctx.request.state.principal
+    principal: Principal | None = ctx.lifespan_context.get(_SOLE)
+    if principal is None:
+        raise RuntimeError(f"{ctx.method} came in on behalf of nobody")
+    return principal
 
 
 def context_of(ctx: Ctx) -> CallContext:
@@ -44,6 +60,12 @@ def user_of(principal: Principal) -> AuthenticatedUser:
 
 
 def principal_here() -> Principal:
-    """The one for whose HTTP request this code runs, where the SDK hands over no context."""
+    """The one for whose HTTP request this code runs, where the SDK hands over no context.
+
+    Raises:
+        RuntimeError: it runs for nobody's.
+    """
     token = get_access_token()
-    return LOCAL if token is None else Principal(token.client_id, frozenset(token.scopes))
+    if token is None:
+        raise RuntimeError("no HTTP request that was let in is being answered")
+    return Principal(token.client_id, frozenset(token.scopes))

@@ -16,7 +16,7 @@ from toolcrib.catalog.view import View
 from toolcrib.core.errors import NextAction, ToolcribError
 from toolcrib.core.tools import Tool
 from toolcrib.crib import Toolcrib
-from toolcrib.disclosure.operations import not_found
+from toolcrib.disclosure.suggestions import not_found
 from toolcrib.sources.mcp.shapes import is_definition
 from toolcrib.surfaces.mcp_gateway.calls import Calls
 from toolcrib.surfaces.mcp_gateway.connections import Ctx, principal_here, principal_of
@@ -44,6 +44,14 @@ class DirectRequests:
         server.add_request_handler("tools/list", mcp_types.PaginatedRequestParams, self._list_tools)
         server.add_request_handler("tools/call", mcp_types.CallToolRequestParams, self._call_tool)
         server.get_tool_input_schema = self._input_schema
+
+    def offered(self, view: View) -> Mapping[str, object]:
+        """What the list of tools of a principal hangs on, by source, as `Telling` takes it."""
+        sums: dict[str, int] = {}
+        for tool in view.tools.values():
+            # A sum does not depend on the order.
+            sums[tool.source] = sums.get(tool.source, 0) + hash((tool.fingerprint, view.names[tool.id]))
+        return sums
 
     async def _list_tools(self, ctx: Ctx, params: mcp_types.PaginatedRequestParams) -> HandlerResult:
         await self._opening.wait(principal_of(ctx))

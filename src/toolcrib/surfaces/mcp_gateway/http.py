@@ -9,7 +9,6 @@ from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
-from toolcrib.core.principal import LOCAL
 from toolcrib.surfaces.mcp_gateway.connections import user_of
 from toolcrib.surfaces.mcp_gateway.server import Gateway
 
@@ -30,7 +29,5 @@ class Endpoint:
         return self._sessions.run()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        principal = Request(scope).state.principal
-        if principal is not LOCAL:
-            scope["user"] = user_of(principal)
+        scope["user"] = user_of(Request(scope).state.principal)
         await self._as_user(scope, receive, send)

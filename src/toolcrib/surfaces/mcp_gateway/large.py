@@ -32,7 +32,8 @@ class _Kept:
     pages: tuple[str, ...]
     mime_type: str
     size: int
-    principal: Principal
+    whose: str
+    """The id of the principal that got the answer."""
 
     @property
     def in_memory(self) -> int:
@@ -71,7 +72,7 @@ class LargeResults:
         """The result of `resources/read` for a page; None where it is no page, or is kept no longer."""
         name, _, number = uri.removeprefix(PAGE_SCHEME).partition("/")
         kept = self._kept.get(name)
-        if kept is None or kept.principal != principal:
+        if kept is None or kept.whose != principal.id:
             return None
         if not (number.isdecimal() and len(number) <= _MAX_DIGITS and 1 <= int(number) <= len(kept.pages)):
             return None
@@ -112,7 +113,7 @@ class LargeResults:
     def _told(self, text: str, mime_type: str, room: Room, principal: Principal, what: str) -> list[dict[str, Any]]:
         """Keep `text` in pages: a line on where it is, and links."""
         name = secrets.token_urlsafe(9)
-        kept = _Kept(tuple(_paged(text, room.text)), mime_type, _size(text), principal)
+        kept = _Kept(tuple(_paged(text, room.text)), mime_type, _size(text), principal.id)
         self._keep(name, kept)
         count = len(kept.pages)
         first, last = f"{PAGE_SCHEME}{name}/1", f"{PAGE_SCHEME}{name}/{count}"

@@ -11,6 +11,7 @@ from mcp.server.lowlevel import Server
 from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_PARAMS
 
+from toolcrib.catalog.view import View
 from toolcrib.config import Config
 from toolcrib.core.errors import ToolcribError
 from toolcrib.core.principal import Principal
@@ -55,6 +56,10 @@ class OperationRequests:
         self._config = config
         self._briefings = {}
 
+    def offered(self, view: View) -> Mapping[str, object]:
+        """What the list of tools of a principal hangs on, as `Telling` takes it: on no source."""
+        return {"": self._crib.tops(self._config, view.principal)}
+
     async def instruct(self, ctx: Ctx, call_next: CallNext) -> HandlerResult:
         """Middleware that adds, to what a client is told of this server, what its principal may know of the catalog."""
         answer = await call_next(ctx)
@@ -77,7 +82,7 @@ class OperationRequests:
         return mcp_types.ListToolsResult(
             tools=tools,
             ttl_ms=LIST_TTL_MS,
-            cache_scope="private" if self._config.differs_by_principal else "public",
+            cache_scope="private" if self._crib.differs_by_principal else "public",
         )
 
     async def _call_tool(self, ctx: Ctx, params: mcp_types.CallToolRequestParams) -> HandlerResult:

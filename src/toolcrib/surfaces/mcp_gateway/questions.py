@@ -10,9 +10,6 @@ from pydantic import BaseModel
 
 from toolcrib.core.errors import ToolFailed
 
-ANSWER_S = 600.0
-"""How long a client may take to answer a question, in seconds: a person thinks."""
-
 MAX_ROUNDS = 10
 """How often one request may ask for input. The SDKs' clients give up after as many."""
 

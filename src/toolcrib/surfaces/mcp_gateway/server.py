@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, nullcontext
 from types import TracebackType
 from typing import Any, Self
 
@@ -20,20 +20,21 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
 from toolcrib.config import Config
-from toolcrib.core.client import Client, SilentClient
+from toolcrib.core.client import ANSWER_S, Client, SilentClient
+from toolcrib.core.principal import Principal
 from toolcrib.crib import Toolcrib
 from toolcrib.protocol.tools import ALL, DEFAULT_SET, SETS
 from toolcrib.surfaces.mcp_gateway import logs
 from toolcrib.surfaces.mcp_gateway.answers import pass_on_whole
 from toolcrib.surfaces.mcp_gateway.calls import Calls
 from toolcrib.surfaces.mcp_gateway.clients import Clients
-from toolcrib.surfaces.mcp_gateway.connections import Ctx, connection_of, principal_of
+from toolcrib.surfaces.mcp_gateway.connections import Ctx, connection_of, principal_of, state_of
 from toolcrib.surfaces.mcp_gateway.direct import DirectRequests
 from toolcrib.surfaces.mcp_gateway.extras import ExtrasRequests
 from toolcrib.surfaces.mcp_gateway.large import LargeResults
 from toolcrib.surfaces.mcp_gateway.opening import Opening
 from toolcrib.surfaces.mcp_gateway.operations import OperationRequests
-from toolcrib.surfaces.mcp_gateway.questions import ANSWER_S, askable
+from toolcrib.surfaces.mcp_gateway.questions import askable
 from toolcrib.surfaces.mcp_gateway.subscriptions import Subscriptions
 from toolcrib.surfaces.mcp_gateway.telling import Telling
 from toolcrib.version import VERSION
@@ -69,10 +70,14 @@ class Gateway:
         crib: Toolcrib,
         config: Config,
         *,
+        principal: Principal | None = None,
         exposed: str = DEFAULT_SET,
         on_introduced: Callable[[Client], Awaitable[None]] | None = None,
     ) -> None:
-        """`exposed` is one of `SETS`, or `ALL` for the tools themselves.
+        """`principal` is the one on whose behalf all clients ask, behind a pipe; None over HTTP, where each request was
+        let in as somebody's.
+
+        `exposed` is one of `SETS`, or `ALL` for the tools themselves.
 
         `on_introduced` is for a gateway with one client and no other: told once, before anything is answered, who that
         is and what it can be asked for.
@@ -81,18 +86,23 @@ class Gateway:
         self._introducing = anyio.Lock()
         self._stack = AsyncExitStack()
         self._clients = Clients(sole=on_introduced is not None)
-        self._telling = Telling(crib, tools_are_listed=exposed == ALL)
         self.opening = opening = Opening(crib)
         large = LargeResults()
-        self._subscriptions = Subscriptions(crib, self._telling, opening)
         self._calls = Calls(crib, self._clients, large)
         self._operations = (
             OperationRequests(crib, config, self._calls, opening, SETS[exposed]) if exposed != ALL else None
         )
+        requests = self._operations or DirectRequests(crib, self._calls, opening)
+        self._telling = Telling(crib, requests.offered, tools_are_listed=self._operations is None)
+        self._subscriptions = Subscriptions(crib, self._telling, opening)
         self.server = _Server(
-            "toolcrib", version=VERSION, title="Toolcrib", on_subscriptions_listen=self._subscriptions.listen
+            "toolcrib",
+            version=VERSION,
+            title="Toolcrib",
+            lifespan=lambda _: nullcontext(state_of(principal)),
+            on_subscriptions_listen=self._subscriptions.listen,
         )
-        (self._operations or DirectRequests(crib, self._calls, opening)).answer_on(self.server)
+        requests.answer_on(self.server)
         ExtrasRequests(crib, self._clients, opening, large).answer_on(self.server)
         self._subscriptions.answer_on(self.server)
         logs.answer_on(self.server)
@@ -125,12 +135,13 @@ class Gateway:
         """End the streams on which clients wait for changes: they must not hold up a stop."""
         self._telling.hang_up()
 
-    async def reload(self, config: Config) -> None:
-        """Describe a changed configuration, and tell every client that the tool list is another."""
+    def reload(self, config: Config) -> None:
+        """Describe a configuration that the crib has just taken over, and tell everybody whose lists it changed."""
         self._calls.room = config.room
         if self._operations is not None:
             self._operations.describe(config)
-        await self._telling.tell_of_tools()
+        self._telling.look()
+        self._subscriptions.look()
 
     async def _introduce(self, ctx: Ctx, call_next: CallNext) -> HandlerResult:
         if self._on_introduced is not None and (client := self._client_of(ctx)) is not None:

@@ -15,6 +15,7 @@ from mcp.server.stdio import stdio_server
 
 from toolcrib.config import Config
 from toolcrib.core.client import Client
+from toolcrib.core.principal import LOCAL
 from toolcrib.crib import Toolcrib
 from toolcrib.protocol.tools import DEFAULT_SET
 from toolcrib.sources.mcp.connection import stop_servers_quickly
@@ -40,7 +41,7 @@ async def serve_stdio(crib: Toolcrib, config: Config, *, exposed: str = DEFAULT_
                 crib.client = client
                 await tasks.start(_run_crib, crib, config, gateway)
 
-            gateway = Gateway(crib, config, exposed=exposed, on_introduced=start)
+            gateway = Gateway(crib, config, principal=LOCAL, exposed=exposed, on_introduced=start)
             async with gateway, stdio_server(stdin=cast("anyio.AsyncFile[str]", _StandardInput())) as (read, write):
                 await gateway.server.run(read, write, gateway.server.create_initialization_options())
             tasks.cancel_scope.cancel()

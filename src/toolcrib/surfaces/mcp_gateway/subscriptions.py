@@ -16,6 +16,7 @@ from mcp.server.lowlevel import Server
 from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_PARAMS
 
+from toolcrib.catalog.access import Access
 from toolcrib.core.errors import ToolcribError, ToolFailed
 from toolcrib.core.events import CatalogPublished, Event
 from toolcrib.core.principal import CallContext, Principal
@@ -47,7 +48,8 @@ _Who = object
 class _Key(NamedTuple):
     """What is asked for once: each principal has its own rights, and may have a server of its own."""
 
-    principal: Principal
+    whose: str
+    """The principal's id."""
     source: str
     uri: str
     """The source's own."""
@@ -57,8 +59,10 @@ class _Key(NamedTuple):
 class _Watched:
     """One resource of one source."""
 
-    wanted: dict[_Who, set[str]] = field(default_factory=dict[_Who, set[str]])
-    """By whom, and by which URIs of the catalog: with plain names it has two."""
+    principal: Principal
+    """As it came last: the source is asked with what it may do by then."""
+    wanted: dict[_Who, dict[str, Principal]] = field(default_factory=dict[_Who, dict[str, Principal]])
+    """By whom, and by which URIs of the catalog (with plain names it has two), each with whose rights."""
     asking: anyio.Lock = field(default_factory=anyio.Lock)
     waiting: int = 0
     """Clients that are to be told whether they can have it."""
@@ -103,8 +107,15 @@ class Subscriptions:
         finally:
             self._release(stream)
 
+    def look(self) -> None:
+        """Who may have what may have become another."""
+        self._news.set()
+
     async def follow(self) -> None:
-        """Tell of what has been updated, and ask a source that was replaced by another, until cancelled."""
+        """Tell of what has been updated, and ask a source that was replaced by another, until cancelled.
+
+        Whoever lost access is told of nothing more, and is not asked for again if that comes back.
+        """
 
         def listener(event: Event) -> None:
             if isinstance(event, CatalogPublished):
@@ -120,6 +131,7 @@ class Subscriptions:
                 while True:
                     await self._news.wait()
                     self._news = anyio.Event()
+                    self._end_what_may_not_be_had()
                     for key, watched in self._replaced():
                         tasks.start_soon(self._ask_again, key, watched)
                     updated, self._updated = self._updated, {}
@@ -148,8 +160,8 @@ class Subscriptions:
     async def _unsubscribe(self, ctx: Ctx, params: mcp_types.UnsubscribeRequestParams) -> HandlerResult:
         connection, uri = connection_of(ctx), str(params.uri)
         for key, watched in [*self._watched.items()]:
-            uris = watched.wanted.get(connection, set())
-            uris.discard(uri)
+            uris = watched.wanted.get(connection, {})
+            uris.pop(uri, None)
             if not uris:
                 watched.wanted.pop(connection, None)
                 self._tidy(key, watched)
@@ -168,28 +180,31 @@ class Subscriptions:
         Raises:
             ToolcribError: as `Toolcrib.watch_resource` does, or `ToolFailed` where too many are watched.
         """
-        key = _Key(principal, *(self._crib.view(principal).shelf.locate(uri) or ("", uri)))
+        key = _Key(principal.id, *(self._crib.view(principal).shelf.locate(uri) or ("", uri)))
         if key not in self._watched and len(self._watched) >= MAX_WATCHED:
             raise ToolFailed(f"{MAX_WATCHED} resources are watched already; this is one too many.")
-        watched = self._watched.setdefault(key, _Watched())
+        watched = self._watched.setdefault(key, _Watched(principal))
         watched.waiting += 1
         try:
             async with watched.asking:
-                if watched.source is None:
-                    await self._watch(key, uri, watched)
-                watched.wanted.setdefault(who, set()).add(uri)
+                if watched.source is None or watched.principal != principal:
+                    await self._watch(key, uri, watched, principal)
+                watched.wanted.setdefault(who, {})[uri] = principal
+                if not self._may_have(key, principal):  # as of now: it was asked for under what held before
+                    self._news.set()
         finally:
             watched.waiting -= 1
             self._tidy(key, watched)
 
-    async def _watch(self, key: _Key, uri: str, watched: _Watched) -> None:
-        source = self._source(key)
-        context = CallContext(key.principal)
-        watched.end = await self._crib.watch_resource(uri, partial(self._note, key), context=context)
-        watched.source = source
+    async def _watch(self, key: _Key, uri: str, watched: _Watched, principal: Principal) -> None:
+        source = self._source(key, principal)
+        end = await self._crib.watch_resource(uri, partial(self._note, key), context=CallContext(principal))
+        if watched.end is not None:
+            watched.end()
+        watched.principal, watched.source, watched.end = principal, source, end
 
-    def _source(self, key: _Key) -> Source | None:
-        entry = self._crib.view(key.principal).sources.get(key.source)
+    def _source(self, key: _Key, principal: Principal) -> Source | None:
+        entry = self._crib.view(principal).sources.get(key.source)
         return entry.source if entry is not None else None
 
     def _note(self, key: _Key) -> None:
@@ -200,15 +215,35 @@ class Subscriptions:
         if (watched := self._watched.get(key)) is None:
             return
         for uri in {uri for uris in watched.wanted.values() for uri in uris}:
-            connections = [who for who, uris in watched.wanted.items() if isinstance(who, Connection) and uri in uris]
-            await self._telling.tell_of_update(uri, key.principal, connections)
+            by = {who: uris[uri] for who, uris in watched.wanted.items() if uri in uris}
+            by = {who: principal for who, principal in by.items() if self._may_have(key, principal)}
+            connections = [who for who in by if isinstance(who, Connection)]
+            await self._telling.tell_of_update(uri, {*by.values()}, connections)
+
+    def _may_have(self, key: _Key, principal: Principal) -> bool:
+        return self._crib.glance(principal).access_to_item(key.source, key.uri) >= Access.ASK
+
+    def _end_what_may_not_be_had(self) -> None:
+        for key, watched in [*self._watched.items()]:
+            asking = {principal for uris in watched.wanted.values() for principal in uris.values()}
+            left = {principal for principal in asking if self._may_have(key, principal)}
+            if left == asking:
+                continue
+            logger.info("changes of `%s` of `%s` are not for `%s` any more", key.uri, key.source, key.whose)
+            of_all = {
+                who: {uri: principal for uri, principal in uris.items() if principal in left}
+                for who, uris in watched.wanted.items()
+            }
+            watched.wanted = {who: uris for who, uris in of_all.items() if uris}
+            watched.principal = next((principal for principal in left), watched.principal)
+            self._tidy(key, watched)
 
     def _replaced(self) -> list[tuple[_Key, _Watched]]:
         """What a source watched that is another by now: that of a configuration which changed."""
         return [
             (key, watched)
             for key, watched in self._watched.items()
-            if (source := self._source(key)) is not None
+            if (source := self._source(key, watched.principal)) is not None
             and source is not watched.source
             and watched.wanted
             and not watched.asking.locked()
@@ -220,7 +255,7 @@ class Subscriptions:
         try:
             async with watched.asking:
                 watched.source, watched.end = None, None
-                await self._watch(key, uri, watched)
+                await self._watch(key, uri, watched, watched.principal)
             self._note(key)
         except ToolcribError as error:
             logger.info("changes of %s are not told of for now: %s", uri, error.message)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import weakref
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from contextvars import ContextVar
 from typing import Any, NamedTuple
 
@@ -21,10 +22,13 @@ from mcp.shared.subscriptions import (
     ToolsListChanged,
 )
 
+from toolcrib.catalog.shelf import Item
+from toolcrib.catalog.state import SourceStatus
+from toolcrib.catalog.view import View
+from toolcrib.core.digests import digest
 from toolcrib.core.events import CatalogPublished, Event
 from toolcrib.core.principal import Principal
 from toolcrib.crib import Toolcrib
-from toolcrib.sources.base import NO_EXTRAS
 from toolcrib.surfaces.mcp_gateway.connections import Ctx, principal_of
 
 logger = logging.getLogger(__name__)
@@ -36,36 +40,48 @@ TELLING_TIMEOUT_S = 5.0
 """How long a client may take to take a notification, in seconds; one that does not read must not hold up the others."""
 
 
-class _Offered(NamedTuple):
-    """What clients have been told of."""
+class _Lists(NamedTuple):
+    """What the lists of one principal hang on, by source: equal for two exactly when the lists are."""
 
-    prompts: Mapping[str, Any]
-    resources: Mapping[str, Any]
-    tools: int
+    prompts: Mapping[str, object]
+    resources: Mapping[str, object]
+    tools: Mapping[str, object]
 
 
-_NOTHING = _Offered({}, {}, 0)
+_CHANGES = (
+    (PromptsListChanged(), Connection.send_prompt_list_changed),
+    (ResourcesListChanged(), Connection.send_resource_list_changed),
+    (ToolsListChanged(), Connection.send_tool_list_changed),
+)
+"""How a change of each of `_Lists` is told, on streams and on connections."""
 
-_LISTENING: ContextVar[str] = ContextVar("listening")
-"""The id of the principal whose stream is being opened; the SDK's handler does not pass it on."""
+_LISTENING: ContextVar[Principal] = ContextVar("listening")
+"""The principal whose stream is being opened; the SDK's handler does not pass it on."""
 
 
 class _Streams:
-    """Open streams as the SDK's handler knows them, with whose each is: not all that happens is for everybody."""
+    """Open streams as the SDK's handler knows them, with whose each is: nothing that happens is for everybody."""
 
-    def __init__(self) -> None:
-        self._listeners: dict[object, tuple[str, Callable[[ServerEvent], None]]] = {}
+    def __init__(self, opened: Callable[[Principal], None]) -> None:
+        """`opened` is told of each new one."""
+        self._opened = opened
+        self._listeners: dict[object, tuple[Principal, Callable[[ServerEvent], None]]] = {}
 
-    async def publish(self, event: ServerEvent, to: str | None = None) -> None:
-        """Tell the streams of one principal, or all."""
+    @property
+    def principals(self) -> set[Principal]:
+        return {whose for whose, _ in self._listeners.values()}
+
+    async def publish(self, event: ServerEvent, to: Collection[Principal] = ()) -> None:
+        """Tell the streams of these principals."""
         for whose, listener in [*self._listeners.values()]:
-            if to in {None, whose}:
+            if whose in to:
                 listener(event)
         await anyio.lowlevel.checkpoint()  # streams have their turn before the next
 
     def subscribe(self, listener: Callable[[ServerEvent], None]) -> Callable[[], None]:
-        key = object()
-        self._listeners[key] = _LISTENING.get(), listener
+        key, whose = object(), _LISTENING.get()
+        self._listeners[key] = whose, listener
+        self._opened(whose)
 
         def unsubscribe() -> None:
             self._listeners.pop(key, None)
@@ -74,98 +90,148 @@ class _Streams:
 
 
 class Telling:
-    """Tells clients of the newer era on the streams that they asked for, and the others on their connections."""
+    """Tells clients of the newer era on the streams that they asked for, and the others on their connections.
 
-    def __init__(self, crib: Toolcrib, *, tools_are_listed: bool) -> None:
-        """`tools_are_listed`: the list of tools is that of the catalog, and changes with it."""
+    Each is told of what it sees itself: of what is hidden from its principal it does not even hear that it changed.
+    """
+
+    def __init__(
+        self, crib: Toolcrib, tools: Callable[[View], Mapping[str, object]], *, tools_are_listed: bool
+    ) -> None:
+        """`tools` gives what the list of tools hangs on, by source, for the principal of a view.
+
+        `tools_are_listed`: that list is the catalog's, and changes with it.
+        """
         self._crib = crib
+        self._tools = tools
         self._tools_are_listed = tools_are_listed
-        self._streams = _Streams()
-        self._connections: weakref.WeakKeyDictionary[Connection, str] = weakref.WeakKeyDictionary()
-        """Each with the id of its principal."""
+        self._streams = _Streams(self._expect)
+        self._connections: weakref.WeakKeyDictionary[Connection, Principal] = weakref.WeakKeyDictionary()
         self._listen = ListenHandler(self._streams)
+        self._told: dict[Principal, _Lists] = {}
+        """What those who listen know of, or could have asked for when they began to."""
+        self._changed = anyio.Event()
+        self._changed_for: set[str] = set()
+        """Ids of the principals whose own sources changed since somebody was told."""
+        self._shared: object = None
+        """What all lists were made from when somebody was told last."""
 
     async def listen(
         self, ctx: Ctx, params: mcp_types.SubscriptionsListenRequestParams
     ) -> mcp_types.SubscriptionsListenResult:
         """Answer `subscriptions/listen`, and agree to all that is asked for."""
-        _LISTENING.set(principal_of(ctx).id)
+        _LISTENING.set(principal_of(ctx))
         return await self._listen(ctx, params)
 
     def remember(self, connection: Connection, principal: Principal) -> None:
         """Tell whoever is at the other end, too, for as long as it is there."""
-        self._connections[connection] = principal.id
+        self._connections[connection] = principal
+        self._expect(principal)
 
     def hang_up(self) -> None:
         """End the streams on which clients wait for changes, as the protocol does."""
         self._listen.close()
 
-    async def tell_of_tools(self) -> None:
-        """The list of tools has become another."""
-        await self._tell(ToolsListChanged(), Connection.send_tool_list_changed)
+    def look(self) -> None:
+        """Whatever anybody can list may have become another."""
+        self._shared = None
+        self._changed.set()
 
-    async def tell_of_update(self, uri: str, principal: Principal, connections: Iterable[Connection]) -> None:
-        """A resource of `principal` has become another: tell its streams that ask for it, and these connections."""
-        await self._streams.publish(ResourceUpdated(uri), principal.id)
+    async def tell_of_update(
+        self, uri: str, principals: Collection[Principal], connections: Iterable[Connection]
+    ) -> None:
+        """A resource has become another: tell streams of these principals that ask for it, and these connections."""
+        await self._streams.publish(ResourceUpdated(uri), principals)
         await _tell_each(connections, lambda connection: connection.send_resource_updated(uri))
 
     async def follow(self) -> None:
-        """Tell of whatever changes in what the sources offer, until cancelled."""
-        changed = anyio.Event()
-        changed_for: set[str | None] = set()
+        """Tell of whatever changes in what clients can list, until cancelled."""
 
         def listener(event: Event) -> None:
             if isinstance(event, CatalogPublished):
-                changed_for.add(None)
-                changed.set()
+                self._changed.set()
 
         def own_listener(principal_id: str) -> None:
-            changed_for.add(principal_id)
-            changed.set()
+            self._changed_for.add(principal_id)
+            self._changed.set()
 
-        told: dict[str | None, _Offered] = {None: self._offered(None)}
         self._crib.registry.subscribe(listener)
         self._crib.lockers.subscribe(own_listener)
         try:
             while True:
-                await changed.wait()
-                changed, now = anyio.Event(), {whose: self._offered(whose) for whose in changed_for}
-                changed_for.clear()
-                for whose, offered in now.items():
-                    await self._tell_what_changed(told.get(whose, _NOTHING), offered, whose)
-                told = {whose: offered for whose, offered in (told | now).items() if whose is None or any(offered)}
+                await self._changed.wait()
+                self._changed = anyio.Event()
+                await self._tell_what_changed()
                 await anyio.sleep(TELL_AGAIN_S)
         finally:
             self._crib.registry.unsubscribe(listener)
             self._crib.lockers.unsubscribe(own_listener)
 
-    async def _tell_what_changed(self, told: _Offered, now: _Offered, to: str | None) -> None:
-        if now.prompts != told.prompts:
-            await self._tell(PromptsListChanged(), Connection.send_prompt_list_changed, to)
-        if now.resources != told.resources:
-            await self._tell(ResourcesListChanged(), Connection.send_resource_list_changed, to)
-        if now.tools != told.tools:
-            await self._tell(ToolsListChanged(), Connection.send_tool_list_changed, to)
+    async def _tell_what_changed(self) -> None:
+        shared, own, self._changed_for = self._made_from(), self._changed_for, set()
+        is_shared = shared != self._shared
+        self._shared = shared
+        told = self._of_listeners()
+        now = {who: self._offered(who, lists) if is_shared or who.id in own else lists for who, lists in told.items()}
+        self._told = now
+        for at, (event, send) in enumerate(_CHANGES):
+            whom = {who for who, lists in now.items() if lists[at] != told[who][at]}
+            if whom:
+                await self._streams.publish(event, whom)
+                await _tell_each([each for each, whose in [*self._connections.items()] if whose in whom], send)
 
-    def _offered(self, whose: str | None) -> _Offered:
-        """What all share, or what one principal has for itself."""
-        shared = self._crib.registry.state
-        own = None if whose is None else self._crib.lockers.open_overlay(whose)
-        sources = shared.sources if own is None else own.sources
-        tools = shared.fingerprint if own is None else sum(tool.fingerprint for tool in own.tools.values())
-        extras = {name: entry.extras for name, entry in sources.items() if entry.extras != NO_EXTRAS}
-        return _Offered(
-            prompts={name: each.prompts for name, each in extras.items()},
-            resources={name: (each.resources, each.templates) for name, each in extras.items()},
-            # Of all tools: which of them a client may see hangs on who it is.
-            tools=tools if self._tools_are_listed else 0,
+    def _expect(self, principal: Principal) -> None:
+        """Remember what a new listener can list by now, unless another of the same principal listens already."""
+        told = self._of_listeners()
+        if principal not in told:
+            told[principal] = self._offered(principal)
+        self._told = told
+
+    def _of_listeners(self) -> dict[Principal, _Lists]:
+        """`_told` without those who are gone."""
+        listening = self._streams.principals | {*self._connections.values()}
+        return {who: lists for who, lists in self._told.items() if who in listening}
+
+    def _made_from(self) -> object:
+        """What no list can change without, of all that is shared: looking at each list takes a while."""
+        state = self._crib.registry.state
+        if self._tools_are_listed:
+            return state
+        return {
+            name: (entry.extras, entry.status, entry.trusted, entry.plain_names)
+            for name, entry in state.sources.items()
+        }
+
+    def _offered(self, principal: Principal, told: _Lists | None = None) -> _Lists:
+        """What `principal` can list by now.
+
+        What it has for itself and lacks just now, since nobody used it or it is starting, is taken to be as `told`: it
+        is there again for whoever asks.
+        """
+        view = self._crib.glance(principal)
+        lists = _Lists(
+            prompts=_by_source(view.shelf.prompts.values()),
+            resources=_by_source((*view.shelf.resources.values(), *view.shelf.templates.values())),
+            tools=self._tools(view),
         )
+        if told is None:
+            return lists
+        starting = {name for name, entry in view.sources.items() if entry.status is SourceStatus.STARTING}
+        absent = starting.union(self._crib.lockers.put_away(principal.id))
+        return _Lists(*(_with_absent(now, before, absent) for now, before in zip(lists, told, strict=True)))
 
-    async def _tell(
-        self, event: ServerEvent, tell: Callable[[Connection], Awaitable[None]], to: str | None = None
-    ) -> None:
-        await self._streams.publish(event, to)
-        await _tell_each([each for each, whose in [*self._connections.items()] if to in {None, whose}], tell)
+
+def _by_source(items: Iterable[Item]) -> Mapping[str, object]:
+    wires: defaultdict[str, list[Mapping[str, Any]]] = defaultdict(list)
+    for item in items:
+        wires[item.source].append(item.wire)
+    return {source: digest(each) for source, each in wires.items()}
+
+
+def _with_absent(
+    now: Mapping[str, object], before: Mapping[str, object], absent: Collection[str]
+) -> Mapping[str, object]:
+    return {**{source: known for source, known in before.items() if source in absent}, **now}
 
 
 async def _tell_each(connections: Iterable[Connection], tell: Callable[[Connection], Awaitable[None]]) -> None:

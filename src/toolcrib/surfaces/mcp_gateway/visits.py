@@ -16,10 +16,11 @@ from anyio.abc import TaskGroup
 from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_PARAMS
 
+from toolcrib.core.client import ANSWER_S
 from toolcrib.core.errors import ToolFailed
 from toolcrib.surfaces.mcp_gateway.connections import Ctx, principal_of
 from toolcrib.surfaces.mcp_gateway.logs import LogMessages, in_answer_to, level_of_request
-from toolcrib.surfaces.mcp_gateway.questions import ANSWER_S, MAX_ROUNDS, check_askable
+from toolcrib.surfaces.mcp_gateway.questions import MAX_ROUNDS, check_askable
 
 MAX_WAITING = 1_000
 """Visits that wait for their clients at once; one more ends the one that has waited longest."""
@@ -109,7 +110,7 @@ class Visits:
             MCPError: there is no visit for the ticket, any more, or it is another principal's.
         """
         visit = self._waiting.get(ticket)
-        if visit is None or principal_of(visit.ctx) != principal_of(ctx):
+        if visit is None or principal_of(visit.ctx).id != principal_of(ctx).id:
             raise MCPError(INVALID_PARAMS, "The call that this answers is over, or was answered already.")
         del self._waiting[ticket]
         visit.ctx = ctx

@@ -1,0 +1,157 @@
+"""The question that a person is asked before something runs: it shows all of it, or says what it leaves out."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Self, cast
+
+from toolcrib.core.errors import NotAuthorized
+from toolcrib.core.events import Consent
+
+ONCE: Final = "once"
+ALWAYS: Final = "always"
+NO: Final = "no"
+
+MAX_SHOWN_CHARS = 2_000
+"""Of the values of all arguments together; each has an equal share, of at least `MIN_SHOWN_CHARS`."""
+
+MIN_SHOWN_CHARS = 60
+MAX_NAME_CHARS = 200
+"""Of a name, or of the path to an argument."""
+
+MAX_SUMMARY_CHARS = 300
+MAX_ARGUMENTS = 50
+"""Of which each is shown, inner ones included where they are not more; a call with more cannot be asked about."""
+
+MAX_DEPTH = 5
+"""Of arguments within arguments; what is deeper is shown as one value."""
+
+_PLAIN_KEY = re.compile(r"[A-Za-z0-9_-]+")
+
+_INVISIBLE = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0000-\U000e0fff]"
+)
+"""Counted as printable by Python, and seen by nobody.
+
+Source: Unicode 15, `Default_Ignorable_Code_Point`; and U+2800, the Braille pattern without dots.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Intent:
+    """What somebody wants to run."""
+
+    principal: str
+    subject: str
+    """The tool's id, or what else it is in words."""
+    definition: str = ""
+    """The digest of its definition; empty where it has none, and nothing lasting can be approved."""
+    summary: str = ""
+    """What the tool says of itself."""
+    arguments: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What a person is asked about an intent, and may answer."""
+
+    message: str
+    choices: tuple[str, ...]
+
+    @classmethod
+    def about(cls, intent: Intent) -> Self:
+        """Whatever of it is not the asker's own is quoted, on one line of its own, with all that hides made visible.
+
+        Raises:
+            NotAuthorized: it has more arguments than can be shown.
+        """
+        subject, principal = _quoted(intent.subject, MAX_NAME_CHARS), _quoted(intent.principal, MAX_NAME_CHARS)
+        summary = _quoted(intent.summary, MAX_SUMMARY_CHARS)
+        arguments = _arguments(intent)
+        lines = [f"Run {subject.text} for {principal.text}?"]
+        if intent.summary:
+            lines += ["", f"In the words of the tool itself: {summary.text}"]
+        if intent.arguments is not None:
+            lines += ["", "Arguments:", *(f"{path.text}: {value.text}" for path, value in arguments)]
+        pieces = [subject, principal, summary, *(piece for pair in arguments for piece in pair)]
+        if not (is_whole := all(piece.is_whole for piece in pieces)):
+            lines += ["", "What ends in … is longer than is shown here, and runs as it is."]
+        # What was not read whole is not approved of for good.
+        lasting = intent.definition and is_whole
+        return cls("\n".join(lines), (ONCE, ALWAYS, NO) if lasting else (ONCE, NO))
+
+    def to_wire(self) -> dict[str, Any]:
+        """The parameters of MCP's `elicitation/create`."""
+        answer = {
+            "type": "string",
+            "title": "Run it?",
+            "description": _EXPLAINED if ALWAYS in self.choices else "once: run it now",
+            "enum": [*self.choices],
+        }
+        schema = {"type": "object", "properties": {"answer": answer}, "required": ["answer"]}
+        return {"mode": "form", "message": self.message, "requestedSchema": schema}
+
+    def settled_by(self, answer: Mapping[str, Any]) -> Consent:
+        """What an answer to `elicitation/create` comes to. Only one of the `choices` that says so is a yes."""
+        match answer:
+            case {"action": "accept", "content": {"answer": "once" | "always" as given}} if given in self.choices:
+                return given
+            case {"action": "decline"} | {"action": "accept", "content": {"answer": "no"}}:
+                return "refused"
+            case _:  # cancelled, or no answer to this question
+                return "unanswered"
+
+
+_EXPLAINED = "once: run it now. always: run it now, and from now on without asking, until its definition changes"
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """A stranger's text as it is shown."""
+
+    text: str
+    is_whole: bool
+
+
+def _quoted(value: object, limit: int) -> _Piece:
+    """`value` as JSON on one line, without what would not be seen; its size is said where it is cut."""
+    whole = json.dumps(value, ensure_ascii=False, default=str)
+    return _cut(whole, limit)
+
+
+def _cut(whole: str, limit: int) -> _Piece:
+    shown = "".join(char if _is_seen(char) else json.dumps(char)[1:-1] for char in whole[:limit])
+    if len(whole) <= limit and len(shown) <= limit:
+        return _Piece(shown, is_whole=True)
+    return _Piece(f"{shown[:limit]}… ({len(whole):,} characters)", is_whole=False)
+
+
+def _is_seen(char: str) -> bool:
+    """Python counts controls, direction marks, tags, half surrogate pairs and odd spaces as not printable."""
+    return char.isprintable() and _INVISIBLE.match(char) is None
+
+
+def _arguments(intent: Intent) -> list[tuple[_Piece, _Piece]]:
+    """The path and value of every argument, in the order they came in."""
+    given = intent.arguments or {}
+    rows = [*_rows(given, MAX_DEPTH)]
+    if len(rows) > MAX_ARGUMENTS:
+        rows = [*_rows(given, 1)]
+    if len(rows) > MAX_ARGUMENTS:
+        raise NotAuthorized(
+            f"`{intent.subject}` was not run: {len(rows)} arguments are too many to be shown to anybody."
+        )
+    share = max(MIN_SHOWN_CHARS, MAX_SHOWN_CHARS // max(1, len(rows)))
+    return [(_cut(path, MAX_NAME_CHARS), _quoted(value, share)) for path, value in rows]
+
+
+def _rows(given: Mapping[str, Any], depth: int, above: str = "") -> Iterator[tuple[str, object]]:
+    for key, value in given.items():
+        path = above + (key if _PLAIN_KEY.fullmatch(key) else json.dumps(key, ensure_ascii=False))
+        if depth > 1 and value and isinstance(value, Mapping):
+            yield from _rows(cast("Mapping[str, Any]", value), depth - 1, f"{path}.")
+        else:
+            yield path, value

@@ -1,0 +1,167 @@
+"""What in a configuration is probably a slip: patterns, tags and paths that nothing in the whole catalog meets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from fnmatch import fnmatchcase
+from functools import cached_property
+
+from toolcrib.catalog.access import Rule
+from toolcrib.catalog.categories import Category
+from toolcrib.catalog.state import SourceStatus
+from toolcrib.catalog.view import View
+from toolcrib.config import Config
+from toolcrib.core.schema import nearest
+from toolcrib.core.tools import Path
+
+
+class Slips:
+    """Those of one file. What a source might offer that has not listed, or not to everybody, is given the benefit."""
+
+    def __init__(self, config: Config, view: View) -> None:
+        """`view`: all that was listed, whatever the policy hides."""
+        self._config = config
+        self._view = view
+        self._categories = {category.path: category for category in config.categories.given}
+
+    def __iter__(self) -> Iterator[str]:
+        """Sentences without a full stop, each with the place it is about: those of categories, then those of rules."""
+        for category in self._categories.values():
+            yield from self._of_category(category)
+        for position, rule in enumerate(self._config.policy.rules if self._config.policy is not None else ()):
+            yield from self._of_rule(rule, f"toolcrib.policy.rules.{position}")
+
+    @property
+    def named_as_sources(self) -> tuple[str, ...]:
+        """The categories that are one node with the source of their name."""
+        return tuple(server.name for server in self._config.enabled if (server.name,) in self._categories)
+
+    def _of_category(self, category: Category) -> Iterator[str]:
+        path = category.path
+        where = f"toolcrib.categories.{'.categories.'.join(path)}"
+        yield from self._of_tools(category.tools, f"{where}.tools")
+        yield from self._of_tags(category.tagged, f"{where}.tagged")
+        for above in category.also_under:
+            if above not in self._nodes and above[0] not in self._unknown:
+                yield f"{where}.also_under: there is no node `{_shown(above)}`{self._meant_node(above)}"
+        if not (self._is_filled(path) or path in self._perhaps_filled):
+            yield f"{where}: nothing hangs in it"
+
+    def _of_rule(self, rule: Rule, where: str) -> Iterator[str]:
+        for path in rule.paths:
+            if not (self._is_filled(path) or path in self._perhaps_filled or path in self._of_sources):
+                yield f"{where}.paths: nothing hangs at or below `{_shown(path)}`{self._meant_node(path)}"
+        yield from self._of_tags(rule.tags, f"{where}.tags")
+        for pattern in rule.sources:
+            if pattern not in self._other_labels and not any(fnmatchcase(name, pattern) for name in self._sources):
+                near = nearest(pattern, self._sources)
+                yield f"{where}.sources: `{pattern}` matches no source{_meant(near)}"
+        yield from self._of_tools(rule.tools, f"{where}.tools")
+
+    def _of_tools(self, patterns: Iterable[str], where: str) -> Iterator[str]:
+        for pattern in patterns:
+            # A colon is that of a resource's URI, and resources need not be listed.
+            if ":" in pattern or any(_may_begin(pattern, f"{name}.") for name in self._unknown):
+                continue
+            if any(pattern.startswith(f"{label}.") for label in self._other_labels):
+                continue
+            if not self._is_met(pattern):
+                yield f"{where}: `{pattern}` matches no tool{self._meant_tools(pattern)}"
+
+    def _is_met(self, pattern: str) -> bool:
+        return any(fnmatchcase(tool_id, pattern) for tool_id in self._ids)
+
+    def _meant_tools(self, pattern: str) -> str:
+        source, dot, name = pattern.partition(".")
+        if not dot:
+            return "; ids are SOURCE.NAME"
+        there = nearest(source, self._sources)
+        if there is None or self._is_met(f"{there}.{name}"):
+            return _meant(there and f"{there}.{name}")
+        # Without the source, which would make any two ids of it alike.
+        near = nearest(name, (each.removeprefix(f"{there}.") for each in self._ids if each.startswith(f"{there}.")))
+        return _meant(near and f"{there}.{near}")
+
+    def _of_tags(self, tags: Iterable[str], where: str) -> Iterator[str]:
+        for tag in tags:
+            if tag not in self._tags and not self._unknown:
+                yield f"{where}: no tool carries `{tag}`{_meant(nearest(tag, self._tags))}"
+
+    def _is_filled(self, path: Path) -> bool:
+        """Whether a tool hangs at or below the node, or one of a source that is not known might."""
+        branch = self._view.whole_ontology.nodes.get(path)
+        return path[0] in self._unknown or (branch is not None and branch.count > 0)
+
+    def _meant_node(self, path: Path) -> str:
+        return _meant(nearest(_shown(path), (_shown(node) for node in self._nodes if node != path)))
+
+    @cached_property
+    def _perhaps_filled(self) -> frozenset[Path]:
+        """The categories in which something of a source that is not known might hang, and the nodes above them."""
+        found: set[Path] = set()
+        waiting = [each.path for each in self._categories.values() if self._may_be_filled(each)]
+        while waiting:
+            path = waiting.pop()
+            for node in (path[:depth] for depth in range(1, len(path) + 1)):
+                if node not in found:
+                    found.add(node)
+                    waiting += self._categories[node].also_under if node in self._categories else ()
+        return frozenset(found)
+
+    def _may_be_filled(self, category: Category) -> bool:
+        return any(
+            category.tagged or any(_may_begin(pattern, f"{name}.") for pattern in category.tools)
+            for name in self._unknown
+        )
+
+    @cached_property
+    def _unknown(self) -> frozenset[str]:
+        """Sources of which it is not known, or not of everybody's, what they offer."""
+        listed = {name for name, entry in self._view.sources.items() if entry.status is SourceStatus.READY}
+        shared = {server.name for server in self._config.enabled if server.isolation == "shared"}
+        return self._sources - (listed & shared)
+
+    @cached_property
+    def _sources(self) -> frozenset[str]:
+        """All that the file names, switched off or not."""
+        return frozenset(server.name for server in self._config.servers)
+
+    @cached_property
+    def _other_labels(self) -> frozenset[str]:
+        """Labels of servers whose sources are called otherwise: what begins with one stands under that name too."""
+        return frozenset(label for label, name in self._config.source_names.items() if label != name)
+
+    @cached_property
+    def _of_sources(self) -> frozenset[Path]:
+        """Nodes in which prompts and resources hang, too."""
+        return frozenset((name,) for name in self._sources)
+
+    @cached_property
+    def _ids(self) -> tuple[str, ...]:
+        """What patterns of tools are held against: tools and prompts. Those of resources are not judged."""
+        prompts = (f"{item.source}.{item.own_name}" for item in self._view.shelf.prompts.values())
+        return *self._view.tools, *prompts
+
+    @cached_property
+    def _tags(self) -> frozenset[str]:
+        return frozenset(tag for tool in self._view.tools.values() for tag in tool.metadata.tags)
+
+    @cached_property
+    def _nodes(self) -> frozenset[Path]:
+        """The nodes that are there without any link to them."""
+        places = {place for tool in self._view.tools.values() for place in self._config.categories.places(tool)}
+        above = {place[:depth] for place in places for depth in range(1, len(place) + 1)}
+        return frozenset({*above, *self._view.visible.state.described})
+
+
+def _may_begin(pattern: str, beginning: str) -> bool:
+    """Whether `pattern` could match some text that begins so."""
+    return any(fnmatchcase(beginning, pattern[:end]) for end in range(1, len(pattern) + 1))
+
+
+def _shown(path: Path) -> str:
+    return "/".join(path)
+
+
+def _meant(what: str | None) -> str:
+    return f" (did you mean `{what}`?)" if what is not None else ""

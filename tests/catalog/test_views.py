@@ -1,0 +1,92 @@
+"""Views that are kept: for how long, for whom, and never those of a policy that was withdrawn."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import weakref
+from collections.abc import Iterable
+
+import pytest
+from tests.catalogs import registry_of, tool
+
+from toolcrib.catalog import views as module
+from toolcrib.catalog.access import ALLOW_ALL, EVERYTHING, Access, Permissions, Policy, Rule, Rules
+from toolcrib.catalog.state import CatalogState
+from toolcrib.catalog.views import Views
+from toolcrib.core.principal import Principal
+
+ADA, EVE = Principal("ada"), Principal("eve")
+
+NOTHING = Rules((), Access.HIDDEN)
+
+
+class Slow:
+    """Allows everything, once it is let."""
+
+    def __init__(self) -> None:
+        self.asked, self.let = threading.Event(), threading.Event()
+
+    def permissions(self, principal: Principal) -> Permissions:
+        self.asked.set()
+        assert self.let.wait(30)
+        return EVERYTHING
+
+
+@pytest.mark.parametrize("changes", [False, True], ids=["the same catalog", "a changed one"])
+def test_what_was_asked_under_a_withdrawn_policy_is_answered_to_nobody_later(changes: bool) -> None:
+    registry, slow = registry_of(tool("pay.transfer")), Slow()
+    views = Views(registry, slow)
+    if changes:
+        registry.register(tool("git.log"))
+    asking = threading.Thread(target=views.of, args=(EVE,))
+    asking.start()
+    assert slow.asked.wait(30)
+    views.policy = NOTHING
+    slow.let.set()
+    asking.join(30)
+
+    assert views.policy is NOTHING
+    assert dict(views.of(EVE).tools) == {}
+
+
+def test_a_state_is_kept_for_nobody_once_a_newer_one_was_looked_at() -> None:
+    registry = registry_of(tool("git.log"), tool("git.push"))
+    views = Views(registry, Rules((Rule(Access.CALL, tools=("git.l*",)),), Access.HIDDEN))
+    states: list[weakref.ref[CatalogState]] = []
+    for number in range(5):
+        registry.replace(tool("git.log", f"The log, take {number}."))
+        assert set(views.of(Principal(f"one-off-{number}")).tools) == {"git.log"}
+        states.append(weakref.ref(registry.state))
+    gc.collect()
+
+    assert [state() is not None for state in states] == [False] * 4 + [True]
+
+
+def test_the_views_of_those_who_asked_last_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_KEPT", 2)
+    views = Views(registry_of(tool("git.log")), ALLOW_ALL)
+    ada, eve = views.of(ADA), views.of(EVE)
+    assert views.of(ADA) is ada
+    views.of(Principal("new"))
+
+    assert views.of(ADA) is ada
+    assert views.of(EVE) is not eve
+
+
+def allowed(views: Views, tool_ids: Iterable[str]) -> set[str]:
+    return {tool_id for tool_id in tool_ids if tool_id in views.of(EVE).tools}
+
+
+def test_while_one_policy_follows_another_only_what_both_allow_is_seen() -> None:
+    first, second = (Rules((Rule(Access.HIDDEN, sources=(name,)),), Access.CALL) for name in ("pay", "git"))
+    ids = ("git.log", "pay.transfer", "fs.read")
+    views = Views(registry_of(*map(tool, ids)), first)
+    with views.turning_to(second):
+        assert allowed(views, ids) == {"fs.read"}
+    assert allowed(views, ids) == {"pay.transfer", "fs.read"}
+    with pytest.raises(ValueError, match="cannot"), views.turning_to(first):
+        raise ValueError("cannot")
+    assert allowed(views, ids) == {"pay.transfer", "fs.read"}
+    policy: Policy = views.policy
+    assert policy is second

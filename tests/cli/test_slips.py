@@ -1,0 +1,125 @@
+"""What `toolcrib doctor` takes for slips in policies and categories, and what it gives the benefit of the doubt."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from tests.cli.running import toolcrib
+from tests.servers.launching import Json, faulty_entry, write_config
+
+GONE: Json = {"command": "no-such-program-4b1f"}
+
+
+def reported(folder: Path, settings: Json, **servers: Json) -> dict[str, Any]:
+    config = write_config(folder / "mcp.json", toolcrib=settings, **{"bench": faulty_entry(), **servers})
+    return toolcrib("doctor", config, "--json").json
+
+
+def warnings(folder: Path, settings: Json, **servers: Json) -> list[str]:
+    return reported(folder, settings, **servers)["warnings"]
+
+
+def rules(*given: Json) -> Json:
+    return {"policy": {"rules": [{"then": "hide", **rule} for rule in given], "otherwise": "allow"}}
+
+
+def test_patterns_of_a_rule_that_nothing_meets_are_named_with_their_place_and_what_was_meant(tmp_path: Path) -> None:
+    settings = rules(
+        {"tools": ["bench.echo", "echo"]},
+        {"tools": ["bench.ecoh"]},
+        {"tools": ["bnch.e*"], "sources": ["bnch", "bench"]},
+        {"paths": [["bench", "Remote"], ["benhc"]]},
+        {"tags": ["review"]},
+    )
+    assert warnings(tmp_path, settings) == [
+        "toolcrib.policy.rules.0.tools: `echo` matches no tool; ids are SOURCE.NAME",
+        "toolcrib.policy.rules.1.tools: `bench.ecoh` matches no tool (did you mean `bench.echo`?)",
+        "toolcrib.policy.rules.2.sources: `bnch` matches no source (did you mean `bench`?)",
+        "toolcrib.policy.rules.2.tools: `bnch.e*` matches no tool (did you mean `bench.e*`?)",
+        "toolcrib.policy.rules.3.paths: nothing hangs at or below `bench/Remote`",
+        "toolcrib.policy.rules.3.paths: nothing hangs at or below `benhc` (did you mean `bench`?)",
+        "toolcrib.policy.rules.4.tags: no tool carries `review`",
+    ]
+
+
+def test_a_rule_that_hides_everything_it_speaks_of_is_met_all_the_same(tmp_path: Path) -> None:
+    met = {"tools": ["bench.echo", "*.add", "bench.memo://*"], "sources": ["b*"], "paths": [["bench"], ["Sums"]]}
+    assert warnings(tmp_path, {**rules(met), "categories": {"Sums": {"tools": ["bench.add"]}}}) == []
+
+
+def test_a_server_may_be_called_by_its_label_in_the_file_and_slips_are_named_once(tmp_path: Path) -> None:
+    settings = rules(
+        {"tools": ["The Bench.echo", "The Bench.ecoh"], "sources": ["The Bench"], "paths": [["The Bench"]]}
+    )
+    found = warnings(tmp_path, settings, **{"The Bench": faulty_entry()})
+    assert len(found) == 1
+    assert "ecoh` matches no tool (did you mean " in found[0]
+
+
+def test_categories_that_nothing_hangs_in_and_links_to_no_node_are_named(tmp_path: Path) -> None:
+    categories: Json = {
+        "Coding": {
+            "categories": {"Sums": {"tools": ["bench.add"], "also_under": [["Quality"], ["Codnig"], ["bench"]]}}
+        },
+        "Quality": {"summary": "Holds what is linked."},
+        "Empty": {"tools": ["bench.subtract"], "tagged": ["sums"]},
+    }
+    assert warnings(tmp_path, {"categories": categories}) == [
+        "toolcrib.categories.Empty.tools: `bench.subtract` matches no tool",
+        "toolcrib.categories.Empty.tagged: no tool carries `sums`",
+        "toolcrib.categories.Empty: nothing hangs in it",
+        "toolcrib.categories.Coding.categories.Sums.also_under: there is no node `Codnig` (did you mean `Coding`?)",
+    ]
+
+
+def test_what_may_be_of_a_source_that_failed_or_is_isolated_or_switched_off_is_no_slip(tmp_path: Path) -> None:
+    perhaps = rules(
+        {"tools": ["gone.x", "off.x", "hers.x", "g?ne.*", "[gh]*.x", "*.x"], "sources": ["gone", "off", "hers"]},
+        {"paths": [["hers"], ["gone", "Remote"], ["Later"], ["Above"]], "tags": ["review"]},
+    )
+    categories: Json = {
+        "Above": {},
+        "Later": {"tools": ["gone.*"], "also_under": [["Above"], ["hers", "Notes"]]},
+        "Tagged": {"tagged": ["review"]},
+    }
+    others: Json = {"gone": GONE, "off": {**GONE, "disabled": True}, "hers": faulty_entry()}
+    isolated: Json = {"sources": {"hers": {"isolation": "principal", "principals": {"ada": {}}}}}
+    assert warnings(tmp_path, {**perhaps, **isolated, "categories": categories}, **others) == []
+    assert warnings(tmp_path, {**rules({"tools": ["bench.x", "goner.x"]}), **isolated}, **others) == [
+        "toolcrib.policy.rules.0.tools: `bench.x` matches no tool",
+        "toolcrib.policy.rules.0.tools: `goner.x` matches no tool",
+    ]
+
+
+def test_tools_that_the_person_here_has_alone_are_known_and_others_may_have_more(tmp_path: Path) -> None:
+    isolated: Json = {"sources": {"mine": {"isolation": "principal"}}}
+    ruled = rules({"tools": ["mine.echo", "mine.other"], "paths": [["mine"], ["Mine"]]})
+    categories: Json = {"Mine": {"tools": ["mine.echo"]}}
+    assert warnings(tmp_path, {**ruled, **isolated, "categories": categories}, mine=faulty_entry()) == []
+
+
+def test_slips_do_not_make_it_fail_and_it_says_whether_a_policy_is_in_force(tmp_path: Path) -> None:
+    open_to_all = write_config(tmp_path / "mcp.json", bench=faulty_entry())
+    assert toolcrib("doctor", open_to_all, "--json").json["policy"] is None
+    assert "Policy: none, everybody may see and call everything." in toolcrib("doctor", open_to_all).out
+
+    ruled = write_config(tmp_path / "mcp.json", toolcrib=rules({"tools": ["echo"]}), bench=faulty_entry())
+    shown = toolcrib("doctor", ruled)
+    assert shown.code == 0
+    assert "Policy: 1 rule, else `allow`." in shown.out
+    assert "Probably a slip: toolcrib.policy.rules.0.tools: `echo` matches no tool; ids are SOURCE.NAME." in shown.out
+    report = toolcrib("doctor", ruled, "--json").json
+    assert report["healthy"] is True
+    assert report["policy"] == {"rules": 1, "otherwise": "allow"}
+
+
+def test_a_category_with_the_name_of_a_source_is_said_to_be_one_node_with_it(tmp_path: Path) -> None:
+    settings: Json = {"categories": {"bench": {"summary": "Where things are tried"}, "Sums": {"tools": ["*.add"]}}}
+    report = reported(tmp_path, settings)
+    assert report["categories_named_as_sources"] == ["bench"]
+    assert report["warnings"] == []
+    assert (
+        "Categories with the name of a source are one node with it: bench."
+        in toolcrib("doctor", tmp_path / "mcp.json").out
+    )

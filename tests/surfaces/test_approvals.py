@@ -1,0 +1,133 @@
+"""A person is asked, and then the source asks as well: what each client comes back with is good for that one call."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, cast
+
+import mcp_types
+import pytest
+from mcp import Client
+from mcp.client import ClientRequestContext
+from tests.catalogs import tool
+from tests.surfaces.serving import Json, Mode, run_tool, text_of
+
+from toolcrib import Toolcrib
+from toolcrib.catalog.access import Access, Rules
+from toolcrib.config import Config
+from toolcrib.core.principal import LOCAL, CallContext
+from toolcrib.core.results import ToolResult
+from toolcrib.core.tools import Tool
+from toolcrib.sources.base import ProgressListener
+from toolcrib.surfaces.mcp_gateway.server import Gateway
+from toolcrib.testing.scripted import ScriptedSource
+
+pytestmark = pytest.mark.anyio
+
+BOTH = pytest.mark.parametrize("mode", ["legacy", "auto"])
+
+PUSH = tool("git.push", "Send commits away.")
+WHERE: Json = {"message": "Where to?", "requestedSchema": {"type": "object", "properties": {"to": {"type": "string"}}}}
+HOME = mcp_types.ElicitResult(action="accept", content={"to": "home"})
+ONCE = mcp_types.ElicitResult(action="accept", content={"answer": "once"})
+
+
+class Curious(ScriptedSource):
+    """Asks where to push before it does."""
+
+    def __init__(self) -> None:
+        super().__init__("git", [PUSH])
+        self.states: list[str | None] = []
+        """What it was given back, of each call."""
+
+    async def call_tool(
+        self,
+        tool: Tool,
+        arguments: Mapping[str, Any],
+        context: CallContext,
+        *,
+        progress: ProgressListener | None = None,
+    ) -> ToolResult:
+        self.states.append(context.resumed.state if context.resumed is not None else None)
+        if context.resumed is not None:
+            return ToolResult.of(None, text=str(context.resumed.responses["where"]["content"]["to"]))
+        asks: Json = {"where": {"method": "elicitation/create", "params": WHERE}}
+        return ToolResult({"resultType": "input_required", "inputRequests": asks, "requestState": "its own"})
+
+
+class Person:
+    """Says `once` to Toolcrib and `home` to the source."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    async def elicit(
+        self, context: ClientRequestContext, params: mcp_types.ElicitRequestParams
+    ) -> mcp_types.ElicitResult:
+        self.asked.append(params.message.partition(" ")[0])
+        return ONCE if params.message.startswith("Run") else HOME
+
+
+@asynccontextmanager
+async def client_of(source: Curious, person: Person, mode: Mode = "auto") -> AsyncGenerator[Client]:
+    crib = Toolcrib(policy=Rules((), Access.ASK))
+    crib.add_source(source)
+    async with crib:
+        await crib.ready()
+        gateway = Gateway(crib, Config(Path("mcp.json")), principal=LOCAL)
+        async with gateway, Client(gateway.server, mode=mode, elicitation_callback=person.elicit) as client:
+            yield client
+
+
+@BOTH
+async def test_a_tool_that_asks_for_input_is_approved_of_once_for_each_call(mode: Mode) -> None:
+    source, person = Curious(), Person()
+    async with client_of(source, person, mode) as client:
+        for calls in (1, 2):
+            assert text_of(await run_tool(client, "git.push")) == "home"
+            assert person.asked == ["Run", "Where"] * calls
+            assert source.states == [None, "its own"] * calls
+
+
+async def send(client: Client, state: str | None = None, **answers: mcp_types.ElicitResult) -> Json:
+    """Call the tool as a client may that answers by hand: the result as it came."""
+    call: Json = {"tool_id": PUSH.handle, "arguments": {}}
+    more: dict[str, Any] = {"input_responses": answers, "request_state": state} if answers else {}
+    result = await client.session.call_tool("call_tool", call, allow_input_required=True, **more)
+    return result.model_dump(by_alias=True, mode="json", exclude_none=True)
+
+
+def asks(result: Json) -> str:
+    """What a person is asked first."""
+    (question,) = cast("Json", result["inputRequests"]).values()
+    return question["params"]["message"].partition(" ")[0]
+
+
+async def paused(client: Client) -> Json:
+    """A call that was approved, and waits for what the source asked."""
+    first = await send(client)
+    (key,) = first["inputRequests"]
+    waits = await send(client, first["requestState"], **{key: ONCE})
+    assert asks(waits) == "Where"
+    return waits
+
+
+async def test_answers_without_the_state_of_the_call_they_are_for_run_nothing() -> None:
+    source = Curious()
+    async with client_of(source, Person()) as client:
+        await paused(client)
+
+        assert asks(await send(client, where=HOME)) == "Run"
+        assert source.states == [None]
+
+
+async def test_a_state_is_good_for_one_return() -> None:
+    source = Curious()
+    async with client_of(source, Person()) as client:
+        waits = await paused(client)
+
+        assert (await send(client, waits["requestState"], where=HOME))["content"][0]["text"] == "home"
+        assert asks(await send(client, waits["requestState"], where=HOME)) == "Run"
+        assert source.states == [None, "its own"]

@@ -1,0 +1,64 @@
+"""On whose behalf a gateway answers: fixed at its making behind a pipe, of each request over HTTP, never guessed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from mcp import Client, MCPError
+from tests.servers.launching import faulty_entry, write_config
+
+from toolcrib import Access, Principal, Rules, Toolcrib
+from toolcrib.config import Config
+from toolcrib.core.principal import LOCAL
+from toolcrib.protocol.tools import ALL
+from toolcrib.surfaces.mcp_gateway.server import Gateway
+
+pytestmark = pytest.mark.anyio
+
+NO_SERVERS = Config(Path("mcp.json"))
+
+
+async def cache_scope(crib: Toolcrib, config: Config = NO_SERVERS) -> str:
+    """That of the list of operations."""
+    async with Gateway(crib, config, principal=LOCAL) as gateway, Client(gateway.server) as client:
+        return (await client.list_tools()).cache_scope
+
+
+async def test_behind_a_pipe_all_ask_on_behalf_of_the_one_who_is_there() -> None:
+    crib, seen = Toolcrib(), list[str]()
+    crib.desk.recorders.append(lambda event: seen.append(event.principal))
+    async with crib, Gateway(crib, NO_SERVERS, principal=Principal("ada")) as gateway:
+        async with Client(gateway.server) as client:
+            await client.call_tool("list", {})
+    assert seen == ["ada"]
+
+
+@pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
+async def test_a_request_that_nobody_was_let_in_with_is_not_answered(mode: str) -> None:
+    crib, seen = Toolcrib(), list[str]()
+    crib.desk.recorders.append(lambda event: seen.append(event.principal))
+    async with crib, Gateway(crib, NO_SERVERS) as gateway:
+        with pytest.RaisesGroup(MCPError, flatten_subgroups=True, allow_unwrapped=True):
+            async with Client(gateway.server, mode=mode) as client:
+                await client.call_tool("list", {})
+    assert seen == []
+
+
+def test_headers_of_a_call_are_compared_with_what_nobody_may_see_only_by_mistake() -> None:
+    schema_of = Gateway(Toolcrib(), NO_SERVERS, exposed=ALL).server.get_tool_input_schema
+    assert schema_of is not None
+    with pytest.raises(RuntimeError):
+        schema_of("functions__lend")
+
+
+async def test_the_list_of_operations_is_for_everybody_only_while_everybody_sees_the_same(tmp_path: Path) -> None:
+    assert await cache_scope(Toolcrib()) == "public"
+    assert await cache_scope(Toolcrib(policy=Rules((), otherwise=Access.CALL))) == "private"
+
+
+async def test_the_list_of_operations_is_private_where_each_principal_has_servers_of_its_own(tmp_path: Path) -> None:
+    crib = Toolcrib()
+    settings = {"sources": {"desk": {"isolation": "principal"}}}
+    config = crib.add_config(write_config(tmp_path / "mcp.json", toolcrib=settings, desk=faulty_entry()))
+    assert await cache_scope(crib, config) == "private"
