@@ -193,7 +193,7 @@ async def test_a_reload_does_not_wait_for_the_start_of_a_server_that_it_removes(
 
 EVE = Principal("eve")
 
-FROM_EVE: Json = {"rules": [{"then": "hide", "sources": ["pay"], "principals": ["eve"]}], "otherwise": "allow"}
+FROM_EVE: Json = {"rules": [{"then": "hide", "sources": ["pay*"], "principals": ["eve"]}], "otherwise": "allow"}
 OPEN: Json = {"otherwise": "allow"}
 
 
@@ -203,7 +203,7 @@ async def test_a_server_that_goes_with_the_rule_that_hid_it_is_never_seen_while_
     after: dict[str, Json], tmp_path: Path
 ) -> None:
     stubborn = faulty_entry("ignore-sigterm")
-    path = write_config(tmp_path / "mcp.json", toolcrib={"policy": FROM_EVE}, pay=stubborn)
+    path = write_config(tmp_path / "mcp.json", toolcrib={"policy": FROM_EVE}, pay=stubborn, payroll=stubborn)
     crib = Toolcrib()
     config = crib.add_config(path)
     seen: list[str] = []
@@ -223,7 +223,7 @@ async def test_a_server_that_goes_with_the_rule_that_hid_it_is_never_seen_while_
 
         await until(is_over, "the file counts, and all that was left has ended")
         assert taken_over
-        assert [tool_id for tool_id in seen if tool_id.startswith("pay.")] == []
+        assert [tool_id for tool_id in seen if tool_id.startswith("pay")] == []
         with pytest.raises(ToolcribError):
             await crib.call_tool(handle, {"text": "x"})
 
@@ -237,14 +237,17 @@ async def test_an_isolated_server_that_goes_with_its_rule_is_never_seen_while_it
     async with crib, following(crib, config) as taken_over:
         assert await crib.ready(30, principal=EVE)
         assert "pay.echo" in crib.lockers.open_overlay("eve").tools
+        seen: list[str] = []
+
+        def look(_: object = None) -> None:
+            seen.extend(crib.view(EVE).tools)
+
+        crib.registry.subscribe(look)
         write_config(path, toolcrib={"policy": OPEN}, kept=faulty_entry())
-
-        def is_over() -> bool:
-            assert not [tool_id for tool_id in crib.view(EVE).tools if tool_id.startswith("pay.")]
-            return bool(taken_over)
-
-        await until(is_over, "the file counts")
-        assert is_over()
+        await until(lambda: taken_over, "the file counts")
+        look()
+        await until(lambda: "kept.echo" in seen, "what is new is seen")
+        assert [tool_id for tool_id in seen if tool_id.startswith("pay")] == []
 
 
 @pytest.mark.usefixtures("poll_often")

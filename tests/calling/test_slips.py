@@ -102,6 +102,25 @@ async def test_a_slip_is_named_and_its_next_action_is_the_call_that_was_meant(sl
     assert await called(view, step.arguments) == MEANT
 
 
+class Counted(dict[str, Any]):
+    """Counts how often it is looked into."""
+
+    looks = 0
+
+    def get(self, key: str, default: object = None) -> Any:
+        self.looks += 1
+        return super().get(key, default)
+
+
+def test_a_schema_is_looked_into_no_oftener_for_many_keys_that_it_does_not_know() -> None:
+    def looks(count: int) -> int:
+        document = Counted(DRAW.input_schema)
+        assert repaired(document, DRAW.arguments, {f"k{number}": "1" for number in range(count)}) is None
+        return document.looks
+
+    assert looks(1_000) == looks(100)
+
+
 @pytest.mark.anyio
 @pytest.mark.parametrize(
     ("key", "text", "value"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -53,6 +54,36 @@ def test_the_order_in_which_tools_came_changes_nothing() -> None:
     for seed in range(5):
         random.Random(seed).shuffle(tools)
         assert grouped(by_id(tools)) == first
+
+
+def test_the_same_tools_are_read_once_while_they_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    tools = of_things(NOUNS, "kept")
+    again = by_id(replace(tool) for tool in reversed(tools.values()))
+    changed = {**tools, **by_id([replace(tools["kept.create_issue"], description="Open one.")])}
+    nodes = {"one": [*tools.values()], "two": [*of_things(["secret"]).values()]}
+
+    assert grouped(again) is grouped(tools)
+    assert grouped(tools, taken=["Branch"]) is grouped(tools, taken=["branch"]) is not grouped(tools)
+    assert grouped(changed) is not grouped(tools)
+    assert summaries_of({**nodes, "one": [*again.values()]}) is summaries_of(nodes)
+    assert summaries_of({**nodes, "one": [*changed.values()]}) is not summaries_of(nodes)
+
+    monkeypatch.setattr("toolcrib.catalog.grouping.MAX_KEPT", 2)
+    kept = grouped(tools)
+    for name in ("another", "third"):
+        grouped(of_things(NOUNS, name))
+    assert grouped(tools) == kept
+    assert grouped(tools) is not kept
+
+
+def test_more_tools_than_can_be_read_are_told_apart_by_their_names_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    tools = of_things(NOUNS, "many")
+    monkeypatch.setattr("toolcrib.catalog.grouping.MAX_READ", len(tools) - 1)
+    groups = grouped(tools)
+
+    assert [tool_id for group in groups for tool_id in group.tool_ids] == sorted(tools)
+    assert groups[0].name.startswith("close_branch to ")
+    assert summaries_of({"all": [*tools.values()]})["all"].startswith("close_branch, close_issue")
 
 
 def test_one_more_tool_moves_no_other() -> None:

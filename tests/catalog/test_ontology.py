@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
@@ -203,7 +203,7 @@ def test_a_node_that_holds_nothing_but_links_hangs_where_it_should_in_any_order(
     ]
     of = ontology(tool("ide.rename"), categories=made[::-1] if is_reversed else made)
 
-    assert counts(of) == {path: 1 for path in [ROOT, *of.nodes]}
+    assert counts(of) == dict.fromkeys([ROOT, *of.nodes], 1)
     assert {("Top",), ("Top", "Inner"), ("Quality",), ("Roof",), ("Roof", "Ridge")} <= {*of.nodes}
     for way in (["Top", "Quality", "Coding"], ["Roof", "Ridge", "Top", "Inner", "Coding"]):
         assert of.find(way) is at(of, "Coding")
@@ -274,28 +274,37 @@ def test_only_so_many_tools_are_looked_at_for_the_groups_of_what_was_found(monke
     assert "none.t1" not in held
 
 
-@pytest.mark.parametrize(
-    "made_by_both", [lambda of: of.root, lambda of: of.children(at(of, "s"))[0]], ids=["root", "group"]
-)
-def test_two_threads_are_given_the_same_nodes(made_by_both: Callable[[Ontology], Branch]) -> None:
+class Together(dict[str, Tool]):
+    """Whoever reads a tool waits, not for long, until another thread does as well."""
+
     meeting = threading.Barrier(2)
 
-    class Together(dict[str, Tool]):
-        """Whoever reads a tool waits, not for long, until another does as well."""
+    def __getitem__(self, tool_id: str) -> Tool:
+        with suppress(threading.BrokenBarrierError):
+            self.meeting.wait(timeout=0.2)
+        return super().__getitem__(tool_id)
 
-        def __getitem__(self, tool_id: str) -> Tool:
-            with suppress(threading.BrokenBarrierError):
-                meeting.wait(timeout=0.2)
-            return super().__getitem__(tool_id)
+    def items(self) -> Any:
+        return [(tool_id, self[tool_id]) for tool_id in self]
 
-        def items(self) -> Any:
-            return [(tool_id, self[tool_id]) for tool_id in self]
 
-    of = Ontology(Together({each.id: each for each in many(40)}), {}, NO_CATEGORIES)
+def test_two_threads_are_given_the_same_nodes() -> None:
+    tools = Together({each.id: each for each in many(40)})
+    of = Ontology(tools, {})
+
+    def root(_: int) -> Branch:
+        return of.root
+
+    def groups(_: int) -> tuple[Branch, ...]:
+        return of.children(at(of, "s"))
+
     with ThreadPoolExecutor(2) as threads:
-        one, other = threads.map(lambda _: made_by_both(of), range(2))
-
-    assert one is other
+        one, other = threads.map(root, range(2))
+        assert one is other
+        tools.meeting.reset()
+        first, second = threads.map(groups, range(2))
+        assert first
+        assert first == second
 
 
 # -- names and sizes --------------------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import anyio
@@ -13,15 +13,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.catalogs import registry_of, tool, view_of
 
-from toolcrib.catalog.access import Access, Rule, Rules, Subject
+from toolcrib.catalog.access import Access, Everything, Rule, Rules, Subject
+from toolcrib.catalog.categories import Categories, Category
 from toolcrib.catalog.registry import ToolRegistry
 from toolcrib.catalog.state import SourceEntry, SourceStatus
-from toolcrib.catalog.view import Overlay, View
+from toolcrib.catalog.view import Overlay, View, Visible
 from toolcrib.core.errors import ToolcribError
+from toolcrib.core.nodes import Node
 from toolcrib.core.principal import CallContext, Principal
 from toolcrib.core.tools import Tool
 from toolcrib.disclosure.cursors import CursorSeal
 from toolcrib.disclosure.operations import Operations
+from toolcrib.index.index import Selection
 from toolcrib.protocol.desk import Desk
 from toolcrib.testing.scripted import ScriptedSource
 
@@ -151,6 +154,49 @@ def test_tools_of_a_session_are_found_as_if_the_catalog_held_them(tools: list[To
     assert over_both == everything(View.of(whole, ADA, Hide(hidden)), tools)
 
 
+@dataclass(frozen=True)
+class Noted(Hide):
+    """Remembers what it was asked about."""
+
+    asked: list[str] = field(default_factory=list[str], compare=False)
+
+    def decide(self, subject: Subject) -> Access:
+        self.asked.append(subject.id)
+        return super().decide(subject)
+
+
+def test_many_sessions_share_what_is_decided_on_the_catalog_and_see_what_each_would_alone() -> None:
+    registry = registry_of(*(tool(f"git.t{number}", "Read it.", tags=("x",)) for number in range(20)))
+    permissions = Noted(frozenset({"git.t3", "mine.hidden"}))
+    own = {each.id: each for each in (tool("mine.open", "Read a file", tags=("x", "y")), tool("mine.hidden"))}
+    overlay = Overlay(own, {"mine": SourceEntry(ScriptedSource("mine"), SourceStatus.READY)})
+    base = Visible(registry.state, permissions)
+    shared, alone = (Visible(registry.state, permissions, overlay, base=each) for each in (base, None))
+    assert len(base.tools) == 19
+    permissions.asked.clear()
+
+    assert (len(shared.tools), "mine.open" in shared.tools, "mine.hidden" in shared.tools) == (20, True, False)
+    assert dict(shared.tagged) == {"x": base.tagged["x"] | {"mine.open"}, "y": {"mine.open"}}
+    assert View(shared, ADA).search("read", limit=50).total == 20
+    assert {*permissions.asked} == {*own}
+
+    assert dict(shared.tools) == dict(alone.tools)
+    assert (shared.sources, shared.fingerprint) == (alone.sources, alone.fingerprint)
+    assert everything(View(shared, ADA), [*own.values()]) == everything(View(alone, ADA), [*own.values()])
+
+
+def test_a_session_from_which_nothing_is_hidden_costs_no_decision(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> Access:
+        raise AssertionError("it was decided on")
+
+    monkeypatch.setattr(Everything, "decide", refuse)
+    view = View.of(registry_of(tool("git.log", "Read.")).state, overlay=Overlay({"mine.x": tool("mine.x", "Read.")}))
+
+    assert view.search("read", limit=5).total == 2
+    assert view.access_to(view.tools["mine.x"]) is Access.CALL
+    assert view.ontology.root.count == 2
+
+
 def test_a_tool_of_the_session_stands_in_the_place_of_the_catalogs() -> None:
     own = tool("git.commit", "Only in this editor")
     state = registry_of(tool("git.commit", "Record changes"), tool("git.log")).state
@@ -206,3 +252,70 @@ def test_two_views_have_one_fingerprint_exactly_when_their_tools_are_the_same() 
     assert one.fingerprint != view_of(tool("a.x"), tool("b.y", "Changed")).fingerprint
     assert one.fingerprint != view_of(tool("a.x")).fingerprint
     assert view_of().fingerprint != view_of(tool("a.x")).fingerprint
+
+
+def test_a_category_counts_in_a_fingerprint_only_if_something_visible_hangs_in_it() -> None:
+    registry = registry_of(tool("pay.refund", tags=("late",)), tool("git.log"), tool("git.secret"))
+    hide = Hide(frozenset({"pay.refund", "git.secret"}))
+
+    def fingerprint(*categories: Category) -> str:
+        registry.set_categories(Categories(categories))
+        return View.of(registry.state, ADA, hide).fingerprint
+
+    money = Category(("Money",), summary="Secret", tools=("pay.*",))
+    vcs = Category(("vcs",), tools=("git.log",), also_under=(("team",),))
+    assert fingerprint() == fingerprint(money)
+    assert fingerprint(vcs) == fingerprint(money, vcs) == fingerprint(replace(money, summary="Other"), vcs)
+    assert fingerprint(vcs) == fingerprint(replace(vcs, tools=("git.*",)))
+    others = [(), (replace(vcs, summary="Other"),), (replace(vcs, also_under=()),), (replace(vcs, path=("hg",)),)]
+    team = Category(("team",), summary="Us")
+    assert len({fingerprint(vcs), fingerprint(vcs, team), *(fingerprint(*each) for each in others)}) == 6
+
+
+def test_what_a_source_says_of_its_nodes_counts_in_a_fingerprint_only_if_something_visible_hangs_in_them() -> None:
+    def fingerprint(*nodes: Node) -> str:
+        registry = registry_of(tool("git.log", category=("read",)), tool("git.push", category=("write",)))
+        registry.put_source(replace(registry.state.sources["git"], nodes=nodes))
+        return View.of(registry.state, ADA, Hide(frozenset({"git.push"}))).fingerprint
+
+    read, write = Node(("git", "read"), summary="Look"), Node(("git", "write"), summary="Change")
+    assert fingerprint(read) == fingerprint(read, write) != fingerprint(write) == fingerprint()
+
+
+def test_tools_that_cannot_be_called_are_left_out_of_a_search_without_a_look_at_all_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    registry = registry_of(tool("git.log", "Read.", tags=("x",)), tool("hg.log", "Read.", tags=("x",)), tool("hg.y"))
+    registry.put_source(SourceEntry(ScriptedSource("hg"), SourceStatus.FAILED, reason="gone", is_lasting=True))
+    hidden = View.of(registry.state, ADA, Hide(frozenset({"git.log"})))
+    view = View.of(registry.state, ADA)
+    assert view.available is not None
+    assert view.available is view.available
+
+    def refuse(_: Selection) -> Iterator[str]:
+        raise AssertionError("all ids were gone through")
+
+    monkeypatch.setattr(Selection, "__iter__", refuse)
+    assert [hit.tool_id for hit in view.search("read", limit=5, scope=view.available).hits] == ["git.log"]
+    assert hidden.search("read", limit=5, scope=hidden.available).total == 0
+    assert hidden.search("read", limit=5).total == 1
+    for operation in ("search_tools", "search_nodes"):
+        assert answer(view, operation, query="read")["results"]
+
+
+def test_of_visible_tools_none_available_none_are_listed() -> None:
+    registry = registry_of(tool("git.log", "Read."), tool("hg.log", "Read."))
+    registry.put_source(SourceEntry(ScriptedSource("hg"), SourceStatus.FAILED, reason="gone", is_lasting=True))
+    view = View.of(registry.state, ADA, Hide(frozenset({"git.log"})))
+
+    for query in ("read", ""):
+        assert answer(view, "search_tools", query=query)["results"] == []
+
+
+def test_which_tools_carry_a_tag_is_found_once() -> None:
+    view = View.of(registry_of(tool("a.x", tags=("t", "u")), tool("a.y", tags=("t",)), tool("a.z")).state, ADA)
+
+    assert dict(view.tagged) == {"t": {"a.x", "a.y"}, "u": {"a.x"}}
+    assert view.tagged is view.tagged
+    for tags, found in {("t",): 2, ("t", "u"): 1, ("u", "u"): 1, ("t", "none"): 0, (): 3}.items():
+        assert len(answer(view, "search_tools", query="", tags=tags)["results"]) == found

@@ -16,6 +16,8 @@ from toolcrib.core.errors import InvalidTool
 from toolcrib.core.schema import (
     MAX_ALLOWED,
     MAX_BRANCHES,
+    MAX_COMPARED,
+    MAX_COMPARED_CHARS,
     MAX_VIOLATIONS,
     Schema,
     Violation,
@@ -360,6 +362,23 @@ def test_the_nearest_word_is_found_over_case_and_separators() -> None:
     assert nearest("zebra", ["file_path"]) is None
     assert nearest("x", []) is None
     assert nearest("", ["file_path"]) is None
+
+
+def test_no_long_text_is_compared_letter_by_letter_nor_very_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    compared: list[tuple[str, list[str]]] = []
+
+    def note(word: str, candidates: list[str], **_: object) -> list[str]:
+        compared.append((word, candidates))
+        return []
+
+    monkeypatch.setattr("difflib.get_close_matches", note)
+    violations(of(path={"type": "string"}), {"x" * (MAX_COMPARED_CHARS + 1): 1})
+    assert compared == []
+    many = {**{f"k{number}": 1 for number in range(2 * MAX_COMPARED)}, "x" * (MAX_COMPARED_CHARS + 1): 1}
+    violations({"properties": {"path": {}}, "required": ["path"]}, many)
+    assert [len(candidates) for word, candidates in compared if word == "path"] == [MAX_COMPARED]
+    nearest("word", ["x" * (MAX_COMPARED_CHARS + 1), "y" * MAX_COMPARED_CHARS])
+    assert compared[-1] == ("word", ["y" * MAX_COMPARED_CHARS])
 
 
 def test_a_reference_leads_to_its_subschema_or_nowhere() -> None:

@@ -120,7 +120,7 @@ ODD = [
     "ملفات",
     "\ud800",
     "x" * 100_000,
-    "zebra " * 20_000,
+    "zebra " * 15_000,
     "!?",
     "the of and",
 ]
@@ -174,6 +174,43 @@ def test_the_end_of_a_long_query_is_not_read() -> None:
         OPERATIONS.search_tools(view, query + "file " * 20_000).results == OPERATIONS.search_tools(view, query).results
     )
     assert OPERATIONS.search_nodes(view, "x" * 100_000).results == ()
+
+
+class Counted(str):
+    """Counts how often it is folded."""
+
+    folded = 0
+
+    def casefold(self) -> str:
+        Counted.folded += 1
+        return super().casefold()
+
+
+def test_a_text_too_long_for_a_slip_is_compared_with_nothing_and_folded_only_once_on_a_way(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(*_: object, **__: object) -> list[str]:
+        raise AssertionError("it was compared letter by letter")
+
+    monkeypatch.setattr("difflib.get_close_matches", refuse)
+    view = view_of(*(tool(f"s{number}.log", "History") for number in range(200)))
+    long = Counted("q" * 1_000_000)
+    for ask in (
+        lambda: OPERATIONS.list(view, [long]),
+        lambda: OPERATIONS.list(view, ["s1", long]),
+        lambda: OPERATIONS.expand_tool(view, long),
+        lambda: OPERATIONS.expand_tool(view, f"s1.{long}@1"),
+    ):
+        with pytest.raises(ToolcribError) as refused:
+            ask()
+        assert len(refused.value.message) < 1_000
+    assert 0 < Counted.folded < 20
+
+
+def test_many_unknown_keys_are_refused_with_a_short_answer() -> None:
+    wire = told(view_of(tool("git.log")), "list", {f"k{number}": number for number in range(50_000)})
+    assert code(wire) == "INVALID_ARGUMENTS"
+    assert len(json.dumps(wire)) < 5_000
 
 
 # -- what cannot be called --------------------------------------------------------------------------------------------

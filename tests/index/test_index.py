@@ -111,7 +111,10 @@ def test_a_scope_narrows_what_is_returned_and_changes_no_score(
     index = Index.build(documents)
     inside = tuple(hit for hit in everything(index, query).hits if hit.tool_id in scope)
 
-    for form in (scope, sorted(scope), scope.__contains__, index.select(scope.__contains__)):
+    others = [tool_id for tool_id in index if tool_id not in scope]
+    of_another = Index.build(documents).select(scope.__contains__)
+    selections = (index.select(scope.__contains__), index.whole().without(others), of_another)
+    for form in (scope, sorted(scope), scope.__contains__, scope | {f"none.{at}" for at in range(50)}, *selections):
         assert index.search(query, limit=EVERYTHING, scope=form) == Ranking(inside, len(inside))
 
 

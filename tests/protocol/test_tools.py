@@ -14,7 +14,17 @@ from toolcrib.core.tools import ToolAnnotations
 from toolcrib.disclosure.operations import MAX_EXPANDED, MAX_LIMIT
 from toolcrib.protocol.briefing import briefing
 from toolcrib.protocol.rules import TOP_NAMES_BYTES, Top, instructions, top_names
-from toolcrib.protocol.tools import LOOKING, OPERATIONS, SETS, OperationTool, operation_schema, operation_tools
+from toolcrib.protocol.tools import (
+    LOOKING,
+    MAX_LEVELS,
+    MAX_NAME_CHARS,
+    MAX_TAGS,
+    OPERATIONS,
+    SETS,
+    OperationTool,
+    operation_schema,
+    operation_tools,
+)
 
 BAR_TOKENS = 1_200
 
@@ -129,6 +139,8 @@ def test_every_operation_takes_only_the_keys_it_names(tool: OperationTool) -> No
         ("expand_tool", {"tool_ids": ["x"] * MAX_EXPANDED}),
         ("call_tool", {"tool_id": "git.commit@1", "arguments": {"anything": 1}}),
         ("call_read_only_tool", {"tool_id": "git.log@1"}),
+        ("list", {"path": ["x"] * MAX_LEVELS, "tags": ["x"] * MAX_TAGS}),
+        ("search_tools", {"query": "x" * 1_000_000, "category": ["x" * MAX_NAME_CHARS]}),
     ],
 )
 def test_what_an_operation_takes(operation: str, arguments: dict[str, object]) -> None:
@@ -154,6 +166,15 @@ def test_what_an_operation_takes(operation: str, arguments: dict[str, object]) -
         ("expand_tool", {"tool_ids": ["x"] * (MAX_EXPANDED + 1)}),
         ("call_tool", {"arguments": {}}),
         ("call_tool", {"tool_id": "x", "arguments": []}),
+        ("list", {"path": ["x"] * (MAX_LEVELS + 1)}),
+        ("list", {"tags": ["x"] * (MAX_TAGS + 1)}),
+        ("list", {"path": ["x" * (MAX_NAME_CHARS + 1)]}),
+        ("search_tools", {"query": "x", "tags": ["x" * (MAX_NAME_CHARS + 1)]}),
+        ("search_tools", {"query": "x", "category": ["x"] * (MAX_LEVELS + 1)}),
+        ("search_tool_by_category", {"query": "x", "category_path": ["x"] * (MAX_LEVELS + 1)}),
+        ("expand_tool", {"tool_id": "x" * (MAX_NAME_CHARS + 1)}),
+        ("expand_tool", {"tool_ids": ["x" * (MAX_NAME_CHARS + 1)]}),
+        ("call_tool", {"tool_id": "x" * (MAX_NAME_CHARS + 1)}),
     ],
 )
 def test_what_an_operation_does_not_take(operation: str, arguments: dict[str, object]) -> None:
