@@ -396,12 +396,13 @@ async def test_what_is_withdrawn_is_out_of_sight_before_it_has_ended_and_starts_
         shop.may_end = anyio.Event()
         shop.plans["ada"] = {"desk": "file"}
         lockers.withdraw()
-        assert not lockers.overlay(ADA).tools
+        withdrawn = dict(lockers.overlay(ADA).tools)
         lockers.refit()
         await anyio.wait_all_tasks_blocked()
-        assert shop.running == ["ada: saw"]
-        assert shop.status(ADA) is SourceStatus.STARTING
+        running, status = [*shop.running], shop.status(ADA)
         shop.may_end.set()
+        assert withdrawn == {}
+        assert (running, status) == (["ada: saw"], SourceStatus.STARTING)
         assert await lockers.ready(ADA, 30)
         assert await shop.call(ADA) == "ada: file"
 

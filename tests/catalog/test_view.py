@@ -18,6 +18,7 @@ from toolcrib.catalog.categories import Categories, Category
 from toolcrib.catalog.registry import ToolRegistry
 from toolcrib.catalog.state import SourceEntry, SourceStatus
 from toolcrib.catalog.view import Overlay, View, Visible
+from toolcrib.catalog.views import Views
 from toolcrib.core.errors import ToolcribError
 from toolcrib.core.nodes import Node
 from toolcrib.core.principal import CallContext, Principal
@@ -183,6 +184,25 @@ def test_many_sessions_share_what_is_decided_on_the_catalog_and_see_what_each_wo
     assert dict(shared.tools) == dict(alone.tools)
     assert (shared.sources, shared.fingerprint) == (alone.sources, alone.fingerprint)
     assert everything(View(shared, ADA), [*own.values()]) == everything(View(alone, ADA), [*own.values()])
+
+
+def test_principals_with_tools_of_their_own_share_what_is_decided_on_the_catalog() -> None:
+    @dataclass(frozen=True)
+    class One:
+        whose: Noted
+
+        def permissions(self, principal: Principal) -> Noted:
+            return self.whose
+
+    noted = Noted(frozenset({"git.t3"}))
+    views = Views(registry_of(*(tool(f"git.t{number}") for number in range(20))), One(noted))
+    for name in ("ada", "eve", "grace"):
+        own = tool(f"own.{name}")
+        assert len(views.of(Principal(name), Overlay({own.id: own})).tools) == 20
+
+    assert sorted(noted.asked) == sorted(
+        [*(f"git.t{number}" for number in range(20)), "own.ada", "own.eve", "own.grace"]
+    )
 
 
 def test_a_session_from_which_nothing_is_hidden_costs_no_decision(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import gc
 import threading
 import weakref
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import pytest
 from tests.catalogs import registry_of, tool
 
 from toolcrib.catalog import views as module
 from toolcrib.catalog.access import ALLOW_ALL, EVERYTHING, Access, Permissions, Policy, Rule, Rules
+from toolcrib.catalog.registry import ToolRegistry
 from toolcrib.catalog.state import CatalogState
 from toolcrib.catalog.views import Views
 from toolcrib.core.principal import Principal
@@ -45,6 +46,35 @@ def test_what_was_asked_under_a_withdrawn_policy_is_answered_to_nobody_later(cha
     views.policy = NOTHING
     slow.let.set()
     asking.join(30)
+
+    assert views.policy is NOTHING
+    assert dict(views.of(EVE).tools) == {}
+
+
+class Interrupted(ToolRegistry):
+    """Something happens while somebody looks at its state."""
+
+    meanwhile: Callable[[], None] | None = None
+
+    @property
+    def state(self) -> CatalogState:
+        happens, self.meanwhile = self.meanwhile, None
+        if happens is not None:
+            happens()
+        return super().state
+
+
+def test_a_policy_that_is_set_while_somebody_sees_that_the_catalog_changed_stays() -> None:
+    registry = Interrupted()
+    views = Views(registry, ALLOW_ALL)
+    registry.register(tool("pay.transfer"))
+
+    def tighten() -> None:
+        views.policy = NOTHING
+        registry.register(tool("pay.refund"))
+
+    registry.meanwhile = tighten
+    views.of(EVE)
 
     assert views.policy is NOTHING
     assert dict(views.of(EVE).tools) == {}

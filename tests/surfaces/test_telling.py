@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+import gc
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from typing import cast
 
 import anyio
 import pytest
 from mcp import Client, MCPError
 from mcp.client.subscriptions import PromptsListChanged, ResourcesListChanged, ResourceUpdated, ToolsListChanged
+from mcp.server.connection import Connection
 from tests.servers.launching import Json, faulty_entry, write_config
 from tests.surfaces.http.asking import ALICE, BOB, TOKENS, Api, served
 from tests.surfaces.serving import Mode, run_tool
@@ -17,6 +20,11 @@ from tests.surfaces.test_isolation import isolated, watcher
 from tests.surfaces.test_pass_through import FIXTURE
 from tests.surfaces.test_subscriptions import STATIC, WATCHED, Watcher, of, update
 from tests.waiting import DEADLINE_S, until
+
+from toolcrib.catalog.view import View
+from toolcrib.core.principal import Principal
+from toolcrib.crib import Toolcrib
+from toolcrib.surfaces.mcp_gateway.telling import Telling
 
 pytestmark = pytest.mark.anyio
 
@@ -183,3 +191,29 @@ async def test_whoever_has_nothing_of_its_own_any_more_is_told_and_whoever_made_
             await until(lambda: {TOOLS, PROMPTS, RESOURCES} <= {*told_bob}, "bob is told that he has none any more")
             assert (await bob.client.list_prompts(cache_mode="bypass")).prompts == []
             assert told_alice == []
+
+
+class Standing:
+    """The other end of a connection, as far as nobody writes to it."""
+
+
+async def test_whoever_left_is_not_looked_at_again() -> None:
+    crib, looked_at = Toolcrib(), list[str]()
+
+    def tools(view: View) -> Mapping[str, object]:
+        looked_at.append(view.principal.id)
+        return {}
+
+    telling = Telling(crib, tools, tools_are_listed=True)
+    stays, leaves = Standing(), Standing()
+    telling.remember(cast("Connection", stays), Principal("alice"))
+    telling.remember(cast("Connection", leaves), Principal("bob"))
+    looked_at.clear()
+    del leaves
+    gc.collect()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(telling.follow)
+        telling.look()
+        await until(lambda: looked_at, "it is looked at who sees what")
+        tasks.cancel_scope.cancel()
+    assert looked_at == ["alice"]

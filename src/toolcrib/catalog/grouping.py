@@ -28,7 +28,7 @@ MAX_GROUPS = 50
 SUMMARY_CHARS = 300
 """The longest summary made up for a node; one with few tools gets a shorter one."""
 
-MAX_READ = 4_000
+MAX_READ = 5_000
 """Tools that are read together to tell some nodes from each other; more are too many to wait for, and stand by name."""
 
 MAX_KEPT = 300

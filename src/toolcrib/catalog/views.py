@@ -110,7 +110,9 @@ class _Epoch:
         view = self._views.get(principal)
         if view is None or view.visible.overlay is not overlay:
             permissions = self.policy.permissions(principal)
-            visible = self._visible(permissions) if overlay is NO_OVERLAY else Visible(self.state, permissions, overlay)
+            visible = self._visible(permissions)
+            if overlay is not NO_OVERLAY:
+                visible = Visible(self.state, permissions, overlay, base=visible)
             view = View(visible, principal)
             self._views.put(principal, view)
         return view
