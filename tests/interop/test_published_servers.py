@@ -20,15 +20,20 @@ pytestmark = [pytest.mark.interop, pytest.mark.anyio]
 
 
 async def tools_of(client: Any, source: str) -> list[str]:
-    """Ids of all tools of a source, page by page."""
+    """Ids of all tools of a source, sorted: page by page, and down every node."""
     ids: list[str] = []
-    cursor = None
-    while True:
-        page = await ask(client, "list", path=[source], limit=50, cursor=cursor)
-        assert page.get("unavailable", []) == []
-        ids += [tool["tool_id"] for tool in page["tools"]]
-        if (cursor := page["next_cursor"]) is None:
-            return ids
+    waiting = [[source]]
+    while waiting:
+        path, cursor = waiting.pop(), None
+        while True:
+            page = await ask(client, "list", path=path, limit=50, cursor=cursor)
+            assert page.get("unavailable", []) == []
+            ids += [tool["tool_id"] for tool in page["tools"]]
+            waiting += [node["path"] for node in page["nodes"]]
+            if (cursor := page["next_cursor"]) is None:
+                break
+    assert len(ids) == len(set(ids))
+    return sorted(ids)
 
 
 async def listed_by(server: Json) -> list[str]:
