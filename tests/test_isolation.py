@@ -12,7 +12,7 @@ import anyio
 import psutil
 import pytest
 from tests.servers import faulty
-from tests.servers.launching import events, faulty_entry, http_server, received, write_config
+from tests.servers.launching import events, faulty_entry, http_server, received, replace_config, write_config
 from tests.surfaces.test_pass_through import FIXTURE
 from tests.waiting import until
 
@@ -344,6 +344,24 @@ async def following(crib: Toolcrib, config: Config) -> AsyncGenerator[list[Confi
         tasks.cancel_scope.cancel()
 
 
+async def test_a_file_that_was_cut_short_does_not_share_what_was_isolated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("toolcrib.crib.POLL_S", 0.01)
+    path = config_of(tmp_path / "mcp.json")
+    crib = Toolcrib()
+    config = crib.add_config(path)
+    async with crib, following(crib, config) as taken_over:
+        document = json.loads(path.read_text())
+        replace_config(path, json.dumps({"mcpServers": document["mcpServers"]}))
+        await until(lambda: "`desk` was isolated" in caplog.text, "the file was read")
+
+        assert taken_over == []
+        assert await crib.ready(30, principal=ADA)
+        assert await token(crib, ADA) != "None"
+        assert "desk" not in crib.view(LOCAL).sources
+
+
 async def test_a_reload_restarts_for_those_alone_whose_credentials_changed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -371,7 +389,8 @@ async def test_a_reload_restarts_for_those_alone_whose_credentials_changed(
         await until(lambda: not psutil.pid_exists(adas), "the one of ada ended")
         assert await token(crib, BOB) == "another"
 
-        write_config(path, desk=faulty_entry(), bench=faulty_entry())
+        shared = {"sources": {"desk": {"isolation": "shared"}}}
+        write_config(path, toolcrib=shared, desk=faulty_entry(), bench=faulty_entry())
         await until(lambda: len(taken_over) == 3, "the file is taken over")
         for principal in (ADA, BOB):
             assert await crib.ready(30, principal=principal)

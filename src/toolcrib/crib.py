@@ -370,6 +370,7 @@ class Toolcrib:
         """
         change = self._servers.change_to(config)
         self._check_free(config, change.added)
+        self._check_isolated(config)
         Categories([*config.categories.given, *self._categories])
         if before is not None:
             before(config)
@@ -412,6 +413,15 @@ class Toolcrib:
         for server in servers:
             if server.name in self.registry.state.sources or server.name in self._servers.names:
                 raise InvalidConfig(f"{config.path}: a source named `{server.name}` is there already")
+
+    def _check_isolated(self, config: Config) -> None:
+        """A file that was cut short must not hand one principal's server to all."""
+        for server in config.enabled:
+            was, is_now = server.name in self._servers.isolated, server.isolation == "principal"
+            if was and not is_now and not server.is_expressly_shared:
+                raise InvalidConfig(
+                    f'{config.path}: `{server.name}` was isolated; say `"isolation": "shared"` if it is to be shared'
+                )
 
     def _beside_functions(self, config: Config) -> Config:
         """`config` without the name that the crib's own functions have: handles of theirs are out already."""

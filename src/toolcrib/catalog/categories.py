@@ -108,10 +108,6 @@ class Categories:
     def __contains__(self, path: Path) -> bool:
         return path in self._by_path
 
-    def with_one(self, category: Category) -> Categories:
-        """These and one more; raises as they do."""
-        return Categories((*self.given, category))
-
     @cached_property
     def nodes(self) -> Mapping[Path, Node]:
         return {category.path: category.node for category in self.given}

@@ -214,7 +214,8 @@ def _with_isolation(server: ServerConfig, settings: Settings, environ: Mapping[s
     if principals is not None and isolation == "shared" and not server.disabled:
         problem = f"{settings.at('principals')}: credentials of principals need `isolation` to be `principal`"
         return replace(server, server=None, problem=problem)
-    return replace(server, isolation=isolation, principals=principals)
+    expressly = isolation == "shared" and "isolation" in settings
+    return replace(server, isolation=isolation, is_expressly_shared=expressly, principals=principals)
 
 
 def _check_place(document: Mapping[str, Any], path: Path) -> None:

@@ -88,7 +88,7 @@ def _node(path: Path, categories: Categories, names: Mapping[str, str]) -> Path:
     first = next(
         (name for label, name in names.items() if path[0].casefold() in {label.casefold(), name.casefold()}), ""
     )
-    return (first, *primary[1:]) if first and len(path) >= 1 and primary[:1] == path[:1] else primary
+    return (first, *primary[1:]) if first and primary[:1] == path[:1] else primary
 
 
 def _fold(path: Path) -> Path:

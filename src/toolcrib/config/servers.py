@@ -34,6 +34,8 @@ class ServerConfig:
     patience: Patience = DEFAULT_PATIENCE
     capacity: Capacity = DEFAULT_CAPACITY
     isolation: Isolation = "shared"
+    is_expressly_shared: bool = False
+    """Whether the file says so, and does not only leave it out."""
     principals: Mapping[str, Personal] | None = None
     """Who has an isolated server, by id or `EVERYBODY_ELSE`; None where everybody has."""
 
