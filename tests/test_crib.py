@@ -8,9 +8,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import anyio
-import psutil
 import pytest
 from tests.catalogs import tool
+from tests.processes import is_running
 from tests.servers.launching import Json, events, faulty_entry, faulty_server, write_config
 from tests.waiting import until
 
@@ -161,7 +161,7 @@ async def test_leaving_does_not_wait_for_the_start_that_somebody_waits_for(tmp_p
                 waiting.start_soon(crib.ready)
                 await until(lambda: events(log, "start"), "the server runs")
                 await anyio.wait_all_tasks_blocked()
-            assert not psutil.pid_exists(events(log, "start")[0]["pid"])
+            assert not is_running(events(log, "start")[0]["pid"])
 
 
 @pytest.mark.usefixtures("poll_often")
@@ -186,7 +186,7 @@ async def test_a_reload_does_not_wait_for_the_start_of_a_server_that_it_removes(
             write_config(path, toolcrib=patient)
             await until(lambda: taken_over, "the file without the server is taken over")
             assert "mute" not in crib.view().sources
-            await until(lambda: not psutil.pid_exists(events(log, "start")[0]["pid"]), "the server ended")
+            await until(lambda: not is_running(events(log, "start")[0]["pid"]), "the server ended")
 
 
 # -- a configuration that changes -------------------------------------------------------------------------------------

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-import psutil
 import pytest
+from tests.processes import is_running
 from tests.servers import faulty
 from tests.servers.launching import events, faulty_entry, http_server, received, replace_config, write_config
 from tests.surfaces.test_pass_through import FIXTURE
@@ -277,9 +277,9 @@ async def test_of_a_hundred_principals_few_have_processes_at_once_and_none_is_le
             async with anyio.create_task_group() as tasks:
                 for one in range(4):
                     tasks.start_soon(visit, Principal(f"person-{four}-{one}"))
-            assert sum(map(psutil.pid_exists, seen)) <= 4
+            assert sum(map(is_running, seen)) <= 4
     assert len(set(seen)) == len(events(log, "start")) == 100
-    assert not any(map(psutil.pid_exists, seen))
+    assert not any(map(is_running, seen))
 
 
 async def test_who_has_a_call_under_way_keeps_its_process_and_a_newcomer_is_told(tmp_path: Path) -> None:
@@ -380,13 +380,13 @@ async def test_a_reload_restarts_for_those_alone_whose_credentials_changed(
             assert await crib.ready(30, principal=principal)
         assert await pid(crib, ADA) == adas
         assert await token(crib, BOB) == "another"
-        assert not psutil.pid_exists(bobs)  # his new one is started after that
+        assert not is_running(bobs)  # his new one is started after that
         assert await token(crib, CYD) == "None"
 
         config_of(path, principals={"bob": {"env": {"TOKEN": "another"}}})
         await until(lambda: len(taken_over) == 2, "the file is taken over")
         assert "desk" not in crib.view(ADA).sources
-        await until(lambda: not psutil.pid_exists(adas), "the one of ada ended")
+        await until(lambda: not is_running(adas), "the one of ada ended")
         assert await token(crib, BOB) == "another"
 
         shared = {"sources": {"desk": {"isolation": "shared"}}}

@@ -12,11 +12,11 @@ import tracemalloc
 from pathlib import Path
 
 import anyio
-import psutil
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mcp.shared import jsonrpc_dispatcher
+from tests.processes import is_running
 from tests.servers import faulty
 from tests.servers.launching import SCRIPT, events, faulty_server, received
 from tests.servers.table import (
@@ -157,7 +157,7 @@ async def test_an_odd_answer_is_told_to_its_caller_alone_and_the_next_call_goes_
             assert other == ([] if fault in DEADLY else ["done after 1 steps"])
         await works_again(crib)
         assert len(events(log, "start")) == (2 if fault in DEADLY else 1)
-    assert not any(psutil.pid_exists(child["pid"]) for child in events(log, "child"))
+    assert not any(is_running(child["pid"]) for child in events(log, "child"))
 
 
 @ERAS
@@ -289,8 +289,8 @@ async def test_a_closed_input_does_not_spare_what_a_server_left_in_its_group(tmp
     async with bench(server) as crib:
         assert (await call(crib, "bench.echo", text="here")).text == "here"
         left = int(pids.read_text())
-        assert psutil.pid_exists(left)
-    assert not psutil.pid_exists(left)
+        assert is_running(left)
+    assert not is_running(left)
 
 
 @given(st.lists(st.integers(0, 4_000), max_size=6), st.integers(EDGE_BYTES, 3_000), st.integers(1, 5_000))

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.processes import is_running
 from tests.servers.launching import ROOT, events, faulty_server, received
 from tests.waiting import until
 
@@ -141,9 +142,8 @@ async def test_an_idle_server_is_stopped_and_started_again_by_the_next_call(stor
         first = await pid_of(crib)
 
         def stopped() -> bool:
-            import psutil
 
-            return not psutil.pid_exists(first)
+            return not is_running(first)
 
         await until(stopped, "it is stopped when nobody calls")
         assert crib.view().tools

@@ -11,6 +11,7 @@ import psutil
 import pytest
 from mcp.client.subscriptions import ToolsListChanged
 from mcp_types import ToolListChangedNotification
+from tests.processes import is_running
 from tests.servers.launching import events, faulty_entry, replace_config, write_config
 from tests.surfaces.serving import Mode, ask, conversation, run_tool, served, text_of
 from tests.waiting import until, until_blocking
@@ -54,7 +55,7 @@ async def test_a_changed_configuration_is_taken_over_and_told(mode: Mode, tmp_pa
         assert "old" not in str(after["list"])
         assert text_of(await run_tool(client, "new.echo", text="hello")) == "hello"
         assert (await ask(client, "expand_tool", tool_id="old.echo"))["error"]["code"] == "TOOL_NOT_FOUND"
-        assert not psutil.pid_exists(old)
+        assert not is_running(old)
         assert (await run_tool(client, "kept.pid")).structured_content == kept
     assert len(events(log, "start")) == 1
 
@@ -139,4 +140,4 @@ async def test_a_client_that_kills_what_does_not_end_in_time_leaves_no_server_be
     config = write_config(tmp_path / "mcp.json", one=stubborn, two=stubborn)
     async with served(config, mode) as client:
         pids = [(await run_tool(client, f"{name}.pid")).structured_content["pid"] for name in ("one", "two")]
-    assert [pid for pid in pids if psutil.pid_exists(pid)] == []
+    assert [pid for pid in pids if is_running(pid)] == []

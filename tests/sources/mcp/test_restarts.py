@@ -14,6 +14,7 @@ from typing import Any
 import anyio
 import psutil
 import pytest
+from tests.processes import is_running
 from tests.servers import faulty
 from tests.servers.launching import events, faulty_entry, faulty_server, received, replace_config, write_config
 from tests.waiting import until
@@ -216,7 +217,7 @@ async def test_a_server_that_is_stopped_because_nobody_calls_has_not_failed() ->
         for _ in range(3):
             result = await source.call_tool(tools["pid"], {}, CallContext())
             pids.add(pid := result.structured_content["pid"])
-            await until(lambda pid=pid: not psutil.pid_exists(pid), "it is stopped when nobody calls")
+            await until(lambda pid=pid: not is_running(pid), "it is stopped when nobody calls")
             assert source.breaker.failures == 0
         assert len(pids) == 3
 

@@ -11,6 +11,7 @@ from typing import Any
 import anyio
 import psutil
 import pytest
+from tests.processes import is_running
 from tests.servers import faulty
 from tests.servers.launching import events, faulty_server, received
 from tests.waiting import until
@@ -250,7 +251,7 @@ async def test_a_server_that_comes_back_and_cannot_list_is_ended_and_works_again
             await call(crib, "bench.pid")
         assert caught.value.retryable
         assert len(events(log, "start")) == 2
-        assert not any(psutil.pid_exists(started["pid"]) for started in events(log, "start"))
+        assert not any(is_running(started["pid"]) for started in events(log, "start"))
         program.write_text(SERVER)
         assert await pid_of(crib)
     assert [message["params"]["name"] for message in received(log, "tools/call")] == ["crash", "pid"]
