@@ -8,8 +8,9 @@ from typing import Any
 from toolcrib.catalog.registry import ToolRegistry
 from toolcrib.catalog.state import SourceEntry, SourceStatus
 from toolcrib.catalog.view import View
+from toolcrib.core.metadata import ToolMetadata
 from toolcrib.core.principal import Principal
-from toolcrib.core.tools import Path, Tool, ToolMetadata
+from toolcrib.core.tools import Path, Tool
 from toolcrib.testing.scripted import ScriptedSource
 
 
@@ -22,13 +23,13 @@ def tool(
     properties: Mapping[str, Any] | None = None,
     required: tuple[str, ...] = (),
 ) -> Tool:
-    """The tool of this id; with `properties`, one that takes nothing else."""
+    """The tool of this id, which its source hangs in `category`; with `properties`, one that takes nothing else."""
     source, _, name = tool_id.partition(".")
-    metadata = ToolMetadata(category=category, tags=tags)
+    metadata = ToolMetadata(tags=tags)
     if properties is None:
-        return Tool(source, name, description, metadata=metadata)
+        return Tool(source, name, description, metadata=metadata, own_path=category)
     schema = {"type": "object", "properties": properties, "required": list(required), "additionalProperties": False}
-    return Tool(source, name, description, schema, metadata=metadata)
+    return Tool(source, name, description, schema, metadata=metadata, own_path=category)
 
 
 def registry_of(*tools: Tool) -> ToolRegistry:

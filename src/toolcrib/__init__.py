@@ -15,9 +15,10 @@ if TYPE_CHECKING:
     from toolcrib.catalog.categories import Category
     from toolcrib.core.errors import ToolcribError
     from toolcrib.core.events import OperationPerformed, Recorder
+    from toolcrib.core.metadata import Optionality, ToolExample, ToolMetadata
     from toolcrib.core.principal import CallContext, Principal
     from toolcrib.core.results import ToolResult
-    from toolcrib.core.tools import Optionality, Tool, ToolAnnotations, ToolExample, ToolMetadata, ToolPointer
+    from toolcrib.core.tools import Tool, ToolAnnotations, ToolPointer
     from toolcrib.crib import Toolcrib
     from toolcrib.disclosure.messages import DetailLevel
 
@@ -52,7 +53,7 @@ _HOMES = {
     "Category": "toolcrib.catalog.categories",
     "DetailLevel": "toolcrib.disclosure.messages",
     "OperationPerformed": "toolcrib.core.events",
-    "Optionality": "toolcrib.core.tools",
+    "Optionality": "toolcrib.core.metadata",
     "Permissions": "toolcrib.catalog.access",
     "Policy": "toolcrib.catalog.access",
     "Principal": "toolcrib.core.principal",
@@ -62,8 +63,8 @@ _HOMES = {
     "Subject": "toolcrib.catalog.access",
     "Tool": "toolcrib.core.tools",
     "ToolAnnotations": "toolcrib.core.tools",
-    "ToolExample": "toolcrib.core.tools",
-    "ToolMetadata": "toolcrib.core.tools",
+    "ToolExample": "toolcrib.core.metadata",
+    "ToolMetadata": "toolcrib.core.metadata",
     "ToolPointer": "toolcrib.core.tools",
     "ToolResult": "toolcrib.core.results",
     "Toolcrib": "toolcrib.crib",

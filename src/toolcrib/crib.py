@@ -23,9 +23,10 @@ from toolcrib.config import Config, ServerConfig, read_config
 from toolcrib.core.client import NOBODY, Client
 from toolcrib.core.errors import InvalidConfig, InvalidTool, ToolcribError
 from toolcrib.core.events import Recorder
+from toolcrib.core.metadata import ToolMetadata
 from toolcrib.core.principal import LOCAL, LOCAL_CONTEXT, CallContext, Principal
 from toolcrib.core.results import ToolResult
-from toolcrib.core.tools import ROOT, Tool, ToolMetadata
+from toolcrib.core.tools import ROOT, Tool
 from toolcrib.core.tools import Path as NodePath
 from toolcrib.disclosure.messages import Answer, DetailLevel, Expansion, Expansions, ListPage, NodePage, SearchPage
 from toolcrib.disclosure.operations import DEFAULT_LIMIT

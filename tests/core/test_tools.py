@@ -9,13 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolcrib.core.errors import InvalidTool
+from toolcrib.core.metadata import ToolExample, ToolMetadata
 from toolcrib.core.tools import (
     DIGEST_CHARS,
     SUMMARY_CHARS,
     Tool,
     ToolAnnotations,
-    ToolExample,
-    ToolMetadata,
     ToolPointer,
     summarize,
 )

@@ -26,9 +26,10 @@ from toolcrib.core.errors import (
     ToolNotFound,
     UnknownPath,
 )
+from toolcrib.core.metadata import ToolExample
 from toolcrib.core.principal import CallContext, Principal
 from toolcrib.core.schema import MAX_COMPARED
-from toolcrib.core.tools import Tool, ToolExample
+from toolcrib.core.tools import Tool
 from toolcrib.disclosure.messages import Expansion, ListPage, SearchPage
 from toolcrib.disclosure.operations import MAX_EXPANDED, MAX_LIMIT, Operations
 from toolcrib.protocol.desk import Desk

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolcrib.core.tools import Tool, ToolMetadata
+from toolcrib.core.metadata import ToolMetadata
+from toolcrib.core.tools import Tool
 from toolcrib.index.fields import MAX_ENUM_VALUES, MAX_SCHEMA_CHARS, Document, document
 
 

@@ -28,10 +28,11 @@ from pydantic import BaseModel, Field
 from typing_extensions import TypedDict
 
 from toolcrib.core.errors import InvalidArguments, InvalidTool, SourceUnavailable, ToolFailed
+from toolcrib.core.metadata import ToolMetadata
 from toolcrib.core.principal import CallContext, Principal
 from toolcrib.core.results import ToolResult
 from toolcrib.core.schema import Schema
-from toolcrib.core.tools import Tool, ToolAnnotations, ToolMetadata
+from toolcrib.core.tools import Tool, ToolAnnotations
 from toolcrib.sources.functions import FunctionSource
 
 if TYPE_CHECKING:

@@ -46,6 +46,8 @@ class Subject:
     """Whether the owner of its source vouches for what it says of itself: its tags and annotations."""
     sure_paths: tuple[Path, ...] | None = None
     """Where it hangs whatever it says of itself; None where that is all of `paths`."""
+    sure_tags: tuple[str, ...] = ()
+    """Tags that its owner gave it."""
 
 
 UNKNOWN = "\x00"
@@ -181,9 +183,9 @@ class Rules:
 
     def _with_and_without_its_word(self, subject: Subject) -> tuple[Subject, ...]:
         sure = subject.paths if subject.sure_paths is None else subject.sure_paths
-        if not self._ask_for_places or (not subject.tags and sure == subject.paths):
+        if not self._ask_for_places or (subject.tags == subject.sure_tags and sure == subject.paths):
             return (subject,)
-        return subject, replace(subject, tags=(), paths=sure)
+        return subject, replace(subject, tags=subject.sure_tags, paths=sure)
 
     @cached_property
     def _ask_for_places(self) -> bool:

@@ -6,15 +6,16 @@ import re
 from collections import defaultdict, deque
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from fnmatch import translate
 from functools import cached_property
 from weakref import ref
 
 from toolcrib.catalog.access import UNKNOWN
+from toolcrib.catalog.patterns import Patterns
 from toolcrib.core.digests import digest
 from toolcrib.core.errors import InvalidConfig
+from toolcrib.core.metadata import ToolMetadata
 from toolcrib.core.nodes import Node
-from toolcrib.core.tools import Path, Tool, ToolMetadata
+from toolcrib.core.tools import Path, Tool
 
 STANDARD: Mapping[str, Node] = {
     node.name: node
@@ -35,8 +36,6 @@ Source: ADR-001, the standard tool categories.
 
 _ANY = re.compile(r"[*?]|\[[^\]]*\]")
 """What a pattern has in the place of characters."""
-
-_WILD = re.compile(r"[*?[]")
 
 _LEAST_KNOWN = 1_000
 """Tools of which something is known before any that are gone are looked for."""
@@ -122,9 +121,9 @@ class Categories:
         return digest([[*_told(c), [*map(list, self.above(c.path))]] for c in self.given if c.path in nodes])
 
     def places(self, tool: Tool) -> tuple[Path, ...]:
-        """Where `tool` hangs, the primary path first: the categories that claim it, then below its source."""
+        """Where `tool` hangs, the primary path first: the categories that claim it, its own, and below its source."""
         if not self.given:
-            return ((tool.source, *tool.metadata.category),)
+            return self._found(tool) if tool.metadata.category else ((tool.source, *tool.own_path),)
         key = id(tool)
         known = self._known.get(key)
         if known is not None and known[0]() is tool:
@@ -164,8 +163,9 @@ class Categories:
         return self._above.get(path, ())
 
     def _found(self, tool: Tool) -> tuple[Path, ...]:
-        own = (tool.source, *tool.metadata.category)
-        claimed = dict.fromkeys((*self._claims.of(tool), own))
+        own = (tool.source, *tool.own_path)
+        said = (tool.metadata.category,) if tool.metadata.category else ()
+        claimed = dict.fromkeys((*self._claims.of(tool), *said, own))
         if len(claimed) == 1:
             return (own,)
         # Whatever hangs in a node hangs below those above it anyway.
@@ -213,35 +213,19 @@ class _Claims:
     """Which categories claim a tool, found without asking each of them."""
 
     def __init__(self, given: Iterable[Category]) -> None:
-        self._order: dict[Path, int] = {}
+        given = tuple(given)
+        self._order = {category.path: position for position, category in enumerate(given)}
+        self._by_id = Patterns((pattern, category.path) for category in given for pattern in category.tools)
         self._by_tag: defaultdict[str, list[Path]] = defaultdict(list)
-        self._by_id: defaultdict[str, list[Path]] = defaultdict(list)
-        self._by_source: defaultdict[str, list[tuple[re.Pattern[str], Path]]] = defaultdict(list)
-        """Of the patterns that can only be met by ids of one source."""
-        self._anywhere: list[tuple[re.Pattern[str], Path]] = []
         for category in given:
-            self._order[category.path] = len(self._order)
             for tag in category.tagged:
                 self._by_tag[tag].append(category.path)
-            for glob in category.tools:
-                source, dot, _ = glob.partition(".")
-                if not _WILD.search(glob):
-                    self._by_id[glob].append(category.path)
-                elif dot and not _WILD.search(source):
-                    self._by_source[source].append((re.compile(translate(glob)), category.path))
-                else:
-                    self._anywhere.append((re.compile(translate(glob)), category.path))
-        self._any = re.compile("|".join(ids.pattern for ids, _ in self._anywhere)) if self._anywhere else None
 
     def of(self, tool: Tool) -> list[Path]:
         """Those that claim `tool`, in the order in which they were given."""
-        claiming = [*self._by_id.get(tool.id, ())]
+        claiming = [*self._by_id.of(tool.id)]
         for tag in tool.metadata.tags:
             claiming += self._by_tag.get(tag, ())
-        patterns = self._by_source.get(tool.source, ())
-        if self._any is not None and self._any.fullmatch(tool.id):
-            patterns = (*patterns, *self._anywhere)
-        claiming += [path for ids, path in patterns if ids.fullmatch(tool.id)]
         return sorted(claiming, key=self._order.__getitem__)
 
 

@@ -212,6 +212,7 @@ class Intake:
                 status=SourceStatus.READY,
                 title=entry.title or listing.title,
                 summary=entry.summary or listing.summary,
+                version=listing.version,
                 set_aside=listing.set_aside,
                 warnings=listing.warnings,
                 extras=listing.extras,

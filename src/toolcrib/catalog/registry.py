@@ -5,20 +5,39 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
+from toolcrib.catalog.capabilities import Findings
 from toolcrib.catalog.categories import Categories
+from toolcrib.catalog.overrides import Overrides
 from toolcrib.catalog.state import CatalogState, SourceEntry
 from toolcrib.catalog.view import document_of
+from toolcrib.core.checks import check_tool
 from toolcrib.core.errors import InvalidTool, ToolNotFound
 from toolcrib.core.events import CatalogPublished, Event, Listener, ToolRegistered, ToolReplaced, ToolUnregistered
-from toolcrib.core.tools import Tool
+from toolcrib.core.metadata import Optionality, ToolMetadata
+from toolcrib.core.tools import Path, Tool
 
 logger = logging.getLogger(__name__)
 
+MAX_TOLD = 20
+"""Of what keeps tools from being taken in, in one error."""
+
 _Change = tuple[CatalogState, Sequence[Event]]
 """A state that follows another, and what happened between them."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolDescription:
+    """A tool in words. Source: ADR-001, `ToolDescription`."""
+
+    tool_id: str
+    description: str
+    path: Path
+    """Where it hangs, primarily."""
+    metadata: ToolMetadata
 
 
 class ToolRegistry:
@@ -39,22 +58,91 @@ class ToolRegistry:
     def state(self) -> CatalogState:
         return self._state
 
+    # -- what there is ------------------------------------------------------------------------------------------------
+
+    def get(self, tool_id: str) -> Tool | None:
+        """The tool of this id; None where there is none."""
+        return self._state.tools.get(tool_id)
+
+    def list(self) -> tuple[Tool, ...]:
+        """All tools, by id."""
+        return _by_id(self._state.tools.values())
+
+    def list_by_category(self, category: str | Sequence[str]) -> tuple[Tool, ...]:
+        """The tools that hang at or below a node, given by its path or, at the top, by its name; by id.
+
+        None where there is no such node.
+        """
+        state = self._state
+        path = (category,) if isinstance(category, str) else tuple(category)
+        branch = state.ontology.find(path)
+        return () if branch is None else _by_id(state.tools[tool_id] for tool_id in state.ontology.within(branch))
+
+    def list_by_optionality(self, optionality: Optionality) -> tuple[Tool, ...]:
+        """The tools that an agent depends on to this degree, by id."""
+        return _by_id(tool for tool in self._state.tools.values() if tool.metadata.optionality is optionality)
+
+    def descriptions(self) -> tuple[ToolDescription, ...]:
+        """What a model is told of each tool, by id. Everything that is registered: what one may see is a `View`'s."""
+        state = self._state
+        return tuple(
+            ToolDescription(tool.id, tool.description, state.categories.places(tool)[0], tool.metadata)
+            for tool in _by_id(state.tools.values())
+        )
+
+    def schemas(self) -> Mapping[str, Mapping[str, Any]]:
+        """The input schema of each tool, by id; likewise."""
+        return {tool.id: tool.input_schema for tool in _by_id(self._state.tools.values())}
+
+    # -- how it changes -----------------------------------------------------------------------------------------------
+
     def register(self, tool: Tool) -> None:
         """Take in one tool.
 
         Raises:
-            InvalidTool: a tool of this id is there already.
+            InvalidTool: a tool of this id is there already, or what is said of it cannot be so; see `check_tool`.
         """
+        self.merge((tool,))
+
+    def merge(self, tools: Iterable[Tool] | ToolRegistry) -> None:
+        """Take in several tools at once, or all of another registry with its sources: all of them, or nothing.
+
+        What the other one has been told of categories and overrides stays with it.
+
+        Raises:
+            InvalidTool: some are there already, or cannot be taken; the message names each of the first of them.
+        """
+        other = tools.state if isinstance(tools, ToolRegistry) else None
+        offered = (
+            tuple(tools)
+            if not isinstance(tools, ToolRegistry)
+            else tuple(tools.state.offered.get(tool_id, tool) for tool_id, tool in tools.state.tools.items())
+        )
+        problems = [*_problems(offered)]
 
         def add(state: CatalogState) -> _Change:
-            if tool.id in state.tools:
-                raise InvalidTool(f"`{tool.id}` is registered already")
-            return self._with(state, put=(tool,))
+            taken = [f"`{tool.id}` is registered already" for tool in offered if tool.id in state.tools]
+            sources = other.sources if other is not None else dict[str, SourceEntry]()
+            taken += [
+                f"another source is called `{name}`"
+                for name, entry in sources.items()
+                if name in state.sources and state.sources[name].source is not entry.source
+            ]
+            if found := [*problems, *taken]:
+                raise InvalidTool(_told(found))
+            return self._with(replace(state, sources={**sources, **state.sources}), put=offered)
 
         self._publish(add)
 
     def replace(self, tool: Tool) -> None:
-        """Put `tool` in the place of the one with its id, or take it in where there is none."""
+        """Put `tool` in the place of the one with its id, or take it in where there is none.
+
+        Calls of the one before that are under way finish; a handle of it is stale from now on.
+
+        Raises:
+            InvalidTool: what is said of it cannot be so; see `check_tool`.
+        """
+        check_tool(tool)
         self._publish(lambda state: self._with(state, put=(tool,)))
 
     def unregister(self, tool_id: str) -> None:
@@ -71,6 +159,12 @@ class ToolRegistry:
 
         self._publish(drop)
 
+    def clone(self) -> ToolRegistry:
+        """Another registry that holds the same now and goes its own way; nobody is subscribed to it."""
+        clone = ToolRegistry()
+        clone._state = self._state
+        return clone
+
     def put_source(self, entry: SourceEntry, tools: Iterable[Tool] | None = None) -> None:
         """Publish what is known of a source and, unless `tools` is None, exactly these as all of its tools."""
         offered = None if tools is None else tuple(tools)
@@ -84,7 +178,7 @@ class ToolRegistry:
                 return state, ()
             mine = {tool_id for tool_id, tool in state.tools.items() if tool.source == entry.name}
             gone = mine.difference(tool.id for tool in offered)
-            moved = offered if renamed else tuple(tool for tool in offered if not _same(state.tools.get(tool.id), tool))
+            moved = offered if renamed else tuple(tool for tool in offered if not _same(_offered(state, tool.id), tool))
             return self._with(state, put=moved, drop=gone)
 
         self._publish(put)
@@ -115,6 +209,26 @@ class ToolRegistry:
 
         self._publish(change)
 
+    def set_overrides(self, overrides: Overrides) -> None:
+        """Have exactly these said of tools, besides what their sources say."""
+
+        def change(state: CatalogState) -> _Change:
+            if state.overrides.digest == overrides.digest:
+                return state, ()
+            said_before = state.offered
+            moved = [
+                said_before.get(tool_id, tool)
+                for tool_id, tool in state.tools.items()
+                if tool_id in said_before or overrides.said_of(tool) is not None
+            ]
+            return self._with(replace(state, overrides=overrides), put=moved)
+
+        self._publish(change)
+
+    def set_findings(self, findings: Findings) -> None:
+        """Have exactly this known of capabilities."""
+        self._publish(lambda state: (state if state.findings == findings else replace(state, findings=findings), ()))
+
     def subscribe(self, listener: Listener) -> None:
         """Tell `listener` of every event from the next publication on."""
         with self._writing:
@@ -128,26 +242,36 @@ class ToolRegistry:
 
     @staticmethod
     def _with(state: CatalogState, *, put: Iterable[Tool] = (), drop: Iterable[str] = ()) -> _Change:
+        """`put`: tools as their sources have them."""
         put, drop = tuple(put), tuple(drop)
         if not put and not drop:
             return state, ()
-        tools, fingerprint, events = dict(state.tools), state.fingerprint, list[Event]()
+        tools, offered, needing = dict(state.tools), state.offered, state.needing
+        fingerprint, events = state.fingerprint, list[Event]()
         for tool_id in drop:
             gone = tools.pop(tool_id)
             fingerprint -= gone.fingerprint
+            needing = _needing(needing, gone, None)
             events.append(ToolUnregistered(gone))
-        for tool in put:
+        applied = [state.overrides.applied(tool) for tool in put] if state.overrides else put
+        for tool in applied:
             before = tools.get(tool.id)
             tools[tool.id] = tool
             fingerprint += tool.fingerprint
+            needing = _needing(needing, before, tool)
             if before is None:
                 events.append(ToolRegistered(tool))
             else:
                 fingerprint -= before.fingerprint
                 events += () if _same(before, tool) else (ToolReplaced(before, tool),)
-        documents = (document_of(state.sources, state.categories, tool) for tool in put)
+        if offered or applied is not put:
+            left = {tool_id: tool for tool_id, tool in offered.items() if tool_id in tools}
+            changed = {tool.id: tool for tool, now in zip(put, applied, strict=True) if now is not tool}
+            offered = {i: tool for i, tool in left.items() if i not in {tool.id for tool in put}} | changed
+        documents = (document_of(state.sources, state.categories, tool) for tool in applied)
         index = state.index.updated(added=documents, removed=drop)
-        return replace(state, tools=tools, index=index, fingerprint=fingerprint), events
+        new = replace(state, tools=tools, index=index, offered=offered, needing=needing, fingerprint=fingerprint)
+        return new, events
 
     def _publish(self, change: Callable[[CatalogState], _Change]) -> None:
         with self._writing:
@@ -174,6 +298,47 @@ class ToolRegistry:
                             logger.exception("a catalog listener raised on %s", type(event).__name__)
             finally:
                 self._telling.release()
+
+
+def _offered(state: CatalogState, tool_id: str) -> Tool | None:
+    """The tool of this id as its source has it."""
+    return state.offered.get(tool_id) or state.tools.get(tool_id)
+
+
+def _needing(
+    needing: Mapping[str, frozenset[str]], before: Tool | None, now: Tool | None
+) -> Mapping[str, frozenset[str]]:
+    """Which tools need which capability, once one of them is another."""
+    was = set(before.metadata.requires_capabilities) if before is not None else set[str]()
+    will = set(now.metadata.requires_capabilities) if now is not None else set[str]()
+    if was == will:
+        return needing
+    tool_id = before.id if before is not None else now.id if now is not None else ""
+    changed = {name: needing.get(name, frozenset()) - {tool_id} for name in was - will}
+    changed |= {name: needing.get(name, frozenset()) | {tool_id} for name in will - was}
+    return {name: ids for name, ids in {**needing, **changed}.items() if ids}
+
+
+def _problems(tools: Iterable[Tool]) -> Iterator[str]:
+    """Why some of these cannot be taken in."""
+    seen = set[str]()
+    for tool in tools:
+        if tool.id in seen:
+            yield f"`{tool.id}` is there twice"
+        seen.add(tool.id)
+        try:
+            check_tool(tool)
+        except InvalidTool as error:
+            yield error.message
+
+
+def _told(problems: list[str]) -> str:
+    left = len(problems) - MAX_TOLD
+    return "; ".join(problems[:MAX_TOLD]) + (f"; and {left} more" if left > 0 else "")
+
+
+def _by_id(tools: Iterable[Tool]) -> tuple[Tool, ...]:
+    return tuple(sorted(tools, key=lambda tool: tool.id))
 
 
 def _same(one: Tool | None, other: Tool) -> bool:

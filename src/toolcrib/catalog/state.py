@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
 
-from toolcrib.catalog.categories import NO_CATEGORIES, Categories
+from toolcrib.catalog.capabilities import NO_FINDINGS, Findings
+from toolcrib.catalog.categories import NO_CATEGORIES, STANDARD, Categories
 from toolcrib.catalog.ontology import Ontology
+from toolcrib.catalog.overrides import NO_OVERRIDES, Overrides
 from toolcrib.core.names import model_names
 from toolcrib.core.nodes import Node
 from toolcrib.core.tools import Path, Tool
@@ -32,6 +34,8 @@ class SourceEntry:
     status: SourceStatus = SourceStatus.STARTING
     title: str | None = None
     summary: str = ""
+    version: str | None = None
+    """Which version it says it is of."""
     reason: str | None = None
     """Why it failed, in words that any caller may read."""
     diagnosis: str = ""
@@ -73,6 +77,14 @@ class CatalogState:
     """By name."""
     categories: Categories = NO_CATEGORIES
     """Those that somebody set up."""
+    overrides: Overrides = NO_OVERRIDES
+    """What is said of tools besides what their sources say; `tools` are as these have them."""
+    offered: Mapping[str, Tool] = field(default_factory=dict[str, Tool])
+    """Those tools of which something is said as their sources have them, by id."""
+    findings: Findings = NO_FINDINGS
+    """What is known of the capabilities that tools need."""
+    needing: Mapping[str, frozenset[str]] = field(default_factory=dict[str, frozenset[str]])
+    """Ids of the tools that need a capability, by its name."""
     fingerprint: int = 0
     """The sum of the fingerprints of its tools: kept up, not made anew, when one of 100,000 comes or goes."""
 
@@ -100,4 +112,7 @@ def described(sources: Mapping[str, SourceEntry], categories: Categories) -> Map
     """What is known of nodes; what was set up stands before what a source says of itself."""
     own = {(entry.name,): Node((entry.name,), entry.title, entry.summary) for entry in sources.values()}
     offered = {node.path: node for entry in sources.values() for node in entry.nodes}
-    return {**offered, **own, **categories.nodes}
+    return {**_STANDARD, **offered, **own, **categories.nodes}
+
+
+_STANDARD = {node.path: node for node in STANDARD.values()}

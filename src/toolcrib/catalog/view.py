@@ -13,9 +13,11 @@ from typing import Self, TypeVar
 from toolcrib.catalog.access import ALLOW_ALL, EVERYTHING, Access, Permissions, Policy, Subject, something_of
 from toolcrib.catalog.categories import Categories, ways_to
 from toolcrib.catalog.ontology import Ontology
+from toolcrib.catalog.overrides import NO_OVERRIDES, Overrides
 from toolcrib.catalog.shelf import Shelf
 from toolcrib.catalog.state import CatalogState, SourceEntry, SourceStatus, described
 from toolcrib.core.handles import Handle
+from toolcrib.core.metadata import NO_METADATA
 from toolcrib.core.names import may_be_model_name, model_names
 from toolcrib.core.principal import LOCAL, Principal
 from toolcrib.core.tools import Path, Tool
@@ -42,6 +44,7 @@ class Decisions:
     """What was decided on each tool, and on which grounds besides the permissions."""
 
     categories: Categories
+    overrides: Overrides
     trusted: frozenset[str]
     """Names of the sources whose claims count."""
     access: Mapping[str, tuple[Tool, Access]] = field(default_factory=dict[str, tuple[Tool, Access]])
@@ -78,21 +81,19 @@ class Visible:
     @cached_property
     def decisions(self) -> Decisions:
         trusted = frozenset(name for name, entry in self._all_sources.items() if entry.trusted)
-        made = Decisions(self.state.categories, trusted)
+        made = Decisions(self.state.categories, self.state.overrides, trusted)
         if self._below is not None:
             own = {tool_id: (tool, self._decide(tool, trusted)) for tool_id, tool in self.overlay.tools.items()}
             return replace(made, access=_Joined(self._below.decisions.access, own))
-        same_grounds = self.earlier is not None and (self.earlier.categories, self.earlier.trusted) == (
-            made.categories,
-            trusted,
-        )
-        known = self.earlier.access if self.earlier is not None and same_grounds else made.access
+        earlier = self.earlier
+        is_as_before = earlier is not None and replace(earlier, access={}) == made
+        known = earlier.access if earlier is not None and is_as_before else made.access
         access: dict[str, tuple[Tool, Access]] = {}
         for tool_id, tool in {**self.state.tools, **self.overlay.tools}.items():
             before = known.get(tool_id)
             decided = before if before is not None and before[0] is tool else (tool, self._decide(tool, trusted))
             access[tool_id] = decided
-        return Decisions(self.state.categories, trusted, access)
+        return replace(made, access=access)
 
     @cached_property
     def ontology(self) -> Ontology:
@@ -116,9 +117,19 @@ class Visible:
             if _is_lost(entry)
         }
         if not failed:
-            return {}
+            return self.lacking
         own = {i: failed[tool.source] for i, tool in self._own_tools.items() if tool.source in failed}
-        return own if self._below is None else {**self._below.unavailable, **own}
+        below = self._below.unavailable if self._below is not None else dict[str, str]()
+        return {**below, **self.lacking, **own}
+
+    @cached_property
+    def lacking(self) -> Mapping[str, str]:
+        """By id, why a tool cannot be called as long as the system lacks what it needs."""
+        state, tools = self.state, self.tools
+        needing = {i for name, ids in state.needing.items() if name not in state.findings.there for i in ids}
+        needing |= {i for i, tool in self.overlay.tools.items() if tool.metadata.requires_capabilities}
+        why = ((i, state.findings.why_not(tools[i].metadata.requires_capabilities)) for i in needing if i in tools)
+        return {tool_id: reason for tool_id, reason in why if reason is not None}
 
     @cached_property
     def available(self) -> Selection | None:
@@ -185,6 +196,8 @@ class Visible:
                 failed = entry.reason if _is_lost(entry) else None  # its tools are shown elsewhere, or not at all
                 words = (name, entry.title, entry.summary, [node for node in entry.nodes if node.path in seen], failed)
                 told.update(repr(words).encode("utf-8", "surrogatepass"))
+        if self.lacking:
+            told.update(repr(sorted(self.lacking.items())).encode("utf-8", "surrogatepass"))
         return told.hexdigest()
 
     @cached_property
@@ -213,7 +226,7 @@ class Visible:
         hung = dict(self._below.hung) if self._below is not None else {}
         for tool in self._own_tools.values():
             places = categories.places(tool)
-            is_moved = places != ((tool.source, *tool.metadata.category),)
+            is_moved = places != ((tool.source, *tool.own_path),)
             hung[places] = hung.get(places, 0) + is_moved * tool.fingerprint
         return hung
 
@@ -239,7 +252,9 @@ class Visible:
 
     def access_to(self, tool: Tool) -> Access:
         """What may be done with a visible tool."""
-        return Access.CALL if self.permissions is EVERYTHING else self.decisions.access[tool.id][1]
+        if self.permissions is EVERYTHING:
+            return _most(tool)
+        return self.decisions.access[tool.id][1]
 
     def access_to_item(self, source: str, own_name: str) -> Access:
         """What may be done with a prompt or resource of this name or URI, listed or not."""
@@ -258,7 +273,9 @@ class Visible:
         return Ontology(tools, described(self.sources, self.state.categories), self.state.categories)
 
     def _decide(self, tool: Tool, trusted: frozenset[str]) -> Access:
-        return self.permissions.decide(subject_of(tool, self.state.categories, trusted=tool.source in trusted))
+        state = self.state
+        subject = subject_of(tool, state.categories, state.overrides, trusted=tool.source in trusted)
+        return min(self.permissions.decide(subject), _most(tool))
 
     def _is_spoken_of(self, entry: SourceEntry) -> bool:
         """Whether a source may be known that offers no visible tool."""
@@ -331,6 +348,11 @@ class View:
     def unavailable(self) -> Mapping[str, str]:
         """By id, why a visible tool cannot be called before somebody has done something."""
         return self.visible.unavailable
+
+    @property
+    def lacking(self) -> Mapping[str, str]:
+        """By id, why it cannot as long as the system lacks what it needs."""
+        return self.visible.lacking
 
     @property
     def available(self) -> Selection | None:
@@ -413,13 +435,21 @@ def _shown(access: Mapping[str, tuple[Tool, Access]]) -> dict[str, Tool]:
     return {tool_id: tool for tool_id, (tool, decided) in access.items() if decided is not Access.HIDDEN}
 
 
-def subject_of(tool: Tool, categories: Categories, *, trusted: bool = False) -> Subject:
-    """A tool as rules look at it."""
-    paths = categories.reaches(tool)
-    sure = None
-    if not trusted and (tool.metadata.tags or tool.metadata.category):
-        sure = categories.reaches(Tool(tool.source, tool.name))
-    return Subject(tool.id, tool.source, paths, tool.metadata.tags, tool.annotations, trusted, sure)
+def subject_of(
+    tool: Tool, categories: Categories, overrides: Overrides = NO_OVERRIDES, *, trusted: bool = False
+) -> Subject:
+    """A tool as rules look at it; what `overrides` say of it is its owner's word."""
+    metadata, paths = tool.metadata, categories.reaches(tool)
+    if trusted or not (metadata.tags or metadata.category or tool.own_path):
+        return Subject(tool.id, tool.source, paths, metadata.tags, tool.annotations, trusted)
+    said = overrides.said_of(tool) or NO_METADATA
+    sure = categories.reaches(Tool(tool.source, tool.name, metadata=said))
+    return Subject(tool.id, tool.source, paths, metadata.tags, tool.annotations, trusted, sure, said.tags)
+
+
+def _most(tool: Tool) -> Access:
+    """What anybody may do with it, whatever the permissions."""
+    return Access.ASK if tool.metadata.requires_permission else Access.CALL
 
 
 def _is_lost(entry: SourceEntry) -> bool:

@@ -17,11 +17,11 @@ from toolcrib.config.audit import DEFAULT_AUDIT, Audit, read_audit
 from toolcrib.config.auth import NO_AUTH, Auth, read_auth
 from toolcrib.config.categories import read_categories
 from toolcrib.config.isolation import Isolation, read_principals
-from toolcrib.config.placeholders import for_each_principal
 from toolcrib.config.policy import read_policy
 from toolcrib.config.servers import ServerConfig, read_server
 from toolcrib.config.settings import Settings, as_object, parsed
 from toolcrib.core.errors import InvalidConfig
+from toolcrib.core.placeholders import for_each_principal
 from toolcrib.core.schema import nearest
 from toolcrib.sources.base import source_name
 from toolcrib.sources.limited import DEFAULT_CAPACITY, Capacity

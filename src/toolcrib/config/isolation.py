@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Literal
 from urllib.parse import quote
 
-from toolcrib.config.placeholders import WHO, Problem, expanded_members, for_each_principal
 from toolcrib.config.settings import Settings
+from toolcrib.core.placeholders import WHO, Problem, expanded_members, for_each_principal
 from toolcrib.sources.mcp.server import HttpServer, McpServer
 
 Isolation = Literal["shared", "principal"]

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Literal, cast
 
 from toolcrib.config.isolation import EVERYBODY_ELSE, Isolation, Personal, filled_in
-from toolcrib.config.placeholders import WHO, Problem, expanded, expanded_members
 from toolcrib.config.settings import JsonObject
+from toolcrib.core.placeholders import WHO, Problem, expanded, expanded_members
 from toolcrib.core.schema import nearest
 from toolcrib.sources.limited import DEFAULT_CAPACITY, Capacity
 from toolcrib.sources.mcp.server import DEFAULT_PATIENCE, HttpServer, McpServer, Patience, StdioServer

@@ -6,13 +6,13 @@ import hashlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 from functools import cached_property
 from typing import Any, Self, cast
 
 import orjson
 
 from toolcrib.core.digests import digest
+from toolcrib.core.metadata import EXPANDED, NO_METADATA, ToolMetadata
 from toolcrib.core.schema import Schema
 
 EMPTY_SCHEMA: Mapping[str, Any] = {"type": "object", "properties": {}}
@@ -28,23 +28,6 @@ SUMMARY_CHARS = 160
 
 DIGEST_CHARS = 24
 """Hex digits of the digest in a handle: 96 bits, so that nobody can make two definitions with the same one."""
-
-
-class Optionality(StrEnum):
-    """How much an agent depends on a tool. Source: ADR-001, `ToolOptionality`."""
-
-    REQUIRED = "required"
-    OPTIONAL = "optional"
-    CONDITIONAL = "conditional"
-
-
-@dataclass(frozen=True, slots=True)
-class ToolExample:
-    """One sample invocation. Source: ADR-001, `ToolExample`."""
-
-    description: str
-    input: Mapping[str, Any]
-    output: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,26 +73,6 @@ class ToolAnnotations:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class ToolMetadata:
-    """What a tool's owner says of it beyond its schema. Source: ADR-001, `ToolMetadata`."""
-
-    category: Path = ROOT
-    """Where the tool hangs below its source's node."""
-    tags: tuple[str, ...] = ()
-    optionality: Optionality = Optionality.OPTIONAL
-    condition: str | None = None
-    """When a conditional tool is required, in words."""
-    usage_hint: str | None = None
-    examples: tuple[ToolExample, ...] = ()
-    requires_capabilities: tuple[str, ...] = ()
-    requires_permission: bool = False
-    aliases: tuple[str, ...] = ()
-    intents: tuple[str, ...] = ()
-    cost: str | None = None
-    risk: str | None = None
-
-
 @dataclass(frozen=True)
 class Tool:
     """One callable: its name, description and schemas, as its source defined them.
@@ -127,7 +90,9 @@ class Tool:
     output_schema: Mapping[str, Any] | None = None
     title: str | None = None
     annotations: ToolAnnotations = ToolAnnotations()
-    metadata: ToolMetadata = ToolMetadata()
+    metadata: ToolMetadata = NO_METADATA
+    own_path: Path = ROOT
+    """Where its source hangs it, below the source's own node."""
     wire: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Everything the source sent, unread fields included; empty for a tool that never travelled."""
 
@@ -165,8 +130,7 @@ class Tool:
             "name": self.name,
             "title": self.title,
             "description": self.description,
-            "usage_hint": self.metadata.usage_hint,
-            "examples": [[e.description, e.input, e.output] for e in self.metadata.examples],
+            "metadata": {key: said for key, said in self.metadata.to_wire().items() if key in EXPANDED},
         }
         return Digests(
             wire=digest(self.wire or {**contract, **text, "annotations": self.annotations.to_wire()}),
@@ -180,13 +144,19 @@ class Tool:
 
         Unlike `==`, it tells `true` from `1`, as JSON does. Key order counts.
         """
-        shown = (self.id, self.title, self.description, self.input_schema, self.output_schema)
+        shown = (self.id, self.own_path, self.title, self.description, self.input_schema, self.output_schema)
         try:
             told = orjson.dumps(shown)
         except TypeError:  # half a surrogate pair, or an integer beyond 64 bits
             told = repr(shown).encode("utf-8", "surrogatepass")
         claimed = repr((self.annotations, self.metadata)).encode("utf-8", "surrogatepass")
         return int.from_bytes(hashlib.blake2b(told + claimed, digest_size=16).digest(), "big")
+
+    @cached_property
+    def offer(self) -> str:
+        """A digest of what its source says of it, whatever its owner adds; equal where the same call means the same."""
+        words = [self.name, self.title, self.description]
+        return digest([self.digests.contract, words, self.annotations.to_wire()])
 
     @cached_property
     def handle(self) -> str:

@@ -9,8 +9,9 @@ from typing import Any, Protocol, Self
 
 from toolcrib.core.errors import ToolcribError
 from toolcrib.core.handles import Handle
+from toolcrib.core.metadata import ToolExample
 from toolcrib.core.nodes import Node
-from toolcrib.core.tools import Path, ToolExample, ToolPointer
+from toolcrib.core.tools import Path, ToolPointer
 
 
 class Answer(Protocol):

@@ -53,6 +53,8 @@ class Listing:
     """What people call the source."""
     summary: str = ""
     """One line on what the source is for."""
+    version: str | None = None
+    """Which version the source says it is of."""
     set_aside: tuple[SetAside, ...] = ()
     warnings: tuple[str, ...] = ()
     """What is odd about the source, for its owner."""
@@ -60,7 +62,7 @@ class Listing:
     """For how much longer this listing is good, in seconds: 0 is past its time, None where its source does not say."""
     extras: Extras = NO_EXTRAS
     nodes: tuple[Node, ...] = ()
-    """What the source says of the categories of its tools; paths as in `ToolMetadata.category`."""
+    """What the source says of the categories of its tools; paths as in `Tool.own_path`."""
 
 
 class Source(AbstractAsyncContextManager["Source"], Protocol):

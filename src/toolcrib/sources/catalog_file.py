@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import Any, Self, cast
@@ -14,7 +14,7 @@ import orjson
 from toolcrib.core.errors import InvalidConfig, InvalidTool, SourceUnavailable
 from toolcrib.core.principal import CallContext
 from toolcrib.core.results import ToolResult
-from toolcrib.core.tools import EMPTY_SCHEMA, Tool, ToolMetadata
+from toolcrib.core.tools import EMPTY_SCHEMA, Tool
 from toolcrib.sources.base import Listing, ProgressListener, SetAside, headline, source_name
 from toolcrib.sources.definitions import label, read_definition, read_definitions
 
@@ -201,7 +201,7 @@ class _Rows:
             name = row_id
         wire = {key: value for key, value in row.items() if key not in _ROW_KEYS}
         wire |= {"name": name, "inputSchema": EMPTY_SCHEMA if (schema := row.get("input_schema")) is None else schema}
-        tool = read_definition(self.name, wire, metadata=ToolMetadata(category=_category(row.get("category"))))
+        tool = replace(read_definition(self.name, wire), own_path=_category(row.get("category")))
         if tool.name in self.tools:
             raise InvalidTool("an earlier row has the same name")
         self.tools[tool.name] = tool

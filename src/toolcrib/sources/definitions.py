@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import Any, cast
 
 from toolcrib.core.errors import InvalidTool
+from toolcrib.core.metadata import ToolMetadata
 from toolcrib.core.schema import Schema
-from toolcrib.core.tools import Tool, ToolAnnotations, ToolMetadata
+from toolcrib.core.tools import Tool, ToolAnnotations
 from toolcrib.sources.base import SetAside
-
-_NO_METADATA = ToolMetadata()
 
 MAX_TAGS = 50
 """Tags of one tool that are read."""
 
 
-def read_definition(source: str, wire: object, *, metadata: ToolMetadata = _NO_METADATA) -> Tool:
+def read_definition(source: str, wire: object) -> Tool:
     """The tool that `wire` defines, an object of MCP's `Tool` shape, as one of `source`.
 
     The name is kept exactly, whatever its characters. A missing or null description is `""`. An input schema that is
@@ -56,7 +54,7 @@ def read_definition(source: str, wire: object, *, metadata: ToolMetadata = _NO_M
         output_schema=cast("Mapping[str, Any] | None", output_schema),
         title=title if isinstance(title, str) else annotations.title,
         annotations=annotations,
-        metadata=metadata if metadata.tags else replace(metadata, tags=_tags(definition)),
+        metadata=ToolMetadata(tags=_tags(definition)),
         wire=definition,
     )
     _check_text(name, description, tool.title)

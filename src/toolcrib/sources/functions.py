@@ -19,17 +19,17 @@ import anyio.lowlevel
 import anyio.to_thread
 
 from toolcrib.core.errors import InvalidTool, SourceUnavailable, ToolFailed
+from toolcrib.core.metadata import NO_METADATA, ToolMetadata
 from toolcrib.core.principal import CallContext
 from toolcrib.core.results import ToolResult
 from toolcrib.core.schema import Schema
-from toolcrib.core.tools import Tool, ToolAnnotations, ToolMetadata
+from toolcrib.core.tools import Tool, ToolAnnotations
 from toolcrib.sources.base import Listing, ProgressListener, source_name
 from toolcrib.sources.definitions import object_schema
 from toolcrib.sources.signatures import Signature, is_async, read_signature
 
 _logger = logging.getLogger(__name__)
 
-_NO_METADATA = ToolMetadata()
 _NO_ANNOTATIONS = ToolAnnotations()
 
 
@@ -74,7 +74,7 @@ class FunctionSource:
         *,
         name: str | None = None,
         description: str | None = None,
-        metadata: ToolMetadata = _NO_METADATA,
+        metadata: ToolMetadata = NO_METADATA,
         annotations: ToolAnnotations = _NO_ANNOTATIONS,
         input_schema: Mapping[str, Any] | None = None,
         output_schema: Mapping[str, Any] | None = None,

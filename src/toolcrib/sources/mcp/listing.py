@@ -52,6 +52,7 @@ async def list_all(connection: Connection, source: str, *, page_timeout_s: float
         tools=tools,
         title=(info.title or info.name) if info is not None else None,
         summary=headline(session.instructions) or headline(info.description if info is not None else None),
+        version=(info.version or None) if info is not None else None,
         set_aside=set_aside,
         warnings=() if ends else (f"its list of tools does not end; {len(listed)} definitions were read",),
         ttl_s=ttl_ms / 1000 if ttl_ms else None,  # 0 is what servers say that have not thought of it

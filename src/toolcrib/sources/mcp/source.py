@@ -261,7 +261,7 @@ class McpSource:
         offered = self._offered.get(tool.name)
         if offered is None:
             raise StaleExpansion(f"`{tool.id}` is gone from its server.")
-        if offered is not tool and offered.handle != tool.handle:
+        if offered is not tool and offered.offer != tool.offer:
             raise StaleExpansion(f"The definition of `{tool.id}` has changed at its server.")
 
     async def _connected(self, *, to_list: bool = False) -> tuple[Attempt, Connection]:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-
-from toolcrib.config.settings import JsonObject
+from typing import cast
 
 WHO = "\0"
 """Stands where the id of a principal goes. No variable or argument of a program can hold it, so nothing else looks like
@@ -16,7 +15,7 @@ _PLACEHOLDER = re.compile(r"\$\{(?:env:)?([^}:]*)(:-(?P<default>[^}]*))?(?P<rest
 
 
 class Problem(Exception):
-    """What is wrong with one server, and with which of its keys."""
+    """What is wrong with one server or tool, and with which of its keys."""
 
 
 def for_each_principal(environ: Mapping[str, str]) -> Mapping[str, str]:
@@ -58,6 +57,7 @@ def expanded_members(value: object, where: str, environ: Mapping[str, str]) -> M
     """An object of such texts; none is as an empty one. Raises as `expanded` does."""
     if value is None:
         return {}
-    if not isinstance(value, JsonObject):
+    if not isinstance(value, Mapping):
         raise Problem(f"{where}: an object of texts is expected here")
-    return {key: expanded(part, f"{where}.{key}", environ) for key, part in value.items()}
+    texts = cast("Mapping[str, object]", value)
+    return {key: expanded(part, f"{where}.{key}", environ) for key, part in texts.items()}
