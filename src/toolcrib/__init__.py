@@ -12,26 +12,47 @@ from toolcrib.version import VERSION as __version__
 
 if TYPE_CHECKING:
     from toolcrib.catalog.access import Access, Permissions, Policy, Rule, Rules, Subject
+    from toolcrib.catalog.capabilities import Capability
     from toolcrib.catalog.categories import Category
-    from toolcrib.core.errors import ToolcribError
+    from toolcrib.catalog.checkers import (
+        AddressAccepts,
+        Checker,
+        OwnCheck,
+        PackageImportable,
+        PathExists,
+        ProgramOnPath,
+        VariableSet,
+    )
+    from toolcrib.core.errors import ToolcribError, ToolFailed
     from toolcrib.core.events import OperationPerformed, Recorder
     from toolcrib.core.metadata import Optionality, ToolExample, ToolMetadata
     from toolcrib.core.principal import CallContext, Principal
     from toolcrib.core.results import ToolResult
     from toolcrib.core.tools import Tool, ToolAnnotations, ToolPointer
     from toolcrib.crib import Toolcrib
+    from toolcrib.disclosure.describing import Description, describe
     from toolcrib.disclosure.messages import DetailLevel
+    from toolcrib.sources.plugins import Plugin
 
 __all__ = [
     "Access",
+    "AddressAccepts",
     "CallContext",
+    "Capability",
     "Category",
+    "Checker",
+    "Description",
     "DetailLevel",
     "OperationPerformed",
     "Optionality",
+    "OwnCheck",
+    "PackageImportable",
+    "PathExists",
     "Permissions",
+    "Plugin",
     "Policy",
     "Principal",
+    "ProgramOnPath",
     "Recorder",
     "Rule",
     "Rules",
@@ -39,24 +60,36 @@ __all__ = [
     "Tool",
     "ToolAnnotations",
     "ToolExample",
+    "ToolFailed",
     "ToolMetadata",
     "ToolPointer",
     "ToolResult",
     "Toolcrib",
     "ToolcribError",
+    "VariableSet",
     "__version__",
+    "describe",
 ]
 
 _HOMES = {
     "Access": "toolcrib.catalog.access",
+    "AddressAccepts": "toolcrib.catalog.checkers",
     "CallContext": "toolcrib.core.principal",
+    "Capability": "toolcrib.catalog.capabilities",
     "Category": "toolcrib.catalog.categories",
+    "Checker": "toolcrib.catalog.checkers",
+    "Description": "toolcrib.disclosure.describing",
     "DetailLevel": "toolcrib.disclosure.messages",
     "OperationPerformed": "toolcrib.core.events",
     "Optionality": "toolcrib.core.metadata",
+    "OwnCheck": "toolcrib.catalog.checkers",
+    "PackageImportable": "toolcrib.catalog.checkers",
+    "PathExists": "toolcrib.catalog.checkers",
     "Permissions": "toolcrib.catalog.access",
+    "Plugin": "toolcrib.sources.plugins",
     "Policy": "toolcrib.catalog.access",
     "Principal": "toolcrib.core.principal",
+    "ProgramOnPath": "toolcrib.catalog.checkers",
     "Recorder": "toolcrib.core.events",
     "Rule": "toolcrib.catalog.access",
     "Rules": "toolcrib.catalog.access",
@@ -64,11 +97,14 @@ _HOMES = {
     "Tool": "toolcrib.core.tools",
     "ToolAnnotations": "toolcrib.core.tools",
     "ToolExample": "toolcrib.core.metadata",
+    "ToolFailed": "toolcrib.core.errors",
     "ToolMetadata": "toolcrib.core.metadata",
     "ToolPointer": "toolcrib.core.tools",
     "ToolResult": "toolcrib.core.results",
     "Toolcrib": "toolcrib.crib",
     "ToolcribError": "toolcrib.core.errors",
+    "VariableSet": "toolcrib.catalog.checkers",
+    "describe": "toolcrib.disclosure.describing",
 }
 
 

@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 import anyio
+from anyio.lowlevel import current_token
 
 from toolcrib.calling import Approvals, Approver, Runner, complete, get_prompt, read_resource, watch_resource
 from toolcrib.catalog.access import ALLOW_ALL, EVERYTHING, Access, Permissions, Policy, something_of
+from toolcrib.catalog.arrangement import Arrangement
+from toolcrib.catalog.capabilities import Capabilities, Capability
 from toolcrib.catalog.categories import Categories, Category
 from toolcrib.catalog.intake import Intake
+from toolcrib.catalog.overrides import MetadataOverride
 from toolcrib.catalog.registry import ToolRegistry
 from toolcrib.catalog.state import SourceEntry, SourceStatus
-from toolcrib.catalog.view import View, subject_of
+from toolcrib.catalog.view import Overlay, View, subject_of
 from toolcrib.catalog.views import Views
 from toolcrib.config import Config, ServerConfig, read_config
+from toolcrib.config.plugins import PluginConfig
 from toolcrib.core.client import NOBODY, Client
 from toolcrib.core.errors import InvalidConfig, InvalidTool, ToolcribError
 from toolcrib.core.events import Recorder
@@ -28,13 +33,17 @@ from toolcrib.core.principal import LOCAL, LOCAL_CONTEXT, CallContext, Principal
 from toolcrib.core.results import ToolResult
 from toolcrib.core.tools import ROOT, Tool
 from toolcrib.core.tools import Path as NodePath
+from toolcrib.disclosure.describing import DEFAULT_BUDGET_TOKENS, Description, describe
 from toolcrib.disclosure.messages import Answer, DetailLevel, Expansion, Expansions, ListPage, NodePage, SearchPage
 from toolcrib.disclosure.operations import DEFAULT_LIMIT
+from toolcrib.plugins import ConfiguredPlugins
 from toolcrib.protocol.desk import Desk
 from toolcrib.protocol.rules import Top
 from toolcrib.servers import ConfiguredServers, refuse_own_file
-from toolcrib.sources.base import ProgressListener, Source
+from toolcrib.sources.base import ProgressListener, Source, free_name
 from toolcrib.sources.condition import Condition
+from toolcrib.sources.installed import installed_plugins
+from toolcrib.sources.plugins import Plugin
 from toolcrib.stores.definitions import DefinitionStore
 
 if TYPE_CHECKING:
@@ -78,15 +87,19 @@ class Toolcrib:
         )
         """Where operations are answered and recorded; its limits are those of the configuration taken in last."""
         self._policy = policy
-        self._categories: Sequence[Category] = ()
-        """Those that were added one by one."""
-        self._configured_categories: Sequence[Category] = ()
+        self._configured = Arrangement()
+        self._added = Arrangement()
+        """What was added one by one."""
+        self._capabilities = Capabilities(self.registry.set_findings)
+        self._added_capabilities: Sequence[Capability] = ()
+        self._configured_capabilities: Sequence[Capability] = ()
         self._closed_by: Config | None = None
         """The last configuration with a policy."""
         self._views = Views(self.registry, policy or ALLOW_ALL)
         self._intake = Intake(self.registry)
         self._functions: FunctionSource | None = None
         self._servers = ConfiguredServers(self._intake, definitions, lambda: self.client)
+        self._plugins = ConfiguredPlugins(self._intake)
         self.lockers = self._servers.lockers
         """What principals have for themselves."""
 
@@ -108,9 +121,7 @@ class Toolcrib:
         if self._functions is None:
             from toolcrib.sources.functions import FunctionSource  # noqa: PLC0415  reading signatures takes a parser
 
-            self._functions = FunctionSource(
-                _free_name(FUNCTIONS, {*self.registry.state.sources, *self._servers.names})
-            )
+            self._functions = FunctionSource(free_name(FUNCTIONS, {*self.registry.state.sources, *self._servers.names}))
             title = "Functions of this program"
             self.registry.put_source(SourceEntry(self._functions, SourceStatus.READY, title, trusted=True))
         tool = self._functions.add(function, name=name, description=description, metadata=metadata or ToolMetadata())
@@ -129,29 +140,64 @@ class Toolcrib:
             raise InvalidTool(f"a source named `{source.name}` is there already")
         self._intake.add(source, SourceEntry(source, title=title, summary=summary, trusted=trusted))
 
+    def add_plugin(self, plugin: Plugin, *, trusted: bool = True) -> None:
+        """Take in a plugin of this program; `trusted` is as for any source.
+
+        Raises:
+            InvalidTool: its name is taken or cannot name a source, or two of its tools have the same name.
+        """
+        dispatcher = self._plugins.dispatcher
+        source = dispatcher.add(plugin)
+        try:
+            self.add_source(source, trusted=trusted)
+        except InvalidTool:
+            dispatcher.remove(source.name)
+            raise
+
+    def add_plugins(self, names: Collection[str] | None = None, *, trusted: bool = False) -> None:
+        """Take in the installed plugins of these names, or all; one that cannot be used is kept, with the reason."""
+        plugins = (PluginConfig(plugin, trusted=trusted) for plugin in installed_plugins(names))
+        self._plugins.add(plugins, {*self.registry.state.sources, *self._servers.names})
+
     def add_category(self, category: Category) -> None:
         """Set up a node, and the tools that hang in it; it claims tools after those of the configuration.
 
         Raises:
             InvalidConfig: one of its path is there already, or it would hang below itself.
         """
-        self._set_categories(self._configured_categories, (*self._categories, category))
+        self._arrange(self._configured, replace(self._added, categories=(*self._added.categories, category)))
 
-    def add_config(self, path: str | Path, wanted: Callable[[ServerConfig], bool] | None = None) -> Config:
-        """Take in the servers of an `mcp.json`, or those that are `wanted`.
+    def add_capability(self, capability: Capability) -> None:
+        """Set up what tools may need; it stands in the place of an earlier one of its name."""
+        self._set_up(self._configured_capabilities, (*self._added_capabilities, capability))
+
+    def add_override(self, override: MetadataOverride) -> None:
+        """Say something of tools that others define; it has the last word over what was said before.
+
+        Raises:
+            InvalidConfig: the category that it names would hang below itself.
+        """
+        self._arrange(self._configured, replace(self._added, overrides=(*self._added.overrides, override)))
+
+    def add_config(self, path: str | Path, wanted: Callable[[str], bool] | None = None) -> Config:
+        """Take in the servers of an `mcp.json` and its plugins, or those whose names are `wanted`.
 
         A server that is wrong in itself is kept as unavailable, with the reason. One called as the crib's own functions
-        already are gets a number after its name.
+        already are gets a number after its name. A plugin with the name of a server is unavailable.
 
         Raises:
             InvalidConfig: the file as a whole cannot be used, or a server has the name of a source that is there.
         """
         refuse_own_file(Path(path))
         config = self._kept_closed(self._beside_functions(read_config(Path(path))))
-        servers = [server for server in config.enabled if wanted is None or wanted(server)]
+        servers = [server for server in config.enabled if wanted is None or wanted(server.name)]
         self._check_free(config, servers)
+        more = [plugin for plugin in config.plugins if wanted is None or wanted(plugin.name)]
+        plugins = self._plugins.change_to([*self._plugins.wanted, *more], self._beside_plugins(config, servers=True))
+        self._plugins.leave(plugins)
         self._heed(config)
         self._servers.add(config, servers)
+        self._plugins.join(plugins)
         return config
 
     async def follow(
@@ -184,6 +230,7 @@ class Toolcrib:
     # -- its life -----------------------------------------------------------------------------------------------------
 
     async def __aenter__(self) -> Self:
+        self._capabilities.loop = current_token()
         await self.lockers.__aenter__()
         await self._intake.__aenter__()
         return self
@@ -191,12 +238,14 @@ class Toolcrib:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        self._capabilities.loop = None
         self.lockers.close()  # first, so that all servers end side by side
         try:
             await self._intake.__aexit__(kind, error, traceback)
         finally:
             await self.lockers.__aexit__(kind, error, traceback)
             self._servers.clear()
+            self._plugins.clear()
 
     async def ready(
         self,
@@ -207,11 +256,15 @@ class Toolcrib:
     ) -> bool:
         """Wait until every source that `principal` has, or each of `sources`, has listed its tools or failed to.
 
-        Those that it has for itself are begun. False when `timeout_s` ran out first, or nothing is running.
+        Those that it has for itself are begun. Then for a first answer on each capability that its tools need, until
+        the deadline of that. False when `timeout_s` ran out first, or nothing is running.
         """
         with anyio.move_on_after(timeout_s):
             self.lockers.overlay(principal)  # begun now, to start beside the others
-            return await self._intake.ready(None, sources) and await self.lockers.ready(principal, None, sources)
+            listed = await self._intake.ready(None, sources) and await self.lockers.ready(principal, None, sources)
+            self.glance(principal)
+            await self._capabilities.settled()
+            return listed
         return False
 
     @property
@@ -232,11 +285,11 @@ class Toolcrib:
 
     def view(self, principal: Principal = LOCAL) -> View:
         """What `principal` may see of the catalog as it is now."""
-        return self._views.of(principal, self.lockers.overlay(principal))
+        return self._looked(principal, self.lockers.overlay(principal))
 
     def glance(self, principal: Principal) -> View:
         """The same for whoever only looks: nothing that `principal` has for itself is begun, and nobody was seen."""
-        return self._views.of(principal, self.lockers.open_overlay(principal.id))
+        return self._looked(principal, self.lockers.open_overlay(principal.id))
 
     def list(
         self,
@@ -308,6 +361,17 @@ class Toolcrib:
         operation, view = self.desk.operations.expand_tools, self.view(context.principal)
         return self.desk.look(operation, view, context, tool_ids=tool_ids)
 
+    def describe(
+        self,
+        detail: DetailLevel = DetailLevel.FULL,
+        budget_tokens: int = DEFAULT_BUDGET_TOKENS,
+        *,
+        context: CallContext = LOCAL_CONTEXT,
+    ) -> Description:
+        """The tools as text for a system prompt; see `toolcrib.disclosure.describing.describe`."""
+        view = self.view(context.principal)
+        return self.desk.look(describe, view, context, detail=detail, budget_tokens=budget_tokens)
+
     async def call_tool(
         self,
         handle: str,
@@ -361,6 +425,11 @@ class Toolcrib:
         """The top of the catalog that `principal` has and may know of; see `tops`."""
         return tops(config, self._views.policy.permissions(principal), principal)
 
+    def _looked(self, principal: Principal, overlay: Overlay) -> View:
+        """What `principal` may see, once the capabilities that its tools need have been looked at."""
+        self._capabilities.look(self.registry.state.needing, overlay.needed)
+        return self._views.of(principal, overlay)
+
     # -- the configuration --------------------------------------------------------------------------------------------
 
     def _take_over(self, config: Config, before: Callable[[Config], None] | None) -> None:
@@ -372,20 +441,24 @@ class Toolcrib:
         change = self._servers.change_to(config)
         self._check_free(config, change.added)
         self._check_isolated(config)
-        Categories([*config.categories.given, *self._categories])
+        plugins = self._plugins.change_to(config.plugins, self._beside_plugins(config, servers=False))
+        _ = Arrangement.of((config.arrangement, self._added)).all_categories
         if before is not None:
             before(config)
         # What goes is out of sight before rules count that may have nothing to say of it any more; what is new comes
         # when those count that are about it.
         self._servers.leave(change)
+        self._plugins.leave(plugins)
         self._heed(config)
         self._servers.join(change)
+        self._plugins.join(plugins)
 
     def _heed(self, config: Config) -> None:
         """Take over what a configuration says besides its servers."""
         # Rules go by categories: those of the one must never be all that holds over the other.
         with self._views.turning_to(self._policy or config.policy or ALLOW_ALL):
-            self._set_categories(config.categories.given, self._categories)
+            self._arrange(config.arrangement, self._added)
+        self._set_up(config.capabilities, self._added_capabilities)
         self.desk.runner.limits.rate = config.rate
         if config.policy is not None:
             self._closed_by = config
@@ -406,13 +479,29 @@ class Toolcrib:
         more = [category for category in config.categories.given if category.path not in last.categories]
         return replace(config, policy=last.policy, categories=Categories([*last.categories.given, *more]))
 
-    def _set_categories(self, configured: Sequence[Category], added: Sequence[Category]) -> None:
-        self.registry.set_categories(Categories([*configured, *added]))
-        self._configured_categories, self._categories = configured, added
+    def _arrange(self, configured: Arrangement, added: Arrangement) -> None:
+        whole = Arrangement.of((configured, added))
+        categories = whole.all_categories  # refused here, where it is, before anything has changed
+        self.registry.set_overrides(whole.all_overrides)
+        self.lockers.set_overrides(whole.all_overrides)
+        self.registry.set_categories(categories)
+        self._configured, self._added = configured, added
+
+    def _set_up(self, configured: Sequence[Capability], added: Sequence[Capability]) -> None:
+        self._capabilities.set_up([*configured, *added])
+        self._configured_capabilities, self._added_capabilities = configured, added
+
+    def _beside_plugins(self, config: Config, *, servers: bool) -> frozenset[str]:
+        """Names of all sources but plugins of configurations, once `config` counts; with `servers`, beside those there
+        are."""
+        mine = self._servers.names
+        others = self.registry.state.sources.keys() - mine - self._plugins.names
+        return frozenset({server.name for server in config.enabled} | others | (mine if servers else frozenset()))
 
     def _check_free(self, config: Config, servers: Iterable[ServerConfig]) -> None:
+        others = self.registry.state.sources.keys() - self._plugins.names  # a plugin makes way
         for server in servers:
-            if server.name in self.registry.state.sources or server.name in self._servers.names:
+            if server.name in others or server.name in self._servers.names:
                 raise InvalidConfig(f"{config.path}: a source named `{server.name}` is there already")
 
     def _check_isolated(self, config: Config) -> None:
@@ -429,7 +518,7 @@ class Toolcrib:
         if self._functions is None:
             return config
         mine = self._functions.name
-        other = _free_name(mine, {mine, *(server.name for server in config.servers)})
+        other = free_name(mine, {mine, *(server.name for server in config.servers)})
         servers = (replace(server, name=other) if server.name == mine else server for server in config.servers)
         return replace(config, servers=tuple(servers))
 
@@ -445,6 +534,7 @@ def tops(config: Config, permissions: Permissions = EVERYTHING, principal: Princ
         subjects = (subject_of(tool, config.categories) for category in inside for tool in category.possible_tools())
         return any(permissions.decide(subject) is not Access.HIDDEN for subject in subjects)
 
+    servers = {server.name for server in config.enabled}
     nodes = (category.node for category in config.categories.given if len(category.path) == 1)
     return (
         *(Top(node.name, node.summary or node.title or "") for node in nodes if may_show(node.path)),
@@ -454,15 +544,14 @@ def tops(config: Config, permissions: Permissions = EVERYTHING, principal: Princ
             if server.of(principal.id) is not None
             and permissions.decide(something_of(server.name)) is not Access.HIDDEN
         ),
+        *(
+            Top(plugin.name, plugin.summary or plugin.title or plugin.installed.summary)
+            for plugin in config.plugins
+            if plugin.name not in servers
+            and not plugin.installed.problem
+            and permissions.decide(something_of(plugin.name)) is not Access.HIDDEN
+        ),
     )
-
-
-def _free_name(name: str, taken: Container[str]) -> str:
-    number, free = 1, name
-    while free in taken:
-        number += 1
-        free = f"{name}-{number}"
-    return free
 
 
 def _stamp(path: Path) -> tuple[int, int, int] | None:

@@ -95,6 +95,14 @@ async def test_the_check_shown_for_a_source_of_your_own_passes() -> None:
     await namespace["check"]()  # type: ignore[operator]  # pyright: ignore
 
 
+def test_the_prompt_text_shown_is_what_the_code_beside_it_writes() -> None:
+    (code,) = blocks(ROOT / "docs" / "prompt-text.md", "python")
+    (shown,) = blocks(ROOT / "docs" / "prompt-text.md", "text")
+    namespace: dict[str, object] = {}
+    exec(code, namespace)
+    assert namespace["text"] == shown
+
+
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
 def test_json_on_a_page_parses(path: Path) -> None:
     for text in blocks(path, "json"):

@@ -20,6 +20,7 @@ from toolcrib.catalog.state import SourceEntry
 from toolcrib.catalog.view import View
 from toolcrib.core.digests import digest
 from toolcrib.core.errors import (
+    CapabilityMissing,
     InvalidArguments,
     InvalidTool,
     NextAction,
@@ -48,8 +49,8 @@ class Runner:
 
     limits: CallLimits = field(default_factory=CallLimits)
     approver: Approver = field(default_factory=Approver)
-    view_of: Callable[[Principal], View] | None = None
-    """The view of a principal as of now, since a person may think for minutes; None where no view becomes another."""
+    view_of: Callable[[Principal, str | None], View] | None = None
+    """The view of a principal within a bundle as of now, since a person may think for minutes; None where no view becomes another."""
 
     async def call_tool(
         self,
@@ -70,13 +71,14 @@ class Runner:
             NotAuthorized: it may be seen and not called, or nobody approved, or it may do more than read.
             NotExpanded: `reference` is a bare id, so nobody was shown what it takes.
             StaleExpansion: the definition is not the one that was shown.
+            CapabilityMissing: nothing ran; the system lacks something that the tool needs.
             InvalidArguments: nothing ran; hints and details say what is wrong where.
             RateLimited: nothing ran; the principal calls faster than the limits allow.
             SourceUnavailable: the source cannot be reached, or went away.
             ToolFailed: the source refused to run it, or asks for input and nobody can be asked.
 
-        `ToolNotFound`, `NotAuthorized`, `StaleExpansion` and `SourceUnavailable` may also tell what became of the tool
-        while a person was asked. Each error has a `next_action`.
+        `ToolNotFound`, `NotAuthorized`, `StaleExpansion`, `CapabilityMissing` and `SourceUnavailable` may also tell
+        what became of the tool while a person was asked. Each error has a `next_action`.
 
         Source: discovery protocol v0.1, `call_tool` and behavioural rule 4.
         """
@@ -102,7 +104,7 @@ class Runner:
 
     def view_now(self, view: View, context: CallContext) -> View:
         """What has become of `view` by now, for whoever asks by now."""
-        return view if self.view_of is None else self.view_of(context.principal_now)
+        return view if self.view_of is None else self.view_of(context.principal_now, context.bundle)
 
     async def _run_approved(
         self, order: _Order, context: CallContext, progress: ProgressListener | None, *, only_read: bool
@@ -152,6 +154,8 @@ def _placed(view: View, tool: Tool, shown: Handle | None, arguments: object, *, 
     if access < Access.ASK:
         raise NotAuthorized(f"`{tool.id}` may be seen and not called by `{view.principal.id}`.")
     _check_expansion(tool, shown)
+    if (lack := view.lacking.get(tool.id)) is not None:
+        raise CapabilityMissing(f"`{tool.id}` was not run. {lack}", next_action=_search_another(tool))
     checked = _check_arguments(tool, arguments)
     if only_read and not (tool.annotations.read_only and view.is_trusted(tool.source)):
         raise NotAuthorized(

@@ -48,6 +48,8 @@ class Subject:
     """Where it hangs whatever it says of itself; None where that is all of `paths`."""
     sure_tags: tuple[str, ...] = ()
     """Tags that its owner gave it."""
+    aliases: tuple[str, ...] = ()
+    """Other names that it is known by."""
 
 
 UNKNOWN = "\x00"

@@ -17,6 +17,7 @@ from anyio.abc import TaskGroup
 from anyio.lowlevel import EventLoopToken, current_token
 
 from toolcrib.catalog.intake import Intake
+from toolcrib.catalog.overrides import NO_OVERRIDES, Overrides
 from toolcrib.catalog.registry import ToolRegistry
 from toolcrib.catalog.state import CatalogState, SourceEntry, SourceStatus
 from toolcrib.catalog.view import NO_OVERLAY, Overlay
@@ -60,6 +61,7 @@ class Lockers(Generic[PlanT]):
         """Held from the start of a locker's sources to the end of the last of them."""
         self._lockers: dict[str, _Locker[PlanT]] = {}
         """The open ones, by the principal's id."""
+        self._overrides = NO_OVERRIDES
         self._listeners: tuple[Callable[[str], None], ...] = ()
         self._stack = AsyncExitStack()
         self._tasks: TaskGroup | None = None
@@ -100,6 +102,12 @@ class Lockers(Generic[PlanT]):
     def most(self, most: int) -> None:
         self._most = self._places.total_tokens = most
         self._made_room(most)
+
+    def set_overrides(self, overrides: Overrides) -> None:
+        """Have exactly these said of tools, besides what their sources say."""
+        self._overrides = overrides
+        for locker in [*self._lockers.values()]:
+            locker.registry.set_overrides(overrides)
 
     def overlay(self, principal: Principal) -> Overlay:
         """What `principal` has for itself as of now: the same object as long as nothing changes.
@@ -195,6 +203,7 @@ class Lockers(Generic[PlanT]):
         if not self._made_room(self._most - 1):
             return _refused(plans)
         locker = self._lockers[whose] = _Locker[PlanT](whose)
+        locker.registry.set_overrides(self._overrides)
         for name, plan in plans.items():
             locker.put(name, plan, self._make(whose, plan))
         # Not before: whoever is told would look, and find itself here again.

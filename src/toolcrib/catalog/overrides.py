@@ -142,7 +142,9 @@ def with_claims(given: Iterable[Category], claims: Mapping[Path, tuple[str, ...]
     """`given`, claiming what `claims` say besides, and a category of each path that none of them has."""
     left = dict(claims)
     claiming = [
-        replace(category, tools=(*category.tools, *left.pop(category.path))) if category.path in left else category
+        replace(category, tools=tuple(dict.fromkeys((*category.tools, *left.pop(category.path)))))
+        if category.path in left
+        else category
         for category in given
     ]
     return (*claiming, *(Category(path, tools=tools) for path, tools in left.items()))

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import logging
 import threading
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from toolcrib.catalog.capabilities import Findings
 from toolcrib.catalog.categories import Categories
+from toolcrib.catalog.listeners import Listeners
 from toolcrib.catalog.overrides import Overrides
 from toolcrib.catalog.state import CatalogState, SourceEntry
 from toolcrib.catalog.view import document_of
@@ -19,8 +18,6 @@ from toolcrib.core.errors import InvalidTool, ToolNotFound
 from toolcrib.core.events import CatalogPublished, Event, Listener, ToolRegistered, ToolReplaced, ToolUnregistered
 from toolcrib.core.metadata import Optionality, ToolMetadata
 from toolcrib.core.tools import Path, Tool
-
-logger = logging.getLogger(__name__)
 
 MAX_TOLD = 20
 """Of what keeps tools from being taken in, in one error."""
@@ -50,9 +47,7 @@ class ToolRegistry:
     def __init__(self) -> None:
         self._state = CatalogState()
         self._writing = threading.Lock()
-        self._listeners: tuple[Listener, ...] = ()
-        self._untold: deque[tuple[Event, tuple[Listener, ...]]] = deque()
-        self._telling = threading.Lock()
+        self._listeners = Listeners()
 
     @property
     def state(self) -> CatalogState:
@@ -230,15 +225,17 @@ class ToolRegistry:
         self._publish(lambda state: (state if state.findings == findings else replace(state, findings=findings), ()))
 
     def subscribe(self, listener: Listener) -> None:
-        """Tell `listener` of every event from the next publication on."""
+        """Tell `listener` of every event from the next publication on.
+
+        Raises:
+            RuntimeError: it is async, and no event loop is running here for it.
+        """
         with self._writing:
-            self._listeners = (*self._listeners, listener)
+            self._listeners.add(listener)
 
     def unsubscribe(self, listener: Listener) -> None:
         """Tell it no more; no error where it was not subscribed."""
-        with self._writing:
-            # Not `is not`: a method is another object each time it is taken from its owner.
-            self._listeners = tuple(known for known in self._listeners if known != listener)
+        self._listeners.remove(listener)
 
     @staticmethod
     def _with(state: CatalogState, *, put: Iterable[Tool] = (), drop: Iterable[str] = ()) -> _Change:
@@ -280,24 +277,8 @@ class ToolRegistry:
             if new is old:
                 return
             self._state = new = replace(new, version=old.version + 1)
-            self._untold.extend((event, self._listeners) for event in (*events, CatalogPublished(new.version)))
-        self._tell()
-
-    def _tell(self) -> None:
-        """Drain the queue of events; whoever finds another at it leaves its events to that one."""
-        while self._untold and self._telling.acquire(blocking=False):
-            try:
-                while self._untold:
-                    event, listeners = self._untold.popleft()
-                    for listener in listeners:
-                        if listener not in self._listeners:
-                            continue  # it unsubscribed meanwhile
-                        try:
-                            listener(event)
-                        except Exception:
-                            logger.exception("a catalog listener raised on %s", type(event).__name__)
-            finally:
-                self._telling.release()
+            self._listeners.put((*events, CatalogPublished(new.version)))
+        self._listeners.tell()
 
 
 def _offered(state: CatalogState, tool_id: str) -> Tool | None:

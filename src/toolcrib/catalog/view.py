@@ -35,6 +35,11 @@ class Overlay:
     sources: Mapping[str, SourceEntry] = field(default_factory=dict[str, SourceEntry])
     """By name: where calls to them go."""
 
+    @cached_property
+    def needed(self) -> frozenset[str]:
+        """Names of the capabilities that they need."""
+        return frozenset(name for tool in self.tools.values() for name in tool.metadata.requires_capabilities)
+
 
 NO_OVERLAY = Overlay()
 
@@ -441,10 +446,12 @@ def subject_of(
     """A tool as rules look at it; what `overrides` say of it is its owner's word."""
     metadata, paths = tool.metadata, categories.reaches(tool)
     if trusted or not (metadata.tags or metadata.category or tool.own_path):
-        return Subject(tool.id, tool.source, paths, metadata.tags, tool.annotations, trusted)
+        return Subject(tool.id, tool.source, paths, metadata.tags, tool.annotations, trusted, aliases=metadata.aliases)
     said = overrides.said_of(tool) or NO_METADATA
     sure = categories.reaches(Tool(tool.source, tool.name, metadata=said))
-    return Subject(tool.id, tool.source, paths, metadata.tags, tool.annotations, trusted, sure, said.tags)
+    return Subject(
+        tool.id, tool.source, paths, metadata.tags, tool.annotations, trusted, sure, said.tags, metadata.aliases
+    )
 
 
 def _most(tool: Tool) -> Access:

@@ -10,13 +10,15 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from toolcrib.catalog.access import EVERYTHING, Access, Permissions, Policy, Subject
+from toolcrib.catalog.bundles import Contents
 from toolcrib.catalog.registry import ToolRegistry
 from toolcrib.catalog.state import CatalogState
 from toolcrib.catalog.view import NO_OVERLAY, Decisions, Overlay, View, Visible
 from toolcrib.core.principal import Principal
 
 MAX_KEPT = 1_000
-"""Principals whose views are kept, and sets of permissions whose part of the catalog is; who asked last stays."""
+"""Views that are kept, of a principal within a bundle, and sets of permissions whose part of the catalog is; who asked
+last stays."""
 
 
 class Views:
@@ -55,14 +57,14 @@ class Views:
             raise
         self.policy = policy
 
-    def of(self, principal: Principal, overlay: Overlay = NO_OVERLAY) -> View:
-        """What `principal` may see of the catalog as it is now, and of what is its own."""
+    def of(self, principal: Principal, overlay: Overlay = NO_OVERLAY, within: tuple[Contents, ...] = ()) -> View:
+        """What `principal` may see of the catalog as it is now, and of what is its own; `within` all these bundles."""
         epoch = self._epoch
         # The state is read after the epoch: read before, it could be older, and the epoch would be turned back.
         state = self._registry.state
         if epoch.state is not state:
             epoch = self._followed(epoch, state)
-        return epoch.view(principal, overlay)
+        return epoch.view(principal, overlay, within)
 
     def _followed(self, epoch: _Epoch, state: CatalogState) -> _Epoch:
         """The epoch of `state` after `epoch`; where another has begun meanwhile, it is this one caller's alone."""
@@ -71,6 +73,13 @@ class Views:
             if self._epoch is epoch:
                 self._epoch = new
         return new
+
+
+def permissions_within(permissions: Permissions, within: tuple[Contents, ...]) -> Permissions:
+    """`permissions` with all these bundles around them."""
+    for contents in within:
+        permissions = contents.around(permissions)
+    return permissions
 
 
 @dataclass(frozen=True)
@@ -99,22 +108,22 @@ class _Epoch:
         keep the whole catalog of then for principals who may be gone."""
         self.policy = policy
         self.state = state
-        self._views: _Recent[Principal, View] = _Recent()
+        self._views: _Recent[tuple[Principal, tuple[Contents, ...]], View] = _Recent()
         self._shared: _Recent[Permissions, Visible] = _Recent()
         self._earlier: _Recent[Permissions, Decisions] = _Recent()
         if before is not None:
             for permissions, decisions in before.decisions():
                 self._earlier.put(permissions, decisions)
 
-    def view(self, principal: Principal, overlay: Overlay) -> View:
-        view = self._views.get(principal)
+    def view(self, principal: Principal, overlay: Overlay, within: tuple[Contents, ...]) -> View:
+        view = self._views.get((principal, within))
         if view is None or view.visible.overlay is not overlay:
-            permissions = self.policy.permissions(principal)
+            permissions = permissions_within(self.policy.permissions(principal), within)
             visible = self._visible(permissions)
             if overlay is not NO_OVERLAY:
                 visible = Visible(self.state, permissions, overlay, base=visible)
             view = View(visible, principal)
-            self._views.put(principal, view)
+            self._views.put((principal, within), view)
         return view
 
     def decisions(self) -> Iterator[tuple[Permissions, Decisions]]:

@@ -222,6 +222,38 @@ def expand(tool_id: str, **options: Any) -> None:
     run(tool_id, **options)
 
 
+@main.command(short_help="Print the tools as text for a system prompt.")
+@config_either_way
+@tools_option
+@click.option(
+    "--detail",
+    type=click.Choice(["name", "summary", "full"]),
+    default="full",
+    show_default=True,
+    help="How much to tell of each tool at most; full: what it takes, and the handle to call it by.",
+)
+@click.option(
+    "--budget",
+    "budget_tokens",
+    type=click.IntRange(min=100),
+    metavar="TOKENS",
+    default=2_000,
+    show_default=True,
+    help="The longest text, at four bytes a token.",
+)
+@wait_option
+@json_option
+def describe(**options: Any) -> None:
+    """Print the tools of CONFIG's servers as text for a system prompt, for agents without tool calling of their own.
+
+    Grouped by category, the required ones first. Where not all have room, the least needed are told less of, then
+    counted.
+    """
+    from toolcrib.cli.describe import describe as run
+
+    run(**options)
+
+
 @main.command(short_help="Run a tool.")
 @click.argument("tool_id", metavar="ID")
 @click.argument("arguments", metavar="[JSON]", default="{}")

@@ -17,7 +17,6 @@ from toolcrib.catalog.ontology import Branch
 from toolcrib.catalog.view import View
 from toolcrib.cli.opening import opened
 from toolcrib.cli.output import escape, plain, print_json, run, stderr, stdout
-from toolcrib.config import ServerConfig
 from toolcrib.core.tools import summarize
 from toolcrib.disclosure.messages import Missing
 from toolcrib.disclosure.operations import MAX_LIMIT
@@ -152,12 +151,12 @@ def expand(tool_id: str, config: Path, tools: Path | None, wait_s: float, *, as_
     run(main, as_json=as_json)
 
 
-def only_source_of(tool_id: str) -> Callable[[ServerConfig], bool] | None:
-    """Start only the server whose tool this is, unless the id does not say which that is."""
+def only_source_of(tool_id: str) -> Callable[[str], bool] | None:
+    """Start only the server or plugin whose tool this is, unless the id does not say which that is."""
     source = tool_id.partition(".")[0]
 
-    def wanted(server: ServerConfig) -> bool:
-        return server.name == source
+    def wanted(name: str) -> bool:
+        return name == source
 
     return wanted if "." in tool_id else None
 

@@ -10,7 +10,6 @@ import anyio
 
 from toolcrib.cli.approvals import default_approvals
 from toolcrib.cli.output import plain, stderr
-from toolcrib.config import ServerConfig
 from toolcrib.core.errors import InvalidConfig
 from toolcrib.core.principal import LOCAL
 from toolcrib.crib import Toolcrib
@@ -24,11 +23,11 @@ SHOWN_ASIDE = 5
 
 @asynccontextmanager
 async def opened(
-    config: Path, tools: Path | None, *, wait_s: float, wanted: Callable[[ServerConfig], bool] | None = None
+    config: Path, tools: Path | None, *, wait_s: float, wanted: Callable[[str], bool] | None = None
 ) -> AsyncGenerator[Toolcrib]:
     """A crib of the servers in `config`, or of the definitions in `tools`, once all have listed or `wait_s` is over.
 
-    With `wanted`, only those servers are started.
+    With `wanted`, only the servers and plugins of such names are started.
 
     Raises:
         InvalidConfig: the file cannot be used.

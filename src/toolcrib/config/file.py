@@ -11,19 +11,25 @@ from typing import Any, get_args
 
 from toolcrib.calling.limits import DEFAULT_RATE, Rate
 from toolcrib.catalog.access import Rules
+from toolcrib.catalog.arrangement import Arrangement
+from toolcrib.catalog.capabilities import Capability
 from toolcrib.catalog.categories import NO_CATEGORIES, Categories
 from toolcrib.catalog.lockers import MAX_LOCKERS
+from toolcrib.catalog.overrides import NO_OVERRIDES, Overrides, with_claims
 from toolcrib.config.audit import DEFAULT_AUDIT, Audit, read_audit
 from toolcrib.config.auth import NO_AUTH, Auth, read_auth
+from toolcrib.config.capabilities import read_capabilities
 from toolcrib.config.categories import read_categories
 from toolcrib.config.isolation import Isolation, read_principals
+from toolcrib.config.overrides import read_overrides
+from toolcrib.config.plugins import PluginConfig, read_plugins
 from toolcrib.config.policy import read_policy
 from toolcrib.config.servers import ServerConfig, read_server
 from toolcrib.config.settings import Settings, as_object, parsed
 from toolcrib.core.errors import InvalidConfig
 from toolcrib.core.placeholders import for_each_principal
 from toolcrib.core.schema import nearest
-from toolcrib.sources.base import source_name
+from toolcrib.sources.base import free_name, source_name
 from toolcrib.sources.limited import DEFAULT_CAPACITY, Capacity
 from toolcrib.sources.mcp.server import DEFAULT_PATIENCE, Patience
 
@@ -58,10 +64,13 @@ SETTINGS: Mapping[str, str] = {
     "max_text_bytes": "Bytes of text in one result beyond which the rest is paged, as UTF-8 (400000).",
     "max_binary_bytes": "Bytes of one image, audio or file in a result beyond which it is left out (8388608).",
     "categories": "Nodes of your own, by name: what is inside, and which tools hang in them.",
+    "tools": "By id or pattern of ids: what you say of tools that you do not define.",
+    "plugins": "Which installed plugins are taken in: `true` (all, as if not said), `false`, or a list of names.",
+    "capabilities": "What tools may need of the system, by name: how to look for it, and what to do where it is missing.",
     "policy": "Who may see and call what: `rules` in order, and `otherwise`.",
     "auth": "Who may ask over HTTP: `tokens`, `jwt`, and the names that it is reached under.",
     "audit": "Whether what is done is written down: `true` (as if not said), `false`, or an object that says how.",
-    "sources": "By server name: `title`, `summary`, `trusted`, and time-outs and limits of its own.",
+    "sources": "By name of a server or plugin: `title`, `summary`, `trusted`; time-outs and limits of its own.",
 }
 """Every key below `toolcrib`, with what it does."""
 
@@ -112,12 +121,21 @@ class Config:
     audit: Audit | None = DEFAULT_AUDIT
     """None where nothing is to be written down."""
     categories: Categories = NO_CATEGORIES
+    """Those that are set up, and those that `overrides` name."""
+    overrides: Overrides = NO_OVERRIDES
+    capabilities: tuple[Capability, ...] = ()
     policy: Rules | None = None
     """None where everybody may see and call everything."""
     auth: Auth = NO_AUTH
     """Who may ask over HTTP."""
     source_names: Mapping[str, str] = field(default_factory=dict[str, str])
     """Those of the servers, by what the file calls them."""
+    plugins: tuple[PluginConfig, ...] = ()
+    """Those that are installed and taken in, and those that are asked for and not there."""
+
+    @property
+    def arrangement(self) -> Arrangement:
+        return Arrangement(self.categories.given, self.overrides.given)
 
     @property
     def enabled(self) -> tuple[ServerConfig, ...]:
@@ -162,7 +180,10 @@ def parse_config(text: str, path: Path, environ: Mapping[str, str] = os.environ)
     ours = Settings(as_object(document.get(OUR_KEY, {}), path, OUR_KEY), path, OUR_KEY)
     ours.only(SETTINGS)
     names = _source_names(servers)
+    overrides = read_overrides(ours.settings("tools"), names)
     categories = read_categories(ours.settings("categories"), names)
+    if overrides.claims:
+        categories = Categories(with_claims(categories.given, overrides.claims))
     config = Config(
         path,
         room=Room(
@@ -175,12 +196,15 @@ def parse_config(text: str, path: Path, environ: Mapping[str, str] = os.environ)
         rate=_rate(ours),
         audit=read_audit(ours),
         categories=categories,
+        overrides=overrides,
+        capabilities=read_capabilities(ours.settings("capabilities")),
         policy=read_policy(ours.settings("policy"), categories, names) if "policy" in ours else None,
         auth=read_auth(ours.settings("auth")),
         source_names=names,
+        plugins=read_plugins(ours, servers),
     )
     sources = ours.settings("sources")
-    sources.only(servers)
+    sources.only([*servers, *(plugin.name for plugin in config.plugins)])
     read: list[ServerConfig] = []
     for label, entry in servers.items():
         name = names[label]
@@ -261,9 +285,4 @@ def _source_names(labels: Iterable[str]) -> dict[str, str]:
 
 def _free_name(label: str, taken: set[str]) -> str:
     """The source name of a server; two labels that come to the same name are told apart by a number."""
-    base = source_name(label) if re.search(r"\w", label) else "server"
-    name, count = base, 1
-    while name in taken:
-        count += 1
-        name = f"{base}-{count}"
-    return name
+    return free_name(source_name(label) if re.search(r"\w", label) else "server", taken)

@@ -20,9 +20,11 @@ class ErrorCode(StrEnum):
     INVALID_ARGUMENTS = "INVALID_ARGUMENTS"
     INVALID_CURSOR = "INVALID_CURSOR"
     RATE_LIMITED = "RATE_LIMITED"
+    CAPABILITY_MISSING = "CAPABILITY_MISSING"
     SOURCE_UNAVAILABLE = "SOURCE_UNAVAILABLE"
     TOOL_FAILED = "TOOL_FAILED"
     NOT_FOUND = "NOT_FOUND"
+    BUNDLE_INCOMPLETE = "BUNDLE_INCOMPLETE"
     INVALID_CONFIG = "INVALID_CONFIG"
     INVALID_TOOL = "INVALID_TOOL"
 
@@ -153,6 +155,15 @@ class RateLimited(ToolcribError):
         self.retry_after_s = retry_after_s
 
 
+class CapabilityMissing(ToolcribError):
+    """The system lacks something that the tool needs; nothing ran."""
+
+    code = ErrorCode.CAPABILITY_MISSING
+    advice = (
+        "The message says what is missing, and what its owner can do about it; `next_action` looks for another tool."
+    )
+
+
 class SourceUnavailable(ToolcribError):
     """The tool's source cannot be reached, or went away before it answered.
 
@@ -190,10 +201,36 @@ class ToolFailed(ToolcribError):
 
 
 class NotFound(ToolcribError):
-    """No prompt, resource or approval of this name exists, or it may not be seen."""
+    """No prompt, resource, bundle or approval of this name exists, or it may not be seen."""
 
     code = ErrorCode.NOT_FOUND
     advice = "List them again."
+
+
+class UnknownBundle(NotFound):
+    """No bundle is called so."""
+
+
+class BundleIncomplete(ToolcribError):
+    """Something that a bundle requires is not there, or may not be seen; `details.missing` names all of it.
+
+    `diagnosis` tells the bundle's owner what is only hidden; it never goes to a caller, who reads that as unknown.
+    """
+
+    code = ErrorCode.BUNDLE_INCOMPLETE
+    advice = "`details.missing` says what and why; `toolcrib bundles NAME` tells the owner more."
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        diagnosis: str = "",
+        next_action: NextAction | None = None,
+        retryable: bool = False,
+        details: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(message, next_action=next_action, retryable=retryable, details=details)
+        self.diagnosis = diagnosis
 
 
 class InvalidConfig(ToolcribError):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
@@ -40,8 +40,8 @@ class CatalogPublished:
 
 Event = ToolRegistered | ToolReplaced | ToolUnregistered | CatalogPublished
 
-Listener = Callable[[Event], None]
-"""Told of events after their publication, in order, outside any lock."""
+Listener = Callable[[Event], None] | Callable[[Event], Awaitable[None]]
+"""Told of events after their publication, in order, outside any lock; an async one on the loop it subscribed on."""
 
 
 OK = "ok"

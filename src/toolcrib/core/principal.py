@@ -40,6 +40,8 @@ class CallContext:
     """32 hex digits; None where nobody has said yet what the operation belongs to."""
     deadline: float | None = None
     """When to give up, on the clock of `time.monotonic`, in seconds."""
+    bundle: str | None = None
+    """The name of the bundle that the operation is kept within; None for all that the principal has."""
     client: Client | None = None
     """Who may be asked for input while the operation runs; None where nobody can be."""
     resumed: Resumption | None = None

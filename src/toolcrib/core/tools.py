@@ -12,7 +12,7 @@ from typing import Any, Self, cast
 import orjson
 
 from toolcrib.core.digests import digest
-from toolcrib.core.metadata import EXPANDED, NO_METADATA, ToolMetadata
+from toolcrib.core.metadata import EXPANDED, NO_METADATA, Optionality, ToolMetadata
 from toolcrib.core.schema import Schema
 
 EMPTY_SCHEMA: Mapping[str, Any] = {"type": "object", "properties": {}}
@@ -187,6 +187,9 @@ class ToolPointer:
     tags: tuple[str, ...] = ()
     confidence: float | None = None
     """In [0, 1], where the tool was searched for; absent where it was only listed."""
+    optionality: Optionality = Optionality.OPTIONAL
+    usage_hint: str = ""
+    """When to use it, in one line of at most `SUMMARY_CHARS` characters."""
     unavailable: str | None = None
     """Why it cannot be called, at all or before somebody has done something."""
 
@@ -194,6 +197,10 @@ class ToolPointer:
         wire: dict[str, Any] = {"tool_id": self.tool_id, "path": list(self.path), "summary": self.summary}
         if self.tags:
             wire["tags"] = list(self.tags)
+        if self.optionality is not Optionality.OPTIONAL:
+            wire["optionality"] = self.optionality.value
+        if self.usage_hint:
+            wire["usage_hint"] = self.usage_hint
         if self.confidence is not None:
             wire["confidence"] = self.confidence
         if self.unavailable is not None:

@@ -9,7 +9,7 @@ from typing import Any, Protocol, Self
 
 from toolcrib.core.errors import ToolcribError
 from toolcrib.core.handles import Handle
-from toolcrib.core.metadata import ToolExample
+from toolcrib.core.metadata import EXPANDED, NO_METADATA, ToolMetadata
 from toolcrib.core.nodes import Node
 from toolcrib.core.tools import Path, ToolPointer
 
@@ -118,8 +118,7 @@ class Expansion:
     args_schema: Mapping[str, Any]
     result_schema: Mapping[str, Any] | None
     annotations: Mapping[str, bool]
-    usage_hint: str | None = None
-    examples: tuple[ToolExample, ...] = ()
+    metadata: ToolMetadata = NO_METADATA
     obstacle: str | None = None
     """Why a call would be refused or put off, if it would."""
 
@@ -140,16 +139,14 @@ class Expansion:
         }
         if self.description != self.summary:
             wire["description"] = self.description
-        if self.usage_hint:
-            wire["usage_hint"] = self.usage_hint
+        said = {key: value for key, value in self.metadata.to_wire().items() if key in EXPANDED}
+        examples = said.pop("examples", None)
+        wire |= said
         wire["args_schema"] = dict(self.args_schema)
         if self.result_schema is not None:
             wire["result_schema"] = dict(self.result_schema)
-        if self.examples:
-            wire["examples"] = [
-                {"description": e.description, "input": dict(e.input)} | ({"output": e.output} if e.output else {})
-                for e in self.examples
-            ]
+        if examples is not None:
+            wire["examples"] = examples
         wire["annotations"] = dict(self.annotations)
         if self.obstacle is not None:
             wire["obstacle"] = self.obstacle

@@ -12,7 +12,7 @@ from toolcrib.catalog.ontology import Branch, Ontology
 from toolcrib.catalog.state import SourceStatus
 from toolcrib.catalog.view import View
 from toolcrib.core.errors import InvalidArguments, NextAction, ToolcribError
-from toolcrib.core.tools import ROOT, Tool, ToolPointer
+from toolcrib.core.tools import ROOT, Tool, ToolPointer, summarize
 from toolcrib.disclosure.cursors import CursorSeal
 from toolcrib.disclosure.messages import (
     DetailLevel,
@@ -222,8 +222,7 @@ class Operations:
             args_schema=tool.input_schema,
             result_schema=tool.output_schema,
             annotations=tool.annotations.to_wire(),
-            usage_hint=tool.metadata.usage_hint,
-            examples=tool.metadata.examples,
+            metadata=tool.metadata,
             obstacle=view.unavailable.get(tool.id) or _OBSTACLES.get(view.access_to(tool)),
         )
 
@@ -378,6 +377,8 @@ def _pointer(view: View, tool: Tool, confidence: float | None = None) -> ToolPoi
         tool.summary,
         tool.metadata.tags,
         confidence,
+        tool.metadata.optionality,
+        summarize(tool.metadata.usage_hint or ""),
         view.unavailable.get(tool.id) or (_OBSTACLES[Access.SEE] if view.access_to(tool) is Access.SEE else None),
     )
 

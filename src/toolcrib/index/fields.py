@@ -47,7 +47,8 @@ def document(tool: Tool, *, category: Sequence[str] = (), source_text: str = "")
     name = terms(tool.name, keep_stopwords=True)
     for label in (tool.title or "", *metadata.aliases):
         name += [term for term in terms(label, keep_stopwords=True) if term not in name]
-    description = "\n".join([tool.description, metadata.usage_hint or "", *metadata.intents])
+    examples = (example.description for example in metadata.examples)
+    description = "\n".join([tool.description, metadata.usage_hint or "", *metadata.intents, *examples])
     names, texts = _parameters(tool.input_schema)
     return Document(
         tool_id=tool.id,

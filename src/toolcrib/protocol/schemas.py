@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from toolcrib.core.errors import ErrorCode
+from toolcrib.core.metadata import Optionality
 from toolcrib.disclosure.operations import MAX_LIMIT
 from toolcrib.protocol.tools import OPERATIONS, operation_schema
 
@@ -66,6 +67,11 @@ _TEXTS = _list(_TEXT)
 _OBJECT: Mapping[str, Any] = {"type": "object"}
 _CONFIDENCE: Mapping[str, Any] = {"type": "number", "minimum": 0, "maximum": 1}
 _CURSOR: Mapping[str, Any] = {"type": ["string", "null"], "description": "For the next page; null on the last."}
+_OPTIONALITY: Mapping[str, Any] = {
+    "type": "string",
+    "enum": [each.value for each in Optionality],
+    "description": "How much an agent depends on it; optional where it is left out.",
+}
 _MISSING: Mapping[str, Any] = {
     "starting": {**_TEXTS, "description": "Sources that have not listed their tools yet."},
     "unavailable": {**_TEXTS, "description": "Sources that could not be listed."},
@@ -87,6 +93,8 @@ _PARTS: Mapping[str, Any] = {
         {"tool_id": _TEXT, "path": _ref("Path"), "summary": _TEXT},
         {
             "tags": _TEXTS,
+            "optionality": _OPTIONALITY,
+            "usage_hint": {**_TEXT, "description": "When to use it, in one line."},
             "confidence": _CONFIDENCE,
             "unavailable": {**_TEXT, "description": "Why it cannot be called before somebody has done something."},
         },
@@ -107,7 +115,12 @@ _PARTS: Mapping[str, Any] = {
         },
         {
             "description": {**_TEXT, "description": "Left out where it is the summary."},
-            "usage_hint": _TEXT,
+            "usage_hint": {**_TEXT, "description": "When to use it, and when not."},
+            "optionality": _OPTIONALITY,
+            "condition": {**_TEXT, "description": "When a conditional tool is required."},
+            "requires_permission": {"type": "boolean", "description": "A person is asked before it runs."},
+            "cost": _TEXT,
+            "risk": _TEXT,
             "result_schema": _OBJECT,
             "examples": _list(_object({"description": _TEXT, "input": _OBJECT}, {"output": _TEXT})),
             "obstacle": {**_TEXT, "description": "Why a call would be refused or put off."},

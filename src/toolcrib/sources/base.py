@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Container, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, runtime_checkable
@@ -174,6 +174,15 @@ def headline(instructions: str | None) -> str:
     """The first line of a source's instructions that says something, without the marks of a Markdown heading."""
     lines = (line.strip().lstrip("#").strip() for line in (instructions or "").splitlines())
     return summarize(next((line for line in lines if line), ""))
+
+
+def free_name(name: str, taken: Container[str]) -> str:
+    """`name`, or where that is taken the first of `name-2`, `name-3` and so on that is not."""
+    number, free = 1, name
+    while free in taken:
+        number += 1
+        free = f"{name}-{number}"
+    return free
 
 
 def source_name(label: str) -> str:

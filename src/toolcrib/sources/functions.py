@@ -6,27 +6,27 @@ import inspect
 import logging
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType, TracebackType
 from typing import Any, Self, cast
-from weakref import WeakSet
 
 import anyio
 import anyio.from_thread
-import anyio.lowlevel
 import anyio.to_thread
 
+from toolcrib.core.checks import check_tool
 from toolcrib.core.errors import InvalidTool, SourceUnavailable, ToolFailed
 from toolcrib.core.metadata import NO_METADATA, ToolMetadata
 from toolcrib.core.principal import CallContext
 from toolcrib.core.results import ToolResult
 from toolcrib.core.schema import Schema
 from toolcrib.core.tools import Tool, ToolAnnotations
+from toolcrib.sources.agreement import disagreements
 from toolcrib.sources.base import Listing, ProgressListener, source_name
 from toolcrib.sources.definitions import object_schema
 from toolcrib.sources.signatures import Signature, is_async, read_signature
+from toolcrib.sources.watches import Watches
 
 _logger = logging.getLogger(__name__)
 
@@ -39,6 +39,24 @@ class _Function:
     call: Callable[..., Any]
     signature: Signature
     is_async: bool
+
+
+def plain_tool(name: str, description: str, call: Callable[[dict[str, Any]], Any]) -> Callable[..., Any]:
+    """A function to be added as a tool, of something that has no more than a name, a description and a callable.
+
+    `call` takes the arguments as one dictionary, as they come: any, unless a schema is given where it is added. It may
+    be async. Source: ADR-001, `SimpleExtendedTool`.
+    """
+
+    async def run_async(**arguments: Any) -> Any:
+        return await call(arguments)
+
+    def run(**arguments: Any) -> Any:
+        return call(arguments)
+
+    function = run_async if is_async(call) else run
+    function.__name__, function.__doc__ = name, description
+    return function
 
 
 class FunctionSource:
@@ -62,7 +80,7 @@ class FunctionSource:
         self._summary = summary
         self._functions: Mapping[str, _Function] = MappingProxyType({})
         self._lock = threading.Lock()
-        self._watches: WeakSet[_Watch] = WeakSet()
+        self._watches = Watches()
 
     @property
     def name(self) -> str:
@@ -81,12 +99,14 @@ class FunctionSource:
     ) -> Tool:
         """Offer `fn` as a tool, from any thread; whatever is not given is read from its signature and docstring.
 
-        A schema given by hand replaces the one that was read. Arguments still go to `fn` by name, converted to the
-        types that it annotates; one that takes `**arguments` gets them as they are.
+        A schema given by hand replaces the one that was read, with which it must agree: see `disagreements`. Arguments
+        still go to `fn` by name, converted to the types that it annotates; one that takes `**arguments` gets them as
+        they are.
 
         Raises:
-            InvalidTool: the name is taken or missing (a lambda needs one), a given schema cannot be used, or the
-                signature cannot be read; see `read_signature`.
+            InvalidTool: the name is taken or missing (a lambda needs one), a given schema cannot be used or promises
+                what `fn` does not take, an example does not match it, or the signature cannot be read; see
+                `read_signature`.
         """
         signature = read_signature(fn)
         name = signature.name if name is None else name
@@ -105,12 +125,15 @@ class FunctionSource:
             metadata=metadata,
         )
         _ = tool.arguments  # compiled now: a schema that cannot be used fails here, not at the first call
+        if input_schema is not None and (found := [*disagreements(tool.input_schema, signature.input_schema)]):
+            raise InvalidTool(f"`{tool.id}`: its schema and what is called disagree: {'; '.join(found)}")
+        check_tool(tool)
         with self._lock:
             if name in self._functions:
                 raise InvalidTool(f"`{self._name}` already has a tool `{name}`")
             function = _Function(tool, fn, signature, is_async(fn))
             self._functions = MappingProxyType({**self._functions, name: function})
-        self._tell()
+        self._watches.tell()
         return tool
 
     def remove(self, name: str) -> None:
@@ -122,7 +145,7 @@ class FunctionSource:
         with self._lock:
             self._named(name)
             self._functions = MappingProxyType({key: fn for key, fn in self._functions.items() if key != name})
-        self._tell()
+        self._watches.tell()
 
     async def list_tools(self) -> Listing:
         return Listing(tuple(fn.tool for fn in self._functions.values()), title=self._title, summary=self._summary)
@@ -168,10 +191,7 @@ class FunctionSource:
 
     def changes(self) -> AsyncIterator[None]:
         """Yields after tools were added or removed since this was called, once for all that happened meanwhile."""
-        watch = _Watch()
-        with self._lock:
-            self._watches.add(watch)
-        return watch
+        return self._watches.watch()
 
     async def __aenter__(self) -> Self:
         return self
@@ -179,72 +199,13 @@ class FunctionSource:
     async def __aexit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        for watch in self._watching():
-            watch.end()
+        self._watches.end()
 
     def _named(self, name: str) -> _Function:
         function = self._functions.get(name)
         if function is None:
             raise ToolFailed(f"`{self._name}` has no tool `{name}`")
         return function
-
-    def _tell(self) -> None:
-        for watch in self._watching():
-            watch.tell()
-
-    def _watching(self) -> list[_Watch]:
-        with self._lock:
-            return list(self._watches)
-
-
-class _Watch:
-    """Who waits for changes on one event loop, and is told of them from any thread."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._changed = False
-        self._ended = False
-        self._wake: Callable[[], None] | None = None
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> None:
-        while True:
-            with self._lock:
-                if self._changed:
-                    self._changed = False
-                    return
-                if self._ended:
-                    raise StopAsyncIteration
-                event = anyio.Event()
-                self._wake = partial(_soon(), event.set)
-            await event.wait()
-
-    def tell(self) -> None:
-        with self._lock:
-            self._changed = True
-            self._wake_up()
-
-    def end(self) -> None:
-        with self._lock:
-            self._ended = True
-            self._wake_up()
-
-    def _wake_up(self) -> None:
-        if self._wake is not None:
-            with suppress(RuntimeError):  # its loop is closed, and nobody waits any more
-                self._wake()
-            self._wake = None
-
-
-def _soon() -> Callable[[Callable[[], Any]], Any]:
-    """What runs a function on the event loop of this task, and may be called from any thread and without waiting.
-
-    `anyio.from_thread.run_sync` waits for the loop, and would wait for ever where `add` is called on it.
-    """
-    loop: Any = anyio.lowlevel.current_token().native_token
-    return loop.call_soon_threadsafe if hasattr(loop, "call_soon_threadsafe") else loop.run_sync_soon
 
 
 async def _say_nothing(progress: float, total: float | None = None, message: str | None = None) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 import mcp_types
 from mcp.server.context import HandlerResult
@@ -12,8 +12,10 @@ from mcp.server.lowlevel import Server
 from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_PARAMS
 
+from toolcrib.catalog.access import NOTHING_CLAIMED
 from toolcrib.catalog.view import View
 from toolcrib.core.errors import NextAction, ToolcribError
+from toolcrib.core.metadata import NO_METADATA
 from toolcrib.core.tools import Tool
 from toolcrib.crib import Toolcrib
 from toolcrib.disclosure.suggestions import not_found
@@ -26,6 +28,9 @@ from toolcrib.surfaces.mcp_gateway.refusals import own_refusal
 from toolcrib.surfaces.mcp_gateway.results import as_json_result
 
 logger = logging.getLogger(__name__)
+
+METADATA_KEY = "toolcrib/metadata"
+"""Where a definition's `_meta` has what its owner says of the tool, as `ToolMetadata.to_wire` writes it."""
 
 _NOT_OURS = ("execution",)
 """Fields of a definition that promise what the gateway does not do: running a call as a task."""
@@ -87,19 +92,43 @@ def _definition(tool: Tool, name: str, version: str) -> dict[str, Any] | None:
 
     None where nothing is left that a client would take; one such definition would cost it the whole list.
     """
-    wire = {key: value for key, value in tool.wire.items() if key not in _NOT_OURS} | {"name": name}
+    sent = tool.wire or _written(tool)
+    wire = {key: value for key, value in sent.items() if key not in _NOT_OURS} | {"name": name} | _meta(tool)
     without_results = {key: value for key, value in wire.items() if key != "outputSchema"}
     needed = {
         "name": name,
         "description": tool.description,
         # It validates objects alone, whatever it says of its type; the protocol wants the word.
         "inputSchema": {**tool.input_schema, "type": "object"},
+        **_meta(tool),
     }
     for shown in (wire, without_results, needed):
         if is_definition(shown, "tools/list", version):
             return shown
     logger.warning("%s is not listed: its definition has no form in %s", tool.id, version)
     return None
+
+
+def _written(tool: Tool) -> dict[str, Any]:
+    """The definition of one that never travelled."""
+    wire: dict[str, Any] = {"description": tool.description, "inputSchema": tool.input_schema}
+    if tool.title is not None:
+        wire["title"] = tool.title
+    if tool.output_schema is not None:
+        wire["outputSchema"] = tool.output_schema
+    if tool.annotations != NOTHING_CLAIMED:
+        wire["annotations"] = tool.annotations.to_wire()
+    return wire
+
+
+def _meta(tool: Tool) -> dict[str, Any]:
+    """Its `_meta`, with what its owner says of it; nobody else speaks under that key."""
+    sent = tool.wire.get("_meta")
+    told = dict(cast("dict[str, Any]", sent)) if isinstance(sent, dict) else {}
+    told.pop(METADATA_KEY, None)
+    if tool.metadata != NO_METADATA and (said := tool.metadata.to_wire()):
+        told[METADATA_KEY] = said
+    return {"_meta": told} if told or sent is not None else {}
 
 
 def _find(view: View, name: str) -> Tool | None:

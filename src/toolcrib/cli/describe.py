@@ -1,0 +1,35 @@
+"""`toolcrib describe`: the tools as text for a system prompt."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from toolcrib.cli.opening import opened
+from toolcrib.cli.output import plain, print_json, run, stderr, stdout
+from toolcrib.disclosure.messages import DetailLevel
+
+
+def describe(
+    config: Path, tools: Path | None, detail: str, budget_tokens: int, wait_s: float, *, as_json: bool
+) -> None:
+    """Print the text alone on standard output, as it goes into a prompt."""
+
+    async def main() -> None:
+        async with opened(config, tools, wait_s=wait_s) as crib:
+            told = crib.describe(DetailLevel(detail), budget_tokens)
+            if as_json:
+                print_json(told.to_wire())
+                return
+            if stdout.is_terminal:
+                stdout.print(plain(told.text), markup=False, end="")
+            else:  # to the byte, for a prompt cache goes by that
+                sys.stdout.buffer.write(told.text.encode())
+                sys.stdout.buffer.flush()
+            if lost := crib.list().missing.unavailable:
+                stderr.print(f"Unavailable: {', '.join(lost)}. `toolcrib doctor` says why.", style="yellow")
+            count = len(told.left_out)
+            left = f"; {count:,} left out" if count else ""
+            stderr.print(f"About {told.tokens:,} tokens; {len(told.shown):,} tools{left}.", style="dim", markup=False)
+
+    run(main, as_json=as_json)

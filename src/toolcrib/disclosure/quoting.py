@@ -1,0 +1,48 @@
+"""What strangers say, made fit to stand in a text whose line beginnings mean something."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+from typing import Any
+
+from toolcrib.core.tools import Path
+
+_UNSEEN = re.compile(
+    "[\x00-\x1f\x7f-\x9f\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff\U000e0000-\U000e007f]"
+)
+"""Characters that break lines, turn them round, are not seen at all, or cannot be written as UTF-8."""
+
+_PLAIN_ID = re.compile(r"[\w.$/+-]+")
+_PLAIN_NAME = re.compile(r"[\w.$+&-]+(?: [\w.$+&-]+)*")
+
+
+def on_one_line(text: str) -> str:
+    return _UNSEEN.sub("\ufffd", " ".join(text.split()))
+
+
+def as_block(text: str) -> list[str]:
+    """Its lines, without their common indentation, blank ones at either end, and more than one blank one in a row."""
+    lines = [_UNSEEN.sub("\ufffd", line.rstrip()) for line in inspect.cleandoc(text).splitlines()]
+    return [line for line, before in zip(lines, ["", *lines], strict=False) if line or before]
+
+
+def as_id(text: str, whole: str | None = None) -> str:
+    """`text`, or `whole`, which begins with it, as it is; in JSON where it could be taken for more than one word."""
+    return (whole or text) if _PLAIN_ID.fullmatch(text) else as_json(whole or text)
+
+
+def as_path(path: Path) -> str:
+    """`A/B`; where that could mean several paths, the JSON list that `list` takes."""
+    return "/".join(path) if all(map(_PLAIN_NAME.fullmatch, path)) else as_json([*path])
+
+
+def as_json(value: Any) -> str:
+    """Compact JSON on one line."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)
+    return _UNSEEN.sub(lambda found: _escaped(found[0]), text)
+
+
+def _escaped(character: str) -> str:
+    return json.dumps(character)[1:-1] if ord(character) > 0x7F else f"\\u{ord(character):04x}"
