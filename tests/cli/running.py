@@ -42,7 +42,7 @@ def toolcrib(*words: object, given: str | None = None) -> Ended:
     return Ended(result.exit_code, result.stdout, result.stderr)
 
 
-def toolcrib_process(*words: object, given: str | None = None) -> Ended:
+def toolcrib_process(*words: object, given: str | None = None, cwd: Path | None = None) -> Ended:
     """The same in a process of its own, for what only that shows."""
     ended = subprocess.run(
         [TOOLCRIB, *map(str, words)],
@@ -52,6 +52,7 @@ def toolcrib_process(*words: object, given: str | None = None) -> Ended:
         check=False,
         timeout=60,
         env={**os.environ, "NO_COLOR": "1"},
+        cwd=cwd,
     )
     assert "Traceback" not in ended.stderr, ended.stderr
     return Ended(ended.returncode, ended.stdout, ended.stderr)

@@ -81,11 +81,11 @@ def main(verbose: bool) -> None:
 @click.option("--http", metavar="HOST:PORT", help="Serve many clients there: MCP at /mcp, and an API.")
 @click.option(
     "--operations",
-    type=click.Choice(["compact", "full", "guarded", "all"]),
+    type=click.Choice(["compact", "full", "guarded", "discovery", "all"]),
     default="compact",
     show_default=True,
-    help="What a client sees: four operations; all six; four and call_read_only_tool, which it may approve for good; "
-    "or every tool, for clients that search by themselves.",
+    help="What a client sees: four operations; all six of the protocol; four and call_read_only_tool, which it may "
+    "approve for good; four that find by category; or every tool, for clients that search by themselves.",
 )
 @click.option(
     "--cache",
@@ -130,7 +130,7 @@ def demo(**options: Any) -> None:
 @click.option("--full", is_flag=True, help="All of them, for a system prompt of your own; a client is told fewer.")
 @click.option(
     "--operations",
-    type=click.Choice(["compact", "full", "guarded"]),
+    type=click.Choice(["compact", "full", "guarded", "discovery"]),
     default="compact",
     show_default=True,
     help="For which operations.",
@@ -187,6 +187,18 @@ def list_(**options: Any) -> None:
 def tree(**options: Any) -> None:
     """Show the catalog: its sources, categories and tools."""
     from toolcrib.cli.browse import tree as run
+
+    run(**options)
+
+
+@main.command(short_help="Show the categories at the top.")
+@config_either_way
+@tools_option
+@wait_option
+@json_option
+def categories(**options: Any) -> None:
+    """Show the categories at the top of the catalog: how many tools each has, and its version where it is a source."""
+    from toolcrib.cli.browse import categories as run
 
     run(**options)
 
@@ -283,6 +295,28 @@ def doctor(**options: Any) -> None:
     from toolcrib.cli.doctor import doctor as run
 
     run(**options)
+
+
+@main.command(short_help="Tell what is wrong with definitions.")
+@click.argument("config", metavar="[CONFIG]", type=click.Path(path_type=Path, dir_okay=False), required=False)
+@click.option(
+    "--python",
+    "modules",
+    metavar="MODULE[:NAME]",
+    multiple=True,
+    help="A module whose tools are looked at, imported for that; may be given several times.",
+)
+@wait_option
+@json_option
+def lint(config: Path | None, modules: tuple[str, ...], **options: Any) -> None:
+    """Tell what is wrong with the definitions of CONFIG's servers, with what CONFIG says of them, and with tools in
+    Python: schemas that do not agree with what is called, examples that do not match, patterns that match nothing.
+
+    CONFIG is an mcp.json (mcp.json here where no MODULE is given). Exits with 1 where something is wrong, for CI.
+    """
+    from toolcrib.cli.lint import lint as run
+
+    run(config if config is not None or modules else DEFAULT_CONFIG, modules, **options)
 
 
 @main.command(short_help="Show what agents looked for, expanded and called.")

@@ -1,11 +1,13 @@
-"""`toolcrib list`, `tree`, `search` and `expand`: looking around."""
+"""`toolcrib list`, `tree`, `categories`, `search` and `expand`: looking around."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from textwrap import indent
+from typing import cast
 
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
@@ -17,6 +19,7 @@ from toolcrib.catalog.ontology import Branch
 from toolcrib.catalog.view import View
 from toolcrib.cli.opening import opened
 from toolcrib.cli.output import escape, plain, print_json, run, stderr, stdout
+from toolcrib.core.metadata import ToolMetadata
 from toolcrib.core.tools import summarize
 from toolcrib.disclosure.messages import Missing
 from toolcrib.disclosure.operations import MAX_LIMIT
@@ -86,6 +89,36 @@ def list_(
     run(main, as_json=as_json)
 
 
+def categories(config: Path, tools: Path | None, wait_s: float, *, as_json: bool) -> None:
+    """All that stands at the top."""
+
+    async def main() -> None:
+        async with opened(config, tools, wait_s=wait_s) as crib:
+            pages = [crib.list_categories()]
+            while (cursor := pages[-1].next_cursor) is not None:
+                pages.append(crib.list_categories(cursor=cursor))
+            found, missing = [category for page in pages for category in page.categories], pages[0].missing
+            if as_json:
+                print_json({"categories": [category.to_wire() for category in found], **missing.to_wire()})
+                return
+            table = Table.grid(padding=(0, 2))
+            table.add_column(overflow="fold")
+            table.add_column(justify="right")
+            table.add_column()
+            for category in found:
+                told = " · ".join(filter(None, (category.version, category.node.summary)))
+                table.add_row(
+                    f"[bold cyan]{escape(category.node.name)}[/]", str(category.tool_count), f"[dim]{escape(told)}[/]"
+                )
+            if found:
+                stdout.print(table, soft_wrap=False)
+            else:
+                stderr.print(_NOTHING, markup=False)
+            _tell(missing)
+
+    run(main, as_json=as_json)
+
+
 def search(
     query: str,
     config: Path,
@@ -137,6 +170,7 @@ def expand(tool_id: str, config: Path, tools: Path | None, wait_s: float, *, as_
                 stdout.print(indent(plain(expansion.description), "  "), markup=False)
             if expansion.obstacle is not None:
                 stdout.print(f"\n{plain(expansion.obstacle)}", markup=False, style="yellow")
+            _show_metadata(expansion.metadata)
             for title, schema in (("takes", expansion.args_schema), ("gives", expansion.result_schema)):
                 if schema is not None:
                     stdout.print(f"\n{title}")
@@ -149,6 +183,21 @@ def expand(tool_id: str, config: Path, tools: Path | None, wait_s: float, *, as_
             stdout.print(f"\n{told}\nhandle: {escape(expansion.handle)}")
 
     run(main, as_json=as_json)
+
+
+def _show_metadata(metadata: ToolMetadata) -> None:
+    """What the tool's owner says of it, a line each."""
+    said = metadata.to_wire()
+    said.pop("category", None)
+    for example in said.pop("examples", []):
+        stdout.print(f"\nfor example: {plain(example['description'])}", markup=False)
+        stdout.print(indent(plain(json.dumps(example["input"], ensure_ascii=False)), "  "), markup=False)
+    if said:
+        stdout.print()
+    for key, value in said.items():
+        several = cast("list[str]", value) if isinstance(value, list) else ["yes" if value is True else str(value)]
+        text = ", ".join(several)
+        stdout.print(f"{key.replace('_', ' ')}: {plain(text)}", markup=False)
 
 
 def only_source_of(tool_id: str) -> Callable[[str], bool] | None:

@@ -25,7 +25,10 @@ class Slips:
         self._categories = {category.path: category for category in config.categories.given}
 
     def __iter__(self) -> Iterator[str]:
-        """Sentences without a full stop, each with the place it is about: those of categories, then those of rules."""
+        """Sentences without a full stop, each with the place it is about, in the order of the file's settings."""
+        for override in self._config.overrides.given:
+            yield from self._of_tools((override.tools,), "toolcrib.tools")
+        yield from self._of_examples()
         for category in self._categories.values():
             yield from self._of_category(category)
         for position, rule in enumerate(self._config.policy.rules if self._config.policy is not None else ()):
@@ -39,13 +42,20 @@ class Slips:
     def _of_category(self, category: Category) -> Iterator[str]:
         path = category.path
         where = f"toolcrib.categories.{'.categories.'.join(path)}"
-        yield from self._of_tools(category.tools, f"{where}.tools")
+        claimed = self._config.overrides.claims.get(path, ())
+        yield from self._of_tools((each for each in category.tools if each not in claimed), f"{where}.tools")
         yield from self._of_tags(category.tagged, f"{where}.tagged")
         for above in category.also_under:
             if above not in self._nodes and above[0] not in self._unknown:
                 yield f"{where}.also_under: there is no node `{_shown(above)}`{self._meant_node(above)}"
-        if not (self._is_filled(path) or path in self._perhaps_filled):
+        if not (claimed or self._is_filled(path) or path in self._perhaps_filled):
             yield f"{where}: nothing hangs in it"
+
+    def _of_examples(self) -> Iterator[str]:
+        """Those that the file gives of tools whose schemas would refuse them."""
+        for tool in self._view.tools.values():
+            for problem in self._config.overrides.problems(tool):
+                yield f"toolcrib.tools: `{tool.id}`: {problem}"
 
     def _of_rule(self, rule: Rule, where: str) -> Iterator[str]:
         for path in rule.paths:

@@ -1,0 +1,97 @@
+"""`toolcrib lint`, as a step of CI runs it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from textwrap import dedent
+
+from tests.cli.running import toolcrib, toolcrib_process
+from tests.servers.launching import faulty_entry, write_config
+
+
+def linted(folder: Path, code: str, target: str = "tools") -> tuple[int, list[str]]:
+    (folder / "tools.py").write_text(dedent(code))
+    done = toolcrib_process("lint", "--python", target, "--json", cwd=folder)
+    return done.code, [f"{each['place']}: {each['problem']}" for each in done.json["findings"]]
+
+
+HEAD = """
+from toolcrib import Plugin, Tool, Toolcrib, ToolExample, ToolMetadata
+
+crib = Toolcrib()
+
+def convert(amount: float, unit: str = "m") -> float:
+    "Convert a length."
+"""
+
+
+def test_a_schema_by_hand_that_agrees_with_its_function_is_passed(tmp_path: Path) -> None:
+    code = (
+        HEAD + 'crib.add(convert, input_schema={"properties": {"amount": {"type": "number"}}, "required": ["amount"]})'
+    )
+    assert linted(tmp_path, code) == (0, [])
+
+
+def test_a_schema_by_hand_that_does_not_is_named_with_all_that_is_wrong(tmp_path: Path) -> None:
+    code = HEAD + 'crib.add(convert, input_schema={"properties": {"amout": {"type": "number"}}})'
+    assert linted(tmp_path, code) == (
+        1,
+        [
+            (
+                "tools: `functions.convert`: its schema and what is called disagree: the schema has `amout`, which the "
+                "callable does not take; the callable needs `amount`, which the schema does not have"
+            )
+        ],
+    )
+
+
+def test_an_example_that_the_schema_refuses_is_named_with_its_place(tmp_path: Path) -> None:
+    code = HEAD + 'crib.add(convert, metadata=ToolMetadata(examples=(ToolExample("Long", {"amount": "far"}),)))'
+    code_of_it, found = linted(tmp_path, code)
+    assert code_of_it == 1
+    assert found[0].startswith("tools: `functions.convert`: example 1 (Long) does not match its schema: `/amount`")
+
+
+def test_the_tools_of_a_plugin_are_looked_at_and_all_that_are_wrong_are_named(tmp_path: Path) -> None:
+    code = (
+        HEAD
+        + """
+class Lengths(Plugin):
+    name = "lengths"
+
+    def tools(self):
+        bad = ToolMetadata(examples=(ToolExample("None", {}),))
+        needs = {"type": "object", "properties": {"a": {}}, "required": ["a"]}
+        return [Tool("lengths", name, input_schema=needs, metadata=bad) for name in ("one", "two")]
+
+    def execute(self, tool_name, arguments, context):
+        return None
+"""
+    )
+    code_of_it, found = linted(tmp_path, code, "tools:Lengths")
+    assert code_of_it == 1
+    assert [each.partition(" is set aside")[0] for each in found] == ["tools:Lengths: `one`", "tools:Lengths: `two`"]
+
+
+def test_a_module_that_cannot_be_imported_or_holds_no_tools_is_a_finding(tmp_path: Path) -> None:
+    assert linted(tmp_path, "1 / 0") == (1, ["tools: it cannot be imported: ZeroDivisionError: division by zero"])
+    assert linted(tmp_path, "x = 1") == (1, ["tools: there is no Toolcrib, FunctionSource or Plugin in it"])
+
+
+def test_what_a_configuration_says_of_tools_is_held_against_their_servers(tmp_path: Path) -> None:
+    example = {"description": "Say it", "input": {"txet": "here"}}
+    said = {"bench.echo": {"examples": [example]}, "bench.ecoh": {"risk": "none"}}
+    config = write_config(tmp_path / "mcp.json", toolcrib={"tools": said}, bench=faulty_entry())
+    done = toolcrib("lint", config, "--json")
+    assert done.code == 1
+    assert [each["problem"] for each in done.json["findings"]] == [
+        "toolcrib.tools: `bench.ecoh` matches no tool (did you mean `bench.echo`?)",
+        (
+            "toolcrib.tools: `bench.echo`: example 1 (Say it) does not match its schema: the key `text` is missing from "
+            "the input (`txet` was given)"
+        ),
+    ]
+    fine = write_config(
+        tmp_path / "fine.json", toolcrib={"tools": {"bench.echo": {"risk": "none"}}}, bench=faulty_entry()
+    )
+    assert toolcrib("lint", fine).code == 0
