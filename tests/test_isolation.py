@@ -83,6 +83,7 @@ async def answers(crib: Toolcrib, principal: Principal, *references: str) -> str
         ("search_tools", {"query": "heirloom desk echo text", "limit": 50}),
         ("search_tools", {"query": "environment variable", "include_unavailable": True}),
         ("search_nodes", {"query": "desk"}),
+        ("list_categories", {}),
         ("expand_tool", {"tool_ids": ["desk.echo", "desk.heirloom", "desk", "bench.nothing"]}),
         ("expand_tool", {"tool_id": "desk__echo"}),
         *(("call_tool", {"tool_id": reference, "arguments": {"text": "x"}}) for reference in references),

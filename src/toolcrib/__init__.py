@@ -12,6 +12,7 @@ from toolcrib.version import VERSION as __version__
 
 if TYPE_CHECKING:
     from toolcrib.catalog.access import Access, Permissions, Policy, Rule, Rules, Subject
+    from toolcrib.catalog.bundles import BLOG_AGENT, CODE_AGENT, ToolBundle
     from toolcrib.catalog.capabilities import Capability
     from toolcrib.catalog.categories import Category
     from toolcrib.catalog.checkers import (
@@ -29,12 +30,15 @@ if TYPE_CHECKING:
     from toolcrib.core.principal import CallContext, Principal
     from toolcrib.core.results import ToolResult
     from toolcrib.core.tools import Tool, ToolAnnotations, ToolPointer
-    from toolcrib.crib import Toolcrib
+    from toolcrib.crib import Session, Toolcrib
     from toolcrib.disclosure.describing import Description, describe
     from toolcrib.disclosure.messages import DetailLevel
+    from toolcrib.protocol.discovery import DiscoveryPlugin
     from toolcrib.sources.plugins import Plugin
 
 __all__ = [
+    "BLOG_AGENT",
+    "CODE_AGENT",
     "Access",
     "AddressAccepts",
     "CallContext",
@@ -43,6 +47,7 @@ __all__ = [
     "Checker",
     "Description",
     "DetailLevel",
+    "DiscoveryPlugin",
     "OperationPerformed",
     "Optionality",
     "OwnCheck",
@@ -56,9 +61,11 @@ __all__ = [
     "Recorder",
     "Rule",
     "Rules",
+    "Session",
     "Subject",
     "Tool",
     "ToolAnnotations",
+    "ToolBundle",
     "ToolExample",
     "ToolFailed",
     "ToolMetadata",
@@ -72,6 +79,10 @@ __all__ = [
 ]
 
 _HOMES = {
+    "BLOG_AGENT": "toolcrib.catalog.bundles",
+    "CODE_AGENT": "toolcrib.catalog.bundles",
+    "Session": "toolcrib.crib",
+    "ToolBundle": "toolcrib.catalog.bundles",
     "Access": "toolcrib.catalog.access",
     "AddressAccepts": "toolcrib.catalog.checkers",
     "CallContext": "toolcrib.core.principal",
@@ -80,6 +91,7 @@ _HOMES = {
     "Checker": "toolcrib.catalog.checkers",
     "Description": "toolcrib.disclosure.describing",
     "DetailLevel": "toolcrib.disclosure.messages",
+    "DiscoveryPlugin": "toolcrib.protocol.discovery",
     "OperationPerformed": "toolcrib.core.events",
     "Optionality": "toolcrib.core.metadata",
     "OwnCheck": "toolcrib.catalog.checkers",

@@ -5,46 +5,63 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 import anyio
+from anyio import to_thread
 from anyio.lowlevel import current_token
 
 from toolcrib.calling import Approvals, Approver, Runner, complete, get_prompt, read_resource, watch_resource
-from toolcrib.catalog.access import ALLOW_ALL, EVERYTHING, Access, Permissions, Policy, something_of
+from toolcrib.catalog.access import ALLOW_ALL, EVERYTHING, NOTHING_CLAIMED, Access, Permissions, Policy, something_of
 from toolcrib.catalog.arrangement import Arrangement
+from toolcrib.catalog.bundles import NOTHING, Bundles, Contents, Resolution, ToolBundle
 from toolcrib.catalog.capabilities import Capabilities, Capability
 from toolcrib.catalog.categories import Categories, Category
 from toolcrib.catalog.intake import Intake
-from toolcrib.catalog.overrides import MetadataOverride
+from toolcrib.catalog.overrides import MetadataOverride, Overrides
 from toolcrib.catalog.registry import ToolRegistry
 from toolcrib.catalog.state import SourceEntry, SourceStatus
-from toolcrib.catalog.view import Overlay, View, subject_of
-from toolcrib.catalog.views import Views
+from toolcrib.catalog.view import NO_OVERLAY, Overlay, View, subject_of
+from toolcrib.catalog.views import Views, permissions_within
 from toolcrib.config import Config, ServerConfig, read_config
 from toolcrib.config.plugins import PluginConfig
+from toolcrib.config.registrations import Beside, Kind, Registering, Registrable, rows_of
 from toolcrib.core.client import NOBODY, Client
-from toolcrib.core.errors import InvalidConfig, InvalidTool, ToolcribError
+from toolcrib.core.errors import InvalidConfig, InvalidTool, ToolcribError, UnknownBundle
 from toolcrib.core.events import Recorder
-from toolcrib.core.metadata import ToolMetadata
+from toolcrib.core.metadata import NO_METADATA, ToolMetadata
 from toolcrib.core.principal import LOCAL, LOCAL_CONTEXT, CallContext, Principal
 from toolcrib.core.results import ToolResult
-from toolcrib.core.tools import ROOT, Tool
+from toolcrib.core.tools import ROOT, Tool, ToolAnnotations
 from toolcrib.core.tools import Path as NodePath
+from toolcrib.declarations import Declarations
 from toolcrib.disclosure.describing import DEFAULT_BUDGET_TOKENS, Description, describe
-from toolcrib.disclosure.messages import Answer, DetailLevel, Expansion, Expansions, ListPage, NodePage, SearchPage
+from toolcrib.disclosure.messages import (
+    Answer,
+    CategoryPage,
+    DetailLevel,
+    Expansion,
+    Expansions,
+    ListPage,
+    NodePage,
+    SearchPage,
+)
 from toolcrib.disclosure.operations import DEFAULT_LIMIT
 from toolcrib.plugins import ConfiguredPlugins
 from toolcrib.protocol.desk import Desk
 from toolcrib.protocol.rules import Top
+from toolcrib.registrations import Registered
 from toolcrib.servers import ConfiguredServers, refuse_own_file
 from toolcrib.sources.base import ProgressListener, Source, free_name
 from toolcrib.sources.condition import Condition
+from toolcrib.sources.declared.definition import DeclaredTools
 from toolcrib.sources.installed import installed_plugins
 from toolcrib.sources.plugins import Plugin
 from toolcrib.stores.definitions import DefinitionStore
+from toolcrib.stores.registrations import Registrations
 
 if TYPE_CHECKING:
     from toolcrib.sources.functions import FunctionSource
@@ -53,6 +70,9 @@ logger = logging.getLogger(__name__)
 
 POLL_S = 1.0
 """How often a followed configuration file is looked at."""
+
+_NO_CONFIG = Config(Path())
+"""That of a program which took in none."""
 
 FUNCTIONS = "functions"
 """What the source of a crib's own functions is called, where no configured server has the name."""
@@ -71,12 +91,14 @@ class Toolcrib:
         policy: Policy | None = None,
         definitions: DefinitionStore | None = None,
         approvals: Approvals | None = None,
+        registrations: Registrations | None = None,
         record: Recorder | None = None,
     ) -> None:
         """With `definitions`, servers whose definitions are kept there are started when they are first called.
 
         `policy` stands before any that a configuration sets. `approvals` keeps what people approved for good, else that
-        lasts as long as the program. `record` is told of every operation.
+        lasts as long as the program. What stands in `registrations` is taken in with a configuration, or when the crib
+        is entered; `keep` puts more there. `record` is told of every operation.
         """
         self.client: Client = NOBODY
         """Whom a server of the handshake era may count on from its start, and ask while nobody calls."""
@@ -93,13 +115,21 @@ class Toolcrib:
         self._capabilities = Capabilities(self.registry.set_findings)
         self._added_capabilities: Sequence[Capability] = ()
         self._configured_capabilities: Sequence[Capability] = ()
+        self._said = _NO_CONFIG
+        """The last configuration, without what is registered, and with what those before it declare."""
+        self._registered = Registered(registrations)
         self._closed_by: Config | None = None
         """The last configuration with a policy."""
+        self._bundles = Bundles()
+        self._added_bundles: Sequence[ToolBundle] = ()
+        self._confined_to: str | None = None
+        """The bundle beside which nothing exists, whoever asks."""
         self._views = Views(self.registry, policy or ALLOW_ALL)
         self._intake = Intake(self.registry)
         self._functions: FunctionSource | None = None
         self._servers = ConfiguredServers(self._intake, definitions, lambda: self.client)
         self._plugins = ConfiguredPlugins(self._intake)
+        self._declarations = Declarations(self.registry)
         self.lockers = self._servers.lockers
         """What principals have for themselves."""
 
@@ -111,12 +141,16 @@ class Toolcrib:
         *,
         name: str | None = None,
         description: str | None = None,
-        metadata: ToolMetadata | None = None,
+        metadata: ToolMetadata = NO_METADATA,
+        annotations: ToolAnnotations = NOTHING_CLAIMED,
+        input_schema: Mapping[str, Any] | None = None,
+        output_schema: Mapping[str, Any] | None = None,
     ) -> Tool:
         """Take in a Python function as a tool; signature, annotations and docstring become its schema.
 
         Raises:
-            InvalidTool: no schema can be made of it, or the name is taken.
+            InvalidTool: no schema can be made of it, one given by hand does not agree with it, an example does not
+                match the schema, or the name is taken; see `FunctionSource.add`.
         """
         if self._functions is None:
             from toolcrib.sources.functions import FunctionSource  # noqa: PLC0415  reading signatures takes a parser
@@ -124,9 +158,27 @@ class Toolcrib:
             self._functions = FunctionSource(free_name(FUNCTIONS, {*self.registry.state.sources, *self._servers.names}))
             title = "Functions of this program"
             self.registry.put_source(SourceEntry(self._functions, SourceStatus.READY, title, trusted=True))
-        tool = self._functions.add(function, name=name, description=description, metadata=metadata or ToolMetadata())
+        tool = self._functions.add(
+            function,
+            name=name,
+            description=description,
+            metadata=metadata,
+            annotations=annotations,
+            input_schema=input_schema,
+            output_schema=output_schema,
+        )
         self.registry.register(tool)
         return tool
+
+    def remove(self, tool: Tool) -> None:
+        """Let go of a function that `add` took in; calls of it that are under way finish.
+
+        Raises:
+            ToolNotFound: it is not there.
+        """
+        self.registry.unregister(tool.id)
+        if self._functions is not None and tool.source == self._functions.name:
+            self._functions.remove(tool.name)
 
     def add_source(self, source: Source, *, title: str | None = None, summary: str = "", trusted: bool = False) -> None:
         """Take in any source; it is listed in the background from when the crib is entered.
@@ -159,6 +211,32 @@ class Toolcrib:
         plugins = (PluginConfig(plugin, trusted=trusted) for plugin in installed_plugins(names))
         self._plugins.add(plugins, {*self.registry.state.sources, *self._servers.names})
 
+    def declare(self, declared: DeclaredTools) -> None:
+        """Take in a declared source, or put it in the place of the one of its name that was declared in this way.
+
+        Its tools are there at once, trusted.
+
+        Raises:
+            InvalidTool: another source has the name.
+        """
+        name = declared.name
+        if name not in self.declared and (name in self.registry.state.sources or name in self._servers.names):
+            raise InvalidTool(f"a source named `{name}` is there already")
+        self._declarations.put(declared)
+
+    def withdraw(self, name: str) -> None:
+        """Let go of a source that was declared; calls that are under way finish.
+
+        Raises:
+            ToolNotFound: none of this name was declared, other than by the configuration.
+        """
+        self._declarations.drop(name)
+
+    @property
+    def declared(self) -> Mapping[str, DeclaredTools]:
+        """What was declared, by source name; without what the configuration declares."""
+        return self._declarations.added
+
     def add_category(self, category: Category) -> None:
         """Set up a node, and the tools that hang in it; it claims tools after those of the configuration.
 
@@ -171,6 +249,15 @@ class Toolcrib:
         """Set up what tools may need; it stands in the place of an earlier one of its name."""
         self._set_up(self._configured_capabilities, (*self._added_capabilities, capability))
 
+    def add_bundle(self, bundle: ToolBundle) -> None:
+        """Set up a set of tools that a session can be kept within; those that it includes are there already.
+
+        Raises:
+            InvalidConfig: one of its name is there already, or one that it includes is not.
+        """
+        self._bundles = Bundles([*self._bundles.given, bundle])
+        self._added_bundles = (*self._added_bundles, bundle)
+
     def add_override(self, override: MetadataOverride) -> None:
         """Say something of tools that others define; it has the last word over what was said before.
 
@@ -179,58 +266,104 @@ class Toolcrib:
         """
         self._arrange(self._configured, replace(self._added, overrides=(*self._added.overrides, override)))
 
+    def keep(self, *things: Registrable, replacing: bool = False) -> None:
+        """Register these for this program and all that share its `registrations`, beyond its end; all of them or none.
+
+        With `replacing`, they may take the place of what is registered under their names.
+
+        Raises:
+            InvalidConfig: one of them is there already and differs, would not count beside what is there, or cannot be
+                kept; or the store cannot be written.
+        """
+        registering, new = Registering(self._said, self._beside(changing=False)), rows_of(things)
+        self._registered.change(lambda rows: registering.added(rows, new, replacing=replacing))
+        self._registered.read()
+        self._take_registered()
+
+    def forget(self, kind: Kind | str, name: str) -> None:
+        """Register this no longer, here and wherever it was taken in; `name` is as `Kind` says.
+
+        Raises:
+            NotFound: nothing of this kind and name is registered.
+            InvalidConfig: something else that is registered needs it, or the store cannot be written.
+        """
+        registering = Registering(self._said, self._beside(changing=False))
+        self._registered.change(lambda rows: registering.removed(rows, [(kind, name)]))
+        self._registered.read()
+        self._take_registered()
+
+    @property
+    def registration_problems(self) -> tuple[str, ...]:
+        """What is registered and does not count, and why; see `Registered.problems`."""
+        return self._registered.problems
+
+    def with_registered(self, config: Config) -> Config:
+        """`config`, with what is registered and counts beside it."""
+        return self._registered.joined(config, self._beside(changing=True))
+
     def add_config(self, path: str | Path, wanted: Callable[[str], bool] | None = None) -> Config:
-        """Take in the servers of an `mcp.json` and its plugins, or those whose names are `wanted`.
+        """Take in the servers of an `mcp.json`, its plugins and declared sources, or those whose names are `wanted`.
 
         A server that is wrong in itself is kept as unavailable, with the reason. One called as the crib's own functions
         already are gets a number after its name. A plugin with the name of a server is unavailable.
 
         Raises:
-            InvalidConfig: the file as a whole cannot be used, or a server has the name of a source that is there.
+            InvalidConfig: the file as a whole cannot be used, or a server or declared source has the name of a source
+                that is there.
         """
         refuse_own_file(Path(path))
-        config = self._kept_closed(self._beside_functions(read_config(Path(path))))
-        servers = [server for server in config.enabled if wanted is None or wanted(server.name)]
-        self._check_free(config, servers)
+        said = self._kept_closed(self._beside_functions(read_config(Path(path))))
+        servers = [server for server in said.enabled if wanted is None or wanted(server.name)]
+        declared = [each for each in said.declared if wanted is None or wanted(each.name)]
+        before = {each.name for each in self._said.declared}
+        self._check_free(said, [*servers, *declared], self._declarations.configured - before)
+        said = replace(said, declared=(*self._said.declared, *declared))
+        self._registered.read()
+        config = self._registered.joined(said, self._beside(changing=False))
+        self._check_bundles(config)
         more = [plugin for plugin in config.plugins if wanted is None or wanted(plugin.name)]
         plugins = self._plugins.change_to([*self._plugins.wanted, *more], self._beside_plugins(config, servers=True))
         self._plugins.leave(plugins)
-        self._heed(config)
+        self._declarations.leave(config.declared)
+        self._heed(config, said)
         self._servers.add(config, servers)
         self._plugins.join(plugins)
+        self._declarations.join(config.declared, config.capacity)
         return config
 
     async def follow(
         self,
-        config: Config,
+        config: Config | None = None,
         changed: Callable[[Config], None] | None = None,
         before: Callable[[Config], None] | None = None,
     ) -> None:
-        """Keep in step with the file of `config` until cancelled: start what is new in it, stop what left it.
+        """Keep in step with the file of `config`, and with what is registered, until cancelled.
+
+        What is new is started, and what left is stopped.
 
         A file that became unusable, or cannot be taken over, changes nothing; the reason is logged. Each that can is
         told to `before` as long as nothing of it counts, and to `changed` when all of it does; in between, no other
         task runs.
         """
-        seen = _stamp(config.path)
+        seen, known = _stamp(config), self._registered.version
         while True:
             await anyio.sleep(POLL_S)
-            if (now := _stamp(config.path)) == seen:
+            now = _stamp(config)
+            if self._registered.is_kept:
+                await to_thread.run_sync(self._registered.read)
+            if now == seen and self._registered.version == known:
                 continue
-            seen = now
-            try:
-                new = self._kept_closed(self._beside_functions(read_config(config.path)))
-                self._take_over(new, before)
-            except ToolcribError as error:
-                logger.warning("%s; the configuration before it stays in force", error.message)
-                continue
-            if changed is not None:
-                changed(new)
+            is_file, seen, known = now != seen, now, self._registered.version
+            counts = self._followed(config if is_file else None, before)
+            if counts is not None and changed is not None:
+                changed(counts)
 
     # -- its life -----------------------------------------------------------------------------------------------------
 
     async def __aenter__(self) -> Self:
         self._capabilities.loop = current_token()
+        if self._said is _NO_CONFIG and self._registered.read():
+            self._take_registered()
         await self.lockers.__aenter__()
         await self._intake.__aenter__()
         return self
@@ -252,17 +385,22 @@ class Toolcrib:
         timeout_s: float | None = None,
         sources: Collection[str] | None = None,
         *,
-        principal: Principal = LOCAL,
+        principal: Principal | None = LOCAL,
     ) -> bool:
         """Wait until every source that `principal` has, or each of `sources`, has listed its tools or failed to.
+
+        For None, those that principals share.
 
         Those that it has for itself are begun. Then for a first answer on each capability that its tools need, until
         the deadline of that. False when `timeout_s` ran out first, or nothing is running.
         """
         with anyio.move_on_after(timeout_s):
-            self.lockers.overlay(principal)  # begun now, to start beside the others
-            listed = await self._intake.ready(None, sources) and await self.lockers.ready(principal, None, sources)
-            self.glance(principal)
+            if principal is not None:
+                self.lockers.overlay(principal)  # begun now, to start beside the others
+            listed = await self._intake.ready(None, sources)
+            if principal is not None:
+                listed = listed and await self.lockers.ready(principal, None, sources)
+            self.glance(principal or LOCAL)
             await self._capabilities.settled()
             return listed
         return False
@@ -283,13 +421,56 @@ class Toolcrib:
 
     # -- the operations -----------------------------------------------------------------------------------------------
 
-    def view(self, principal: Principal = LOCAL) -> View:
-        """What `principal` may see of the catalog as it is now."""
-        return self._looked(principal, self.lockers.overlay(principal))
+    def view(self, principal: Principal = LOCAL, bundle: str | None = None) -> View:
+        """What `principal` may see of the catalog as it is now, within `bundle`.
 
-    def glance(self, principal: Principal) -> View:
-        """The same for whoever only looks: nothing that `principal` has for itself is begun, and nobody was seen."""
-        return self._looked(principal, self.lockers.open_overlay(principal.id))
+        Raises:
+            UnknownBundle: no bundle is called so.
+        """
+        return self._looked(principal, self.lockers.overlay(principal), self._within(bundle))
+
+    def glance(self, principal: Principal, bundle: str | None = None) -> View:
+        """The same for whoever only looks: nothing that `principal` has for itself is begun, and nobody was seen.
+
+        Within a bundle that is unknown there is nothing.
+        """
+        return self._looked(principal, self.lockers.open_overlay(principal.id), self._within_or_nothing(bundle))
+
+    def session(self, *, bundle: str | None = None, principal: Principal = LOCAL) -> Session:
+        """The operations on behalf of `principal`, within `bundle` if one is named.
+
+        Raises:
+            UnknownBundle: no bundle is called so.
+        """
+        self._within(bundle)
+        return Session(self, CallContext(principal, bundle=bundle))
+
+    def resolve(self, bundle: str, principal: Principal | None = LOCAL) -> Resolution:
+        """What is there of a bundle for `principal`, by now; for None, of all that principals share.
+
+        Before its sources are `ready`, what they have is missing.
+
+        Raises:
+            UnknownBundle: no bundle is called so.
+        """
+        whole = View.of(
+            self.registry.state, overlay=self.lockers.open_overlay(principal.id) if principal else NO_OVERLAY
+        )
+        return self._bundles.contents(bundle).look(bundle, self.view(principal) if principal else whole, whole)
+
+    @property
+    def bundles(self) -> Bundles:
+        """Those of the configuration and those that were added."""
+        return self._bundles
+
+    def confine(self, bundle: str) -> None:
+        """From now on nothing exists but what `bundle` holds, whoever asks and within whichever other bundle.
+
+        Raises:
+            UnknownBundle: no bundle is called so.
+        """
+        self._bundles.contents(bundle)
+        self._confined_to = bundle
 
     def list(
         self,
@@ -302,12 +483,19 @@ class Toolcrib:
         context: CallContext = LOCAL_CONTEXT,
     ) -> ListPage:
         """The nodes and tools at `path`; see `Operations.list`."""
-        operation, view = self.desk.operations.list, self.view(context.principal)
+        operation, view = self.desk.operations.list, self.view(context.principal, context.bundle)
         return self.desk.look(operation, view, context, path=path, tags=tags, query=query, limit=limit, cursor=cursor)
+
+    def list_categories(
+        self, *, limit: int | None = None, cursor: str | None = None, context: CallContext = LOCAL_CONTEXT
+    ) -> CategoryPage:
+        """What stands at the top, with ids of tools in it; see `Operations.list_categories`."""
+        operation, view = self.desk.operations.list_categories, self.view(context.principal, context.bundle)
+        return self.desk.look(operation, view, context, limit=limit, cursor=cursor)
 
     def search_tools(
         self,
-        query: str,
+        query: str = "",
         *,
         category: Sequence[str] = ROOT,
         tags: Sequence[str] = (),
@@ -320,7 +508,7 @@ class Toolcrib:
         """The tools that serve `query`, best first; see `Operations.search_tools`."""
         return self.desk.look(
             self.desk.operations.search_tools,
-            self.view(context.principal),
+            self.view(context.principal, context.bundle),
             context,
             query=query,
             category=category,
@@ -341,24 +529,24 @@ class Toolcrib:
         context: CallContext = LOCAL_CONTEXT,
     ) -> SearchPage:
         """The tools at or below `category_path` that serve `query`; see `Operations.search_tool_by_category`."""
-        operation, view = self.desk.operations.search_tool_by_category, self.view(context.principal)
+        operation, view = self.desk.operations.search_tool_by_category, self.view(context.principal, context.bundle)
         return self.desk.look(
             operation, view, context, query=query, category_path=category_path, limit=limit, cursor=cursor
         )
 
     def search_nodes(self, query: str, *, limit: int = DEFAULT_LIMIT, context: CallContext = LOCAL_CONTEXT) -> NodePage:
         """The categories that `query` means, best first; see `Operations.search_nodes`."""
-        operation, view = self.desk.operations.search_nodes, self.view(context.principal)
+        operation, view = self.desk.operations.search_nodes, self.view(context.principal, context.bundle)
         return self.desk.look(operation, view, context, query=query, limit=limit)
 
     def expand_tool(self, tool_id: str, *, context: CallContext = LOCAL_CONTEXT) -> Expansion:
         """The full schemas of one tool and the handle to call it by; see `Operations.expand_tool`."""
-        operation, view = self.desk.operations.expand_tool, self.view(context.principal)
+        operation, view = self.desk.operations.expand_tool, self.view(context.principal, context.bundle)
         return self.desk.look(operation, view, context, tool_id=tool_id)
 
     def expand_tools(self, tool_ids: Sequence[str], *, context: CallContext = LOCAL_CONTEXT) -> Expansions:
         """Those of several; see `Operations.expand_tools`."""
-        operation, view = self.desk.operations.expand_tools, self.view(context.principal)
+        operation, view = self.desk.operations.expand_tools, self.view(context.principal, context.bundle)
         return self.desk.look(operation, view, context, tool_ids=tool_ids)
 
     def describe(
@@ -369,7 +557,7 @@ class Toolcrib:
         context: CallContext = LOCAL_CONTEXT,
     ) -> Description:
         """The tools as text for a system prompt; see `toolcrib.disclosure.describing.describe`."""
-        view = self.view(context.principal)
+        view = self.view(context.principal, context.bundle)
         return self.desk.look(describe, view, context, detail=detail, budget_tokens=budget_tokens)
 
     async def call_tool(
@@ -382,7 +570,7 @@ class Toolcrib:
         progress: ProgressListener | None = None,
     ) -> ToolResult:
         """Run an expanded tool; see `toolcrib.calling.Runner.call_tool`."""
-        view = self.view(context.principal)
+        view = self.view(context.principal, context.bundle)
         return await self.desk.call_tool(view, context, handle, arguments, only_read=only_read, progress=progress)
 
     async def perform(
@@ -394,79 +582,145 @@ class Toolcrib:
         progress: ProgressListener | None = None,
     ) -> Answer | ToolResult:
         """The answer to an operation by its name and JSON arguments, as surfaces get them; see `Desk.perform`."""
-        return await self.desk.perform(self.view(context.principal), context, name, arguments, progress=progress)
+        return await self.desk.perform(
+            self.view(context.principal, context.bundle), context, name, arguments, progress=progress
+        )
 
     async def get_prompt(
         self, name: str, arguments: Mapping[str, Any] | None = None, *, context: CallContext = LOCAL_CONTEXT
     ) -> Mapping[str, Any]:
         """A server's prompt, by its name in `view().shelf.prompts`; see `toolcrib.calling.get_prompt`."""
-        return await get_prompt(self.view(context.principal), name, arguments, context, runner=self.desk.runner)
+        return await get_prompt(
+            self.view(context.principal, context.bundle), name, arguments, context, runner=self.desk.runner
+        )
 
     async def read_resource(self, uri: str, *, context: CallContext = LOCAL_CONTEXT) -> Mapping[str, Any]:
         """A server's resource, by a URI of `view().shelf` or of a link; see `toolcrib.calling.read_resource`."""
-        return await read_resource(self.view(context.principal), uri, context, runner=self.desk.runner)
+        return await read_resource(self.view(context.principal, context.bundle), uri, context, runner=self.desk.runner)
 
     async def watch_resource(
         self, uri: str, updated: Callable[[], None], *, context: CallContext = LOCAL_CONTEXT
     ) -> Callable[[], None]:
         """Be told of changes of a resource until what this gives is called; see `toolcrib.calling.watch_resource`."""
-        return await watch_resource(self.view(context.principal), uri, updated, context, runner=self.desk.runner)
+        return await watch_resource(
+            self.view(context.principal, context.bundle), uri, updated, context, runner=self.desk.runner
+        )
 
     async def complete(self, params: Mapping[str, Any], *, context: CallContext = LOCAL_CONTEXT) -> Mapping[str, Any]:
         """Values for an argument of a prompt or template; see `toolcrib.calling.complete`."""
-        return await complete(self.view(context.principal), params, context, runner=self.desk.runner)
+        return await complete(self.view(context.principal, context.bundle), params, context, runner=self.desk.runner)
 
     @property
     def differs_by_principal(self) -> bool:
         """Whether what one principal sees of the catalog may be another's secret; any policy may make it so."""
         return self._views.policy is not ALLOW_ALL or bool(self._servers.isolated)
 
-    def tops(self, config: Config, principal: Principal) -> tuple[Top, ...]:
-        """The top of the catalog that `principal` has and may know of; see `tops`."""
-        return tops(config, self._views.policy.permissions(principal), principal)
+    def tops(self, config: Config, principal: Principal, bundle: str | None = None) -> tuple[Top, ...]:
+        """The top of the catalog that `principal` has and may know of, and that `bundle` may hold; see `tops`."""
+        permissions = self._views.policy.permissions(principal)
+        return tops(config, permissions_within(permissions, self._within_or_nothing(bundle)), principal)
 
-    def _looked(self, principal: Principal, overlay: Overlay) -> View:
+    def _within(self, bundle: str | None) -> tuple[Contents, ...]:
+        """What all hold that an operation is kept within."""
+        names = dict.fromkeys(name for name in (self._confined_to, bundle) if name is not None)
+        return tuple(self._bundles.contents(name) for name in names)
+
+    def _within_or_nothing(self, bundle: str | None) -> tuple[Contents, ...]:
+        try:
+            return self._within(bundle)
+        except UnknownBundle:
+            return (NOTHING,)
+
+    def _looked(self, principal: Principal, overlay: Overlay, within: tuple[Contents, ...]) -> View:
         """What `principal` may see, once the capabilities that its tools need have been looked at."""
         self._capabilities.look(self.registry.state.needing, overlay.needed)
-        return self._views.of(principal, overlay)
+        return self._views.of(principal, overlay, within)
 
     # -- the configuration --------------------------------------------------------------------------------------------
 
-    def _take_over(self, config: Config, before: Callable[[Config], None] | None) -> None:
-        """Have exactly what `config` says from now on.
+    def _followed(self, config: Config | None, before: Callable[[Config], None] | None) -> Config | None:
+        """What counts now that the file of `config`, or what is registered, has changed; None where nothing changed."""
+        if config is not None:
+            try:
+                return self._take_over(self._kept_closed(self._beside_functions(read_config(config.path))), before)
+            except ToolcribError as error:
+                logger.warning("%s; the configuration before it stays in force", error.message)
+        try:
+            return self._take_registered()
+        except ToolcribError as error:
+            logger.warning("%s; what was registered before stays in force", error.message)
+        return None
+
+    def _take_over(self, said: Config, before: Callable[[Config], None] | None) -> Config:
+        """Have exactly what `said` says from now on, and what is registered beside it; that is given.
 
         Raises:
             ToolcribError: nothing of it counts.
         """
+        config = self.with_registered(said)
         change = self._servers.change_to(config)
-        self._check_free(config, change.added)
+        self._check_free(config, [*change.added, *config.declared], {*change.gone, *self._declarations.configured})
         self._check_isolated(config)
         plugins = self._plugins.change_to(config.plugins, self._beside_plugins(config, servers=False))
         _ = Arrangement.of((config.arrangement, self._added)).all_categories
+        self._check_bundles(config)
         if before is not None:
             before(config)
         # What goes is out of sight before rules count that may have nothing to say of it any more; what is new comes
         # when those count that are about it.
         self._servers.leave(change)
         self._plugins.leave(plugins)
-        self._heed(config)
+        self._declarations.leave(config.declared)
+        self._heed(config, said)
         self._servers.join(change)
         self._plugins.join(plugins)
+        self._declarations.join(config.declared, config.capacity)
+        return config
 
-    def _heed(self, config: Config) -> None:
-        """Take over what a configuration says besides its servers."""
+    def _take_registered(self) -> Config:
+        """Have what is registered now, beside the configuration as it is; both are given.
+
+        Raises:
+            ToolcribError: nothing of it counts.
+        """
+        config = self._registered.joined(self._said, self._beside(changing=False))
+        _ = Arrangement.of((config.arrangement, self._added)).all_categories
+        self._check_bundles(config)
+        self._declarations.leave(config.declared)
+        self._arrange(config.arrangement, self._added)
+        self._bundles = Bundles([*config.bundles.given, *self._added_bundles])
+        self._set_up(config.capabilities, self._added_capabilities)
+        self._declarations.join(config.declared, config.capacity)
+        return config
+
+    def _beside(self, *, changing: bool) -> Beside:
+        """What what is registered makes way for; where the configuration is `changing`, what that starts is its own
+        matter."""
+        started = self._servers.names | self._plugins.names
+        own = self.registry.state.sources.keys() - self._declarations.configured - started
+        return Beside(
+            self._added,
+            tuple(self._added_bundles),
+            frozenset(each.name for each in self._added_capabilities),
+            frozenset(own if changing else own | started),
+        )
+
+    def _heed(self, config: Config, said: Config) -> None:
+        """Take over what a configuration says besides its servers; `said` is it without what is registered."""
         # Rules go by categories: those of the one must never be all that holds over the other.
         with self._views.turning_to(self._policy or config.policy or ALLOW_ALL):
             self._arrange(config.arrangement, self._added)
+            self._bundles = Bundles([*config.bundles.given, *self._added_bundles])
         self._set_up(config.capabilities, self._added_capabilities)
         self.desk.runner.limits.rate = config.rate
-        if config.policy is not None:
-            self._closed_by = config
+        self._said = said
+        if said.policy is not None:
+            self._closed_by = said
 
     def _kept_closed(self, config: Config) -> Config:
         """`config`, with the last policy where it has none: a file that was cut short must not open what was closed.
 
-        The categories that stood beside that policy stay with it, for its rules may go by them.
+        The categories that stood beside that policy, and what was said of tools, stay with it: its rules may go by them.
         """
         last = self._closed_by
         if self._policy is not None or config.policy is not None or last is None:
@@ -477,7 +731,9 @@ class Toolcrib:
             config.path,
         )
         more = [category for category in config.categories.given if category.path not in last.categories]
-        return replace(config, policy=last.policy, categories=Categories([*last.categories.given, *more]))
+        categories = Categories([*last.categories.given, *more])
+        overrides = Overrides((*last.overrides.given, *config.overrides.given))
+        return replace(config, policy=last.policy, categories=categories, overrides=overrides)
 
     def _arrange(self, configured: Arrangement, added: Arrangement) -> None:
         whole = Arrangement.of((configured, added))
@@ -495,14 +751,23 @@ class Toolcrib:
         """Names of all sources but plugins of configurations, once `config` counts; with `servers`, beside those there
         are."""
         mine = self._servers.names
-        others = self.registry.state.sources.keys() - mine - self._plugins.names
-        return frozenset({server.name for server in config.enabled} | others | (mine if servers else frozenset()))
+        others = self.registry.state.sources.keys() - mine - self._plugins.names - self._declarations.configured
+        theirs = {each.name for each in (*config.enabled, *config.declared)}
+        return frozenset(theirs | others | ((mine | self._declarations.configured) if servers else frozenset()))
 
-    def _check_free(self, config: Config, servers: Iterable[ServerConfig]) -> None:
-        others = self.registry.state.sources.keys() - self._plugins.names  # a plugin makes way
-        for server in servers:
-            if server.name in others or server.name in self._servers.names:
-                raise InvalidConfig(f"{config.path}: a source named `{server.name}` is there already")
+    def _check_free(
+        self, config: Config, sources: Iterable[ServerConfig | DeclaredTools], going: Collection[str] = ()
+    ) -> None:
+        """Pass where no source but those that are `going` has the name of one of `sources`; a plugin makes way."""
+        taken = (self.registry.state.sources.keys() - self._plugins.names | self._servers.names).difference(going)
+        for source in sources:
+            if source.name in taken:
+                raise InvalidConfig(f"{config.path}: a source named `{source.name}` is there already")
+
+    def _check_bundles(self, config: Config) -> None:
+        bundles = Bundles([*config.bundles.given, *self._added_bundles])
+        if self._confined_to is not None and self._confined_to not in bundles:
+            raise InvalidConfig(f"{config.path}: the bundle `{self._confined_to}` is served, and not there any more")
 
     def _check_isolated(self, config: Config) -> None:
         """A file that was cut short must not hand one principal's server to all."""
@@ -523,6 +788,44 @@ class Toolcrib:
         return replace(config, servers=tuple(servers))
 
 
+class Session:
+    """The operations of a crib on behalf of one principal, within one bundle; it holds nothing, and needs no end.
+
+    Each takes what the crib's own takes, without its `context`.
+    """
+
+    def __init__(self, crib: Toolcrib, context: CallContext) -> None:
+        self.crib = crib
+        self.context = context
+        self.list = partial(crib.list, context=context)
+        self.search_tools = partial(crib.search_tools, context=context)
+        self.search_tool_by_category = partial(crib.search_tool_by_category, context=context)
+        self.search_nodes = partial(crib.search_nodes, context=context)
+        self.list_categories = partial(crib.list_categories, context=context)
+        self.expand_tool = partial(crib.expand_tool, context=context)
+        self.expand_tools = partial(crib.expand_tools, context=context)
+        self.describe = partial(crib.describe, context=context)
+        self.call_tool = partial(crib.call_tool, context=context)
+        self.perform = partial(crib.perform, context=context)
+        self.get_prompt = partial(crib.get_prompt, context=context)
+        self.read_resource = partial(crib.read_resource, context=context)
+
+    def view(self) -> View:
+        """What there is by now."""
+        return self.crib.view(self.context.principal, self.context.bundle)
+
+    def resolve(self) -> Resolution:
+        """The tools of its bundle that are there, of which each required entry has one; `ready` comes before.
+
+        Raises:
+            BundleIncomplete: something required is missing; all of it is named.
+            UnknownBundle: there is no such bundle any more, or the session is within none.
+        """
+        found = self.crib.resolve(self.context.bundle or "", self.context.principal)
+        found.check()
+        return found
+
+
 def tops(config: Config, permissions: Permissions = EVERYTHING, principal: Principal = LOCAL) -> tuple[Top, ...]:
     """The top of the catalog that a principal has, as the configuration tells of it, whatever has started by now.
 
@@ -534,7 +837,7 @@ def tops(config: Config, permissions: Permissions = EVERYTHING, principal: Princ
         subjects = (subject_of(tool, config.categories) for category in inside for tool in category.possible_tools())
         return any(permissions.decide(subject) is not Access.HIDDEN for subject in subjects)
 
-    servers = {server.name for server in config.enabled}
+    taken = {each.name for each in (*config.enabled, *config.declared)}
     nodes = (category.node for category in config.categories.given if len(category.path) == 1)
     return (
         *(Top(node.name, node.summary or node.title or "") for node in nodes if may_show(node.path)),
@@ -545,19 +848,26 @@ def tops(config: Config, permissions: Permissions = EVERYTHING, principal: Princ
             and permissions.decide(something_of(server.name)) is not Access.HIDDEN
         ),
         *(
+            Top(declared.name, declared.summary or declared.title or "")
+            for declared in config.declared
+            if permissions.decide(something_of(declared.name)) is not Access.HIDDEN
+        ),
+        *(
             Top(plugin.name, plugin.summary or plugin.title or plugin.installed.summary)
             for plugin in config.plugins
-            if plugin.name not in servers
+            if plugin.name not in taken
             and not plugin.installed.problem
             and permissions.decide(something_of(plugin.name)) is not Access.HIDDEN
         ),
     )
 
 
-def _stamp(path: Path) -> tuple[int, int, int] | None:
-    """What changes when a file is written or replaced; None while there is none."""
+def _stamp(config: Config | None) -> tuple[int, int, int] | None:
+    """What changes when the file of `config` is written or replaced; None while there is none."""
+    if config is None:
+        return None
     try:
-        status = path.stat()
+        status = config.path.stat()
     except OSError:
         return None
     return status.st_mtime_ns, status.st_size, status.st_ino

@@ -459,7 +459,7 @@ class Changing:
     policy: Policy = ASK
     kept: MemoryApprovals = field(default_factory=MemoryApprovals)
 
-    def view(self, principal: Principal = LOCAL) -> View:
+    def view(self, principal: Principal = LOCAL, _: str | None = None) -> View:
         return View.of(self.registry.state, principal, self.policy)
 
     async def call(self, person: Person, *, only_read: bool = False, **more: Any) -> ToolResult:

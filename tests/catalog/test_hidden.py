@@ -129,9 +129,10 @@ SEARCH_OPTIONS: dict[str, st.SearchStrategy[Any]] = {
 REQUESTS = st.lists(
     st.one_of(
         request("list", {}, {**OPTIONS, "path": PATHS, "query": QUERIES}),
-        request("search_tools", {"query": QUERIES}, SEARCH_OPTIONS),
+        request("search_tools", {}, {"query": QUERIES, **SEARCH_OPTIONS}),
         request("search_tool_by_category", {"query": QUERIES, "category_path": PATHS}, LIMIT),
         request("search_nodes", {"query": QUERIES}, LIMIT),
+        request("list_categories", {}, {"limit": OPTIONS["limit"], "cursor": OPTIONS["cursor"]}),
     ),
     min_size=1,
     max_size=8,

@@ -5,16 +5,22 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
+import anyio
 import pytest
 from tests.catalogs import registry_of, tool
 
-from toolcrib.catalog.registry import ToolRegistry
+from toolcrib.catalog.categories import Categories, Category
+from toolcrib.catalog.overrides import NO_OVERRIDES, MetadataOverride, Overrides
+from toolcrib.catalog.registry import MAX_TOLD, ToolRegistry
 from toolcrib.catalog.state import SourceEntry, SourceStatus
-from toolcrib.core.errors import InvalidTool, ToolNotFound
+from toolcrib.catalog.view import View
+from toolcrib.core.errors import InvalidTool, StaleExpansion, ToolNotFound
 from toolcrib.core.events import CatalogPublished, Event, ToolRegistered, ToolReplaced, ToolUnregistered
+from toolcrib.core.metadata import Optionality, ToolExample, ToolMetadata
 from toolcrib.core.tools import Tool
+from toolcrib.crib import Toolcrib
 from toolcrib.testing.scripted import ScriptedSource
 
 ENTRY = SourceEntry(ScriptedSource("git"), SourceStatus.READY)
@@ -84,6 +90,167 @@ def test_a_state_that_a_reader_holds_never_changes() -> None:
     assert set(held.sources) == {"git"}
 
 
+def test_a_conflict_in_the_last_of_a_thousand_tools_leaves_nothing_behind() -> None:
+    registry = registry_of(tool("git.commit"))
+    told: list[Event] = []
+    registry.subscribe(told.append)
+    before = registry.state
+    other = registry_of(*(tool(f"new.t{number}") for number in range(999)), tool("git.commit", "Another"))
+
+    with pytest.raises(InvalidTool, match=r"`git\.commit` is registered already"):
+        registry.merge([*(tool(f"new.t{number}") for number in range(999)), tool("git.commit", "Another")])
+    with pytest.raises(InvalidTool, match=r"`git\.commit` is registered already; another source is called `git`"):
+        registry.merge(other)
+
+    assert registry.state is before
+    assert told == []
+
+
+def test_a_merge_tells_all_conflicts_up_to_a_number() -> None:
+    taken = [tool(f"git.t{number}") for number in range(MAX_TOLD + 5)]
+
+    with pytest.raises(InvalidTool) as refused:
+        registry_of(*taken).merge(taken)
+
+    assert refused.value.message.count("registered already") == MAX_TOLD
+    assert refused.value.message.endswith("; and 5 more")
+
+
+def test_nothing_to_take_in_is_no_publication() -> None:
+    registry = registry_of(tool("git.commit"))
+    before = registry.state
+
+    registry.merge(())
+    registry.merge(ToolRegistry())
+
+    assert registry.state is before
+
+
+def test_a_registry_is_taken_in_with_its_sources_and_without_what_was_said_of_its_tools() -> None:
+    registry, other = ToolRegistry(), registry_of(tool("git.commit", "Record"))
+    other.put_source(replace(ENTRY, title="Versioning"), [tool("git.commit", "Record")])
+    other.set_overrides(Overrides([MetadataOverride.of("git.*", aliases="save", requires_capabilities="disk")]))
+    registry.register(tool("git.log", "History"))
+
+    registry.merge(other)
+
+    assert registry.state.tools == {"git.log": tool("git.log", "History"), "git.commit": tool("git.commit", "Record")}
+    assert registry.state.needing == {}
+    assert registry.state.sources["git"].title == "Versioning"
+    assert found(registry, "versioning") == ["git.commit", "git.log"]
+    assert found(registry, "save") == []
+
+
+def bad_example() -> Tool:
+    wrong = ToolExample("Record", {"mesage": "x"})
+    plain = tool("git.commit", properties={"message": {"type": "string"}}, required=("message",))
+    return replace(plain, metadata=ToolMetadata(examples=(ToolExample("Well", {"message": "x"}), wrong)))
+
+
+DOORS: dict[str, Callable[[ToolRegistry, Tool], None]] = {
+    "register": ToolRegistry.register,
+    "replace": ToolRegistry.replace,
+    "merge": lambda registry, tool: registry.merge([tool]),
+    "merge of a registry": lambda registry, tool: registry.merge(registry_of(tool)),
+}
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_an_example_that_its_own_schema_refuses_comes_in_by_no_door(door: str) -> None:
+    registry = ToolRegistry()
+    before = registry.state
+
+    with pytest.raises(InvalidTool) as refused:
+        DOORS[door](registry, bad_example())
+
+    assert refused.value.message.startswith("`git.commit`: example 2 (Record) does not match its schema: ")
+    assert "`mesage`" in refused.value.message
+    assert registry.state is before
+
+
+# -- looking ----------------------------------------------------------------------------------------------------------
+
+
+def test_tools_are_listed_by_id_by_category_and_by_how_much_depends_on_them() -> None:
+    required = ToolMetadata(("vcs",), optionality=Optionality.REQUIRED)
+    commit = replace(tool("git.commit", "Record", category=("write",), properties={"m": {}}), metadata=required)
+    registry = registry_of(tool("git.log", "History"), commit, tool("fs.read", "Read"))
+
+    assert [each.id for each in registry.list()] == ["fs.read", "git.commit", "git.log"]
+    assert [each.id for each in registry.list_by_category("git")] == ["git.commit", "git.log"]
+    assert registry.list_by_category("vcs") == registry.list_by_category(("git", "write")) == (commit,)
+    assert registry.list_by_category("nowhere") == ()
+    assert registry.list_by_optionality(Optionality.REQUIRED) == (commit,)
+    assert [each.id for each in registry.list_by_optionality(Optionality.OPTIONAL)] == ["fs.read", "git.log"]
+    assert registry.get("git.commit") is commit
+    assert registry.get("git.Commit") is None
+
+
+def test_descriptions_and_schemas_tell_every_tool_by_id() -> None:
+    registry = registry_of(tool("git.log", "History"), tool("fs.read", "Read", properties={"path": {}}))
+    registry.set_categories(Categories([Category(("code",), tools=("git.*",))]))
+
+    told = [(each.tool_id, each.description, each.path) for each in registry.descriptions()]
+    assert told == [("fs.read", "Read", ("fs",)), ("git.log", "History", ("code",))]
+    assert [*registry.schemas()] == ["fs.read", "git.log"]
+    assert registry.schemas()["fs.read"]["properties"] == {"path": {}}
+
+
+def test_ids_that_differ_only_in_case_are_different_tools_everywhere() -> None:
+    calls: list[str] = []
+    crib = Toolcrib()
+    crib.add(lambda: calls.append("low"), name="read", description="The low one")
+    crib.add(lambda: calls.append("high"), name="READ", description="The high one")
+
+    async def use() -> None:
+        for name in ("read", "READ"):
+            await crib.call_tool(crib.expand_tool(f"functions.{name}").handle)
+
+    anyio.run(use)
+
+    assert calls == ["low", "high"]
+    assert [each.id for each in crib.registry.list()] == ["functions.READ", "functions.read"]
+    for name, words in (("read", "The low one"), ("READ", "The high one")):
+        tool = crib.registry.get(f"functions.{name}")
+        assert tool is not None
+        assert tool.description == crib.expand_tool(tool.id).description == words
+        assert crib.view().find(crib.view().names[tool.id]) is tool
+        assert [pointer.tool_id for pointer in crib.search_tools(words.split()[1]).results] == [tool.id]
+    names = {name.casefold() for name in crib.view().names.values()}
+    assert len(names) == 2, "clients may not tell upper from lower case"
+
+    crib.registry.unregister("functions.read")
+    assert [pointer.tool_id for pointer in crib.search_tools("one").results] == ["functions.READ"]
+
+
+# -- categories and what is said of tools -----------------------------------------------------------------------------
+
+
+def test_what_was_said_of_a_tool_can_be_taken_back_after_its_categories_changed() -> None:
+    registry = registry_of(tool("git.log", "History", tags=("own",)))
+    registry.set_overrides(Overrides([MetadataOverride.of("git.*", tags=["said"])]))
+    registry.set_categories(Categories([Category(("code",), tools=("git.log",))]))
+
+    registry.set_overrides(NO_OVERRIDES)
+
+    assert registry.state.tools["git.log"].metadata.tags == ("own",)
+    assert registry.state.offered == {}
+
+
+def test_the_same_overrides_and_categories_again_are_no_publication() -> None:
+    registry = registry_of(tool("git.log"))
+
+    def arrange() -> None:
+        registry.set_overrides(Overrides([MetadataOverride.of("git.*", tags=["said"])]))
+        registry.set_categories(Categories([Category(("code",), tools=("git.log",))]))
+
+    arrange()
+    before = registry.state
+    arrange()
+
+    assert registry.state is before
+
+
 # -- sources ----------------------------------------------------------------------------------------------------------
 
 
@@ -124,6 +291,24 @@ def test_a_source_that_gets_a_title_is_found_by_it() -> None:
     registry = registry_of(tool("git.commit"))
 
     registry.put_source(replace(ENTRY, title="Versioning"), [tool("git.commit")])
+
+    assert found(registry, "versioning") == ["git.commit"]
+
+
+def test_a_source_whose_title_came_before_its_listing_is_found_by_it_all_the_same() -> None:
+    registry = registry_of(tool("git.commit"))
+
+    registry.put_source(replace(ENTRY, title="Versioning"))
+    assert found(registry, "versioning") == ["git.commit"]
+    registry.put_source(replace(ENTRY, title="Versioning", summary="History"), [tool("git.commit")])
+    assert found(registry, "history") == ["git.commit"]
+
+
+def test_a_source_that_comes_after_its_tools_lends_them_its_words() -> None:
+    registry = ToolRegistry()
+    registry.register(tool("git.commit"))
+
+    registry.put_source(replace(ENTRY, title="Versioning"))
 
     assert found(registry, "versioning") == ["git.commit"]
 
@@ -412,3 +597,78 @@ def test_sources_that_come_and_go_in_threads_are_whole_in_every_state() -> None:
     assert torn == []
     assert registry.state.tools == {}
     assert len(registry.state.index) == 0
+
+
+def test_a_hundred_threads_that_register_unregister_and_list_see_nothing_half_done() -> None:
+    registry = registry_of(tool("base.tool", "shared words"))
+    registry.set_overrides(Overrides([MetadataOverride.of("*.here", optionality="required", aliases="wanted")]))
+    torn: list[object] = []
+    start = threading.Barrier(100)
+
+    def turn(number: int) -> None:
+        mine = (tool(f"s{number}.here", "shared words"), tool(f"s{number}.there", "shared words"))
+        start.wait()
+        registry.merge(mine)
+        listed = {each.id for each in registry.list()}
+        state = registry.state
+        required = {tool.source for tool in state.tools.values() if tool.metadata.optionality is Optionality.REQUIRED}
+        found = {hit.tool_id for hit in View.of(state).search("wanted", limit=500).hits}
+        torn.extend({one.id for one in mine} - listed)
+        torn.extend({f"{source}.here" for source in required} ^ found)
+        torn.extend(state.offered.keys() ^ found)
+        torn.extend(f"{source}.there" for source in required if f"{source}.there" not in state.tools)
+        if number % 2:
+            registry.unregister(mine[1].id)
+            registry.unregister(mine[0].id)
+
+    threads = [threading.Thread(target=turn, args=(number,)) for number in range(100)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    # Who unregisters lets go of `there` first: only that may be missing, and only beside an odd number.
+    assert {str(each) for each in torn} <= {f"s{number}.there" for number in range(1, 100, 2)}
+    assert {each.id for each in registry.list()} == {
+        "base.tool",
+        *(f"s{number}.{name}" for number in range(0, 100, 2) for name in ("here", "there")),
+    }
+
+
+@pytest.mark.anyio
+async def test_a_call_that_runs_while_its_tool_is_replaced_ends_as_it_began_and_its_handle_is_stale() -> None:
+    began, may_end = anyio.Event(), anyio.Event()
+
+    async def answer() -> str:
+        """The old one."""
+        began.set()
+        await may_end.wait()
+        return "old"
+
+    def newer() -> str:
+        """The new one."""
+        return "new"
+
+    crib, answers = Toolcrib(), list[Any]()
+    old = crib.add(answer)
+    handle = crib.expand_tool(old.id).handle
+
+    async def call() -> None:
+        answers.append(await crib.call_tool(handle))
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(call)
+        await began.wait()
+        crib.remove(old)
+        crib.add(newer, name="answer")
+        may_end.set()
+
+    assert [result.text for result in answers] == ["old"]
+    with pytest.raises(StaleExpansion) as stale:
+        await crib.call_tool(handle)
+    assert stale.value.next_action is not None
+    assert (await crib.call_tool(crib.expand_tool(old.id).handle)).text == "new"
+
+    crib.registry.replace(replace(old, description="Said otherwise"))
+    with pytest.raises(StaleExpansion):
+        await crib.call_tool(handle)

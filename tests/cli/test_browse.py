@@ -65,6 +65,25 @@ def test_a_tree_as_json_holds_nodes_tools_and_counts(tools: str) -> None:
     assert {tool["tool_id"] for tool in garden["tools"]} == {f"garden.{tool['name']}" for tool in TOOLS}
 
 
+def test_categories_are_shown_with_their_counts_and_as_json_with_their_tools(tools: str) -> None:
+    shown = run("categories", "--tools", tools)
+    assert (shown.exit_code, shown.stdout.split()[:2]) == (0, ["garden", "3"])
+    (garden,) = wire("categories", "--tools", tools)["categories"]
+    assert (garden["category"], garden["tool_count"]) == ("garden", 3)
+    assert garden["tools"] == sorted(f"garden.{tool['name']}" for tool in TOOLS)
+
+
+def test_all_categories_are_shown_however_many_there_are(tmp_path: Path) -> None:
+    tool = {"name": "water", "description": "Water it.", "inputSchema": {"type": "object"}}
+    gardens = {f"garden{number:02}": {"tools": [tool]} for number in range(70)}
+    (path := tmp_path / "gardens.json").write_text(json.dumps(gardens))
+
+    shown = run("categories", "--tools", str(path)).stdout
+
+    assert all(garden in shown for garden in gardens)
+    assert {*gardens} <= {each["category"] for each in wire("categories", "--tools", str(path))["categories"]}
+
+
 def test_a_search_shows_the_best_first_and_whole_ids(tools: str) -> None:
     assert wire("search", "paint", "the", "fence", "--tools", tools)["results"][0]["tool_id"] == "garden.[red]x"
     shown = run("search", "paint the fence, a long name", "--tools", tools)

@@ -132,6 +132,47 @@ def test_the_limits_of_every_source_and_how_it_is_doing_are_in_the_report(tmp_pa
     assert toolcrib("doctor", unlimited, "--json").json["limits"] == {"calls_per_minute": None, "burst_calls": None}
 
 
+def test_capabilities_that_are_missing_are_told_with_the_remedy_and_how_many_tools_need_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOOLCRIB_TEST_4B", "x")
+    settings: Json = {
+        "tools": {
+            "bench.echo": {"requires_capabilities": ["model", "token"]},
+            "bench.a*": {"requires_capabilities": ["model"]},
+            "bench.fail": {"requires_capabilities": ["gpu"]},
+        },
+        "capabilities": {
+            "model": {"path": "/no-such-folder-4b1f/model.bin", "remedy": "Fetch it."},
+            "token": {"env": "TOOLCRIB_TEST_4B"},
+            "unneeded": {"env": "TOOLCRIB_TEST_NOT_SET"},
+        },
+    }
+    config = write_config(tmp_path / "mcp.json", toolcrib=settings, bench=faulty_entry())
+    ended = toolcrib("doctor", config, "--json")
+    assert ended.code == 0, "every source can be used"
+    gpu, model = ended.json["missing_capabilities"]
+    assert gpu == {
+        "name": "gpu",
+        "reason": "no capability of this name is set up.",
+        "looked_for": None,
+        "tool_count": 1,
+    }
+    assert model["reason"] == "its file or folder is not there. Fetch it."
+    assert model["looked_for"] == "the file or folder `/no-such-folder-4b1f/model.bin`"
+    said = " ".join(toolcrib("doctor", config).out.split())
+    assert "Missing: gpu, which 1 tool needs: no capability of this name is set up." in said
+    count = model["tool_count"]
+    assert count > 1
+    assert (
+        f"Missing: model, which {count} tools need: its file or folder is not there. Fetch it. "
+        "Looked for: the file or folder `/no-such-folder-4b1f/model.bin`." in said
+    )
+    assert "unneeded" not in said
+    all_well = write_config(tmp_path / "mcp.json", bench=faulty_entry())
+    assert toolcrib("doctor", all_well, "--json").json["missing_capabilities"] == []
+
+
 def test_a_configuration_that_contains_toolcrib_itself_ends_and_says_so(tmp_path: Path) -> None:
     path = tmp_path / "mcp.json"
     again = {"command": sys.executable, "args": ["-m", "toolcrib", "serve", str(path), "--no-cache"]}

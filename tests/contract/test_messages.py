@@ -118,7 +118,8 @@ def views(draw: st.DrawFn) -> View:
         if name == "git":
             source.failure = SourceUnavailable("It went away.", retryable=draw(st.booleans()), retry_after_s=1.5)
         lasting = draw(st.booleans())
-        entry = SourceEntry(source, SourceStatus(status), reason="it exited.", is_lasting=lasting)
+        version = draw(st.sampled_from([None, "1.0.0"]))
+        entry = SourceEntry(source, SourceStatus(status), version=version, reason="it exited.", is_lasting=lasting)
         registry.put_source(entry, mine)
     return View.of(registry.state, policy=draw(POLICIES))
 
@@ -138,7 +139,10 @@ def requests(view: View) -> st.SearchStrategy[tuple[str, Json]]:
         "tool_id": st.sampled_from([*references, "files.raed", "slow.other", "broken.other", "zebra"]),
         "arguments": st.sampled_from([{}, {"path": "."}, {"Path": "."}, {"path": 5}, None]),
     }
-    some |= {"category": some["path"], "category_path": some["path"]}
+    some |= {
+        "category": some["path"] | st.sampled_from(["", *SOURCES, "DEEP", "nowhere"]),
+        "category_path": some["path"],
+    }
     some["tool_ids"] = st.lists(some["tool_id"], min_size=1, max_size=11)
 
     def of(operation: str) -> st.SearchStrategy[tuple[str, Json]]:
@@ -197,6 +201,7 @@ def each(of: str, names: Iterable[str]) -> set[str]:
 
 NEEDED: list[tuple[str, Json, set[str]]] = [
     ("list", {"path": ["git"]}, {"path", "next_cursor", *each("nodes", NODE), *each("tools", POINTER)}),
+    ("list_categories", {}, {"next_cursor", *each("categories", {"category", "path", "tool_count", "tools"})}),
     ("search_tools", {"query": "changes"}, {"next_cursor", *each("results", POINTER)}),
     ("search_tools", {"query": "commit", "detail_level": "full"}, {"next_cursor", *each("results", EXPANSION)}),
     ("search_tools", {"query": "commit", "detail_level": "name"}, {"next_cursor", *each("results", {"tool_id"})}),
@@ -256,7 +261,6 @@ def test_exactly_the_members_that_a_message_has_to_have_cannot_be_left_out(
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_a_request_lacks_nothing_and_takes_nothing_that_it_does_not_name(operation: str) -> None:
     needed = {
-        "search_tools": {"query"},
         "search_tool_by_category": {"query", "category_path"},
         "search_nodes": {"query"},
         "call_tool": {"tool_id"},

@@ -11,7 +11,7 @@ import pytest
 from tests.catalogs import tool
 from tests.contract.ways import WAYS, Ask, Json, Way, asking
 
-from toolcrib import Access, Category, Rule, Rules, Toolcrib
+from toolcrib import Access, Category, Rule, Rules, Toolcrib, ToolMetadata
 from toolcrib.calling.limits import Rate
 from toolcrib.catalog.state import SourceEntry, SourceStatus
 from toolcrib.core.errors import SourceUnavailable, ToolFailed
@@ -48,6 +48,7 @@ SHELVES = [
 LOCKED, HIDDEN = tool("vault.open", "Opens the vault."), tool("vault.empty", "Empties the vault.")
 REFUSED, GONE = tool("flaky.refuse", "Refuses."), tool("flaky.vanish", "Goes away.")
 LOST = tool("broken.print", "Prints a page.")
+LACKING = replace(tool("flaky.etch", "Etches."), metadata=ToolMetadata(requires_capabilities=("acid",)))
 
 CATEGORIES = (
     Category(("Storage",), summary="Files and objects", tools=("storage.usage",)),
@@ -79,7 +80,7 @@ class Counter:
         self._source("login", tool("login.oauth", "Starts an OAuth login."))
         self._source("many", *SHELVES)
         self._source("vault", LOCKED, HIDDEN)
-        flaky = self._source("flaky", REFUSED, GONE)
+        flaky = self._source("flaky", REFUSED, GONE, LACKING)
         flaky.answers |= {"refuse": ToolFailed("It refused."), "vanish": SourceUnavailable("It went away.")}
         broken = SourceEntry(ScriptedSource("broken"), SourceStatus.FAILED, reason="no such program.", is_lasting=True)
         self.crib.registry.put_source(broken, [LOST])
@@ -448,6 +449,75 @@ async def test_no_answer_but_an_expansion_holds_anything_of_a_schema(ask: Ask) -
     assert CANARY in json.dumps(await ask("expand_tool", tool_id=PUT.id))
 
 
+# -- list_categories --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(params=WAYS)
+async def by_category(request: pytest.FixtureRequest, counter: Counter) -> AsyncGenerator[Ask]:
+    """Asks the operations of the set `discovery`."""
+    way: Way = request.param
+    async with asking(counter.crib, way, "discovery") as ask:
+        yield ask
+
+
+@pytest.mark.holds(
+    "list_categories.top",
+    "list_categories.tools",
+    "list_categories.version",
+    "messages.conform",
+    "operations.every-way",
+)
+async def test_the_categories_are_the_nodes_of_the_top_with_their_tools(by_category: Ask, counter: Counter) -> None:
+    for name in ("many", "login"):  # the tools of the one hang in it, those of the other elsewhere
+        counter.crib.registry.put_source(replace(counter.crib.view().sources[name], version="2.1.0"))
+    top = counter.crib.list()
+
+    page = await by_category("list_categories")
+
+    assert Schema(message(response_name("list_categories"))).violations(page) == ()
+    shown = {category["category"]: category for category in page["categories"]}
+    assert [*shown] == [pointer.node.name for pointer in top.nodes]
+    assert shown["Storage"] == {
+        "category": "Storage",
+        "path": ["Storage"],
+        "summary": "Files and objects",
+        "tool_count": 3,
+        "tools": [GET.id, PUT.id, USAGE.id],
+    }
+    assert shown["many"]["tool_count"] == len(SHELVES)
+    assert shown["many"]["tools"] == [shelf.id for shelf in SHELVES[:20]]
+    assert {name: each["version"] for name, each in shown.items() if "version" in each} == {"many": "2.1.0"}
+    assert HIDDEN.id not in json.dumps(page)
+    assert page["next_cursor"] is None
+    assert page["unavailable"] == ["broken"]
+
+
+@pytest.mark.holds("list_categories.pages")
+async def test_categories_come_in_pages(by_category: Ask) -> None:
+    whole = await by_category("list_categories")
+    pages = await walk(by_category, "list_categories", limit=2)
+
+    assert [each for page in pages for each in page["categories"]] == whole["categories"]
+    assert all(len(page["categories"]) == 2 for page in pages[:-1])
+    assert await code(by_category, "list_categories", limit=51) == "INVALID_ARGUMENTS"
+    error = (await by_category("list_categories", cursor=NO_CURSOR))["error"]
+    assert (error["code"], error["next_action"]) == (
+        "INVALID_CURSOR",
+        {"operation": "list_categories", "arguments": {}},
+    )
+
+
+@pytest.mark.holds("search_tools.all", "search_tools.category")
+async def test_a_category_is_named_in_one_text_and_searched_without_a_query(by_category: Ask) -> None:
+    of_path = await by_category("search_tools", query="", category=["Storage", "Buckets"])
+
+    assert ids(of_path) == [GET.id, PUT.id]
+    assert await by_category("search_tools", category="Storage/buckets") == of_path
+    assert ids(await by_category("search_tools", category="refactor")) == [RENAME.id]
+    assert await by_category("search_tools", category="") == await by_category("search_tools", query="")
+    assert await code(by_category, "search_tools", category="bugtracker") == "UNKNOWN_PATH"
+
+
 # -- errors -----------------------------------------------------------------------------------------------------------
 
 HANDLE, NO_CURSOR = PUT.handle, "bm90IGEgY3Vyc29y"
@@ -474,6 +544,7 @@ ERRORS: list[tuple[str, str, Json]] = [
     ("INVALID_CURSOR", "list", {"cursor": NO_CURSOR}),
     ("INVALID_CURSOR", "search_tools", {"query": "upload", "cursor": NO_CURSOR}),
     ("INVALID_CURSOR", "search_tool_by_category", {"query": "sort", "category_path": ["many"], "cursor": NO_CURSOR}),
+    ("CAPABILITY_MISSING", "call_tool", {"tool_id": LACKING.handle}),
     ("SOURCE_UNAVAILABLE", "call_tool", {"tool_id": GONE.handle}),
     ("SOURCE_UNAVAILABLE", "expand_tool", {"tool_id": "broken.nothing"}),
     ("TOOL_FAILED", "call_tool", {"tool_id": REFUSED.handle}),
@@ -489,6 +560,7 @@ ERRORS: list[tuple[str, str, Json]] = [
     "errors.stale-expansion",
     "errors.invalid-arguments",
     "errors.invalid-cursor",
+    "errors.capability-missing",
     "errors.source-unavailable",
     "errors.tool-failed",
     "errors.message",
@@ -587,7 +659,8 @@ async def test_every_operation_that_a_model_is_given_is_answered_as_its_schema_s
         "call_tool": {"tool_id": PUT.handle, "arguments": {"bucket": "b"}},
     }
     assert {*requests} == {*SETS["full"]}
-    assert len(OPERATIONS) < 8
+    assert {*OPERATIONS} - {*requests} == {"list_categories", "call_read_only_tool"}
+    assert len(requests) < 8
     for operation, arguments in requests.items():
         answer = await ask(operation, **arguments)
         assert "error" not in answer

@@ -34,12 +34,12 @@ class Ask(Protocol):
 
 
 @asynccontextmanager
-async def asking(crib: Toolcrib, way: Way) -> AsyncGenerator[Ask]:
-    """Over MCP and HTTP through a real port."""
+async def asking(crib: Toolcrib, way: Way, exposed: str = "full") -> AsyncGenerator[Ask]:
+    """Over MCP and HTTP through a real port; `exposed`: the set of operations that is given over MCP."""
     if way == "Python":
         yield _by_python(crib)
         return
-    async with _served(crib) as base:
+    async with _served(crib, exposed) as base:
         if way == "MCP":
             async with Client(f"{base}/mcp") as client:
                 yield _by_mcp(client)
@@ -49,8 +49,8 @@ async def asking(crib: Toolcrib, way: Way) -> AsyncGenerator[Ask]:
 
 
 @asynccontextmanager
-async def _served(crib: Toolcrib) -> AsyncGenerator[str]:
-    """Where it is served, with every operation that a model can be given at once."""
+async def _served(crib: Toolcrib, exposed: str) -> AsyncGenerator[str]:
+    """Where it is served."""
     addresses: list[str] = []
     listening = anyio.Event()
 
@@ -60,7 +60,7 @@ async def _served(crib: Toolcrib) -> AsyncGenerator[str]:
 
     config, anywhere = Config(Path("mcp.json")), Address.parse("127.0.0.1:0")
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(lambda: serve_http(crib, config, anywhere, told, exposed="full"))
+        tasks.start_soon(lambda: serve_http(crib, config, anywhere, told, exposed=exposed))
         await listening.wait()
         yield addresses[0]
         signal.raise_signal(signal.SIGTERM)  # its own way to end, which closes the port

@@ -23,7 +23,7 @@ from toolcrib.core.nodes import Node
 from toolcrib.core.principal import CallContext, Principal
 from toolcrib.core.results import ToolResult
 from toolcrib.core.tools import Tool
-from toolcrib.disclosure.messages import Answer, ListPage, SearchPage
+from toolcrib.disclosure.messages import Answer, CategoryPage, ListPage, SearchPage
 from toolcrib.protocol.desk import Desk
 from toolcrib.protocol.tools import operation_schema
 
@@ -145,6 +145,7 @@ REQUESTS: list[NextAction] = [
     NextAction("list", {"path": [], "tags": [], "query": "changed", "limit": 1}),
     NextAction("search_tools", {"query": "changed", "category": [], "tags": ["vcs"], "limit": 1}),
     NextAction("search_tools", {"query": "", "category": ["git"], "detail_level": "full", "limit": 1}),
+    NextAction("list_categories", {"limit": 1}),
     NextAction("search_tool_by_category", {"query": "changed", "category_path": ["git"], "limit": 1}),
     NextAction("search_tool_by_category", {"query": "", "category_path": [], "limit": 1}),
 ]
@@ -155,10 +156,10 @@ def with_cursor(request: NextAction, cursor: str) -> NextAction:
     return NextAction(request.operation, {**request.arguments, "cursor": cursor})
 
 
-def first(view: View, request: NextAction) -> tuple[ListPage | SearchPage, str]:
+def first(view: View, request: NextAction) -> tuple[ListPage | SearchPage | CategoryPage, str]:
     """The first page, and the cursor of the next."""
     here = answer(view, request)
-    assert isinstance(here, ListPage | SearchPage)
+    assert isinstance(here, ListPage | SearchPage | CategoryPage)
     assert here.next_cursor is not None
     return here, here.next_cursor
 
@@ -175,7 +176,7 @@ def test_a_cursor_leads_from_the_page_it_came_with_to_the_next(request_: NextAct
     here, cursor = first(view, request_)
     following = answer(view, with_cursor(request_, cursor))
 
-    assert isinstance(following, ListPage | SearchPage)
+    assert isinstance(following, ListPage | SearchPage | CategoryPage)
     assert not {*here.tool_ids} & {*following.tool_ids}
     assert answer(view, with_cursor(request_, cursor)) == following
 

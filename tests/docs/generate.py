@@ -14,11 +14,15 @@ from toolcrib.cli import main as commands
 from toolcrib.config import SETTINGS, SOURCE_SETTINGS
 from toolcrib.config.audit import AUDIT_SETTINGS
 from toolcrib.config.auth import AUTH_SETTINGS, JWT_SETTINGS, TOKEN_SETTINGS
+from toolcrib.config.bundles import BUNDLE_SETTINGS
+from toolcrib.config.capabilities import CAPABILITY_SETTINGS
 from toolcrib.config.categories import CATEGORY_SETTINGS
 from toolcrib.config.policy import POLICY_SETTINGS, RULE_SETTINGS
 from toolcrib.core.errors import ErrorCode, ToolcribError
 from toolcrib.protocol.schemas import document
 from toolcrib.protocol.tools import ALL, OPERATIONS, SETS, operation_tools
+from toolcrib.sources.declared.definition import SOURCE_KEYS, TOOL_KEYS
+from toolcrib.sources.declared.endpoint import HTTP_KEYS
 from toolcrib.stores.redaction import SECRET_KEYS, SECRET_WORDS
 from toolcrib.surfaces.http.problems import STATUSES
 
@@ -87,6 +91,11 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "settings": settings(SETTINGS),
     "source settings": settings(SOURCE_SETTINGS),
     "category settings": settings(CATEGORY_SETTINGS),
+    "bundle settings": settings(BUNDLE_SETTINGS),
+    "capability settings": settings(CAPABILITY_SETTINGS),
+    "declared source settings": settings(SOURCE_KEYS),
+    "declared tool settings": settings(TOOL_KEYS),
+    "http settings": settings(HTTP_KEYS),
     "policy settings": settings(POLICY_SETTINGS),
     "rule settings": settings(RULE_SETTINGS),
     "audit settings": settings(AUDIT_SETTINGS),

@@ -103,6 +103,45 @@ def test_the_prompt_text_shown_is_what_the_code_beside_it_writes() -> None:
     assert namespace["text"] == shown
 
 
+@pytest.mark.anyio
+async def test_what_the_page_on_capabilities_sets_up_is_missing_with_the_remedies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    (code,) = blocks(ROOT / "docs" / "capabilities.md", "python")
+    namespace: dict[str, object] = {}
+    exec(code, namespace)
+    crib = namespace["crib"]
+    assert isinstance(crib, toolcrib.Toolcrib)
+    async with crib:
+        assert await crib.ready(60)
+        assert crib.view().lacking == {
+            "functions.build": "It needs `docker`: there is no program `docker` on the PATH. Install Docker. "
+            "It needs `room`: the disk is full. Delete old images."
+        }
+    (shown,) = blocks(ROOT / "docs" / "capabilities.md", "json")
+    config = parse_config(shown, Path("mcp.json"), {})
+    assert [each.name for each in config.capabilities] == ["docker", "registry", "database"]
+
+
+def test_the_discovery_plugin_shown_finds_what_it_says_and_what_it_finds_is_called() -> None:
+    (code,) = blocks(ROOT / "docs" / "discovery-plugin.md", "python")
+    (shown,) = blocks(ROOT / "docs" / "discovery-plugin.md", "json")
+    namespace: dict[str, object] = {}
+    exec(code, namespace)
+    assert namespace["told"] == [shown.strip(), "functions.file_bug", "filed: It squeaks"]
+
+
+def test_the_bundle_shown_gives_what_the_page_says() -> None:
+    (code,) = blocks(ROOT / "docs" / "bundles.md", "python")
+    namespace: dict[str, object] = {}
+    exec(code, namespace)
+    assert namespace["required"] == namespace["found"] == ["functions.git_log"]
+    (shown,) = blocks(ROOT / "docs" / "bundles.md", "json")
+    config = parse_config(shown, Path("mcp.json"), {})
+    assert [bundle.name for bundle in config.bundles] == ["coding", "reading"]
+
+
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
 def test_json_on_a_page_parses(path: Path) -> None:
     for text in blocks(path, "json"):

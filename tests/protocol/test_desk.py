@@ -18,7 +18,7 @@ from toolcrib.core.errors import InvalidArguments, NextAction, ToolcribError, Un
 from toolcrib.core.principal import CallContext
 from toolcrib.core.results import ToolResult
 from toolcrib.core.tools import ToolAnnotations
-from toolcrib.disclosure.messages import Answer, Expansion, Expansions, ListPage, NodePage, SearchPage
+from toolcrib.disclosure.messages import Answer, CategoryPage, Expansion, Expansions, ListPage, NodePage, SearchPage
 from toolcrib.protocol.desk import Desk
 from toolcrib.protocol.tools import OPERATIONS as NAMES
 from toolcrib.protocol.tools import operation_schema
@@ -61,6 +61,9 @@ async def asked(name: str, arguments: Mapping[str, Any], view: View = VIEW) -> A
         ("search_tool_by_category", {"query": "read", "category_path": ["files"], "limit": 5}, SearchPage),
         ("search_tool_by_category", {"query": "read", "category_path": []}, SearchPage),
         ("search_nodes", {"query": "read", "limit": 5}, NodePage),
+        ("list_categories", {}, CategoryPage),
+        ("list_categories", {"limit": 1}, CategoryPage),
+        ("search_tools", {"category": "files"}, SearchPage),
         ("expand_tool", {"tool_id": "files.read"}, Expansion),
         ("expand_tool", {"tool_ids": ["files.read"]}, Expansions),
         ("call_tool", {"tool_id": READ.handle, "arguments": {"path": "."}}, ToolResult),
@@ -76,7 +79,7 @@ async def test_null_is_taken_for_what_was_not_given() -> None:
     given = {"query": "commit", "category": None, "limit": None, "cursor": None}
     assert await asked("search_tools", given) == await asked("search_tools", {"query": "commit"})
     with pytest.raises(InvalidArguments, match="query"):
-        await asked("search_tools", {"query": None})
+        await asked("search_nodes", {"query": None})
 
 
 @pytest.mark.anyio

@@ -434,6 +434,7 @@ async def test_whoever_uses_the_library_is_recorded_as_a_surface_is() -> None:
     crib.search_tools("read")
     crib.search_tool_by_category("read", ["functions"])
     crib.search_nodes("read")
+    crib.list_categories()
     handle = crib.expand_tool("functions.read").handle
     crib.expand_tools(["functions.read"])
     await crib.call_tool(handle, {"path": "."})
@@ -441,8 +442,9 @@ async def test_whoever_uses_the_library_is_recorded_as_a_surface_is() -> None:
     with pytest.raises(NotAuthorized):
         await crib.call_tool(handle, {"path": "."}, only_read=True)
 
-    looking = ["list", "search_tools", "search_tool_by_category", "search_nodes", "expand_tool", "expand_tool"]
-    assert [event.operation for event in told] == [*looking, "call_tool", "call_read_only_tool"]
+    searching = ["list", "search_tools", "search_tool_by_category", "search_nodes", "list_categories"]
+    calling = ["expand_tool", "expand_tool", "call_tool", "call_read_only_tool"]
+    assert [event.operation for event in told] == [*searching, *calling]
     assert {event.principal for event in told} == {LOCAL.id}
 
 

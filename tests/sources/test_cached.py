@@ -77,6 +77,7 @@ async def test_from_the_second_start_on_a_server_is_started_only_when_it_is_call
         assert await crib.ready(30)
         assert {i: tool.handle for i, tool in crib.view().tools.items()} == {i: t.handle for i, t in first.items()}
         assert crib.search_tools("add two integers").results[0].tool_id == "bench.add"
+        assert crib.view().sources["bench"].version == "1.0.0"
         assert len(events(log, "start")) == 1, "it was started to be listed"
         assert await pid_of(crib)
         assert len(events(log, "start")) == 2

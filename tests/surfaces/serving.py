@@ -30,9 +30,12 @@ ENVELOPE: Json = {
 
 
 @asynccontextmanager
-async def served(config: Path, mode: Mode = "auto", heard: MessageHandlerFnT | None = None) -> AsyncGenerator[Client]:
+async def served(
+    config: Path, mode: Mode = "auto", heard: MessageHandlerFnT | None = None, *, operations: str = "compact"
+) -> AsyncGenerator[Client]:
     """A client of the gateway over `config`; what the gateway logs is not shown."""
-    parameters = StdioServerParameters(command=TOOLCRIB, args=["serve", str(config), "--no-cache", "--no-audit"])
+    args = ["serve", str(config), "--operations", operations, "--no-cache", "--no-audit"]
+    parameters = StdioServerParameters(command=TOOLCRIB, args=args)
     with open(os.devnull, "w") as nowhere:  # noqa: PTH123, ASYNC230  a device, not a file
         async with Client(stdio_client(parameters, errlog=nowhere), mode=mode, message_handler=heard) as client:
             yield client

@@ -50,7 +50,8 @@ class Runner:
     limits: CallLimits = field(default_factory=CallLimits)
     approver: Approver = field(default_factory=Approver)
     view_of: Callable[[Principal, str | None], View] | None = None
-    """The view of a principal within a bundle as of now, since a person may think for minutes; None where no view becomes another."""
+    """The view of a principal within a bundle as of now, since a person may think for minutes; None where no view
+    becomes another."""
 
     async def call_tool(
         self,

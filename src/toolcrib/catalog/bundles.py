@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from fnmatch import translate
 from functools import cached_property
+from itertools import takewhile
 
 from toolcrib.catalog.access import UNKNOWN, Access, Permissions, Subject
 from toolcrib.catalog.patterns import Patterns, is_pattern
@@ -30,8 +31,8 @@ def is_bundle_name(text: str) -> bool:
 class ToolBundle:
     """A set of tools for a purpose. One without entries holds nothing. Source: ADR-001, "Tool Bundles".
 
-    An entry is the id of a tool, a pattern of ids as file names have them (`git.*`), or a name without a dot, which means
-    every tool that is called so, or has it as an alias, in any source.
+    An entry is the id of a tool, a pattern of ids as file names have them (`git.*`), or a name without a dot, which
+    means every tool that is called so, or has it as an alias, in any source.
 
     Raises:
         InvalidConfig: its name is not plain, or an entry is blank.
@@ -86,7 +87,7 @@ class Contents:
         return _Within(self, permissions)
 
     def look(self, name: str, view: View, whole: View | None = None) -> Resolution:
-        """What is there of it, the bundle `name`, in `view`; `whole` is all there is, for what only the owner may know."""
+        """What is there of it, the bundle `name`, in `view`; `whole` is all there is, which only the owner may know."""
         found = self._found(view)
         there = {tool.id: tool for entry in self.required for tool in _callable(found[entry], view)}
         more = {tool.id: tool for entry in self.optional for tool in _callable(found[entry], view)}
@@ -203,10 +204,11 @@ class Bundles:
             InvalidConfig: two have the same name, one includes one that is not there, or itself by some way.
         """
         self.given = tuple(given)
-        self._by_name = {bundle.name: bundle for bundle in self.given}
+        self._by_name: dict[str, ToolBundle] = {}
         for bundle in self.given:
-            if self._by_name[bundle.name] is not bundle:
+            if bundle.name in self._by_name:
                 raise InvalidConfig(f"two bundles are named `{bundle.name}`")
+            self._by_name[bundle.name] = bundle
         for bundle in self.given:
             for name in bundle.includes:
                 if name not in self._by_name:
@@ -291,9 +293,8 @@ def _missing(
         diagnosis = why
         if whole is not None and beyond is not None:
             there = beyond.get(entry, [])
-            is_hidden = bool(_callable(there, whole)) and not tools
-            told = _absence(entry, there, whole)[1]
-            diagnosis = f"it is hidden from `{view.principal.id}`" if is_hidden else told
+            is_hidden = bool(_callable(there, whole))
+            diagnosis = f"it is hidden from `{view.principal.id}`" if is_hidden else _absence(entry, there, whole)[1]
         yield Missing(entry, absence, why, diagnosis, may_come)
 
 
@@ -355,9 +356,7 @@ def _could_meet(entry: str, subject_id: str) -> bool:
 def _onward(live: set[int], tokens: Sequence[str]) -> set[int]:
     """The places in a pattern that `live` lead to without a further character."""
     reached: set[int] = set()
-    for at in live:
-        reached.add(at)
-        while at < len(tokens) and tokens[at] == "*":
-            at += 1
-            reached.add(at)
+    for start in live:
+        stars = takewhile(lambda at: tokens[at] == "*", range(start, len(tokens)))
+        reached.update((start, *(at + 1 for at in stars)))
     return reached

@@ -118,14 +118,10 @@ class Capabilities:
     async def settled(self) -> None:
         """Wait for the first answer of whatever is looked at for the first time, of each until its deadline."""
         with self._lock:
-            awaited = [
-                (watched.answered, watched.deadline)
-                for watched in self._watched.values()
-                if watched.deadline is not None and not watched.answered.is_set()
-            ]
-        for answered, deadline in awaited:
-            if (left_s := deadline - self._clock()) > 0:
-                await to_thread.run_sync(answered.wait, left_s, abandon_on_cancel=True)
+            awaited = [watched for watched in self._watched.values() if not watched.answered.is_set()]
+        for watched in awaited:
+            if (left_s := watched.answer_by - self._clock()) > 0:
+                await to_thread.run_sync(watched.answered.wait, left_s, abandon_on_cancel=True)
 
     def _attended(self, watched: _Watched) -> float:
         """Have one looked at if it is time; when it will be time again."""
@@ -140,7 +136,7 @@ class Capabilities:
         if capability.check.is_quick:
             watched.take(_asked(capability), now)
             return watched.due_at
-        watched.deadline = now + capability.timeout_s
+        watched.deadline = watched.answer_by = now + capability.timeout_s
         # A daemon: what hangs must not keep the program from ending.
         threading.Thread(target=self._ask, args=(watched,), name=f"capability {capability.name}", daemon=True).start()
         return watched.deadline
@@ -189,6 +185,8 @@ class _Watched:
         """When it is to be looked at again."""
         self.deadline: float | None = None
         """Until when the thread that looks at it may take; None where there is none."""
+        self.answer_by = -math.inf
+        """The last of those deadlines."""
         self.answered = threading.Event()
         """Set once a first answer is published."""
 

@@ -7,14 +7,14 @@ import inspect
 import logging
 import threading
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Iterable
 from typing import cast
 
 from toolcrib.core.events import Event, Listener
 
 logger = logging.getLogger(__name__)
 
-_Told = Callable[[Event], object]
+_RAISED = "a catalog listener raised on %s"
 
 
 class Listeners:
@@ -26,8 +26,8 @@ class Listeners:
 
     def __init__(self) -> None:
         self._changing = threading.Lock()
-        self._told: tuple[tuple[Listener, _Told], ...] = ()
-        self._waiting: deque[tuple[Event, tuple[tuple[Listener, _Told], ...]]] = deque()
+        self._subscriptions: tuple[_Subscription, ...] = ()
+        self._waiting: deque[tuple[Event, tuple[_Subscription, ...]]] = deque()
         self._telling = threading.Lock()
 
     def add(self, listener: Listener) -> None:
@@ -36,22 +36,22 @@ class Listeners:
         Raises:
             RuntimeError: it is async, and no event loop of asyncio is running here.
         """
-        told: _Told = _OnLoop(listener, self.__contains__) if _is_async(listener) else listener
+        subscription = _OnLoop(listener) if _is_async(listener) else _Subscription(listener)
         with self._changing:
-            self._told = (*self._told, (listener, told))
+            self._subscriptions = (*self._subscriptions, subscription)
 
     def remove(self, listener: Listener) -> None:
         """Tell it no more; no error where it was not there."""
         with self._changing:
-            # Not `is not`: a method is another object each time it is taken from its owner.
-            self._told = tuple(each for each in self._told if each[0] != listener)
-
-    def __contains__(self, listener: Listener) -> bool:
-        return any(known == listener for known, _ in self._told)
+            # Not `is`: a method is another object each time it is taken from its owner.
+            ending = [each for each in self._subscriptions if each.listener == listener]
+            self._subscriptions = tuple(each for each in self._subscriptions if each not in ending)
+        for each in ending:
+            each.has_ended = True
 
     def put(self, events: Iterable[Event]) -> None:
         """Have whoever listens now told of these by the next `tell`."""
-        listening = self._told
+        listening = self._subscriptions
         self._waiting.extend((event, listening) for event in events)
 
     def tell(self) -> None:
@@ -60,25 +60,43 @@ class Listeners:
             try:
                 while self._waiting:
                     event, listening = self._waiting.popleft()
-                    for listener, told in listening:
-                        if listener in self:  # else it unsubscribed meanwhile
-                            _tell(told, event)
+                    for subscription in listening:
+                        if not subscription.has_ended:  # meanwhile
+                            subscription.tell(event)
             finally:
                 self._telling.release()
 
 
-class _OnLoop:
-    """An async listener, and what it has not heard yet."""
+class _Subscription:
+    """A listener from where it was subscribed to where it was unsubscribed; subscribed again, it is another."""
 
-    def __init__(self, listener: Listener, is_subscribed: Callable[[Listener], bool]) -> None:
-        self._listener = listener
-        self._is_subscribed = is_subscribed
-        self._loop = asyncio.get_running_loop()
+    def __init__(self, listener: Listener) -> None:
+        self.listener = listener
+        self.has_ended = False
+
+    def tell(self, event: Event) -> None:
+        try:
+            self.listener(event)
+        except Exception:
+            logger.exception(_RAISED, type(event).__name__)
+
+
+class _OnLoop(_Subscription):
+    """One of an async listener, and what that has not heard yet."""
+
+    def __init__(self, listener: Listener) -> None:
+        super().__init__(listener)
+        try:
+            self._loop = asyncio.get_running_loop()
+        except RuntimeError as error:
+            raise RuntimeError(
+                "an async listener hears on the event loop that it is subscribed on, and none is running here"
+            ) from error
         self._unheard: deque[Event] = deque()
         self._hearing: asyncio.Task[None] | None = None
         """Only looked at on its loop."""
 
-    def __call__(self, event: Event) -> None:
+    def tell(self, event: Event) -> None:
         self._unheard.append(event)
         try:
             self._loop.call_soon_threadsafe(self._wake)
@@ -92,22 +110,20 @@ class _OnLoop:
     async def _hear(self) -> None:
         while self._unheard:
             event = self._unheard.popleft()
-            if not self._is_subscribed(self._listener):
+            if self.has_ended:
                 continue
             try:
-                await cast("Awaitable[None]", self._listener(event))
+                await cast("Awaitable[None]", self.listener(event))
+            except asyncio.CancelledError:
+                if (task := asyncio.current_task()) is not None and task.cancelling():
+                    raise
+                # What it waited for was cancelled, not the listener.
+                logger.exception(_RAISED, type(event).__name__)
             except Exception:
-                logger.exception("a catalog listener raised on %s", type(event).__name__)
+                logger.exception(_RAISED, type(event).__name__)
 
 
 def _is_async(listener: Listener) -> bool:
     return inspect.iscoroutinefunction(listener) or inspect.iscoroutinefunction(
         getattr(listener, "__call__", None)  # noqa: B004  an object whose `__call__` is a coroutine function
     )
-
-
-def _tell(told: _Told, event: Event) -> None:
-    try:
-        told(event)
-    except Exception:
-        logger.exception("a catalog listener raised on %s", type(event).__name__)

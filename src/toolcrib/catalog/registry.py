@@ -107,25 +107,23 @@ class ToolRegistry:
         Raises:
             InvalidTool: some are there already, or cannot be taken; the message names each of the first of them.
         """
-        other = tools.state if isinstance(tools, ToolRegistry) else None
-        offered = (
-            tuple(tools)
-            if not isinstance(tools, ToolRegistry)
-            else tuple(tools.state.offered.get(tool_id, tool) for tool_id, tool in tools.state.tools.items())
-        )
+        other = tools.state if isinstance(tools, ToolRegistry) else CatalogState()
+        offered = _all_offered(other) if isinstance(tools, ToolRegistry) else tuple(tools)
         problems = [*_problems(offered)]
 
         def add(state: CatalogState) -> _Change:
             taken = [f"`{tool.id}` is registered already" for tool in offered if tool.id in state.tools]
-            sources = other.sources if other is not None else dict[str, SourceEntry]()
             taken += [
                 f"another source is called `{name}`"
-                for name, entry in sources.items()
+                for name, entry in other.sources.items()
                 if name in state.sources and state.sources[name].source is not entry.source
             ]
             if found := [*problems, *taken]:
                 raise InvalidTool(_told(found))
-            return self._with(replace(state, sources={**sources, **state.sources}), put=offered)
+            new = {name: entry for name, entry in other.sources.items() if name not in state.sources}
+            reworded = [tool for entry in new.values() for tool in _reworded(state, entry)]
+            state = replace(state, sources={**state.sources, **new}) if new else state
+            return self._with(state, put=(*offered, *reworded))
 
         self._publish(add)
 
@@ -165,15 +163,13 @@ class ToolRegistry:
         offered = None if tools is None else tuple(tools)
 
         def put(state: CatalogState) -> _Change:
-            known = state.sources.get(entry.name)
-            # What a source is called and said to be for is among its tools' words.
-            renamed = known is not None and (known.title, known.summary) != (entry.title, entry.summary)
+            before = {tool.id: tool for tool in _reworded(state, entry)}
             state = replace(state, sources={**state.sources, entry.name: entry})
             if offered is None:
-                return state, ()
+                return self._with(state, put=before.values())
             mine = {tool_id for tool_id, tool in state.tools.items() if tool.source == entry.name}
             gone = mine.difference(tool.id for tool in offered)
-            moved = offered if renamed else tuple(tool for tool in offered if not _same(_offered(state, tool.id), tool))
+            moved = (tool for tool in offered if tool.id in before or not _same(_offered(state, tool.id), tool))
             return self._with(state, put=moved, drop=gone)
 
         self._publish(put)
@@ -198,9 +194,12 @@ class ToolRegistry:
                 return state, ()
             # What its categories are called is among a tool's words; those of most tools stay as they are.
             before = state.categories
-            moved = [tool for tool in state.tools.values() if before.places(tool) != categories.places(tool)]
-            state = replace(state, categories=categories)
-            return self._with(state, put=moved) if moved else (state, ())
+            moved = [
+                state.offered.get(tool_id, tool)
+                for tool_id, tool in state.tools.items()
+                if before.places(tool) != categories.places(tool)
+            ]
+            return self._with(replace(state, categories=categories), put=moved)
 
         self._publish(change)
 
@@ -243,32 +242,33 @@ class ToolRegistry:
         put, drop = tuple(put), tuple(drop)
         if not put and not drop:
             return state, ()
-        tools, offered, needing = dict(state.tools), state.offered, state.needing
+        tools, offered, needing = dict(state.tools), state.offered, _Needing(state.needing)
         fingerprint, events = state.fingerprint, list[Event]()
         for tool_id in drop:
             gone = tools.pop(tool_id)
             fingerprint -= gone.fingerprint
-            needing = _needing(needing, gone, None)
+            needing.change(gone, None)
             events.append(ToolUnregistered(gone))
         applied = [state.overrides.applied(tool) for tool in put] if state.overrides else put
         for tool in applied:
             before = tools.get(tool.id)
             tools[tool.id] = tool
             fingerprint += tool.fingerprint
-            needing = _needing(needing, before, tool)
+            needing.change(before, tool)
             if before is None:
                 events.append(ToolRegistered(tool))
             else:
                 fingerprint -= before.fingerprint
                 events += () if _same(before, tool) else (ToolReplaced(before, tool),)
         if offered or applied is not put:
-            left = {tool_id: tool for tool_id, tool in offered.items() if tool_id in tools}
-            changed = {tool.id: tool for tool, now in zip(put, applied, strict=True) if now is not tool}
-            offered = {i: tool for i, tool in left.items() if i not in {tool.id for tool in put}} | changed
+            touched = {*drop, *(tool.id for tool in put)}
+            left = {tool_id: tool for tool_id, tool in offered.items() if tool_id not in touched}
+            offered = left | {tool.id: tool for tool, now in zip(put, applied, strict=True) if now is not tool}
         documents = (document_of(state.sources, state.categories, tool) for tool in applied)
         index = state.index.updated(added=documents, removed=drop)
-        new = replace(state, tools=tools, index=index, offered=offered, needing=needing, fingerprint=fingerprint)
-        return new, events
+        return replace(
+            state, tools=tools, index=index, offered=offered, needing=needing.by_name, fingerprint=fingerprint
+        ), events
 
     def _publish(self, change: Callable[[CatalogState], _Change]) -> None:
         with self._writing:
@@ -286,18 +286,45 @@ def _offered(state: CatalogState, tool_id: str) -> Tool | None:
     return state.offered.get(tool_id) or state.tools.get(tool_id)
 
 
-def _needing(
-    needing: Mapping[str, frozenset[str]], before: Tool | None, now: Tool | None
-) -> Mapping[str, frozenset[str]]:
-    """Which tools need which capability, once one of them is another."""
-    was = set(before.metadata.requires_capabilities) if before is not None else set[str]()
-    will = set(now.metadata.requires_capabilities) if now is not None else set[str]()
-    if was == will:
-        return needing
-    tool_id = before.id if before is not None else now.id if now is not None else ""
-    changed = {name: needing.get(name, frozenset()) - {tool_id} for name in was - will}
-    changed |= {name: needing.get(name, frozenset()) | {tool_id} for name in will - was}
-    return {name: ids for name, ids in {**needing, **changed}.items() if ids}
+def _all_offered(state: CatalogState) -> tuple[Tool, ...]:
+    """All tools as their sources have them."""
+    return tuple(state.offered.get(tool_id, tool) for tool_id, tool in state.tools.items())
+
+
+def _reworded(state: CatalogState, entry: SourceEntry) -> tuple[Tool, ...]:
+    """The tools among whose words is what `entry` newly says: what a source is called, and said to be for."""
+    known = state.sources.get(entry.name)
+    if (entry.title, entry.summary) == ((known.title, known.summary) if known is not None else (None, "")):
+        return ()
+    return tuple(state.offered.get(i, tool) for i, tool in state.tools.items() if tool.source == entry.name)
+
+
+class _Needing:
+    """Which tools need which capability, while some of them change; copies what changes, and that once."""
+
+    def __init__(self, before: Mapping[str, frozenset[str]]) -> None:
+        self._before = before
+        self._changed: dict[str, set[str]] = {}
+
+    def change(self, before: Tool | None, now: Tool | None) -> None:
+        if before is not None:
+            for name in before.metadata.requires_capabilities:
+                self._ids(name).discard(before.id)
+        if now is not None:
+            for name in now.metadata.requires_capabilities:
+                self._ids(name).add(now.id)
+
+    @property
+    def by_name(self) -> Mapping[str, frozenset[str]]:
+        if not self._changed:
+            return self._before
+        after = {**self._before, **{name: frozenset(ids) for name, ids in self._changed.items()}}
+        return {name: ids for name, ids in after.items() if ids}
+
+    def _ids(self, name: str) -> set[str]:
+        if name not in self._changed:
+            self._changed[name] = set(self._before.get(name, ()))
+        return self._changed[name]
 
 
 def _problems(tools: Iterable[Tool]) -> Iterator[str]:

@@ -50,6 +50,7 @@ tools_option = click.option(
     help="Look at the definitions in this file instead; no server is started.",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
+bundle_option = click.option("--bundle", metavar="NAME", help="Only what this bundle of the configuration holds.")
 wait_option = click.option(
     "--wait",
     "wait_s",
@@ -96,6 +97,7 @@ def main(verbose: bool) -> None:
     help="Where the last known definitions are kept; in the cache folder of this system if not said.",
 )
 @click.option("--no-cache", is_flag=True, help="Keep no definitions: start every server at once.")
+@click.option("--bundle", metavar="NAME", help="Serve only what this bundle of CONFIG holds.")
 @click.option("--no-audit", is_flag=True, help="Write down nothing of what is done, whatever CONFIG says.")
 def serve(**options: Any) -> None:
     """Serve the tools of CONFIG's servers over MCP, on standard input and output or over HTTP.
@@ -150,6 +152,105 @@ def schema() -> None:
     run()
 
 
+@main.group(short_help="Register a command or an HTTP endpoint as a tool.")
+def add() -> None:
+    """Register a tool beside the configuration: it survives restarts, and running gateways take it over.
+
+    What a tool can be besides this, and what else can be registered, goes by `toolcrib import`.
+    """
+
+
+def _registering(command: Callable[..., None]) -> Callable[..., None]:
+    """What every kind of tool that is added has."""
+    for option in (
+        json_option,
+        config_option,
+        click.option(
+            "--schema",
+            type=click.Path(path_type=Path, exists=True, dir_okay=False),
+            help="The JSON Schema of its arguments; if not said, every {name} in it is a required text.",
+        ),
+        click.option("--description", required=True, metavar="TEXT", help="What it does; models read it."),
+        click.argument("tool_id", metavar="ID"),
+    ):
+        command = option(command)
+    return command
+
+
+@add.command("command", short_help="Register a command.")
+@_registering
+@click.argument("words", metavar="-- PROGRAM [ARGUMENT]...", nargs=-1, required=True)
+def add_command(tool_id: str, words: tuple[str, ...], description: str, **options: Any) -> None:
+    """Register a command as the tool ID; no shell reads it, and each {name} in it is an argument.
+
+    \b
+      toolcrib add command ops.disk_free --description "Free room on a disk." -- df -h {path}
+    """
+    from toolcrib.cli.registering import add as run
+
+    run(tool_id=tool_id, declaration={"description": description, "command": [*words]}, **options)
+
+
+@add.command("http", short_help="Register an HTTP endpoint.")
+@_registering
+@click.argument("url")
+@click.option("--method", default="GET", show_default=True, help="How it is asked.")
+@click.option("--header", "headers", metavar="'NAME: VALUE'", multiple=True, help="May be given several times.")
+@click.option("--body", metavar="TEXT", help="What is sent.")
+@click.option("--allow-private", is_flag=True, help="It is on this machine, or in a private network.")
+def add_http(tool_id: str, url: str, description: str, **options: Any) -> None:
+    """Register an HTTP endpoint as the tool ID; each {name} in path, query, headers and body is an argument.
+
+    \b
+      toolcrib add http weather.current "https://weather.example.com/v1/now?city={city}" \\
+        --description "The weather in a city." --header 'Authorization: Bearer ${env:WEATHER_TOKEN}'
+    """
+    from toolcrib.cli.registering import add as run
+    from toolcrib.cli.registering import http_of
+
+    keys = ("method", "headers", "body", "allow_private")
+    http = http_of(url, **{key: options.pop(key) for key in keys})
+    run(tool_id=tool_id, declaration={"description": description, "http": http}, **options)
+
+
+@main.command(short_help="Register something no longer.")
+@click.argument("tool_ids", metavar="[ID]...", nargs=-1)
+@click.option("--category", "categories", metavar="PATH", multiple=True, help="A category: `Coding/Refactoring`.")
+@click.option("--override", "overrides", metavar="PATTERN", multiple=True, help="What is said of these tools.")
+@click.option("--bundle", "bundles", metavar="NAME", multiple=True, help="A bundle.")
+@click.option("--capability", "capabilities", metavar="NAME", multiple=True, help="A capability.")
+@config_option
+@json_option
+def remove(**options: Any) -> None:
+    """Register the tools ID no longer, or what the options name: all of it, or nothing where something is wrong."""
+    from toolcrib.cli.registering import remove as run
+
+    run(**options)
+
+
+@main.command(short_help="Write what is registered into one file.")
+@config_either_way
+@click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="Where to, if not shown.")
+def export(**options: Any) -> None:
+    """Write what is registered beside CONFIG as one JSON document, for `toolcrib import` or for the mcp.json itself."""
+    from toolcrib.cli.registering import export as run
+
+    run(**options)
+
+
+@main.command("import", short_help="Register all that a file holds.")
+@click.argument("file", type=click.Path(path_type=Path, exists=True, dir_okay=False))
+@config_either_way
+@click.option("--replace", "replacing", is_flag=True, help="Take the place of what is registered and differs.")
+@click.option("--dry-run", is_flag=True, help="Show what would change and write nothing.")
+@json_option
+def import_(**options: Any) -> None:
+    """Register all that FILE holds beside CONFIG, or nothing: tools, categories, bundles, capabilities, metadata."""
+    from toolcrib.cli.registering import import_ as run
+
+    run(**options)
+
+
 @main.command(short_help="Show what people approved for good, and take it back.")
 @click.option("--revoke", metavar="NUMBER", type=int, multiple=True, help="Ask again from now on.")
 @click.option(
@@ -170,6 +271,7 @@ def approvals(**options: Any) -> None:
 @click.option("--tag", "tags", multiple=True, help="Only what carries this tag; may be given several times.")
 @click.option("--query", help="Only what matches, best first.")
 @click.option("-n", "--limit", type=click.IntRange(1, 50), default=50, show_default=True, help="How many to show.")
+@bundle_option
 @wait_option
 @json_option
 def list_(**options: Any) -> None:
@@ -182,6 +284,7 @@ def list_(**options: Any) -> None:
 @main.command(short_help="Show the catalog as a tree.")
 @config_either_way
 @tools_option
+@bundle_option
 @wait_option
 @json_option
 def tree(**options: Any) -> None:
@@ -212,6 +315,7 @@ def categories(**options: Any) -> None:
 )
 @click.option("--in", "category", metavar="NODE", multiple=True, help="Only at or below this path; a name at a time.")
 @click.option("--tag", "tags", multiple=True, help="Only what carries this tag; may be given several times.")
+@bundle_option
 @wait_option
 @json_option
 def search(query: tuple[str, ...], **options: Any) -> None:
@@ -225,6 +329,7 @@ def search(query: tuple[str, ...], **options: Any) -> None:
 @click.argument("tool_id", metavar="ID")
 @config_option
 @tools_option
+@bundle_option
 @wait_option
 @json_option
 def expand(tool_id: str, **options: Any) -> None:
@@ -253,6 +358,7 @@ def expand(tool_id: str, **options: Any) -> None:
     show_default=True,
     help="The longest text, at four bytes a token.",
 )
+@bundle_option
 @wait_option
 @json_option
 def describe(**options: Any) -> None:
@@ -270,6 +376,7 @@ def describe(**options: Any) -> None:
 @click.argument("tool_id", metavar="ID")
 @click.argument("arguments", metavar="[JSON]", default="{}")
 @config_option
+@bundle_option
 @wait_option
 @json_option
 def call(tool_id: str, arguments: str, **options: Any) -> None:
@@ -281,6 +388,29 @@ def call(tool_id: str, arguments: str, **options: Any) -> None:
     from toolcrib.cli.call import call as run
 
     run(tool_id, arguments, **options)
+
+
+@main.command(short_help="Show the bundles, and what is missing in them.")
+@click.argument("words", metavar="[CONFIG] [NAME]", nargs=-1)
+@config_option
+@wait_option
+@json_option
+def bundles(words: tuple[str, ...], config: Path, **options: Any) -> None:
+    """Show the bundles of CONFIG and whether all that they require is there; with NAME, the tools of that one.
+
+    Exits with 1 where something that NAME requires is missing.
+    """
+    from toolcrib.catalog.bundles import is_bundle_name
+    from toolcrib.cli.bundle import bundles as run
+
+    names = [word for word in words if is_bundle_name(word)]
+    files = [Path(word) for word in words if not is_bundle_name(word)]
+    context = click.get_current_context()
+    files += [config] if not files or context.get_parameter_source("config") is ParameterSource.COMMANDLINE else []
+    if len(names) > 1 or len(files) > 1:
+        raise click.UsageError("One configuration and one bundle can be named.")
+    context.params["config"] = files[0]
+    run(files[0], names[0] if names else None, **options)
 
 
 @main.command(short_help="Start every server and tell what is wrong.")

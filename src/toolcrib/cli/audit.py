@@ -21,7 +21,7 @@ from toolcrib.config import read_config
 from toolcrib.config.audit import DEFAULT_AUDIT
 from toolcrib.core.errors import InvalidConfig, NotFound
 from toolcrib.stores.audit_file import Gap, reason_of
-from toolcrib.stores.audit_reader import NAMING, AuditReader, Entry, NoAudit, Trace, Wanted, gap_wire
+from toolcrib.stores.audit_reader import AT_THE_TOP, NAMING, AuditReader, Entry, NoAudit, Trace, Wanted, gap_wire
 
 FOLLOW_S = 0.5
 """How often a followed audit is looked at."""
@@ -324,7 +324,7 @@ class Blocks:
             return escape(_line(entry.query))
         if entry.operation not in NAMING:
             return self._ids(entry.tool_ids) if entry.tool_ids else ""
-        return escape(_path(entry.path or ())) or ("the top" if entry.operation == "list" else "")
+        return escape(_path(entry.path or ())) or ("the top" if entry.operation in AT_THE_TOP else "")
 
     def _ids(self, tool_ids: Sequence[str]) -> str:
         shown = tool_ids if self._whole else tool_ids[:SHOWN_IDS]

@@ -31,11 +31,11 @@ TREE_DEPTH = 50
 """Levels shown; `list` goes deeper."""
 
 
-def tree(config: Path, tools: Path | None, wait_s: float, *, as_json: bool) -> None:
+def tree(config: Path, tools: Path | None, wait_s: float, *, bundle: str | None, as_json: bool) -> None:
     """The whole catalog, as a tree."""
 
     async def main() -> None:
-        async with opened(config, tools, wait_s=wait_s) as crib:
+        async with opened(config, tools, wait_s=wait_s, bundle=bundle) as crib:
             view, page = crib.view(), crib.list()
             if as_json:
                 print_json({**_as_json(view, view.ontology.root), **page.missing.to_wire()})
@@ -60,12 +60,13 @@ def list_(
     query: str | None,
     limit: int,
     wait_s: float,
+    bundle: str | None,
     as_json: bool,
 ) -> None:
     """One page of what stands at `path`."""
 
     async def main() -> None:
-        async with opened(config, tools, wait_s=wait_s) as crib:
+        async with opened(config, tools, wait_s=wait_s, bundle=bundle) as crib:
             page = crib.list(path, tags=tags, query=query, limit=limit)
             if as_json:
                 print_json(page.to_wire())
@@ -128,12 +129,13 @@ def search(
     tags: tuple[str, ...],
     limit: int,
     wait_s: float,
+    bundle: str | None,
     as_json: bool,
 ) -> None:
     """The tools that serve `query`, best first."""
 
     async def main() -> None:
-        async with opened(config, tools, wait_s=wait_s) as crib:
+        async with opened(config, tools, wait_s=wait_s, bundle=bundle) as crib:
             page = crib.search_tools(query, category=category, tags=tags, limit=limit)
             if as_json:
                 print_json(page.to_wire())
@@ -156,11 +158,11 @@ def search(
     run(main, as_json=as_json)
 
 
-def expand(tool_id: str, config: Path, tools: Path | None, wait_s: float, *, as_json: bool) -> None:
+def expand(tool_id: str, config: Path, tools: Path | None, wait_s: float, *, bundle: str | None, as_json: bool) -> None:
     """One tool, whole."""
 
     async def main() -> None:
-        async with opened(config, tools, wait_s=wait_s, wanted=only_source_of(tool_id)) as crib:
+        async with opened(config, tools, wait_s=wait_s, wanted=only_source_of(tool_id), bundle=bundle) as crib:
             expansion = crib.expand_tool(tool_id)
             if as_json:
                 print_json(expansion.to_wire())

@@ -15,12 +15,12 @@ from toolcrib.core.errors import InvalidArguments
 from toolcrib.core.results import ToolResult
 
 
-def call(tool_id: str, arguments: str, config: Path, wait_s: float, *, as_json: bool) -> None:
+def call(tool_id: str, arguments: str, config: Path, wait_s: float, *, bundle: str | None, as_json: bool) -> None:
     """Expand and call at once: a person who types an id has seen what it takes, or is told by the error."""
 
     async def main() -> None:
         given = _parsed(sys.stdin.read() if arguments == "-" else arguments)
-        async with opened(config, None, wait_s=wait_s, wanted=only_source_of(tool_id)) as crib:
+        async with opened(config, None, wait_s=wait_s, wanted=only_source_of(tool_id), bundle=bundle) as crib:
             # A bare id is filled in: who types it has looked. A handle is taken at its word, like anybody's.
             handle = crib.expand_tool(tool_id).handle if crib.view().find(tool_id) is not None else tool_id
 

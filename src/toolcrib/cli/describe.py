@@ -11,12 +11,19 @@ from toolcrib.disclosure.messages import DetailLevel
 
 
 def describe(
-    config: Path, tools: Path | None, detail: str, budget_tokens: int, wait_s: float, *, as_json: bool
+    config: Path,
+    tools: Path | None,
+    detail: str,
+    budget_tokens: int,
+    wait_s: float,
+    *,
+    bundle: str | None,
+    as_json: bool,
 ) -> None:
     """Print the text alone on standard output, as it goes into a prompt."""
 
     async def main() -> None:
-        async with opened(config, tools, wait_s=wait_s) as crib:
+        async with opened(config, tools, wait_s=wait_s, bundle=bundle) as crib:
             told = crib.describe(DetailLevel(detail), budget_tokens)
             if as_json:
                 print_json(told.to_wire())

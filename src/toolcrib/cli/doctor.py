@@ -1,8 +1,8 @@
 """`toolcrib doctor`: does every source start, how long does it take, what does it offer, what is wrong with it?
 
-It tells which limits hold, too: those of all sources once, and for a source what differs; whether a policy is in force;
-and what in the file is probably a slip. A server that each principal has for itself is started for the one at this
-machine, if that has it. Nobody else has credentials here.
+It tells which limits hold, too: those of all sources once, and for a source what differs; which capabilities that tools
+need are missing; whether a policy is in force; and what in the file is probably a slip. A server that each principal
+has for itself is started for the one at this machine, if that has it. Nobody else has credentials here.
 """
 
 from __future__ import annotations
@@ -38,11 +38,12 @@ def doctor(config: Path, wait_s: float, *, as_json: bool) -> None:
 
     async def main() -> bool:
         async with opened(config, None, wait_s=wait_s) as crib:
+            crib.glance(LOCAL)  # so that capabilities are looked at
             # All that was listed: whoever runs this owns the policy.
             view = View.of(crib.registry.state, overlay=crib.lockers.open_overlay(LOCAL.id))
             conditions = {name: crib.condition(name) for name in view.sources}
         counts = Counter(tool.source for tool in view.tools.values())
-        read = read_config(config)
+        read = crib.with_registered(read_config(config))
         configured = {server.name: server for server in read.servers}
         found = {
             name: _Found(entry, counts[name], conditions[name], configured.get(name))
@@ -53,7 +54,8 @@ def doctor(config: Path, wait_s: float, *, as_json: bool) -> None:
             for server in read.enabled
             if server.isolation == "principal"
         ]
-        report = _Report(read, [*found.values()], isolated, Slips(read, view))
+        registered = crib.registration_problems
+        report = _Report(read, [*found.values()], isolated, list(_lacking(read, view)), Slips(read, view), registered)
         if as_json:
             print_json({"config": str(config), **report.to_wire()})
         else:
@@ -114,13 +116,46 @@ class _Isolated:
 
 
 @dataclass(frozen=True, slots=True)
+class _Lacking:
+    """A capability that is missing and needed."""
+
+    name: str
+    why: str
+    """With what to do about it, in sentences."""
+    looked_for: str | None
+    """For the owner alone; None where the file does not say how to look for it."""
+    tool_count: int
+    """How many tools cannot be called before it is there."""
+
+    def to_wire(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "reason": self.why,
+            "looked_for": self.looked_for,
+            "tool_count": self.tool_count,
+        }
+
+
+def _lacking(config: Config, view: View) -> Iterator[_Lacking]:
+    """By name."""
+    findings, checks = view.visible.state.findings, {each.name: each.check for each in config.capabilities}
+    needed = Counter(name for tool_id in view.lacking for name in {*view.tools[tool_id].metadata.requires_capabilities})
+    for name in sorted(needed.keys() - findings.there):
+        looked_for = checks[name].looked_for if name in checks else None
+        yield _Lacking(name, findings.why_missing(name), looked_for, needed[name])
+
+
+@dataclass(frozen=True, slots=True)
 class _Report:
     """All that there is to say."""
 
     config: Config
     found: list[_Found]
     isolated: list[_Isolated]
+    lacking: list[_Lacking]
     slips: Slips
+    registered: tuple[str, ...]
+    """What is registered and does not count, and why."""
 
     @property
     def disabled(self) -> list[str]:
@@ -139,7 +174,9 @@ class _Report:
             "sources": [_wire(each) for each in self.found],
             "isolated": [each.to_wire() for each in self.isolated],
             "disabled": self.disabled,
+            "missing_capabilities": [each.to_wire() for each in self.lacking],
             "categories_named_as_sources": list(self.slips.named_as_sources),
+            "passed_over": list(self.registered),
             "warnings": list(self.slips),
         }
 
@@ -198,6 +235,11 @@ def _policy_wire(config: Config) -> dict[str, Any] | None:
 
 def _show(report: _Report) -> None:
     _show_sources(report)
+    for each in report.lacking:
+        tools = "1 tool needs" if each.tool_count == 1 else f"{each.tool_count} tools need"
+        looked_for = f" Looked for: {plain(each.looked_for)}." if each.looked_for is not None else ""
+        told = f"Missing: {plain(each.name)}, which {tools}: {plain(each.why)}{looked_for}"
+        stdout.print(told, markup=False, style="yellow", soft_wrap=False)
     _show_limits(report.config, report.found)
     policy = _policy_wire(report.config)
     rules = "everybody may see and call everything"
@@ -208,6 +250,8 @@ def _show(report: _Report) -> None:
         lines.append(f"Categories with the name of a source are one node with it: {', '.join(map(plain, both))}.")
     for line in lines:
         stdout.print(line, markup=False, style="dim", soft_wrap=False)
+    for each in report.registered:
+        stdout.print(f"Registered, and passed over: {plain(each)}.", markup=False, style="yellow", soft_wrap=False)
     for slip in report.slips:
         stdout.print(f"Probably a slip: {plain(slip)}.", markup=False, style="yellow", soft_wrap=False)
 

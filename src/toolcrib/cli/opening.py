@@ -10,6 +10,7 @@ import anyio
 
 from toolcrib.cli.approvals import default_approvals
 from toolcrib.cli.output import plain, stderr
+from toolcrib.cli.registering import store_of
 from toolcrib.core.errors import InvalidConfig
 from toolcrib.core.principal import LOCAL
 from toolcrib.crib import Toolcrib
@@ -23,16 +24,23 @@ SHOWN_ASIDE = 5
 
 @asynccontextmanager
 async def opened(
-    config: Path, tools: Path | None, *, wait_s: float, wanted: Callable[[str], bool] | None = None
+    config: Path,
+    tools: Path | None,
+    *,
+    wait_s: float,
+    wanted: Callable[[str], bool] | None = None,
+    bundle: str | None = None,
 ) -> AsyncGenerator[Toolcrib]:
     """A crib of the servers in `config`, or of the definitions in `tools`, once all have listed or `wait_s` is over.
 
-    With `wanted`, only the servers and plugins of such names are started.
+    With `wanted`, only the servers and plugins of such names are started. Nothing exists in it but what `bundle` holds.
 
     Raises:
         InvalidConfig: the file cannot be used.
+        UnknownBundle: no bundle is called so.
     """
-    crib = Toolcrib(approvals=ApprovalStore(default_approvals()))
+    registrations = store_of(config) if tools is None else None
+    crib = Toolcrib(approvals=ApprovalStore(default_approvals()), registrations=registrations)
     if tools is not None:
         from toolcrib.sources.catalog_file import load_catalog_file
 
@@ -40,6 +48,8 @@ async def opened(
             crib.add_source(source)
     else:
         crib.add_config(config, wanted)
+    if bundle is not None:
+        crib.confine(bundle)
     async with crib:
         await _wait(crib, wait_s)
         if tools is not None:

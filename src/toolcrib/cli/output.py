@@ -127,7 +127,7 @@ def fail(error: ToolcribError, *, as_json: bool) -> NoReturn:
 
 def _as_command(operation: str, arguments: Mapping[str, Any]) -> str:
     """The next action as a person would type it into a shell, on the catalog the command was pointed at."""
-    where = _pointed_at()
+    where = f"{_pointed_at()}{_within()}"
     match operation, arguments:
         case "search_tools", {"query": str(query)}:
             return f"toolcrib search{where} {quote(query)}"
@@ -142,13 +142,24 @@ def _as_command(operation: str, arguments: Mapping[str, Any]) -> str:
 
 def _pointed_at() -> str:
     """The option that says which catalog this command is about, after a space; empty where it is the default."""
-    context = click.get_current_context(silent=True)
-    given = context.params if context is not None else {}
+    given = _given()
     if given.get("tools") is not None:
         return f" --tools {quote(str(given['tools']))}"
     if given.get("config") not in {None, Path("mcp.json")}:
         return f" -c {quote(str(given['config']))}"
     return ""
+
+
+def _within() -> str:
+    """The option that says within which bundle this command looks, likewise."""
+    bundle = _given().get("bundle")
+    return f" --bundle {quote(bundle)}" if bundle is not None else ""
+
+
+def _given() -> Mapping[str, Any]:
+    """What this command was given, by the names of its options."""
+    context = click.get_current_context(silent=True)
+    return context.params if context is not None else {}
 
 
 def _first(group: BaseExceptionGroup[ToolcribError]) -> ToolcribError:

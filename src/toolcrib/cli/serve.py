@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Generator
+from collections.abc import Callable, Coroutine, Generator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import platformdirs
 
 from toolcrib.cli.approvals import default_approvals
-from toolcrib.cli.output import log_warnings, run, stderr
+from toolcrib.cli.output import log_warnings, plain, run, stderr
+from toolcrib.cli.registering import store_of
 from toolcrib.config import read_config
+from toolcrib.core.errors import BundleIncomplete
+from toolcrib.core.principal import LOCAL, Principal
 from toolcrib.crib import Toolcrib
 from toolcrib.stores.approvals import ApprovalStore
 from toolcrib.stores.audit import AuditStore
@@ -21,7 +26,14 @@ from toolcrib.stores.redaction import Redaction
 
 
 def serve(
-    config: Path, http: str | None, operations: str, cache: Path | None, *, no_cache: bool, no_audit: bool
+    config: Path,
+    http: str | None,
+    operations: str,
+    cache: Path | None,
+    *,
+    bundle: str | None,
+    no_cache: bool,
+    no_audit: bool,
 ) -> None:
     """Serve until a signal arrives; over standard input and output, until the client goes away."""
     log_warnings()
@@ -31,8 +43,16 @@ def serve(
         return Toolcrib(
             definitions=definitions,
             approvals=ApprovalStore(default_approvals()),
+            registrations=store_of(config),
             record=None if audit is None else audit.record,
         )
+
+    def kept_within(crib: Toolcrib, principal: Principal | None) -> Callable[[], Coroutine[Any, Any, None]] | None:
+        """Keep `crib` within the bundle, if any is named; gives what tells of what is missing in that."""
+        if bundle is None:
+            return None
+        crib.confine(bundle)
+        return partial(_tell_if_incomplete, crib, bundle, principal)
 
     async def over_pipes() -> None:
         from toolcrib.surfaces.mcp_gateway.stdio import serve_stdio
@@ -41,7 +61,8 @@ def serve(
             stderr.print("Toolcrib speaks MCP here, to a program: give it to your client. Ctrl-C ends it.")
         with _audited(config, no_audit=no_audit) as audit:
             crib = opened(audit)
-            await serve_stdio(crib, crib.add_config(config), exposed=operations)
+            read = crib.add_config(config)
+            await serve_stdio(crib, read, exposed=operations, beside=kept_within(crib, LOCAL))
 
     async def over_http() -> None:
         from toolcrib.surfaces.http.names import Address
@@ -53,16 +74,27 @@ def serve(
         address = Address.parse(http or "")
         with _audited(config, no_audit=no_audit) as audit:
             crib = opened(audit)
+            read = crib.add_config(config)
             await serve_http(
                 crib,
-                crib.add_config(config),
+                read,
                 address,
                 listening,
                 exposed=operations,
                 audit_events_lost=lambda: 0 if audit is None else audit.condition.lost,
+                beside=kept_within(crib, None if read.auth.is_required else LOCAL),
             )
 
     run(over_http if http else over_pipes, as_json=False)
+
+
+async def _tell_if_incomplete(crib: Toolcrib, bundle: str, principal: Principal | None) -> None:
+    """Once the sources are there, say what `bundle` lacks for `principal`; see `Toolcrib.resolve`."""
+    await crib.ready(principal=principal)
+    try:
+        crib.resolve(bundle, principal).check()
+    except BundleIncomplete as error:
+        stderr.print(f"The bundle {bundle} is incomplete, and served without: {plain(error.diagnosis)}", markup=False)
 
 
 @contextmanager

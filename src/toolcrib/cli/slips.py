@@ -129,13 +129,13 @@ class Slips:
         """Sources of which it is not known, or not of everybody's, what they offer."""
         listed = {name for name, entry in self._view.sources.items() if entry.status is SourceStatus.READY}
         shared = {server.name for server in self._config.enabled if server.isolation == "shared"}
-        shared |= {plugin.name for plugin in self._config.plugins}
+        shared |= {each.name for each in (*self._config.plugins, *self._config.declared)}
         return self._sources - (listed & shared)
 
     @cached_property
     def _sources(self) -> frozenset[str]:
         """All that the file names, switched off or not."""
-        return frozenset(each.name for each in (*self._config.servers, *self._config.plugins))
+        return frozenset(each.name for each in (*self._config.servers, *self._config.plugins, *self._config.declared))
 
     @cached_property
     def _other_labels(self) -> frozenset[str]:

@@ -12,14 +12,17 @@ from typing import Any, get_args
 from toolcrib.calling.limits import DEFAULT_RATE, Rate
 from toolcrib.catalog.access import Rules
 from toolcrib.catalog.arrangement import Arrangement
+from toolcrib.catalog.bundles import NO_BUNDLES, Bundles
 from toolcrib.catalog.capabilities import Capability
 from toolcrib.catalog.categories import NO_CATEGORIES, Categories
 from toolcrib.catalog.lockers import MAX_LOCKERS
 from toolcrib.catalog.overrides import NO_OVERRIDES, Overrides, with_claims
 from toolcrib.config.audit import DEFAULT_AUDIT, Audit, read_audit
 from toolcrib.config.auth import NO_AUTH, Auth, read_auth
+from toolcrib.config.bundles import read_bundles
 from toolcrib.config.capabilities import read_capabilities
 from toolcrib.config.categories import read_categories
+from toolcrib.config.declared import read_declarations
 from toolcrib.config.isolation import Isolation, read_principals
 from toolcrib.config.overrides import read_overrides
 from toolcrib.config.plugins import PluginConfig, read_plugins
@@ -30,6 +33,7 @@ from toolcrib.core.errors import InvalidConfig
 from toolcrib.core.placeholders import for_each_principal
 from toolcrib.core.schema import nearest
 from toolcrib.sources.base import free_name, source_name
+from toolcrib.sources.declared.definition import DeclaredTools
 from toolcrib.sources.limited import DEFAULT_CAPACITY, Capacity
 from toolcrib.sources.mcp.server import DEFAULT_PATIENCE, Patience
 
@@ -66,7 +70,9 @@ SETTINGS: Mapping[str, str] = {
     "categories": "Nodes of your own, by name: what is inside, and which tools hang in them.",
     "tools": "By id or pattern of ids: what you say of tools that you do not define.",
     "plugins": "Which installed plugins are taken in: `true` (all, as if not said), `false`, or a list of names.",
-    "capabilities": "What tools may need of the system, by name: how to look for it, and what to do where it is missing.",
+    "capabilities": "What tools may need of the system, by name: how to look for it, what to do where it is missing.",
+    "declared": "Tools that are commands or HTTP requests, by source and name.",
+    "bundles": "Named sets of tools that a session, a request or the gateway can be kept within.",
     "policy": "Who may see and call what: `rules` in order, and `otherwise`.",
     "auth": "Who may ask over HTTP: `tokens`, `jwt`, and the names that it is reached under.",
     "audit": "Whether what is done is written down: `true` (as if not said), `false`, or an object that says how.",
@@ -123,6 +129,7 @@ class Config:
     categories: Categories = NO_CATEGORIES
     """Those that are set up, and those that `overrides` name."""
     overrides: Overrides = NO_OVERRIDES
+    bundles: Bundles = NO_BUNDLES
     capabilities: tuple[Capability, ...] = ()
     policy: Rules | None = None
     """None where everybody may see and call everything."""
@@ -132,6 +139,9 @@ class Config:
     """Those of the servers, by what the file calls them."""
     plugins: tuple[PluginConfig, ...] = ()
     """Those that are installed and taken in, and those that are asked for and not there."""
+
+    declared: tuple[DeclaredTools, ...] = ()
+    """The sources whose tools stand in the file itself."""
 
     @property
     def arrangement(self) -> Arrangement:
@@ -197,11 +207,13 @@ def parse_config(text: str, path: Path, environ: Mapping[str, str] = os.environ)
         audit=read_audit(ours),
         categories=categories,
         overrides=overrides,
+        bundles=read_bundles(ours.settings("bundles"), names),
         capabilities=read_capabilities(ours.settings("capabilities")),
         policy=read_policy(ours.settings("policy"), categories, names) if "policy" in ours else None,
         auth=read_auth(ours.settings("auth")),
         source_names=names,
         plugins=read_plugins(ours, servers),
+        declared=read_declarations(ours.settings("declared"), {*names.values()}),
     )
     sources = ours.settings("sources")
     sources.only([*servers, *(plugin.name for plugin in config.plugins)])

@@ -19,7 +19,11 @@ def read_overrides(settings: Settings, names: Mapping[str, str]) -> Overrides:
     Raises:
         InvalidConfig: one is wrong.
     """
-    settings.only(settings)
+    settings.only(settings)  # for those that stand there twice
+    if any(not pattern.strip() for pattern in settings):
+        raise InvalidConfig(
+            f"{settings.path}: {settings.where}: an id of a tool, or a pattern of ids, is expected here"
+        )
     found: list[MetadataOverride] = []
     for pattern in settings:
         here = settings.settings(pattern)

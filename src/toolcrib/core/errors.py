@@ -159,9 +159,7 @@ class CapabilityMissing(ToolcribError):
     """The system lacks something that the tool needs; nothing ran."""
 
     code = ErrorCode.CAPABILITY_MISSING
-    advice = (
-        "The message says what is missing, and what its owner can do about it; `next_action` looks for another tool."
-    )
+    advice = "The message says what is missing, and what can be done about it; `next_action` searches for another tool."
 
 
 class SourceUnavailable(ToolcribError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from enum import StrEnum
@@ -103,7 +104,10 @@ EXPANDED = ("usage_hint", "optionality", "condition", "requires_permission", "co
 """What of it a model reads where the tool is expanded, in that order."""
 
 ADDING = ("tags", "aliases", "intents", "requires_capabilities")
-"""Members whose values add up where several speak of one tool; of all others the last word counts."""
+"""Members whose values add up where several speak of one tool; of all others the last word counts.
+
+Who says how much depends on a tool says with it under which condition, if any.
+"""
 
 
 def read_members(wire: object) -> dict[str, Any]:
@@ -125,6 +129,8 @@ def with_members(metadata: ToolMetadata, members: Mapping[str, Any]) -> ToolMeta
         key: tuple(dict.fromkeys((*getattr(metadata, key), *value))) if key in ADDING else value
         for key, value in members.items()
     }
+    if "optionality" in said:
+        said.setdefault("condition", None)
     return replace(metadata, **said)
 
 
@@ -164,6 +170,8 @@ def _example(place: str, wire: object) -> ToolExample:
         described, given, output = example.get("description"), example.get("input"), example.get("output")
         is_known = example.keys() <= _EXAMPLE_KEYS and isinstance(output, str | None)
         if is_known and isinstance(described, str) and isinstance(given, Mapping):
+            for key, part in example.items():
+                _check_unicode(f"{place}.{key}", json.dumps(part, ensure_ascii=False, default=str))
             return ToolExample(described, cast("Mapping[str, Any]", given), cast("str | None", output))
     raise InvalidTool(f"{place}: `description` (a text), `input` (an object) and perhaps `output` (a text) belong here")
 
@@ -171,11 +179,15 @@ def _example(place: str, wire: object) -> ToolExample:
 def _text(place: str, value: object) -> str:
     if not isinstance(value, str) or not value.strip():
         raise InvalidTool(f"{place}: a text is expected here, and not an empty one")
+    _check_unicode(place, value)
+    return value
+
+
+def _check_unicode(place: str, text: str) -> None:
     try:
-        value.encode()
+        text.encode()
     except UnicodeEncodeError as error:
         raise InvalidTool(f"{place}: the text holds half a surrogate pair, which is no Unicode text") from error
-    return value
 
 
 def _written(value: object) -> Any:

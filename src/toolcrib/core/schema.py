@@ -150,7 +150,7 @@ class Schema:
                 )
             case ValidationErrorKind.Type(types=types):
                 expected = " or ".join(types)
-                yield Violation(place, f"{at} must be {expected}, not {_type_name(error.instance)}", "type")
+                yield Violation(place, f"{at} must be {expected}, not {type_name(error.instance)}", "type")
             case ValidationErrorKind.AnyOf(context=context) | ValidationErrorKind.OneOfNotValid(context=context):
                 yield from self._explain_choice(place, at, kind.name, context, whole)
             case _:
@@ -168,7 +168,7 @@ class Schema:
         if all(type_misses):  # every alternative is another type: say them all at once
             expected = " or ".join(dict.fromkeys(name for names in type_misses for name in names))
             instance = branches[0][0].instance
-            yield Violation(place, f"{at} must be {expected}, not {_type_name(instance)}", keyword)
+            yield Violation(place, f"{at} must be {expected}, not {type_name(instance)}", keyword)
             return
         closest = min(
             (branch for branch, missed in zip(branches, type_misses, strict=True) if not missed),
@@ -196,7 +196,7 @@ class Schema:
         return set(cast("Mapping[str, Any]", properties)) if isinstance(properties, Mapping) else set()
 
 
-_IN_PLACE = ("allOf", "anyOf", "oneOf", "not", "if", "then", "else", "dependentSchemas")
+IN_PLACE = ("allOf", "anyOf", "oneOf", "not", "if", "then", "else", "dependentSchemas")
 """Keywords whose subschemas apply to the very value their schema applies to, as a `$ref` does."""
 
 
@@ -227,7 +227,7 @@ def _check_size(document: Mapping[str, Any]) -> None:
             return MAX_BRANCHES + 1
         if id(schema) not in counted:
             inside = above | {id(schema)}
-            total = 1 + sum(branches(schema[key], inside) for key in _IN_PLACE if key in schema)
+            total = 1 + sum(branches(schema[key], inside) for key in IN_PLACE if key in schema)
             counted[id(schema)] = total + branches(at_reference(document, schema.get("$ref")), inside)
         return counted[id(schema)]
 
@@ -308,7 +308,8 @@ def _short(value: Any) -> str:
     return text if len(text) <= 80 else text[:79] + "…"
 
 
-def _type_name(value: Any) -> str:
+def type_name(value: Any) -> str:
+    """What JSON calls it."""
     match value:
         case None:
             return "null"

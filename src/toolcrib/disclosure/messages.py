@@ -107,6 +107,50 @@ class ListPage:
 
 
 @dataclass(frozen=True, slots=True)
+class CategoryPointer:
+    """A node at the top of the catalog, and ids of tools in it. Source: the discovery plugin, `list_categories`."""
+
+    node: Node
+    tool_count: int
+    """Tools at or below it."""
+    tools: tuple[str, ...]
+    """Ids of the first of them, sorted."""
+    version: str | None = None
+    """Which version its source says it is of, where it is a source."""
+
+    def to_wire(self) -> dict[str, Any]:
+        wire: dict[str, Any] = {"category": self.node.name, "path": list(self.node.path)}
+        if self.node.summary:
+            wire["summary"] = self.node.summary
+        if self.version is not None:
+            wire["version"] = self.version
+        return {**wire, "tool_count": self.tool_count, "tools": list(self.tools)}
+
+
+@dataclass(frozen=True, slots=True)
+class CategoryPage:
+    """One page of what stands at the top, in the order of a list. Source: the discovery plugin, `list_categories`."""
+
+    categories: tuple[CategoryPointer, ...]
+    next_cursor: str | None = None
+    missing: Missing = Missing()
+
+    @property
+    def tool_ids(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(tool_id for category in self.categories for tool_id in category.tools))
+
+    def in_trace(self, trace_id: str) -> Self:
+        return self
+
+    def to_wire(self) -> dict[str, Any]:
+        return {
+            "categories": [category.to_wire() for category in self.categories],
+            "next_cursor": self.next_cursor,
+            **self.missing.to_wire(),
+        }
+
+
+@dataclass(frozen=True, slots=True)
 class Expansion:
     """All that a model needs to call one tool. Source: discovery protocol v0.1, `expand_tool`; `handle` is ours."""
 

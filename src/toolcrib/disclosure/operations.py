@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from heapq import nsmallest
 from itertools import chain, islice, takewhile
 from typing import Any
 
@@ -15,6 +16,8 @@ from toolcrib.core.errors import InvalidArguments, NextAction, ToolcribError
 from toolcrib.core.tools import ROOT, Tool, ToolPointer, summarize
 from toolcrib.disclosure.cursors import CursorSeal
 from toolcrib.disclosure.messages import (
+    CategoryPage,
+    CategoryPointer,
     DetailLevel,
     Expansion,
     Expansions,
@@ -34,6 +37,12 @@ MAX_LIMIT = 50
 
 MAX_EXPANDED = 10
 """Tools that one answer expands; whoever needs more has not chosen."""
+
+MAX_NAMED = 20
+"""Tools whose ids stand in one category of a page."""
+
+MAX_NAMED_ON_PAGE = 200
+"""Those of all categories of a page: the more of these there are, the fewer ids stand in each."""
 
 MAX_QUERY_CHARS = 2_000
 """What of a query is read; a longer one is a document, and its beginning says what it is about."""
@@ -94,10 +103,34 @@ class Operations:
             missing=_missing(view) if here.above is None else Missing(),
         )
 
+    def list_categories(self, view: View, *, limit: int | None = None, cursor: str | None = None) -> CategoryPage:
+        """The nodes at the top of the catalog, in the order in which `list` shows them, and ids of tools in each.
+
+        At most `limit` (1 to 50), 50 where nobody sets one. Of its tools, which are those of `list`, a category names
+        the first `MAX_NAMED` by id; on a page of more than ten all have the same share of `MAX_NAMED_ON_PAGE`.
+
+        Raises:
+            InvalidCursor: `cursor` is not of this request over this view.
+            InvalidArguments: `limit` is out of range.
+
+        Source: discovery plugin, `list_categories`.
+        """
+        request = _checked("list_categories", {"limit": limit})
+        offset = self._offset(view, "list_categories", request, cursor)
+        end = offset + (request["limit"] or MAX_LIMIT)
+        top = view.ontology.children(view.ontology.root)
+        shown = top[offset:end]
+        named = min(MAX_NAMED, MAX_NAMED_ON_PAGE // max(len(shown), 1))
+        return CategoryPage(
+            tuple(_category(view, branch, named) for branch in shown),
+            next_cursor=self._next(view, "list_categories", request, end) if end < len(top) else None,
+            missing=_missing(view),
+        )
+
     def search_tools(
         self,
         view: View,
-        query: str,
+        query: str = "",
         *,
         category: Sequence[str] = ROOT,
         tags: Sequence[str] = (),
@@ -107,6 +140,8 @@ class Operations:
         cursor: str | None = None,
     ) -> SearchPage:
         """Rank the visible tools at or below `category` by relevance to `query`; without words in it, all by id.
+
+        `category` is a path, or as one text a name or names with `/` between them.
 
         At most `limit` results (1 to 50), best first; ties fall to the tool id. With `tags`, only tools that carry all
         of them. Tools that cannot be called before their owner has done something are left out, or with
@@ -122,6 +157,7 @@ class Operations:
         `search_tools`.
         """
         ontology = view.whole_ontology if include_unavailable else view.ontology
+        category = _names(category)
         here = _existing(view, category, ontology) if category else None
         request = _checked(
             "search_tools",
@@ -344,6 +380,13 @@ def _bound(view: View, operation: str, request: Mapping[str, Any]) -> Mapping[st
     return {"operation": operation, "principal": view.principal.id, "view": view.fingerprint, **request}
 
 
+def _names(category: Sequence[str]) -> Sequence[str]:
+    """A path that may be one text, as a path."""
+    if not isinstance(category, str):
+        return category
+    return (category,) if category.strip() else ROOT
+
+
 def _existing(view: View, path: Sequence[str], ontology: Ontology | None = None) -> Branch:
     """The node at `path`; upper and lower case may differ where only one can be meant, and so may `A/B` for A, B."""
     ontology = ontology or view.ontology
@@ -381,6 +424,13 @@ def _pointer(view: View, tool: Tool, confidence: float | None = None) -> ToolPoi
         summarize(tool.metadata.usage_hint or ""),
         view.unavailable.get(tool.id) or (_OBSTACLES[Access.SEE] if view.access_to(tool) is Access.SEE else None),
     )
+
+
+def _category(view: View, branch: Branch, named: int) -> CategoryPointer:
+    node = view.ontology.node(branch)
+    source = view.sources.get(branch.name) if branch.path == (branch.name,) else None
+    tool_ids = nsmallest(named, view.ontology.within(branch))
+    return CategoryPointer(node, branch.count, tuple(tool_ids), source.version if source is not None else None)
 
 
 def _node(view: View, branch: Branch, confidence: float) -> NodePointer:

@@ -141,6 +141,8 @@ class Desk:
         match name:
             case "list":
                 return self.operations.list(view, **given)
+            case "list_categories":
+                return self.operations.list_categories(view, **given)
             case "search_tools":
                 if "detail_level" in given:
                     given["detail_level"] = DetailLevel(given["detail_level"])
@@ -256,6 +258,8 @@ def _tool(given: Mapping[str, object]) -> str | None:
 def _path(given: Mapping[str, object]) -> Path | None:
     for key in ("path", "category", "category_path"):
         value = given.get(key)
+        if isinstance(value, str) and value:
+            return (value[:MAX_RECORDED_CHARS],)
         if isinstance(value, list | tuple):
             return tuple(str(part)[:MAX_RECORDED_CHARS] for part in cast("list[object]", value)[:MAX_RECORDED_NAMES])
     return None

@@ -58,6 +58,11 @@ def _short_rules(operations: Collection[str]) -> list[str]:
             "Browse with list, from the top down, where you do not know what there is; say to search_tools what you "
             "want done."
         )
+    elif {"search_tools", "list_categories"} <= {*operations}:
+        rules.append(
+            "Where you do not know what there is, begin at the top with list_categories, then see a category with "
+            "search_tools and no query; else say to search_tools what you want done."
+        )
     if "expand_tool" in operations and (calls := _calls(operations)):
         rules.append(f"Expand a tool before you call it: {_either(calls)} takes the handle that expand_tool returns.")
     if {"call_read_only_tool", "call_tool"} <= {*operations}:
@@ -78,6 +83,11 @@ def _full_rules(operations: Collection[str]) -> list[str]:
         rules.append(
             "Where you do not know what there is, begin at the top with list() and go down the node whose summary "
             'fits: list(path=["A", "B"]) shows what is in B.'
+        )
+    elif {"search_tools", "list_categories"} <= {*operations}:
+        rules.append(
+            "Where you do not know what there is, begin at the top with list_categories() and look into the category "
+            'whose summary fits: search_tools(category="A"), without a query, shows all that is in A.'
         )
     if escapes := [name for name in ("search_tools", "search_nodes", "search_tool_by_category") if name in operations]:
         rules.append(
@@ -103,13 +113,14 @@ def _full_rules(operations: Collection[str]) -> list[str]:
         ),
         "Names under `starting` and `unavailable` are sources that an answer could not speak of: look again later.",
     ]
-    if "list" in operations or "search_tools" in operations:
+    if not {"list", "list_categories", "search_tools"}.isdisjoint(operations):
         rules.append("Where next_cursor is not null there is more: send the same request with it as cursor.")
     return rules
 
 
 def _finding(operations: Collection[str]) -> list[str]:
-    return [name for name in ("search_tools", "search_tool_by_category", "list") if name in operations]
+    finding = ("search_tools", "search_tool_by_category", "list", "list_categories")
+    return [name for name in finding if name in operations]
 
 
 def _calls(operations: Collection[str]) -> list[str]:

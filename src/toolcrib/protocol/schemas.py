@@ -7,7 +7,7 @@ from typing import Any
 
 from toolcrib.core.errors import ErrorCode
 from toolcrib.core.metadata import Optionality
-from toolcrib.disclosure.operations import MAX_LIMIT
+from toolcrib.disclosure.operations import MAX_LIMIT, MAX_NAMED
 from toolcrib.protocol.tools import OPERATIONS, operation_schema
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -88,6 +88,15 @@ _PARTS: Mapping[str, Any] = {
         {"name": _TEXT, "path": _ref("Path"), "summary": _TEXT, "tool_count": {"type": "integer", "minimum": 0}},
         {"title": _TEXT, "tags": _TEXTS, "confidence": _CONFIDENCE},
     ),
+    "CategoryPointer": _object(
+        {
+            "category": {**_TEXT, "description": "Its name."},
+            "path": _ref("Path"),
+            "tool_count": {"type": "integer", "minimum": 0},
+            "tools": {**_list(_TEXT, MAX_NAMED), "description": "Ids of the first of them, sorted."},
+        },
+        {"summary": _TEXT, "version": {**_TEXT, "description": "Which version its source says it is of."}},
+    ),
     "ToolId": _object({"tool_id": _TEXT}),
     "ToolPointer": _object(
         {"tool_id": _TEXT, "path": _ref("Path"), "summary": _TEXT},
@@ -151,6 +160,9 @@ _RESPONSES: Mapping[str, Any] = {
             "next_cursor": _CURSOR,
         },
         _MISSING,
+    ),
+    "ListCategoriesResponse": _object(
+        {"categories": _list(_ref("CategoryPointer"), MAX_LIMIT), "next_cursor": _CURSOR}, _MISSING
     ),
     "SearchToolsResponse": _object(
         {

@@ -12,15 +12,16 @@ from toolcrib.disclosure.messages import DetailLevel
 from toolcrib.disclosure.operations import DEFAULT_LIMIT, MAX_EXPANDED, MAX_LIMIT
 from toolcrib.protocol.rules import TOP_NAMES_BYTES, Top, top_names
 
-LOOKING = ("list", "search_tools", "search_tool_by_category", "search_nodes", "expand_tool")
+LOOKING = ("list", "list_categories", "search_tools", "search_tool_by_category", "search_nodes", "expand_tool")
 CALLS = ("call_tool", "call_read_only_tool")
 OPERATIONS = (*LOOKING, *CALLS)
 """Names of all operations."""
 
 SETS: Mapping[str, Sequence[str]] = {
     "compact": ("list", "search_tools", "expand_tool", "call_tool"),
-    "full": (*LOOKING, "call_tool"),
+    "full": ("list", "search_tools", "search_tool_by_category", "search_nodes", "expand_tool", "call_tool"),
     "guarded": ("list", "search_tools", "expand_tool", "call_read_only_tool", "call_tool"),
+    "discovery": ("list_categories", "search_tools", "expand_tool", "call_tool"),
 }
 """Which of them a model is given, by the name of the set."""
 
@@ -51,6 +52,7 @@ _TAGS: Mapping[str, Any] = {
 }
 _LIMIT: Mapping[str, Any] = {"type": "integer", "minimum": 1, "maximum": MAX_LIMIT, "default": DEFAULT_LIMIT}
 _CURSOR: Mapping[str, Any] = {"type": "string", "description": "next_cursor of the page before"}
+_PAGE_LIMIT: Mapping[str, Any] = {"type": "integer", "minimum": 1, "maximum": MAX_LIMIT}
 _QUERY: Mapping[str, Any] = {"type": "string", "description": "what you want done"}
 
 
@@ -101,37 +103,44 @@ def _all(inside: str = "") -> tuple[OperationTool, ...]:
                         "type": "string",
                         "description": "only what matches at the path, and tools below it, best first",
                     },
-                    "limit": {"type": "integer", "minimum": 1, "maximum": MAX_LIMIT},
+                    "limit": _PAGE_LIMIT,
                     "cursor": _CURSOR,
                 }
             ),
             _LOOKING,
         ),
         OperationTool(
+            "list_categories",
+            "See what kinds of tools there are: the categories at the top, how many tools each has, and some of their "
+            "ids." + inside,
+            _schema({"limit": _PAGE_LIMIT, "cursor": _CURSOR}),
+            _LOOKING,
+        ),
+        OperationTool(
             "search_tools",
-            "Find tools by what they do, in plain words. Gives pointers, best first; expand one to call it." + inside,
+            "Find tools by what they do, in plain words: pointers, best first, or what detail_level says. Expand one "
+            "to call it." + inside,
             _schema(
                 {
-                    "query": _QUERY,
-                    "category": {**_PATH, "description": "only at or below this path"},
+                    "query": {**_QUERY, "description": "what you want done; without it, all"},
+                    "category": {"anyOf": [_NAME, _PATH], "description": "a name or path to look below"},
                     "tags": _TAGS,
                     "detail_level": {
                         "type": "string",
                         "enum": [level.value for level in DetailLevel],
                         "default": DetailLevel.SUMMARY.value,
-                        "description": f"full expands each, {MAX_EXPANDED} at most",
+                        "description": f"ids, pointers, or each expanded, {MAX_EXPANDED} at most",
                     },
                     "include_unavailable": {"type": "boolean", "default": False},
                     "limit": _LIMIT,
                     "cursor": _CURSOR,
-                },
-                required=["query"],
+                }
             ),
             _LOOKING,
         ),
         OperationTool(
             "search_tool_by_category",
-            "Find tools in one category by what they do. Gives pointers, best first.",
+            "Find tools in one category by what they do: pointers, best first.",
             _schema(
                 {
                     "query": _QUERY,
@@ -151,16 +160,16 @@ def _all(inside: str = "") -> tuple[OperationTool, ...]:
         ),
         OperationTool(
             "expand_tool",
-            "Get what a tool takes: its description, its argument and result schemas, and its handle for call_tool.",
+            "Get what a tool takes: description, argument and result schemas, and its handle for call_tool.",
             _schema(
                 {
-                    "tool_id": {**_NAME, "description": "from list or search_tools"},
+                    "tool_id": {**_NAME, "description": "an id you were shown"},
                     "tool_ids": {
                         "type": "array",
                         "items": _NAME,
                         "minItems": 1,
                         "maxItems": MAX_EXPANDED,
-                        "description": "several at once, instead of tool_id",
+                        "description": "several, instead of tool_id",
                     },
                 }
             ),

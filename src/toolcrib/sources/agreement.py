@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
+from toolcrib.core.schema import IN_PLACE, at_reference, type_name
+
 _NUMBERS = frozenset({"integer", "number"})
 
 
@@ -13,19 +15,20 @@ def disagreements(declared: Mapping[str, Any], accepted: Mapping[str, Any]) -> I
 
     `accepted` is the schema that was read from the signature; `declared` may well say more of each argument, and may
     leave out what has a default. Types are compared where both say them in words: `type`, `enum`, `const`, `anyOf`.
+    Of one that says what belongs there in another way (`allOf`, `if`), nothing is taken to be lacking.
     """
-    promised, taken = _properties(declared), _properties(accepted)
-    takes_any = accepted.get("additionalProperties") is not False
+    declared = _followed(declared)
+    promised, taken, others = _properties(declared), _properties(accepted), accepted.get("additionalProperties")
     for name in promised:
-        if name not in taken and not takes_any:
+        if name not in taken and others is False:
             yield f"the schema has `{name}`, which the callable does not take"
-    for name in accepted.get("required", ()):
+    for name in accepted.get("required", ()) if declared.keys().isdisjoint(IN_PLACE) else ():
         if name not in promised:
             yield f"the callable needs `{name}`, which the schema does not have"
         elif name not in declared.get("required", ()):
             yield f"the callable needs `{name}`, which the schema does not require"
-    for name in promised.keys() & taken.keys():
-        sent, wanted = _types(promised[name], declared), _types(taken[name], accepted)
+    for name in promised:
+        sent, wanted = _types(promised[name], declared), _types(taken.get(name, others), accepted)
         if sent is None or wanted is None:
             continue
         if "number" in wanted:
@@ -33,6 +36,15 @@ def disagreements(declared: Mapping[str, Any], accepted: Mapping[str, Any]) -> I
         if strange := sorted(sent - wanted):
             has = " or ".join(sorted(wanted))
             yield f"the schema lets `{name}` be {' or '.join(strange)}, and the callable takes {has}"
+
+
+def _followed(schema: Mapping[str, Any], depth: int = 8) -> Mapping[str, Any]:
+    """`schema` with what it is a reference to; its definitions stay where references look for them."""
+    target = at_reference(schema, schema.get("$ref"))
+    if depth == 0 or not isinstance(target, Mapping):
+        return schema
+    own = {key: value for key, value in schema.items() if key != "$ref"}
+    return _followed({**cast("Mapping[str, Any]", target), **own}, depth - 1)
 
 
 def _properties(schema: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -46,16 +58,16 @@ def _types(schema: object, root: Mapping[str, Any], depth: int = 8) -> frozenset
         return None
     part = cast("Mapping[str, Any]", schema)
     if isinstance(reference := part.get("$ref"), str):
-        return _types(_at(reference, root), root, depth - 1)
+        return _types(at_reference(root, reference), root, depth - 1)
     match part:
+        case {"const": value}:
+            return frozenset({_type_of(value)})
+        case {"enum": [*values]}:
+            return frozenset(map(_type_of, values))
         case {"type": str(kind)}:
             return frozenset({kind})
         case {"type": [*kinds]}:
             return frozenset(str(kind) for kind in kinds)
-        case {"const": value}:
-            return frozenset({_type_of(value)})
-        case {"enum": [*values]}:
-            return frozenset(_type_of(value) for value in values)
         case {"anyOf": [*parts]} | {"oneOf": [*parts]}:
             found = [_types(each, root, depth - 1) for each in parts]
             return None if None in found else frozenset(kind for kinds in found if kinds for kind in kinds)
@@ -63,32 +75,6 @@ def _types(schema: object, root: Mapping[str, Any], depth: int = 8) -> frozenset
             return None
 
 
-def _at(reference: str, root: Mapping[str, Any]) -> object:
-    """What a reference inside the document leads to; None where it leads elsewhere."""
-    value: object = root
-    first, *steps = reference.split("/")
-    if first != "#":
-        return None
-    for step in steps:
-        if not isinstance(value, Mapping):
-            return None
-        value = cast("Mapping[str, object]", value).get(step.replace("~1", "/").replace("~0", "~"))
-    return value
-
-
 def _type_of(value: object) -> str:
-    match value:
-        case None:
-            return "null"
-        case bool():
-            return "boolean"
-        case int():
-            return "integer"
-        case float():
-            return "number"
-        case str():
-            return "string"
-        case Mapping():
-            return "object"
-        case _:
-            return "array"
+    """To JSON Schema, 1.0 is an integer."""
+    return "integer" if isinstance(value, float) and value.is_integer() else type_name(value)

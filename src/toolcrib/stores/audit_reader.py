@@ -22,8 +22,11 @@ _PATIENCE_S = 5.0
 
 _COLUMNS = "id, at, trace_id, principal, operation, outcome, duration_s, answer_bytes, query, path, tool_ids, arguments"
 
-NAMING = ("list", "search_tools", "search_tool_by_category", "search_nodes")
+NAMING = ("list", "list_categories", "search_tools", "search_tool_by_category", "search_nodes")
 """Operations whose tools were only shown by name."""
+
+AT_THE_TOP = ("list", "list_categories")
+"""Those of them that show the top of the catalog where no path is given."""
 
 
 @dataclass(frozen=True, slots=True)

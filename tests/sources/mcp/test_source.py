@@ -81,6 +81,7 @@ async def test_a_good_server_of_either_era_is_listed_with_what_it_says_of_itself
     async with crib_of(bench=faulty_server("--era", era)) as crib:
         entry = entry_of(crib)
         assert (entry.status, entry.title) == (SourceStatus.READY, "A server with faults")
+        assert entry.version == "1.0.0"
         assert entry.summary == "Tools that show what a server may do to its client."
         assert set(crib.view().tools) == {f"bench.{tool['name']}" for tool in faulty.BASE_TOOLS}
         assert (await call(crib, "bench.add", a=2, b=3)).structured_content == {"sum": 5}

@@ -23,6 +23,7 @@ from toolcrib.surfaces.http.app import application
 from toolcrib.surfaces.http.metrics import Metrics
 from toolcrib.surfaces.http.names import Address, Names
 from toolcrib.surfaces.mcp_gateway.connections import user_of
+from toolcrib.surfaces.mcp_gateway.http import BundleEndpoints
 from toolcrib.surfaces.mcp_gateway.server import Gateway
 
 pytestmark = pytest.mark.anyio
@@ -34,10 +35,12 @@ TRACEPARENT = f"00-{TRACE}-00f067aa0ba902b7-01"
 
 @asynccontextmanager
 async def asking(crib: Toolcrib) -> AsyncGenerator[httpx2.AsyncClient]:
-    gateway = Gateway(crib, Config(Path("mcp.json")))
+    config = Config(Path("mcp.json"))
+    gateway = Gateway(crib, config)
     app = application(
         crib,
         gateway,
+        bundles := BundleEndpoints(crib, lambda bundle: Gateway(crib, config, bundle=bundle, opening=gateway.opening)),
         auth=NO_AUTH,
         authenticator=Authenticator(NO_AUTH),
         names=Names(Address("127.0.0.1", 8808), NO_AUTH),
@@ -45,7 +48,7 @@ async def asking(crib: Toolcrib) -> AsyncGenerator[httpx2.AsyncClient]:
         metrics=Metrics(lambda: 0),
     )
     transport = httpx2.ASGITransport(app, raise_app_exceptions=False)
-    async with crib, gateway, httpx2.AsyncClient(transport=transport, base_url=BASE) as client:
+    async with crib, gateway, bundles, httpx2.AsyncClient(transport=transport, base_url=BASE) as client:
         yield client
 
 

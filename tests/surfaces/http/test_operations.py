@@ -102,7 +102,7 @@ async def test_a_result_comes_whole_whatever_fields_it_has(api: Api) -> None:
         ("expand_tool", {"tool_id": "bench.nothing"}, ErrorCode.TOOL_NOT_FOUND),
         ("call_tool", {"tool_id": "bench.add"}, ErrorCode.NOT_EXPANDED),
         ("call_tool", {"tool_id": "bench.add@000000000000"}, ErrorCode.STALE_EXPANSION),
-        ("search_tools", {}, ErrorCode.INVALID_ARGUMENTS),
+        ("search_nodes", {}, ErrorCode.INVALID_ARGUMENTS),
         ("list", {"cursor": "made-up"}, ErrorCode.INVALID_CURSOR),
         ("search_tool_by_category", {"query": "xyzzy", "category_path": ["bench"]}, ErrorCode.NO_MATCH_IN_CATEGORY),
     ],

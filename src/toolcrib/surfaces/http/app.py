@@ -29,7 +29,7 @@ from toolcrib.surfaces.http.names import Names
 from toolcrib.surfaces.http.openapi import openapi
 from toolcrib.surfaces.http.operations import PREFIX, OperationsApi
 from toolcrib.surfaces.http.problems import INTERNAL, Refused
-from toolcrib.surfaces.mcp_gateway.http import PATH, Endpoint
+from toolcrib.surfaces.mcp_gateway.http import BUNDLE_PATH, PATH, BundleEndpoints, Endpoint
 from toolcrib.surfaces.mcp_gateway.server import Gateway
 
 METRICS_SCOPE = "metrics"
@@ -42,6 +42,7 @@ WELL_KNOWN = "/.well-known/oauth-protected-resource"
 def application(
     crib: Toolcrib,
     gateway: Gateway,
+    bundles: BundleEndpoints,
     *,
     auth: Auth,
     authenticator: Authenticator,
@@ -49,7 +50,7 @@ def application(
     base: str,
     metrics: Metrics,
 ) -> Starlette:
-    """One application over `crib` and `gateway`, which are both entered for as long as it serves.
+    """One application over `crib`, `gateway` and `bundles`, which are all entered for as long as it serves.
 
     `base` is where clients reach it, without a slash at its end. `authenticator` may go by other credentials later on;
     what else `auth` says is taken as it is now.
@@ -74,6 +75,7 @@ def application(
     app = Starlette(
         routes=[
             Route(PATH, endpoint),
+            Route(BUNDLE_PATH, bundles),
             *OperationsApi(crib, gateway.opening).routes(),
             *health_routes(gateway.opening),
             *_metadata_routes(authenticator, base),

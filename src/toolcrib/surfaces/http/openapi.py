@@ -9,6 +9,7 @@ from typing import Any, cast
 from toolcrib.core.errors import ErrorCode
 from toolcrib.protocol import schemas
 from toolcrib.protocol.tools import OPERATIONS, OperationTool, operation_tools
+from toolcrib.surfaces.http.operations import BUNDLE
 from toolcrib.surfaces.http.problems import MEDIA_TYPE, STATUSES
 from toolcrib.version import VERSION
 
@@ -68,6 +69,12 @@ def _components() -> dict[str, Any]:
         # What HTTP itself refuses leads to no operation.
         "required": ["type", "title", "status", "detail", "code", "message", "retryable"],
     }
+    for operation in OPERATIONS:
+        properties = messages[schemas.request_name(operation)]["properties"]
+        properties[BUNDLE] = {
+            "type": "string",
+            "description": "The bundle beside which nothing exists for this request.",
+        }
     return {**messages, "Problem": problem}
 
 

@@ -10,6 +10,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from toolcrib.core.errors import InvalidArguments, NextAction
 from toolcrib.core.principal import CallContext
 from toolcrib.core.traces import trace_id_of
 from toolcrib.crib import Toolcrib
@@ -19,6 +20,9 @@ from toolcrib.surfaces.mcp_gateway.opening import Opening
 from toolcrib.surfaces.mcp_gateway.operations import asked_about
 
 PREFIX = "/v1/"
+
+BUNDLE = "bundle"
+"""What may stand in every body beside the operation's own arguments."""
 
 
 class OperationsApi:
@@ -43,9 +47,19 @@ class OperationsApi:
         return answer
 
     async def _perform(self, name: str, arguments: Mapping[str, Any], request: Request) -> Response:
-        context = CallContext(request.state.principal, trace_id_of(request.headers.get("traceparent")))
+        bundle, arguments = _apart(arguments)
+        trace_id = trace_id_of(request.headers.get("traceparent"))
+        context = CallContext(request.state.principal, trace_id, bundle=bundle)
         await self._opening.wait(context.principal, asked_about(name, arguments))
         return json_response((await self._crib.perform(name, arguments, context=context)).to_wire())
+
+
+def _apart(body: Mapping[str, Any]) -> tuple[str | None, Mapping[str, Any]]:
+    """The bundle that a request is to be kept within, if any, and the operation's own arguments."""
+    bundle = body.get(BUNDLE)
+    if bundle is not None and not isinstance(bundle, str):
+        raise InvalidArguments(f"`{BUNDLE}` is the name of a bundle, a text.", next_action=NextAction("list"))
+    return bundle, {key: value for key, value in body.items() if key != BUNDLE}
 
 
 _NOBODY_IS_THERE = Response(status_code=499)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import signal
 import socket
-from collections.abc import AsyncIterator, Callable, Generator
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator
 from contextlib import contextmanager
+from typing import Any
 
 import anyio
 import uvicorn
@@ -22,7 +23,7 @@ from toolcrib.surfaces.auth import Authenticator
 from toolcrib.surfaces.http.app import application
 from toolcrib.surfaces.http.metrics import Metrics
 from toolcrib.surfaces.http.names import Address, Names
-from toolcrib.surfaces.mcp_gateway.http import PATH
+from toolcrib.surfaces.mcp_gateway.http import PATH, BundleEndpoints
 from toolcrib.surfaces.mcp_gateway.server import Gateway
 
 GRACE_S = 10
@@ -42,13 +43,14 @@ async def serve_http(
     *,
     exposed: str = DEFAULT_SET,
     audit_events_lost: Callable[[], int] = lambda: 0,
+    beside: Callable[[], Coroutine[Any, Any, None]] | None = None,
 ) -> None:
     """Serve until SIGINT or SIGTERM arrives; calls in flight may end, then every server that was started is stopped.
 
     Cancelled, it stops without waiting for calls in flight.
 
     `listening` is told the MCP endpoint's address once it takes requests. `exposed`: see `Gateway`.
-    `audit_events_lost`: how many so far, for the metrics.
+    `audit_events_lost`: how many so far, for the metrics. `beside` is run once the sources are being started.
 
     Raises:
         InvalidConfig: the address is taken, or others reach it and nobody is asked who they are.
@@ -57,6 +59,13 @@ async def serve_http(
     stop_servers_quickly()
     crib.client = ANY_CLIENT
     gateway = Gateway(crib, config, exposed=exposed)
+    counts = [config]
+    """The configuration that was taken over last."""
+
+    def within(bundle: str) -> Gateway:
+        return Gateway(crib, counts[-1], exposed=exposed, bundle=bundle, opening=gateway.opening)
+
+    bundles = BundleEndpoints(crib, within)
     authenticator = Authenticator(config.auth)
     metrics = Metrics(audit_events_lost)
     crib.desk.recorders.append(metrics.record)
@@ -72,6 +81,7 @@ async def serve_http(
     app = application(
         crib,
         gateway,
+        bundles,
         auth=config.auth,
         authenticator=authenticator,
         names=Names(address, config.auth),
@@ -82,29 +92,40 @@ async def serve_http(
     def admit_by(changed: Config) -> None:
         authenticator.take(changed.auth)
 
-    server = _server(app, gateway)
+    def reload(changed: Config) -> None:
+        counts[:] = [changed]
+        gateway.reload(changed)
+        bundles.reload(changed)
+
+    def hang_up() -> None:
+        gateway.hang_up()
+        bundles.hang_up()
+
+    server = _server(app, hang_up)
     with bound, anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
-        async with crib, gateway, anyio.create_task_group() as tasks:
-            tasks.start_soon(crib.follow, config, gateway.reload, admit_by)
+        async with crib, gateway, bundles, anyio.create_task_group() as tasks:
+            tasks.start_soon(crib.follow, config, reload, admit_by)
             tasks.start_soon(server.stop_on, signals)
             listening(f"{here}{PATH}")
+            if beside is not None:
+                tasks.start_soon(beside)
             await server.serve_to_the_end(bound)
             tasks.cancel_scope.cancel()
 
 
-def _server(app: ASGIApp, gateway: Gateway) -> _Uvicorn:
+def _server(app: ASGIApp, hang_up: Callable[[], None]) -> _Uvicorn:
     config = uvicorn.Config(
         app, log_config=None, access_log=False, server_header=False, timeout_graceful_shutdown=GRACE_S
     )
-    return _Uvicorn(config, gateway)
+    return _Uvicorn(config, hang_up)
 
 
 class _Uvicorn(uvicorn.Server):
     """uvicorn, which on its way out ends the streams that clients would otherwise keep open as long as they like."""
 
-    def __init__(self, config: uvicorn.Config, gateway: Gateway) -> None:
+    def __init__(self, config: uvicorn.Config, hang_up: Callable[[], None]) -> None:
         super().__init__(config)
-        self._gateway = gateway
+        self._hang_up = hang_up
 
     async def serve_to_the_end(self, bound: socket.socket) -> None:
         """`serve`, which is told to stop where its caller is cancelled.
@@ -133,5 +154,5 @@ class _Uvicorn(uvicorn.Server):
         yield
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        self._gateway.hang_up()
+        self._hang_up()
         await super().shutdown(sockets)

@@ -16,6 +16,7 @@ from toolcrib.core.traces import trace_id_of
 Ctx = ServerRequestContext[dict[str, Any]]
 
 _SOLE = "principal"
+_BUNDLE = "bundle"
 
 
 def connection_of(ctx: Ctx) -> Connection:
@@ -24,9 +25,10 @@ def connection_of(ctx: Ctx) -> Connection:
     return ctx.session._connection  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
 
 
-def state_of(principal: Principal | None) -> dict[str, Any]:
-    """What the SDK keeps for a gateway as long as it serves: the one on whose behalf all of its clients ask, if any."""
-    return {_SOLE: principal}
+def state_of(principal: Principal | None, bundle: str | None = None) -> dict[str, Any]:
+    """What the SDK keeps for a gateway as long as it serves: the one on whose behalf all of its clients ask, if any,
+    and the bundle that all of them are kept within."""
+    return {_SOLE: principal, _BUNDLE: bundle}
 
 
 def principal_of(ctx: Ctx) -> Principal:
@@ -43,13 +45,19 @@ def principal_of(ctx: Ctx) -> Principal:
     return principal
 
 
+def bundle_of(ctx: Ctx) -> str | None:
+    """The bundle that requests of this gateway are kept within, if any."""
+    return ctx.lifespan_context.get(_BUNDLE)
+
+
 def context_of(ctx: Ctx) -> CallContext:
-    """Of a request as it came: on whose behalf, and in which trace if it says so in its `_meta`.
+    """Of a request as it came: on whose behalf, within which bundle, and in which trace if it says so in its `_meta`.
 
     Source: MCP 2026-07-28, "Trace context" (`traceparent`).
     """
     traceparent: object = (ctx.meta or {}).get("traceparent")
-    return CallContext(principal_of(ctx), trace_id_of(traceparent if isinstance(traceparent, str) else None))
+    trace_id = trace_id_of(traceparent if isinstance(traceparent, str) else None)
+    return CallContext(principal_of(ctx), trace_id, bundle=bundle_of(ctx))
 
 
 def user_of(principal: Principal) -> AuthenticatedUser:

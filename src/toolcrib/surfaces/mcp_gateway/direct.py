@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, cast
 
 import mcp_types
@@ -15,7 +16,6 @@ from mcp_types import INVALID_PARAMS
 from toolcrib.catalog.access import NOTHING_CLAIMED
 from toolcrib.catalog.view import View
 from toolcrib.core.errors import NextAction, ToolcribError
-from toolcrib.core.metadata import NO_METADATA
 from toolcrib.core.tools import Tool
 from toolcrib.crib import Toolcrib
 from toolcrib.disclosure.suggestions import not_found
@@ -30,7 +30,8 @@ from toolcrib.surfaces.mcp_gateway.results import as_json_result
 logger = logging.getLogger(__name__)
 
 METADATA_KEY = "toolcrib/metadata"
-"""Where a definition's `_meta` has what its owner says of the tool, as `ToolMetadata.to_wire` writes it."""
+"""Where a definition's `_meta` has what its owner says of the tool, as `ToolMetadata.to_wire` writes it; without
+intents, which are never shown."""
 
 _NOT_OURS = ("execution",)
 """Fields of a definition that promise what the gateway does not do: running a call as a task."""
@@ -39,10 +40,11 @@ _NOT_OURS = ("execution",)
 class DirectRequests:
     """Answers `tools/list` with every visible tool, and calls of them: whoever lists a tool has seen what it takes."""
 
-    def __init__(self, crib: Toolcrib, calls: Calls, opening: Opening) -> None:
+    def __init__(self, crib: Toolcrib, calls: Calls, opening: Opening, bundle: str | None = None) -> None:
         self._crib = crib
         self._calls = calls
         self._opening = opening
+        self._bundle = bundle
 
     def answer_on(self, server: Server[dict[str, Any]]) -> None:
         """Register the handlers."""
@@ -60,14 +62,14 @@ class DirectRequests:
 
     async def _list_tools(self, ctx: Ctx, params: mcp_types.PaginatedRequestParams) -> HandlerResult:
         await self._opening.wait(principal_of(ctx))
-        view = self._crib.view(principal_of(ctx))
+        view = self._crib.view(principal_of(ctx), self._bundle)
         tools = {name: view.tools[tool_id] for tool_id, name in view.names.items()}
         version = ctx.protocol_version
         return page_of("tools", tools, lambda name: _definition(tools[name], name, version), params.cursor)
 
     async def _call_tool(self, ctx: Ctx, params: mcp_types.CallToolRequestParams) -> HandlerResult:
         await self._opening.wait(principal_of(ctx), params.name)
-        view = self._crib.view(principal_of(ctx))
+        view = self._crib.view(principal_of(ctx), self._bundle)
         tool = _find(view, params.name)
         if tool is None:
             raise MCPError(
@@ -83,7 +85,7 @@ class DirectRequests:
 
     def _input_schema(self, name: str) -> Mapping[str, Any] | None:
         """What the SDK compares the headers of a call with."""
-        tool = _find(self._crib.view(principal_here()), name)
+        tool = _find(self._crib.view(principal_here(), self._bundle), name)
         return tool.input_schema if tool is not None else None
 
 
@@ -126,7 +128,7 @@ def _meta(tool: Tool) -> dict[str, Any]:
     sent = tool.wire.get("_meta")
     told = dict(cast("dict[str, Any]", sent)) if isinstance(sent, dict) else {}
     told.pop(METADATA_KEY, None)
-    if tool.metadata != NO_METADATA and (said := tool.metadata.to_wire()):
+    if said := replace(tool.metadata, intents=()).to_wire():
         told[METADATA_KEY] = said
     return {"_meta": told} if told or sent is not None else {}
 

@@ -17,7 +17,7 @@ from toolcrib.crib import Toolcrib
 from toolcrib.sources.mcp.shapes import fits
 from toolcrib.surfaces.mcp_gateway.answers import whole
 from toolcrib.surfaces.mcp_gateway.clients import Clients, Send
-from toolcrib.surfaces.mcp_gateway.connections import Ctx, principal_of
+from toolcrib.surfaces.mcp_gateway.connections import Ctx, bundle_of, principal_of
 from toolcrib.surfaces.mcp_gateway.large import PAGE_SCHEME, LargeResults
 from toolcrib.surfaces.mcp_gateway.opening import Opening
 from toolcrib.surfaces.mcp_gateway.pages import page_of
@@ -45,15 +45,17 @@ class ExtrasRequests:
 
     async def _list_prompts(self, ctx: Ctx, params: mcp_types.PaginatedRequestParams) -> HandlerResult:
         await self._opening.wait(principal_of(ctx))
-        return _page("prompts", self._crib.view(principal_of(ctx)).shelf.prompts, params.cursor)
+        return _page("prompts", self._crib.view(principal_of(ctx), bundle_of(ctx)).shelf.prompts, params.cursor)
 
     async def _list_resources(self, ctx: Ctx, params: mcp_types.PaginatedRequestParams) -> HandlerResult:
         await self._opening.wait(principal_of(ctx))
-        return _page("resources", self._crib.view(principal_of(ctx)).shelf.resources, params.cursor)
+        return _page("resources", self._crib.view(principal_of(ctx), bundle_of(ctx)).shelf.resources, params.cursor)
 
     async def _list_templates(self, ctx: Ctx, params: mcp_types.PaginatedRequestParams) -> HandlerResult:
         await self._opening.wait(principal_of(ctx))
-        return _page("resourceTemplates", self._crib.view(principal_of(ctx)).shelf.templates, params.cursor)
+        return _page(
+            "resourceTemplates", self._crib.view(principal_of(ctx), bundle_of(ctx)).shelf.templates, params.cursor
+        )
 
     async def _get_prompt(self, ctx: Ctx, params: mcp_types.GetPromptRequestParams) -> HandlerResult:
         await self._opening.wait(principal_of(ctx), params.name)

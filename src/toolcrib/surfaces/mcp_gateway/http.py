@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from types import TracebackType
+from typing import Self
 
+import anyio
+from anyio.abc import TaskGroup, TaskStatus
 from mcp.server.auth.middleware.auth_context import AuthContextMiddleware
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
+from toolcrib.config import Config
+from toolcrib.crib import Toolcrib
 from toolcrib.surfaces.mcp_gateway.connections import user_of
 from toolcrib.surfaces.mcp_gateway.server import Gateway
 
 PATH = "/mcp"
+
+BUNDLE_PATH = f"{PATH}/b/{{bundle}}"
+"""Where the endpoint within a bundle stands, with the name of that in its place."""
 
 
 class Endpoint:
@@ -31,3 +41,64 @@ class Endpoint:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         scope["user"] = user_of(Request(scope).state.principal)
         await self._as_user(scope, receive, send)
+
+
+class BundleEndpoints:
+    """An ASGI application that answers MCP within the bundle that stands in the path; entered as a gateway is.
+
+    Each bundle has a gateway and sessions of its own, begun by the first request.
+    """
+
+    def __init__(self, crib: Toolcrib, make: Callable[[str], Gateway]) -> None:
+        """`make` makes the gateway of a bundle that there is."""
+        self._crib = crib
+        self._make = make
+        self._gateways: dict[str, Gateway] = {}
+        self._endpoints: dict[str, Endpoint] = {}
+        """By bundle. They stay where it leaves the configuration, for it may come back; nobody reaches them meanwhile."""
+        self._opening = anyio.Lock()
+        self._stack = AsyncExitStack()
+        self._tasks: TaskGroup | None = None
+
+    async def __aenter__(self) -> Self:
+        self._tasks = await self._stack.enter_async_context(anyio.create_task_group())
+        self._stack.callback(self._tasks.cancel_scope.cancel)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self._stack.aclose()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Raises `UnknownBundle` where there is no such bundle."""
+        bundle = self._crib.bundles[scope["path_params"]["bundle"]].name
+        await (await self._endpoint(bundle))(scope, receive, send)
+
+    def reload(self, config: Config) -> None:
+        """See `Gateway.reload`; streams within a bundle that is gone are ended."""
+        for bundle, gateway in self._gateways.items():
+            gateway.reload(config)
+            if bundle not in self._crib.bundles:
+                gateway.hang_up()
+
+    def hang_up(self) -> None:
+        """See `Gateway.hang_up`."""
+        for gateway in self._gateways.values():
+            gateway.hang_up()
+
+    async def _endpoint(self, bundle: str) -> Endpoint:
+        async with self._opening:
+            if bundle not in self._endpoints:
+                if self._tasks is None:
+                    raise RuntimeError("it was not entered")
+                await self._tasks.start(self._run, bundle, name=f"gateway within {bundle}")
+            return self._endpoints[bundle]
+
+    async def _run(self, bundle: str, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
+        gateway = self._make(bundle)
+        endpoint = Endpoint(gateway)
+        async with gateway, endpoint.run():
+            self._gateways[bundle], self._endpoints[bundle] = gateway, endpoint
+            task_status.started()
+            await anyio.sleep_forever()

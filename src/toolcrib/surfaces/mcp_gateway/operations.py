@@ -18,6 +18,7 @@ from toolcrib.core.principal import Principal
 from toolcrib.crib import Toolcrib
 from toolcrib.protocol.briefing import Briefing, briefing
 from toolcrib.protocol.rules import Top
+from toolcrib.protocol.steps import answer_within, leading_within
 from toolcrib.protocol.tools import CALLS, OperationTool
 from toolcrib.surfaces.mcp_gateway.calls import Calls
 from toolcrib.surfaces.mcp_gateway.connections import Ctx, context_of, principal_of
@@ -36,12 +37,22 @@ _ABOUT_TOOLS: Collection[str] = {"expand_tool", *CALLS}
 class OperationRequests:
     """Answers `tools/list` with some of the operations, and calls of them."""
 
-    def __init__(self, crib: Toolcrib, config: Config, calls: Calls, opening: Opening, exposed: Sequence[str]) -> None:
+    def __init__(
+        self,
+        crib: Toolcrib,
+        config: Config,
+        calls: Calls,
+        opening: Opening,
+        exposed: Sequence[str],
+        *,
+        bundle: str | None = None,
+    ) -> None:
         self._crib = crib
         self._config = config
         self._exposed = exposed
         self._calls = calls
         self._opening = opening
+        self._bundle = bundle
         self._briefings: dict[tuple[Top, ...], Briefing] = {}
 
     def answer_on(self, server: Server[dict[str, Any]]) -> None:
@@ -58,7 +69,7 @@ class OperationRequests:
 
     def offered(self, view: View) -> Mapping[str, object]:
         """What the list of tools of a principal hangs on, as `Telling` takes it: on no source."""
-        return {"": self._crib.tops(self._config, view.principal)}
+        return {"": self._crib.tops(self._config, view.principal, self._bundle)}
 
     async def instruct(self, ctx: Ctx, call_next: CallNext) -> HandlerResult:
         """Middleware that adds, to what a client is told of this server, what its principal may know of the catalog."""
@@ -68,7 +79,7 @@ class OperationRequests:
         return answer
 
     def _briefing(self, principal: Principal) -> Briefing:
-        tops = self._crib.tops(self._config, principal)
+        tops = self._crib.tops(self._config, principal, self._bundle)
         if (told := self._briefings.get(tops)) is None:
             if len(self._briefings) >= MAX_BRIEFINGS:
                 self._briefings = {}
@@ -95,8 +106,8 @@ class OperationRequests:
                 return await self._calls.call(ctx, arguments, operation=params.name)
             answer = await self._crib.perform(params.name, arguments, context=context_of(ctx))
         except ToolcribError as error:
-            return as_json_result(error.to_wire(), is_error=True)
-        return as_json_result(answer.to_wire(), is_error=False)
+            return as_json_result(leading_within(error, self._exposed).to_wire(), is_error=True)
+        return as_json_result(answer_within(answer, self._exposed).to_wire(), is_error=False)
 
 
 def _no_headers(name: str) -> None:

@@ -72,12 +72,16 @@ class Gateway:
         *,
         principal: Principal | None = None,
         exposed: str = DEFAULT_SET,
+        bundle: str | None = None,
+        opening: Opening | None = None,
         on_introduced: Callable[[Client], Awaitable[None]] | None = None,
     ) -> None:
         """`principal` is the one on whose behalf all clients ask, behind a pipe; None over HTTP, where each request was
         let in as somebody's.
 
-        `exposed` is one of `SETS`, or `ALL` for the tools themselves.
+        `exposed` is one of `SETS`, or `ALL` for the tools themselves. Beside what `bundle` holds nothing exists here.
+
+        `opening` is that of another gateway over the crib, which begins it.
 
         `on_introduced` is for a gateway with one client and no other: told once, before anything is answered, who that
         is and what it can be asked for.
@@ -86,20 +90,23 @@ class Gateway:
         self._introducing = anyio.Lock()
         self._stack = AsyncExitStack()
         self._clients = Clients(sole=on_introduced is not None)
-        self.opening = opening = Opening(crib)
+        self._begins = opening is None
+        self.opening = opening = opening or Opening(crib)
         large = LargeResults()
         self._calls = Calls(crib, self._clients, large)
         self._operations = (
-            OperationRequests(crib, config, self._calls, opening, SETS[exposed]) if exposed != ALL else None
+            OperationRequests(crib, config, self._calls, opening, SETS[exposed], bundle=bundle)
+            if exposed != ALL
+            else None
         )
-        requests = self._operations or DirectRequests(crib, self._calls, opening)
-        self._telling = Telling(crib, requests.offered, tools_are_listed=self._operations is None)
-        self._subscriptions = Subscriptions(crib, self._telling, opening)
+        requests = self._operations or DirectRequests(crib, self._calls, opening, bundle)
+        self._telling = Telling(crib, requests.offered, bundle, tools_are_listed=self._operations is None)
+        self._subscriptions = Subscriptions(crib, self._telling, opening, bundle)
         self.server = _Server(
             "toolcrib",
             version=VERSION,
             title="Toolcrib",
-            lifespan=lambda _: nullcontext(state_of(principal)),
+            lifespan=lambda _: nullcontext(state_of(principal, bundle)),
             on_subscriptions_listen=self._subscriptions.listen,
         )
         requests.answer_on(self.server)
@@ -121,7 +128,7 @@ class Gateway:
         self._stack.callback(tasks.cancel_scope.cancel)
         self._clients.run_in(tasks)
         tasks.start_soon(self._telling.follow)
-        if self._on_introduced is None:
+        if self._on_introduced is None and self._begins:
             self.opening.begin()
         tasks.start_soon(self._subscriptions.follow)
         return self

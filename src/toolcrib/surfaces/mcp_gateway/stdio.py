@@ -6,8 +6,8 @@ import asyncio
 import os
 import signal
 import threading
-from collections.abc import AsyncIterator
-from typing import cast
+from collections.abc import AsyncIterator, Callable, Coroutine
+from typing import Any, cast
 
 import anyio
 from anyio.abc import TaskStatus
@@ -25,10 +25,17 @@ LIST_FIRST_S = 0.1
 """How long servers are held back so that a client has its list of tools at once, in seconds."""
 
 
-async def serve_stdio(crib: Toolcrib, config: Config, *, exposed: str = DEFAULT_SET) -> None:
+async def serve_stdio(
+    crib: Toolcrib,
+    config: Config,
+    *,
+    exposed: str = DEFAULT_SET,
+    beside: Callable[[], Coroutine[Any, Any, None]] | None = None,
+) -> None:
     """Serve until the input is closed, or SIGINT or SIGTERM arrives; every server that was started is stopped then.
 
-    Servers are started from when the client has said what it can be asked for. `exposed`: see `Gateway`.
+    Servers are started from when the client has said what it can be asked for; `beside` is run from then on.
+    `exposed`: see `Gateway`.
     """
     stop_servers_quickly()
     # Signals are held to the very end: a client closes the input, waits a little and then sends SIGTERM, which must not
@@ -39,7 +46,7 @@ async def serve_stdio(crib: Toolcrib, config: Config, *, exposed: str = DEFAULT_
 
             async def start(client: Client) -> None:
                 crib.client = client
-                await tasks.start(_run_crib, crib, config, gateway)
+                await tasks.start(_run_crib, crib, config, gateway, beside)
 
             gateway = Gateway(crib, config, principal=LOCAL, exposed=exposed, on_introduced=start)
             async with gateway, stdio_server(stdin=cast("anyio.AsyncFile[str]", _StandardInput())) as (read, write):
@@ -48,14 +55,21 @@ async def serve_stdio(crib: Toolcrib, config: Config, *, exposed: str = DEFAULT_
 
 
 async def _run_crib(
-    crib: Toolcrib, config: Config, gateway: Gateway, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED
+    crib: Toolcrib,
+    config: Config,
+    gateway: Gateway,
+    beside: Callable[[], Coroutine[Any, Any, None]] | None,
+    *,
+    task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED,
 ) -> None:
     """Enter the crib at the first question, or soon: a client wants its list of tools first, which takes no server."""
     task_status.started()
     with anyio.move_on_after(LIST_FIRST_S):
         await gateway.opening.asked.wait()
-    async with crib:
+    async with crib, anyio.create_task_group() as tasks:
         gateway.opening.begin()
+        if beside is not None:
+            tasks.start_soon(beside)
         await crib.follow(config, gateway.reload)
 
 

@@ -74,10 +74,11 @@ class _Watched:
 class Subscriptions:
     """Answers `resources/subscribe`, `resources/unsubscribe` and `subscriptions/listen`, and tells exactly those."""
 
-    def __init__(self, crib: Toolcrib, telling: Telling, opening: Opening) -> None:
+    def __init__(self, crib: Toolcrib, telling: Telling, opening: Opening, bundle: str | None = None) -> None:
         self._crib = crib
         self._telling = telling
         self._opening = opening
+        self._bundle = bundle
         self._watched: dict[_Key, _Watched] = {}
         self._updated: dict[_Key, None] = {}
         """What clients are to be told of, each once however often it changes."""
@@ -180,7 +181,7 @@ class Subscriptions:
         Raises:
             ToolcribError: as `Toolcrib.watch_resource` does, or `ToolFailed` where too many are watched.
         """
-        key = _Key(principal.id, *(self._crib.view(principal).shelf.locate(uri) or ("", uri)))
+        key = _Key(principal.id, *(self._crib.view(principal, self._bundle).shelf.locate(uri) or ("", uri)))
         if key not in self._watched and len(self._watched) >= MAX_WATCHED:
             raise ToolFailed(f"{MAX_WATCHED} resources are watched already; this is one too many.")
         watched = self._watched.setdefault(key, _Watched(principal))
@@ -198,13 +199,15 @@ class Subscriptions:
 
     async def _watch(self, key: _Key, uri: str, watched: _Watched, principal: Principal) -> None:
         source = self._source(key, principal)
-        end = await self._crib.watch_resource(uri, partial(self._note, key), context=CallContext(principal))
+        end = await self._crib.watch_resource(
+            uri, partial(self._note, key), context=CallContext(principal, bundle=self._bundle)
+        )
         if watched.end is not None:
             watched.end()
         watched.principal, watched.source, watched.end = principal, source, end
 
     def _source(self, key: _Key, principal: Principal) -> Source | None:
-        entry = self._crib.view(principal).sources.get(key.source)
+        entry = self._crib.view(principal, self._bundle).sources.get(key.source)
         return entry.source if entry is not None else None
 
     def _note(self, key: _Key) -> None:
@@ -221,7 +224,7 @@ class Subscriptions:
             await self._telling.tell_of_update(uri, {*by.values()}, connections)
 
     def _may_have(self, key: _Key, principal: Principal) -> bool:
-        return self._crib.glance(principal).access_to_item(key.source, key.uri) >= Access.ASK
+        return self._crib.glance(principal, self._bundle).access_to_item(key.source, key.uri) >= Access.ASK
 
     def _end_what_may_not_be_had(self) -> None:
         for key, watched in [*self._watched.items()]:
@@ -243,10 +246,10 @@ class Subscriptions:
         return [
             (key, watched)
             for key, watched in self._watched.items()
-            if (source := self._source(key, watched.principal)) is not None
-            and source is not watched.source
-            and watched.wanted
+            if watched.wanted
             and not watched.asking.locked()
+            and (source := self._source(key, watched.principal)) is not None
+            and source is not watched.source
         ]
 
     async def _ask_again(self, key: _Key, watched: _Watched) -> None:

@@ -96,7 +96,12 @@ class Telling:
     """
 
     def __init__(
-        self, crib: Toolcrib, tools: Callable[[View], Mapping[str, object]], *, tools_are_listed: bool
+        self,
+        crib: Toolcrib,
+        tools: Callable[[View], Mapping[str, object]],
+        bundle: str | None = None,
+        *,
+        tools_are_listed: bool,
     ) -> None:
         """`tools` gives what the list of tools hangs on, by source, for the principal of a view.
 
@@ -104,6 +109,7 @@ class Telling:
         """
         self._crib = crib
         self._tools = tools
+        self._bundle = bundle
         self._tools_are_listed = tools_are_listed
         self._streams = _Streams(self._expect)
         self._connections: weakref.WeakKeyDictionary[Connection, Principal] = weakref.WeakKeyDictionary()
@@ -208,7 +214,7 @@ class Telling:
         What it has for itself and lacks just now, since nobody used it or it is starting, is taken to be as `told`: it
         is there again for whoever asks.
         """
-        view = self._crib.glance(principal)
+        view = self._crib.glance(principal, self._bundle)
         lists = _Lists(
             prompts=_by_source(view.shelf.prompts.values()),
             resources=_by_source((*view.shelf.resources.values(), *view.shelf.templates.values())),

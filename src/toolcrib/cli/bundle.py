@@ -1,0 +1,99 @@
+"""`toolcrib bundles`: which sets of tools are set up, and what is there of them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+
+from toolcrib.catalog.bundles import Missing, Resolution, ToolBundle
+from toolcrib.cli.opening import opened
+from toolcrib.cli.output import escape, plain, print_json, run, stderr, stdout
+from toolcrib.core.tools import Tool
+
+
+def bundles(config: Path, name: str | None, wait_s: float, *, as_json: bool) -> None:
+    """All of them, or the one called `name`; then the process ends with 1 where that is incomplete."""
+
+    async def main() -> None:
+        async with opened(config, None, wait_s=wait_s) as crib:
+            if name is None:
+                _show_all([(bundle, crib.resolve(bundle.name)) for bundle in crib.bundles], as_json=as_json)
+                return
+            bundle, found = crib.bundles[name], crib.resolve(name)
+        if as_json:
+            print_json(_wire(bundle, found))
+        else:
+            _show(bundle, found)
+        if found.missing:
+            sys.exit(1)
+
+    run(main, as_json=as_json)
+
+
+def _show_all(found: list[tuple[ToolBundle, Resolution]], *, as_json: bool) -> None:
+    if as_json:
+        print_json({"bundles": [_wire(bundle, resolution) for bundle, resolution in found]})
+        return
+    if not found:
+        stderr.print("No bundle is set up; `toolcrib.bundles` in the configuration does.", markup=False)
+        return
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    for column in ("bundle", "state", "tools", "what it is for"):
+        table.add_column(column, justify="right" if column == "tools" else "left", overflow="fold")
+    for bundle, resolution in found:
+        count = len(resolution.missing)
+        state = f"[yellow]incomplete: {count} missing[/]" if count else "[green]complete[/]"
+        tools = len(resolution.required) + len(resolution.optional)
+        table.add_row(f"[bold]{bundle.name}[/]", state, str(tools), escape(bundle.description))
+    stdout.print(table, soft_wrap=False)
+
+
+def _show(bundle: ToolBundle, found: Resolution) -> None:
+    if bundle.description:
+        stdout.print(plain(bundle.description), markup=False)
+    for kind, tools in (("required", found.required), ("optional", found.optional)):
+        _show_tools(kind, tools)
+    _show_missing("missing", found.missing, style="red")
+    _show_missing("not there, and not required", found.absent, style="dim")
+    if not (found.required or found.optional or found.missing or found.absent):
+        stdout.print("It holds nothing.")
+
+
+def _show_tools(kind: str, tools: Iterable[Tool]) -> None:
+    table = Table.grid(padding=(0, 2))
+    table.add_column(overflow="fold")
+    table.add_column()
+    for tool in tools:
+        table.add_row(f"[bold]{escape(tool.id)}[/]", escape(tool.summary))
+    if table.row_count:
+        stdout.print(f"\n{kind}")
+        stdout.print(table, soft_wrap=False)
+
+
+def _show_missing(kind: str, missing: Iterable[Missing], *, style: str) -> None:
+    lines = [f"{plain(each.entry)}: {plain(each.diagnosis)}" for each in missing]
+    if lines:
+        stdout.print(f"\n{kind}")
+    for line in lines:
+        stdout.print(line, markup=False, style=style)
+
+
+def _wire(bundle: ToolBundle, found: Resolution) -> dict[str, Any]:
+    return {
+        "name": bundle.name,
+        "description": bundle.description,
+        "complete": not found.missing,
+        "required": [tool.id for tool in found.required],
+        "optional": [tool.id for tool in found.optional],
+        "missing": [_missing_wire(each) for each in found.missing],
+        "absent": [_missing_wire(each) for each in found.absent],
+    }
+
+
+def _missing_wire(missing: Missing) -> dict[str, str]:
+    """With what only the owner may read, who this is."""
+    return {**missing.to_wire(), "why": missing.diagnosis}

@@ -1,0 +1,220 @@
+"""`toolcrib add`, `remove`, `export` and `import`: what is registered beside a configuration."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import platformdirs
+
+from toolcrib.cli.output import plain, print_json, run, stderr, stdout
+from toolcrib.config import read_config
+from toolcrib.config.registrations import (
+    Kind,
+    Registering,
+    document,
+    read_document,
+    registration,
+    told,
+)
+from toolcrib.core.errors import InvalidConfig
+from toolcrib.sources.declared.template import Template
+from toolcrib.stores.registrations import Registration, RegistrationStore
+
+
+def default_registrations() -> Path:
+    """Where registrations are kept."""
+    return platformdirs.user_state_path("toolcrib") / "registrations.sqlite"
+
+
+def store_of(config: Path) -> RegistrationStore:
+    """What is registered beside `config`."""
+    return RegistrationStore(default_registrations(), config)
+
+
+def add(config: Path, tool_id: str, declaration: dict[str, Any], schema: Path | None, *, as_json: bool) -> None:
+    """Register a declared tool; its arguments are required texts wherever `{name}` stands in it, or as in `schema`."""
+
+    async def main() -> None:
+        source, _, name = tool_id.partition(".")
+        if not (source and name):
+            raise InvalidConfig(f"`{tool_id}` is no id of a tool: SOURCE.NAME is expected here, as in ops.disk_free")
+        body = dict(declaration)
+        body["input_schema"] = _schema_of(declaration, tool_id) if schema is None else _schema_in(schema)
+        new = registration(Kind.TOOL, tool_id, body)
+        registering = Registering(read_config(config))
+
+        def change(rows: Sequence[Registration]) -> Iterable[Registration]:
+            if new.key in {row.key for row in rows}:
+                hint = f"`toolcrib remove {tool_id}` makes room."
+                raise InvalidConfig(f"nothing was registered: `{tool_id}` is registered already", hints=[hint])
+            return registering.added(rows, [new])
+
+        _tell(config, *_changed(store_of(config), change), as_json=as_json)
+
+    run(main, as_json=as_json)
+
+
+def http_of(
+    url: str, *, method: str, headers: tuple[str, ...], body: str | None, allow_private: bool
+) -> dict[str, Any]:
+    """The endpoint as a declaration writes it."""
+    pairs = (header.partition(":") for header in headers)
+    http: dict[str, Any] = {"url": url} if method == "GET" else {"method": method, "url": url}
+    http |= {"headers": {name.strip(): value.strip() for name, _, value in pairs}} if headers else {}
+    http |= {} if body is None else {"body": body}
+    return http | ({"allow_private": True} if allow_private else {})
+
+
+def remove(
+    config: Path,
+    *,
+    tool_ids: tuple[str, ...],
+    categories: tuple[str, ...],
+    overrides: tuple[str, ...],
+    bundles: tuple[str, ...],
+    capabilities: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Register all of these no longer, or none of them."""
+    named = {
+        Kind.TOOL: tool_ids,
+        Kind.CATEGORY: categories,
+        Kind.OVERRIDE: overrides,
+        Kind.BUNDLE: bundles,
+        Kind.CAPABILITY: capabilities,
+    }
+    keys = [(kind.value, name) for kind, names in named.items() for name in names]
+
+    async def main() -> None:
+        registering = Registering(read_config(config))
+        _tell(config, *_changed(store_of(config), lambda rows: registering.removed(rows, keys)), as_json=as_json)
+
+    run(main, as_json=as_json)
+
+
+def export(config: Path, output: Path | None) -> None:
+    """Write what is registered as one document; what cannot be read is left out, and named."""
+
+    async def main() -> None:
+        rows = store_of(config).all()
+        if not rows:
+            read_config(config)  # what was registered beside a file that is gone can still be had
+        whole, unreadable = document(rows)
+        text = f"{json.dumps(whole, ensure_ascii=False, indent=2)}\n"
+        _write(text, output)
+        for each in unreadable:
+            stderr.print(f"Left out: {plain(str(each))}.", markup=False, style="yellow")
+
+    run(main, as_json=False)
+
+
+def import_(file: Path, config: Path, *, replacing: bool, dry_run: bool, as_json: bool) -> None:
+    """Register all that a document holds, or nothing of it."""
+
+    async def main() -> None:
+        new = read_document(_text_in(file), file)
+        registering = Registering(read_config(config))
+        store = store_of(config)
+
+        def change(rows: Sequence[Registration]) -> Iterable[Registration]:
+            return registering.added(rows, new, replacing=replacing)
+
+        before, after = ((rows := store.all()), tuple(change(rows))) if dry_run else _changed(store, change)
+        _tell(config, before, after, as_json=as_json, dry_run=dry_run)
+
+    run(main, as_json=as_json)
+
+
+def _write(text: str, output: Path | None) -> None:
+    if output is None:
+        sys.stdout.buffer.write(text.encode())
+        sys.stdout.buffer.flush()
+        return
+    try:
+        output.write_text(text, "utf-8")
+    except OSError as error:
+        raise InvalidConfig(f"{output}: cannot be written: {error.strerror}") from error
+
+
+def _text_in(path: Path) -> str:
+    try:
+        return path.read_text("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InvalidConfig(f"{path}: not UTF-8 text") from error
+    except OSError as error:
+        raise InvalidConfig(f"{path}: cannot be read: {error.strerror}") from error
+
+
+def _changed(
+    store: RegistrationStore, change: Callable[[Sequence[Registration]], Iterable[Registration]]
+) -> tuple[Sequence[Registration], Sequence[Registration]]:
+    """What was registered, and what is since `change`."""
+    before: list[Registration] = []
+
+    def noted(rows: Sequence[Registration]) -> Iterable[Registration]:
+        before.extend(rows)
+        return change(rows)
+
+    after = store.update(noted)
+    return before, after
+
+
+def _tell(
+    config: Path,
+    before: Sequence[Registration],
+    after: Sequence[Registration],
+    *,
+    as_json: bool,
+    dry_run: bool = False,
+) -> None:
+    then, now = {row.key: row for row in before}, {row.key: row for row in after}
+    changes = {
+        "added": [key for key in now if key not in then],
+        "replaced": [key for key, row in now.items() if key in then and then[key] != row],
+        "removed": [key for key in then if key not in now],
+    }
+    if as_json:
+        wire = {what: [{"kind": kind, "name": name} for kind, name in keys] for what, keys in changes.items()}
+        print_json({**wire, "dry_run": dry_run})
+        return
+    for what, keys in changes.items():
+        for key in keys:
+            stdout.print(plain(f"{'would be ' * dry_run}{what}: {told(*key)}"), markup=False)
+    if not any(changes.values()):
+        stderr.print("Nothing changes: all of it is registered as it is.")
+    elif dry_run:
+        stderr.print("Nothing was written.")
+    else:
+        stderr.print(plain(f"Running gateways of {config} take it over within seconds."), markup=False)
+
+
+def _schema_of(declaration: dict[str, Any], where: str) -> dict[str, Any]:
+    """Of the arguments whose places stand in `declaration`, in their order."""
+    names: dict[str, None] = {}
+    for text in _texts(declaration):
+        template = Template.read(text, where)
+        names |= dict.fromkeys(sorted(template.names, key=lambda name: text.index(f"{{{name}}}")))
+    properties = {name: {"type": "string"} for name in names}
+    return {"type": "object", "properties": properties, "required": [*names]} if names else {"type": "object"}
+
+
+def _texts(declaration: dict[str, Any]) -> list[str]:
+    """Those in which an argument may stand."""
+    http = declaration.get("http", {})
+    return [
+        *declaration.get("command", ()),
+        *([http["url"]] if http else ()),
+        *http.get("headers", {}).values(),
+        *([http["body"]] if "body" in http else ()),
+    ]
+
+
+def _schema_in(path: Path) -> Any:
+    try:
+        return json.loads(_text_in(path))
+    except ValueError as error:
+        raise InvalidConfig(f"{path}: {error}") from error

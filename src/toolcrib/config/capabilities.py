@@ -1,0 +1,79 @@
+"""`toolcrib.capabilities`: what tools may need of the system, by name, each with how to look for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from toolcrib.catalog.capabilities import Capability
+from toolcrib.catalog.checkers import (
+    AddressAccepts,
+    Checker,
+    PackageImportable,
+    PathExists,
+    ProgramOnPath,
+    VariableSet,
+)
+from toolcrib.config.settings import Settings
+from toolcrib.core.errors import InvalidConfig
+
+CAPABILITY_SETTINGS: Mapping[str, str] = {
+    "program": "It is there where a program of this name is on the PATH.",
+    "env": "It is there where this environment variable is set, and not empty.",
+    "path": "It is there where this file or folder exists; `~` is the home folder.",
+    "address": 'It is there where a connection is taken at this `"host:port"`.',
+    "package": "It is there where this Python package could be imported.",
+    "remedy": "What to do where it is missing, in sentences that models and people read.",
+    "lifetime_s": "Seconds before it is looked for again once it was there (60).",
+    "missing_lifetime_s": "Seconds before it is looked for again once it was missing (5).",
+    "timeout_s": "Seconds after which an address that has not answered counts as missing (5).",
+}
+"""Every key of one capability."""
+
+_QUICK: Mapping[str, Callable[[str], Checker]] = {
+    "program": ProgramOnPath,
+    "env": VariableSet,
+    "path": PathExists,
+    "package": PackageImportable,
+}
+
+_KINDS = (*_QUICK, "address")
+
+
+def read_capabilities(settings: Settings) -> tuple[Capability, ...]:
+    """Those below `toolcrib.capabilities`, in the file's order.
+
+    Raises:
+        InvalidConfig: one is wrong.
+    """
+    settings.only(settings)
+    return tuple(_read(name, settings.settings(name)) for name in settings)
+
+
+def _read(name: str, here: Settings) -> Capability:
+    here.only(CAPABILITY_SETTINGS)
+    default = Capability(name, _checker(here))
+    return Capability(
+        name,
+        default.check,
+        here.text("remedy"),
+        here.seconds("lifetime_s", default.lifetime_s),
+        here.seconds("missing_lifetime_s", default.missing_lifetime_s),
+        here.seconds("timeout_s", default.timeout_s),
+    )
+
+
+def _checker(here: Settings) -> Checker:
+    kinds = [key for key in _KINDS if here.text(key).strip()]
+    if len(kinds) != 1:
+        raise InvalidConfig(f"{here.path}: {here.where}: exactly one of {', '.join(_KINDS)} is expected here")
+    (kind,) = kinds
+    if kind == "address":
+        return _address(here)
+    return _QUICK[kind](here.text(kind))
+
+
+def _address(here: Settings) -> AddressAccepts:
+    host, _, port = here.text("address").rpartition(":")
+    if not (host and port.isascii() and port.isdecimal() and 0 < int(port) < 65_536):
+        raise here.wrong("address", 'a host and its port are expected here, as in "localhost:5432"')
+    return AddressAccepts(host.removeprefix("[").removesuffix("]"), int(port))

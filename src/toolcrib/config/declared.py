@@ -1,0 +1,42 @@
+"""`toolcrib.declared`: tools that are commands or HTTP requests, by source and name."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import cast
+
+from toolcrib.config.settings import JsonObject, Settings
+from toolcrib.core.errors import InvalidConfig, InvalidTool
+from toolcrib.sources.declared.definition import DeclaredTools, read_declared_source
+
+
+def read_declarations(settings: Settings, servers: Collection[str]) -> tuple[DeclaredTools, ...]:
+    """The sources below `toolcrib.declared`, in the file's order; none can be called as one of `servers`.
+
+    Raises:
+        InvalidConfig: one is wrong, or something in it stands there twice.
+    """
+    settings.only(settings)
+    found: list[DeclaredTools] = []
+    for name in settings:
+        value = settings.values[name]
+        _check_once(value, settings, name)
+        if name in servers:
+            raise settings.wrong(name, "a server has this name; call one of them otherwise")
+        try:
+            found.append(read_declared_source(name, value, where=settings.at(name)))
+        except InvalidTool as error:
+            raise InvalidConfig(f"{settings.path}: {error.message}") from error
+    return tuple(found)
+
+
+def _check_once(value: object, settings: Settings, place: str) -> None:
+    """Pass where no key of `value`, or of what is in it, stands there twice: one of them would not count."""
+    if isinstance(value, list):
+        for position, each in enumerate(cast("list[object]", value)):
+            _check_once(each, settings, f"{place}.{position}")
+    elif isinstance(value, JsonObject):
+        for key in value.repeated:
+            raise settings.wrong(f"{place}.{key}", "it stands there twice")
+        for key, each in value.items():
+            _check_once(each, settings, f"{place}.{key}")

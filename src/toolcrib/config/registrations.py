@@ -1,0 +1,587 @@
+"""What is registered at run time: as the rows of a store, as one document, and beside a configuration.
+
+The document holds, under `toolcrib`, what an `mcp.json` would hold there, and is read in the same way.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+from toolcrib.catalog.arrangement import Arrangement
+from toolcrib.catalog.bundles import Bundles, ToolBundle
+from toolcrib.catalog.capabilities import Capability
+from toolcrib.catalog.categories import Categories, Category
+from toolcrib.catalog.checkers import AddressAccepts, PackageImportable, PathExists, ProgramOnPath, VariableSet
+from toolcrib.catalog.overrides import MetadataOverride, Overrides
+from toolcrib.config.bundles import read_bundle
+from toolcrib.config.capabilities import read_capabilities
+from toolcrib.config.categories import read_categories
+from toolcrib.config.declared import read_declarations
+from toolcrib.config.file import OUR_KEY, Config
+from toolcrib.config.overrides import read_overrides
+from toolcrib.config.settings import JsonObject, Settings, as_object, parsed
+from toolcrib.core.errors import InvalidConfig, NotFound
+from toolcrib.core.tools import ROOT
+from toolcrib.core.tools import Path as NodePath
+from toolcrib.sources.declared.definition import DeclaredTool, DeclaredTools
+from toolcrib.stores.registrations import Registration
+
+VERSION = 1
+"""Of the document."""
+
+KEYS = ("declared", "categories", "tools", "bundles", "capabilities")
+"""What the document holds under `toolcrib`."""
+
+Registrable = DeclaredTool | DeclaredTools | Category | MetadataOverride | ToolBundle | Capability
+"""What can be registered: all that can be said in a configuration."""
+
+Rows = Sequence[Registration]
+
+
+class Kind(StrEnum):
+    """What a row holds, and what its name is."""
+
+    TOOL = "tool"
+    """A declared tool, by its id."""
+    SOURCE = "source"
+    """What is said of a declared source besides its tools, by its name."""
+    CATEGORY = "category"
+    """By its path, as `category_name` writes it; without those below it."""
+    OVERRIDE = "override"
+    """By its pattern."""
+    BUNDLE = "bundle"
+    CAPABILITY = "capability"
+
+
+@dataclass(frozen=True, slots=True)
+class PassedOver:
+    """A row that does not count as things are, and stays where it is."""
+
+    row: Registration
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{told(self.row.kind, self.row.name)}: {self.reason}"
+
+
+@dataclass(frozen=True)
+class Joined:
+    """A configuration with what is registered."""
+
+    config: Config
+    passed_over: tuple[PassedOver, ...] = ()
+
+
+@dataclass(frozen=True)
+class Beside:
+    """What a program has of its own, which what is registered makes way for."""
+
+    arrangement: Arrangement = field(default_factory=Arrangement)
+    bundles: tuple[ToolBundle, ...] = ()
+    capabilities: frozenset[str] = frozenset()
+    """Names of them."""
+    sources: frozenset[str] = frozenset()
+    """Likewise."""
+
+
+NOTHING_BESIDE = Beside()
+
+
+def told(kind: str, name: str) -> str:
+    """What people call a row."""
+    words = {Kind.TOOL: "", Kind.SOURCE: "the source ", Kind.OVERRIDE: "what is said of "}
+    return f"{words.get(cast('Kind', kind), f'the {kind} ')}`{name}`"
+
+
+def category_name(path: Sequence[str]) -> str:
+    """One text for a path: `Coding/Refactoring`; a `/` in a name is written `~1`, and a `~` as `~0`."""
+    return "/".join(name.replace("~", "~0").replace("/", "~1") for name in path)
+
+
+def category_path(name: str) -> NodePath:
+    """The path that `category_name` made `name` of."""
+    return tuple(each.replace("~1", "/").replace("~0", "~") for each in name.split("/"))
+
+
+# -- the document -----------------------------------------------------------------------------------------------------
+
+
+def read_document(text: str, path: Path) -> tuple[Registration, ...]:
+    """What the document in `text`, which stood at `path`, registers.
+
+    Raises:
+        InvalidConfig: something is wrong with it; the message names file and place.
+    """
+    document = parsed(text, path)
+    Settings(document, path, "the file").only((OUR_KEY, "version"))
+    version: object = document.get("version")
+    if isinstance(version, bool) or version != VERSION:
+        meant = "another version of Toolcrib wrote it" if isinstance(version, int) else "it says what wrote the file"
+        raise InvalidConfig(f"{path}: version: {VERSION} is expected here; {meant}")
+    ours = Settings(as_object(document.get(OUR_KEY), path, OUR_KEY), path, OUR_KEY)
+    ours.only(KEYS)
+    _check(ours)
+    return tuple(_rows_of(ours))
+
+
+def document(rows: Rows) -> tuple[dict[str, Any], tuple[PassedOver, ...]]:
+    """The document of those of `rows` that can be read, and the others."""
+    values, unreadable = _read_all(rows, {})
+    joining = _Joining(Config(_STORE), NOTHING_BESIDE, [*unreadable])
+    joining.arrangement(values)  # two that were registered at once may be wrong together
+    passed_over = tuple(joining.passed_over)
+    wrong = {each.row for each in passed_over}
+    return {OUR_KEY: _members(row for row in rows if row not in wrong), "version": VERSION}, passed_over
+
+
+def _check(ours: Settings) -> None:
+    """Pass where an `mcp.json` could hold all of this as it is, or beside more."""
+    read_declarations(ours.settings("declared"), ())
+    overrides = read_overrides(ours.settings("tools"), {})
+    categories = read_categories(ours.settings("categories"), {})
+    _ = Arrangement(categories.given, overrides.given).all_categories
+    bundles = ours.settings("bundles")
+    bundles.only(bundles)
+    for name in bundles:  # what they include may be registered, or configured
+        read_bundle(bundles, name, {})
+    read_capabilities(ours.settings("capabilities"))
+
+
+def _rows_of(ours: Settings) -> Iterator[Registration]:
+    for name, source in _objects(ours.settings("declared")):
+        tools = source.settings("tools")
+        header = _without(source, "tools")
+        if header or not tools.values:
+            yield _row(Kind.SOURCE, name, header, ours)
+        for tool, here in _objects(tools):
+            yield _row(Kind.TOOL, f"{name}.{tool}", here.values, ours)
+    waiting = [((name,), here) for name, here in _objects(ours.settings("categories"))]
+    while waiting:
+        path, here = waiting.pop(0)
+        below, said = here.settings("categories"), _without(here, "categories")
+        if said or not below.values:  # one that only holds others is there with them
+            yield _row(Kind.CATEGORY, category_name(path), said, ours)
+        waiting += [((*path, name), each) for name, each in _objects(below)]
+    for key, kind in (("tools", Kind.OVERRIDE), ("bundles", Kind.BUNDLE), ("capabilities", Kind.CAPABILITY)):
+        for name, here in _objects(ours.settings(key)):
+            yield _row(kind, name, here.values, ours)
+
+
+def _objects(settings: Settings) -> Iterator[tuple[str, Settings]]:
+    return ((name, settings.settings(name)) for name in settings)
+
+
+def _without(settings: Settings, left_out: str) -> dict[str, Any]:
+    return {key: value for key, value in settings.values.items() if key != left_out}
+
+
+def _row(kind: Kind, name: str, body: Mapping[str, Any], ours: Settings) -> Registration:
+    try:
+        return registration(kind, name, body)
+    except InvalidConfig as error:
+        raise InvalidConfig(f"{ours.path}: {error.message}") from error
+
+
+def registration(kind: Kind, name: str, body: Mapping[str, Any]) -> Registration:
+    """The row of this kind and name that holds `body`.
+
+    Raises:
+        InvalidConfig: no JSON text can hold it.
+    """
+    try:
+        text = json.dumps(body, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        f"{name}{text}".encode()
+    except (TypeError, ValueError) as error:
+        raise InvalidConfig(f"{told(kind, name)}: this cannot be written as JSON: {error}") from error
+    return Registration(kind, name, text)
+
+
+def _members(rows: Iterable[Registration]) -> JsonObject:
+    """What stands under `toolcrib` for `rows`, which can be read."""
+    members = JsonObject((key, JsonObject()) for key in KEYS)
+    homes = {Kind.OVERRIDE: "tools", Kind.BUNDLE: "bundles", Kind.CAPABILITY: "capabilities"}
+    for row in rows:
+        body = _json_of(row)
+        match row.kind:
+            case Kind.TOOL:
+                source, _, name = row.name.partition(".")
+                _at(members["declared"], source, "tools")[name] = body
+            case Kind.SOURCE:
+                here = _at(members["declared"], row.name)
+                tools = here.pop("tools", JsonObject())
+                here.update({**body, "tools": tools})
+            case Kind.CATEGORY:
+                path = category_path(row.name)
+                here = _at(members["categories"], *[step for name in path for step in (name, "categories")][:-1])
+                below = here.pop("categories", None)
+                here.update(body if below is None else {**body, "categories": below})
+            case _:
+                members[homes[Kind(row.kind)]][row.name] = body
+    return members
+
+
+def _at(members: JsonObject, *steps: str) -> JsonObject:
+    """The object that stands there; it and those around it are made where they are not there yet."""
+    for step in steps:
+        members = members.setdefault(step, JsonObject())
+    return members
+
+
+def _json_of(row: Registration) -> JsonObject:
+    """Raises `InvalidConfig`: it is no object."""
+    try:
+        found = json.loads(row.body, object_pairs_hook=JsonObject)
+    except (ValueError, RecursionError) as error:
+        raise InvalidConfig(f"it is damaged: {error}") from error
+    if not isinstance(found, JsonObject):
+        raise InvalidConfig("it is damaged: an object is expected here")
+    return found
+
+
+# -- values -----------------------------------------------------------------------------------------------------------
+
+
+def rows_of(things: Iterable[Registrable]) -> tuple[Registration, ...]:
+    """The rows of what a program made.
+
+    Raises:
+        InvalidConfig: something of it cannot be said in a configuration.
+    """
+    rows = tuple(row for thing in things for row in _rows_of_one(thing))
+    _, passed_over = _read_all(rows, {})
+    for each in passed_over:
+        raise InvalidConfig(str(each))
+    return rows
+
+
+def _rows_of_one(thing: Registrable) -> Iterator[Registration]:
+    match thing:
+        case DeclaredTool():
+            yield registration(Kind.TOOL, thing.tool.id, thing.to_wire())
+        case DeclaredTools():
+            header = {key: value for key, value in thing.to_wire().items() if key != "tools"}
+            if header or not thing.tools:
+                yield registration(Kind.SOURCE, thing.name, header)
+            for tool in thing.tools:
+                yield from _rows_of_one(tool)
+        case Category():
+            texts = {"title": thing.title, "summary": thing.summary}
+            lists = {"tags": thing.tags, "tools": thing.tools, "tagged": thing.tagged, "also_under": thing.also_under}
+            body = {key: value for key, value in {**texts, **lists}.items() if value}
+            yield registration(Kind.CATEGORY, category_name(thing.path), body)
+        case MetadataOverride():
+            yield registration(Kind.OVERRIDE, thing.tools, thing.to_wire())
+        case ToolBundle():
+            keys = ("description", "required", "optional", "includes")
+            yield registration(Kind.BUNDLE, thing.name, {key: value for key in keys if (value := getattr(thing, key))})
+        case Capability():
+            yield registration(Kind.CAPABILITY, thing.name, _capability(thing))
+
+
+def _capability(capability: Capability) -> dict[str, Any]:
+    match capability.check:
+        case ProgramOnPath(name):
+            body: dict[str, Any] = {"program": name}
+        case VariableSet(name):
+            body = {"env": name}
+        case PathExists(path):
+            body = {"path": path}
+        case PackageImportable(name):
+            body = {"package": name}
+        case AddressAccepts(host, port):
+            body = {"address": f"[{host}]:{port}" if ":" in host else f"{host}:{port}"}
+        case _:
+            raise InvalidConfig(f"the capability `{capability.name}` is looked for by code, which no store can keep")
+    plain = Capability(capability.name, capability.check)
+    keys = ("remedy", "lifetime_s", "missing_lifetime_s", "timeout_s")
+    return body | {key: getattr(capability, key) for key in keys if getattr(capability, key) != getattr(plain, key)}
+
+
+@dataclass
+class _Values:
+    """What rows hold, in their order, each with its row."""
+
+    tools: list[tuple[Registration, DeclaredTools]]
+    """Each in a source of its own."""
+    sources: list[tuple[Registration, DeclaredTools]]
+    """Without tools."""
+    categories: list[tuple[Registration, Category]]
+    """In the order in which they would claim tools if they stood in a configuration."""
+    overrides: list[tuple[Registration, MetadataOverride]]
+    bundles: list[tuple[Registration, ToolBundle]]
+    capabilities: list[tuple[Registration, Capability]]
+
+
+def _read_all(rows: Rows, names: Mapping[str, str]) -> tuple[_Values, tuple[PassedOver, ...]]:
+    """What `rows` hold, each read by itself, and those that cannot be read; `names` are as for `read_overrides`."""
+    values = _Values([], [], [], [], [], [])
+    passed_over: list[PassedOver] = []
+    for row in rows:
+        try:
+            _read(row, values, names)
+        except InvalidConfig as error:
+            passed_over.append(PassedOver(row, error.message.removeprefix(f"{_STORE}: ")))
+    order = _order(_members(row for row, _ in values.categories)["categories"])
+    values.categories.sort(key=lambda each: order[each[1].path])
+    return values, tuple(passed_over)
+
+
+def _order(members: JsonObject) -> dict[NodePath, int]:
+    """The positions of categories, as `read_categories` would read them."""
+    found: dict[NodePath, int] = {}
+    waiting: list[tuple[NodePath, JsonObject]] = [(ROOT, members)]
+    while waiting:
+        above, here = waiting.pop(0)
+        for name, body in here.items():
+            found[*above, name] = len(found)
+            waiting.append(((*above, name), body.get("categories", JsonObject())))
+    return found
+
+
+_STORE = Path("registered")
+"""What stands before the place of an error in a row, and is taken away again."""
+
+
+def _read(row: Registration, values: _Values, names: Mapping[str, str]) -> None:
+    if row.kind not in list(Kind):
+        raise InvalidConfig("this version of Toolcrib does not know what it is")
+    body = _json_of(row)
+
+    def alone(key: str, name: str, value: JsonObject = body) -> Settings:
+        return Settings(JsonObject([(name, value)]), _STORE, f"{OUR_KEY}.{key}")
+
+    match Kind(row.kind):
+        case Kind.TOOL:
+            source, _, name = row.name.partition(".")
+            wire = JsonObject([("tools", JsonObject([(name, body)]))])
+            values.tools.append((row, read_declarations(alone("declared", source, wire), ())[0]))
+        case Kind.SOURCE:
+            if "tools" in body:
+                raise InvalidConfig("its tools are registered one by one")
+            values.sources.append((row, read_declarations(alone("declared", row.name), ())[0]))
+        case Kind.CATEGORY:
+            if "categories" in body:
+                raise InvalidConfig("those below it are registered one by one")
+            path = category_path(row.name)
+            found = read_categories(Settings(_nested(path, body), _STORE, f"{OUR_KEY}.categories"), names)
+            values.categories.append((row, found.given[-1]))
+        case Kind.OVERRIDE:
+            values.overrides += ((row, each) for each in read_overrides(alone("tools", row.name), names).given)
+        case Kind.BUNDLE:
+            values.bundles.append((row, read_bundle(alone("bundles", row.name), row.name, names)))
+        case Kind.CAPABILITY:
+            values.capabilities.append((row, read_capabilities(alone("capabilities", row.name))[0]))
+
+
+def _nested(path: NodePath, body: JsonObject) -> JsonObject:
+    for name in reversed(path[1:]):
+        body = JsonObject([("categories", JsonObject([(name, body)]))])
+    return JsonObject([(path[0], body)])
+
+
+# -- beside a configuration -------------------------------------------------------------------------------------------
+
+
+def joined(config: Config, rows: Rows, beside: Beside = NOTHING_BESIDE) -> Joined:
+    """`config` with what `rows` register, as if it stood there; the configuration and what is beside it win."""
+    values, passed_over = _read_all(rows, config.source_names)
+    joining = _Joining(config, beside, [*passed_over])
+    return Joined(
+        replace(
+            config,
+            declared=joining.declared(values),
+            bundles=joining.bundles(values.bundles),
+            capabilities=joining.capabilities(values.capabilities),
+            **joining.arrangement(values),
+        ),
+        tuple(dict.fromkeys(joining.passed_over)),
+    )
+
+
+IN_CONFIGURATION = "the configuration, or this program, says something else of it"
+T = TypeVar("T")
+
+
+class _Joining:
+    """Takes in what can be, and notes the rest."""
+
+    def __init__(self, config: Config, beside: Beside, passed_over: list[PassedOver]) -> None:
+        self._config = config
+        self._beside = beside
+        self.passed_over = passed_over
+
+    def declared(self, values: _Values) -> tuple[DeclaredTools, ...]:
+        plugins = (plugin.name for plugin in self._config.plugins)
+        taken = self._beside.sources.union(self._config.source_names.values(), plugins)
+        configured = {source.name: source for source in self._config.declared}
+        found = dict(configured)
+        for row, said in (*values.sources, *values.tools):
+            before = found.get(said.name, DeclaredTools(said.name))
+            if said.name in taken:
+                self._pass_over(row, f"a server, plugin or source of this program is called `{said.name}`")
+            elif row.kind == Kind.SOURCE and said.name in configured:
+                self._pass_over(row, IN_CONFIGURATION)
+            elif row.kind == Kind.SOURCE:
+                found[said.name] = replace(said, tools=before.tools)
+            elif any(said.tools[0].tool.name == each.tool.name for each in before.tools):
+                self._pass_over(row, IN_CONFIGURATION)
+            else:
+                found[said.name] = before.having(said.tools[0])
+        return tuple(found.values())
+
+    def capabilities(self, given: Iterable[tuple[Registration, Capability]]) -> tuple[Capability, ...]:
+        configured = self._config.capabilities
+        known = self._beside.capabilities.union(each.name for each in configured)
+        return (*configured, *self._others(given, known, lambda each: each.name))
+
+    def bundles(self, given: Iterable[tuple[Registration, ToolBundle]]) -> Bundles:
+        configured = self._config.bundles.given
+        known = {each.name for each in (*configured, *self._beside.bundles)}
+        others = [(row, each) for row, each in given if not self._is_known(row, each.name, known)]
+        # One may include another that comes later, so that it takes several rounds.
+        taken: list[ToolBundle] = []
+        while True:
+            left: list[tuple[Registration, ToolBundle]] = []
+            reasons: list[str] = []
+            for row, bundle in others:
+                try:
+                    Bundles([*configured, *taken, bundle])
+                    taken.append(bundle)
+                except InvalidConfig as error:
+                    left.append((row, bundle))
+                    reasons.append(error.message)
+            if len(left) == len(others):
+                break
+            others = left
+        for (row, _), reason in zip(left, reasons, strict=True):
+            self._pass_over(row, reason)
+        return Bundles([*configured, *taken])
+
+    def arrangement(self, values: _Values) -> dict[str, Categories | Overrides]:
+        """The categories and overrides, by the names of the fields of `Config`."""
+        mine, claimed = self._config.arrangement, self._config.overrides.claims
+        # A category that is there only because an override names it is not set up yet.
+        bare = {path for path in claimed if Category(path, tools=claimed[path]) in mine.categories}
+        set_up = tuple(each for each in mine.categories if each.path not in bare)
+        own = self._beside.arrangement
+        paths = {each.path for each in (*set_up, *own.categories)}
+        patterns = {each.tools for each in (*mine.overrides, *own.overrides)}
+        categories = [each for each in values.categories if not self._is_known(each[0], each[1].path, paths)]
+        overrides = [each for each in values.overrides if not self._is_known(each[0], each[1].tools, patterns)]
+        merged = self._merged(set_up, categories, overrides)
+        return {"categories": merged.all_categories, "overrides": merged.all_overrides}
+
+    def _merged(
+        self,
+        set_up: tuple[Category, ...],
+        categories: Iterable[tuple[Registration, Category]],
+        overrides: Iterable[tuple[Registration, MetadataOverride]],
+    ) -> Arrangement:
+        own, mine = self._beside.arrangement, self._config.overrides.given
+        categories, overrides = [*categories], [*overrides]
+
+        def of(some: Iterable[tuple[Registration, Category | MetadataOverride]]) -> Arrangement:
+            things = [each for _, each in some]
+            more = tuple(each for each in things if isinstance(each, Category))
+            said = tuple(each for each in things if isinstance(each, MetadataOverride))
+            # The configuration has the last word over what is registered.
+            return Arrangement((*set_up, *more), (*said, *mine))
+
+        def fits(arrangement: Arrangement) -> str | None:
+            try:
+                _ = Arrangement.of((arrangement, own)).all_categories
+            except InvalidConfig as error:
+                return error.message
+            return None
+
+        whole = of([*categories, *overrides])
+        if fits(whole) is None:
+            return whole
+        taken: list[tuple[Registration, Category | MetadataOverride]] = []
+        for each in (*categories, *overrides):
+            if (reason := fits(of([*taken, each]))) is None:
+                taken.append(each)
+            else:
+                self._pass_over(each[0], reason)
+        return of(taken)
+
+    def _others(
+        self, given: Iterable[tuple[Registration, T]], known: Iterable[object], name: Callable[[T], object]
+    ) -> list[T]:
+        known = {*known}
+        return [each for row, each in given if not self._is_known(row, name(each), known)]
+
+    def _is_known(self, row: Registration, name: object, known: set[Any]) -> bool:
+        """Whether something of this name is there already; then the row is passed over."""
+        if name in known:
+            self._pass_over(row, IN_CONFIGURATION)
+        return name in known
+
+    def _pass_over(self, row: Registration, reason: str) -> None:
+        self.passed_over.append(PassedOver(row, reason))
+
+
+# -- changes ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Registering:
+    """Changes of what is registered beside a configuration: what would count no longer is refused, all of it named."""
+
+    config: Config
+    beside: Beside = NOTHING_BESIDE
+
+    def added(self, rows: Rows, new: Rows, *, replacing: bool = False) -> tuple[Registration, ...]:
+        """`rows` and `new`; those of `new` that are there and differ take their place with `replacing`.
+
+        Raises:
+            InvalidConfig: one of them is there and differs, or one of either would not count.
+        """
+        there = {row.key: row for row in rows}
+        differing = [row for row in new if row.key in there and not _is_same(there[row.key], row)]
+        if differing and not replacing:
+            listed = "; ".join(f"{told(row.kind, row.name)} is registered already, and differs" for row in differing)
+            raise InvalidConfig(f"nothing was registered: {listed}")
+        after = there | {row.key: row for row in new if row in differing or row.key not in there}
+        self._check(rows, tuple(after.values()), "nothing was registered")
+        return tuple(after.values())
+
+    def removed(self, rows: Rows, gone: Iterable[tuple[str, str]]) -> tuple[Registration, ...]:
+        """`rows` without those of the keys in `gone`; a source whose last tool goes is gone with it.
+
+        Raises:
+            NotFound: one of them is not there.
+            InvalidConfig: another would not count any more.
+        """
+        gone = set(gone)
+        if missing := gone - {row.key for row in rows}:
+            listed = ", ".join(sorted(told(kind, name) for kind, name in missing))
+            raise NotFound(f"Nothing was removed: {listed} {_is_or_are(missing)} not registered.")
+        left = [row for row in rows if row.key not in gone]
+        filled = {row.name.partition(".")[0] for row in left if row.kind == Kind.TOOL}
+        emptied = {name.partition(".")[0] for kind, name in gone if kind == Kind.TOOL} - filled
+        after = tuple(row for row in left if not (row.kind == Kind.SOURCE and row.name in emptied))
+        self._check(rows, after, "nothing was removed")
+        return after
+
+    def _check(self, before: Rows, after: Rows, otherwise: str) -> None:
+        known = joined(self.config, before, self.beside).passed_over
+        wrong = [each for each in joined(self.config, after, self.beside).passed_over if each not in known]
+        if wrong:
+            raise InvalidConfig(f"{otherwise}: {'; '.join(map(str, wrong))}")
+
+
+def _is_or_are(some: Collection[object]) -> str:
+    return "is" if len(some) == 1 else "are"
+
+
+def _is_same(one: Registration, other: Registration) -> bool:
+    try:
+        return json.dumps(_json_of(one), sort_keys=True) == json.dumps(_json_of(other), sort_keys=True)
+    except InvalidConfig:
+        return one == other

@@ -1,0 +1,102 @@
+"""The declared sources there are: those of configurations, and those that were declared while the program runs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from toolcrib.catalog.registry import ToolRegistry
+from toolcrib.catalog.state import SourceEntry, SourceStatus
+from toolcrib.core.errors import ToolNotFound
+from toolcrib.sources.declared.definition import DeclaredTools
+from toolcrib.sources.declared.source import DeclaredSource
+from toolcrib.sources.limited import DEFAULT_CAPACITY, Capacity, LimitedSource
+
+
+@dataclass(frozen=True)
+class _Placed:
+    """A declared source that is in the catalog."""
+
+    declared: DeclaredTools
+    capacity: Capacity
+    is_configured: bool
+    source: DeclaredSource
+    limited: LimitedSource
+    """The same, as it stands in the catalog."""
+
+
+class Declarations:
+    """There is nothing to start, so that each is in the catalog, or out of it, as soon as it is said."""
+
+    def __init__(self, registry: ToolRegistry, environ: Mapping[str, str] = os.environ) -> None:
+        self._registry = registry
+        self._environ = environ
+        self._placed: dict[str, _Placed] = {}
+
+    @property
+    def configured(self) -> frozenset[str]:
+        """Names of those that stand in configurations."""
+        return frozenset(name for name, placed in self._placed.items() if placed.is_configured)
+
+    @property
+    def added(self) -> Mapping[str, DeclaredTools]:
+        """Those that were declared while the program runs, by name."""
+        return {name: placed.declared for name, placed in self._placed.items() if not placed.is_configured}
+
+    def put(self, declared: DeclaredTools) -> None:
+        """Take one in while the program runs, or put it in the place of the one of its name."""
+        self._put(declared, DEFAULT_CAPACITY, is_configured=False)
+
+    def drop(self, name: str) -> None:
+        """Let go of one that was taken in so; calls that are under way finish.
+
+        Raises:
+            ToolNotFound: there is none of this name.
+        """
+        if name not in self.added:
+            raise ToolNotFound(f"no source `{name}` was declared while this program runs")
+        self._drop(name)
+
+    def leave(self, wanted: Iterable[DeclaredTools]) -> None:
+        """The first half of having exactly `wanted` of configurations: what goes is out of sight, and what changes."""
+        by_name = {declared.name: declared for declared in wanted}
+        for name in self.configured:
+            if name not in by_name:
+                self._drop(name)
+                continue
+            before = self._placed[name]
+            left = tuple(each for each in before.declared.tools if each in by_name[name].tools)
+            if left != before.declared.tools:
+                self._put(replace(before.declared, tools=left), before.capacity, is_configured=True)
+
+    def join(self, wanted: Iterable[DeclaredTools], capacity: Capacity = DEFAULT_CAPACITY) -> None:
+        """The second half, when what goes by names of sources counts; each takes so many calls at once."""
+        for declared in wanted:
+            placed = self._placed.get(declared.name)
+            if placed is None or (placed.declared, placed.capacity) != (declared, capacity):
+                self._put(declared, capacity, is_configured=True)
+
+    def _put(self, declared: DeclaredTools, capacity: Capacity, *, is_configured: bool) -> None:
+        placed = self._placed.get(declared.name)
+        if placed is None or placed.capacity != capacity:
+            source = DeclaredSource(declared, self._environ)
+            placed = _Placed(declared, capacity, is_configured, source, LimitedSource(source, capacity))
+        else:
+            placed.source.put(declared)
+        self._placed[declared.name] = replace(placed, declared=declared)
+        listing = placed.source.listing
+        entry = SourceEntry(
+            placed.limited,
+            SourceStatus.READY,
+            title=listing.title,
+            summary=listing.summary,
+            trusted=True,
+            set_aside=listing.set_aside,
+            listed_in_s=0.0,
+        )
+        self._registry.put_source(entry, listing.tools)
+
+    def _drop(self, name: str) -> None:
+        del self._placed[name]
+        self._registry.drop_source(name)

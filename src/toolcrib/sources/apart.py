@@ -1,0 +1,47 @@
+"""Strangers' code in threads of its own, which the end of the program does not wait for."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from contextvars import copy_context
+from typing import Any, TypeVar
+
+import anyio
+import anyio.lowlevel
+
+T = TypeVar("T")
+
+
+async def apart(work: Callable[[], T]) -> T:
+    """What `work` gives or raises, run in a thread with the caller's context variables.
+
+    Whoever is cancelled leaves the thread behind; it runs on, and what comes of it is dropped. The threads of anyio's
+    pool would not do: code that hangs would take places from everybody else, and keep the interpreter from ending.
+    """
+    outcome: list[Callable[[], T]] = []
+    ended = anyio.Event()
+    loop: Any = anyio.lowlevel.current_token().native_token
+    soon: Callable[[Callable[[], None]], object] = getattr(loop, "call_soon_threadsafe", None) or loop.run_sync_soon
+
+    def run() -> None:
+        try:
+            value = work()
+        except BaseException as error:  # noqa: BLE001  it is raised where it is waited for
+            outcome.append(_raising(error))
+        else:
+            outcome.append(lambda: value)
+        with suppress(RuntimeError):  # the loop is closed, and nobody waits any more
+            soon(ended.set)
+
+    threading.Thread(target=copy_context().run, args=(run,), name="plugin", daemon=True).start()
+    await ended.wait()
+    return outcome[0]()
+
+
+def _raising(error: BaseException) -> Callable[[], Any]:
+    def again() -> Any:
+        raise error
+
+    return again

@@ -1,0 +1,121 @@
+"""Where an HTTP request may lead: the address that is checked is the one that is connected to."""
+
+from __future__ import annotations
+
+import socket
+from functools import cache
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
+from typing import TYPE_CHECKING
+
+import anyio
+import httpx2
+
+if TYPE_CHECKING:
+    import ssl
+
+CONNECT_S = 10.0
+"""For a connection, all addresses of a name together, in seconds."""
+
+_METADATA = frozenset(map(IPv4Address, ("168.63.129.16", "192.0.0.192")))
+"""Where clouds tell a machine its own secrets, as far as these addresses do not look private: Azure's, Oracle's."""
+
+_NAT64 = IPv6Network("64:ff9b::/96")
+_NOT_PUBLIC = (IPv4Network("192.0.0.0/24"), IPv4Network("192.88.99.0/24"), IPv6Network("64:ff9b:1::/48"))
+"""Special by the registries of IANA, and not by every version of Python."""
+
+Address = IPv4Address | IPv6Address
+
+
+class NotPublic(Exception):
+    """The name leads only to addresses that are not public."""
+
+
+class UnknownHost(Exception):
+    """The name leads nowhere."""
+
+
+def is_public(text: str) -> bool:
+    """Whether an IP address is one of the public internet, and so is the one that it may hold within."""
+    address = ip_address(text)
+    return all(_is_public(each) for each in (address, *_embedded(address)))
+
+
+def _is_public(address: Address) -> bool:
+    if address in _METADATA or any(address in network for network in _NOT_PUBLIC if network.version == address.version):
+        return False
+    is_odd = address.is_multicast or address.is_reserved or address.is_unspecified or address.is_loopback
+    if isinstance(address, IPv6Address):
+        # What holds another address is judged by that; Python takes some of these for reserved.
+        return bool(_embedded(address)) or (address.is_global and not is_odd and not address.is_site_local)
+    return address.is_global and not is_odd
+
+
+def _embedded(address: Address) -> tuple[IPv4Address, ...]:
+    """The IPv4 addresses that packets to an IPv6 address may end up at."""
+    if isinstance(address, IPv4Address):
+        return ()
+    held = [address.ipv4_mapped, address.sixtofour, *(address.teredo or ())]
+    if address in _NAT64 or int(address) >> 32 == 0:  # the latter: IPv4-compatible, long deprecated
+        held.append(IPv4Address(int(address) & 0xFFFFFFFF))
+    return tuple(each for each in held if each is not None)
+
+
+class ScreenedTransport(httpx2.AsyncBaseTransport):
+    """Resolves a name itself, lets go of what may not be reached, and connects to what is left by its number.
+
+    A name that leads elsewhere the next time it is asked for changes nothing: it is asked for once. No proxy is used,
+    since only the proxy would know where a request ends up.
+    """
+
+    def __init__(self, *, allows_private: bool) -> None:
+        self._allows_private = allows_private
+        self._wrapped = httpx2.AsyncHTTPTransport(verify=_verification(), trust_env=False)
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        """Raises `NotPublic` and `UnknownHost` besides what every transport raises; then nothing was sent."""
+        host = request.url.raw_host.decode("ascii")
+        addresses = await _addresses(host, request.url.port or (443 if request.url.scheme == "https" else 80))
+        allowed = [address for address in addresses if self._allows_private or is_public(address)]
+        if not allowed:
+            raise NotPublic(host)
+        for position, address in enumerate(allowed, start=1):
+            timeouts = {**request.extensions.get("timeout", {}), "connect": CONNECT_S / len(allowed)}
+            extensions = {**request.extensions, "timeout": timeouts}
+            if address != host:  # the certificate has to be that of the name, not of the number
+                extensions["sni_hostname"] = host
+            pinned = httpx2.Request(
+                request.method,
+                request.url.copy_with(host=address),
+                headers=request.headers,
+                stream=request.stream,
+                extensions=extensions,
+            )
+            try:
+                return await self._wrapped.handle_async_request(pinned)
+            except (httpx2.ConnectError, httpx2.ConnectTimeout):
+                if position == len(allowed):
+                    raise
+        raise AssertionError("there was an address")  # pragma: no cover
+
+    async def aclose(self) -> None:
+        await self._wrapped.aclose()
+
+
+async def _addresses(host: str, port: int) -> list[str]:
+    """Those that `host` leads to, in the order of the system's preference.
+
+    Raises:
+        UnknownHost: none.
+    """
+    try:
+        with anyio.fail_after(CONNECT_S):
+            found = await anyio.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as error:
+        raise UnknownHost(host) from error
+    return list(dict.fromkeys(str(info[4][0]) for info in found))
+
+
+@cache
+def _verification() -> ssl.SSLContext:
+    """Made once: reading all certificates takes some time."""
+    return httpx2.create_ssl_context()

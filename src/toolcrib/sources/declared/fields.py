@@ -1,0 +1,77 @@
+"""Reading one object of a declaration: what is wrong is named with its place in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+from toolcrib.core.errors import InvalidTool
+from toolcrib.core.schema import nearest
+
+
+@dataclass(frozen=True, slots=True)
+class Fields:
+    """The members of an object that stands at `where`. Each reader raises `InvalidTool` for a value of another kind."""
+
+    values: Mapping[str, Any]
+    where: str
+
+    @classmethod
+    def of(cls, value: object, where: str) -> Fields:
+        """Raises `InvalidTool` where `value` is no object."""
+        if not isinstance(value, Mapping):
+            raise InvalidTool(f"{where}: an object is expected here")
+        return cls(cast("Mapping[str, Any]", value), where)
+
+    def __contains__(self, key: str) -> bool:
+        return key in self.values
+
+    def at(self, key: str | int) -> str:
+        """The place of one of its members."""
+        return f"{self.where}.{key}"
+
+    def wrong(self, key: str, expected: str) -> InvalidTool:
+        """The error for one of its members, to be raised."""
+        return InvalidTool(f"{self.at(key)}: {expected}")
+
+    def only(self, known: Iterable[str]) -> None:
+        """Pass where each key is of `known`.
+
+        Raises:
+            InvalidTool: another.
+        """
+        known = list(known)
+        for key in self.values:
+            if key not in known:
+                near = nearest(key, known)
+                meant = f" (did you mean `{near}`?)" if near else f"; known are: {', '.join(known)}"
+                raise InvalidTool(f"{self.where}: unknown key `{key}`{meant}")
+
+    def fields(self, key: str) -> Fields:
+        """The object under `key`; an empty one where there is none."""
+        return Fields.of(self.values.get(key, {}), self.at(key))
+
+    def text(self, key: str, default: str = "") -> str:
+        value = self.values.get(key, default)
+        if not isinstance(value, str):
+            raise self.wrong(key, "a text is expected here")
+        return value
+
+    def texts(self, key: str) -> Mapping[str, str]:
+        """An object of texts; an empty one where there is none."""
+        members = self.fields(key)
+        return {name: members.text(name) for name in members.values}
+
+    def flag(self, key: str, default: bool = False) -> bool:
+        value = self.values.get(key, default)
+        if not isinstance(value, bool):
+            raise self.wrong(key, "true or false is expected here")
+        return value
+
+    def seconds(self, key: str, default: float, most: float) -> float:
+        """More than 0 and at most `most`."""
+        value = self.values.get(key, default)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= most:
+            raise self.wrong(key, f"seconds are expected, more than 0 and at most {most:g}")
+        return float(value)

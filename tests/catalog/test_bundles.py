@@ -1,0 +1,505 @@
+"""Bundles: what they hold, what they leave of a catalog, and what is told of what they lack."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from dataclasses import replace
+from fnmatch import fnmatchcase
+from typing import Any
+
+import anyio
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from tests.calling.test_approving import saying_after
+from tests.catalog.test_hidden import WORLDS, World, all_of_the_shelves, everything, requests, shelves
+from tests.catalogs import registry_of, tool, view_of
+
+from toolcrib import BLOG_AGENT, CODE_AGENT, ToolBundle, Toolcrib
+from toolcrib.catalog.access import ALLOW_ALL, Access, Rule, Rules, something_of
+from toolcrib.catalog.bundles import Absence, Bundles, Contents, Resolution
+from toolcrib.catalog.capabilities import Findings
+from toolcrib.catalog.state import SourceEntry, SourceStatus
+from toolcrib.catalog.view import View, Visible
+from toolcrib.catalog.views import Views
+from toolcrib.core.errors import (
+    BundleIncomplete,
+    ErrorCode,
+    InvalidConfig,
+    InvalidCursor,
+    SourceUnavailable,
+    ToolNotFound,
+    UnknownBundle,
+)
+from toolcrib.core.metadata import ToolMetadata
+from toolcrib.core.principal import LOCAL, CallContext, Principal
+from toolcrib.core.tools import Tool
+from toolcrib.testing.scripted import ScriptedSource
+
+ADA, EVE = Principal("ada"), Principal("eve")
+
+HIDES_PUSH = Rules((Rule(Access.HIDDEN, tools=("git.push",)),), Access.CALL)
+
+
+def held(bundle: ToolBundle, *tools: Tool) -> set[str]:
+    """Ids of those that the bundle shows."""
+    contents = Bundles([bundle]).contents(bundle.name)
+    return {*View(Visible(registry_of(*tools).state, contents.around(ALLOW_ALL.permissions(LOCAL)))).tools}
+
+
+def known_as(tool_id: str, *aliases: str, **more: Any) -> Tool:
+    return replace(tool(tool_id), metadata=ToolMetadata(aliases=aliases, **more))
+
+
+# -- what it holds ----------------------------------------------------------------------------------------------------
+
+
+def test_an_entry_is_an_id_or_a_pattern_of_ids_or_a_name_or_alias_in_any_source() -> None:
+    tools = (known_as("git.log"), known_as("git.push"), known_as("hg.log"), known_as("svn.show", "history"))
+
+    assert held(ToolBundle("b", required=("git.log",)), *tools) == {"git.log"}
+    assert held(ToolBundle("b", optional=("git.*",)), *tools) == {"git.log", "git.push"}
+    assert held(ToolBundle("b", optional=("*.[lp]*",)), *tools) == {"git.log", "git.push", "hg.log"}
+    assert held(ToolBundle("b", required=("log",), optional=("history",)), *tools) == {"git.log", "hg.log", "svn.show"}
+    assert held(ToolBundle("b", optional=("Log", "git", "lo", "git.lo")), *tools) == set()
+
+
+def test_an_empty_bundle_is_allowed_shows_nothing_and_lacks_nothing() -> None:
+    crib = crib_of(tool("git.log"))
+    crib.add_bundle(ToolBundle("none"))
+    session = crib.session(bundle="none")
+
+    assert dict(session.view().tools) == {}
+    assert session.list().to_wire()["nodes"] == []
+    assert session.resolve() == Resolution("none", (), (), (), ())
+
+
+def test_a_bundle_holds_what_those_hold_that_it_includes_by_any_number_of_steps() -> None:
+    bundles = Bundles(
+        [
+            ToolBundle("all", optional=("web.fetch",), includes=("both",)),
+            ToolBundle("both", includes=("one", "other")),
+            ToolBundle("one", required=("git.log",)),
+            ToolBundle("other", required=("web.fetch",), optional=("git.log", "git.*")),
+        ]
+    )
+
+    assert bundles.contents("all") == Contents(required=("git.log", "web.fetch"), optional=("git.*",))
+
+
+@pytest.mark.parametrize(
+    ("bundles", "problem"),
+    [
+        ([ToolBundle("a", includes=("a",))], r"include itself: a > a$"),
+        (
+            [
+                ToolBundle("start", includes=("a",)),
+                ToolBundle("a", includes=("b",)),
+                ToolBundle("b", includes=("c",)),
+                ToolBundle("c", includes=("a",)),
+            ],
+            r"include itself: a > b > c > a$",
+        ),
+        ([ToolBundle("coding"), ToolBundle("a", includes=("codin",))], r"`codin` .*mean `coding`"),
+        ([ToolBundle("a"), ToolBundle("a")], r"two bundles are named `a`"),
+    ],
+)
+def test_bundles_that_cannot_be_are_refused(bundles: list[ToolBundle], problem: str) -> None:
+    with pytest.raises(InvalidConfig, match=problem):
+        Bundles(bundles)
+
+
+@pytest.mark.parametrize("name", ["", "a b", "a/b", "a.b", "ä", "a\n"])
+def test_a_name_that_could_not_stand_in_a_url_is_refused(name: str) -> None:
+    with pytest.raises(InvalidConfig, match="name a bundle"):
+        ToolBundle(name)
+
+
+def test_an_entry_without_a_word_is_refused() -> None:
+    with pytest.raises(InvalidConfig, match="expected here"):
+        ToolBundle("a", required=(" ",))
+
+
+def test_an_unknown_bundle_is_an_error_that_names_the_nearest() -> None:
+    bundles = Bundles([CODE_AGENT, BLOG_AGENT])
+    with pytest.raises(UnknownBundle) as error:
+        bundles.contents("code-agents")
+    assert error.value.code is ErrorCode.NOT_FOUND
+    assert error.value.hints == ("Closest: `code_agent`",)
+    with pytest.raises(UnknownBundle) as error:
+        _ = bundles["xyz"]
+    assert error.value.hints == ("Known are: `blog_agent`, `code_agent`",)
+
+
+# -- what it leaves of a catalog --------------------------------------------------------------------------------------
+
+ENTRIES = st.lists(
+    st.sampled_from(
+        [
+            "a",
+            "b",
+            "B",
+            "nick",
+            "invoice1",
+            "git.*",
+            "files.a",
+            "[Ff]iles.?",
+            "*.c",
+            "git.invoice*",
+            "g?t.[a-c]",
+            "no.*",
+        ]
+    ),
+    max_size=3,
+    unique=True,
+).map(tuple)
+
+CONTENTS = st.builds(Contents, ENTRIES, ENTRIES)
+
+
+@st.composite
+def with_aliases(draw: st.DrawFn) -> World:
+    world = draw(WORLDS)
+    known = draw(st.lists(st.sampled_from(world.tools), max_size=2) if world.tools else st.just(list[Tool]()))
+    named = [
+        replace(each, metadata=replace(each.metadata, aliases=("nick",))) if each in known else each
+        for each in world.tools
+    ]
+    return replace(world, tools=named)
+
+
+def within(view: View, contents: Contents) -> View:
+    visible = view.visible
+    return View(Visible(visible.state, contents.around(visible.permissions)), view.principal)
+
+
+def is_meant(entry: str, each: Tool) -> bool:
+    """As the words of `ToolBundle` have it."""
+    if entry.isalnum():
+        return entry in (each.name, *each.metadata.aliases)
+    return fnmatchcase(each.id, entry)
+
+
+@settings(max_examples=150, deadline=None)
+@given(with_aliases(), CONTENTS)
+def test_the_answers_within_a_bundle_are_those_over_a_catalog_that_holds_only_its_tools(
+    world: World, contents: Contents
+) -> None:
+    entries = (*contents.required, *contents.optional)
+    mine = [each for each in world.tools if any(is_meant(entry, each) for entry in entries)]
+    assume(len(mine) < len(world.tools))
+    others = [each for each in world.tools if each not in mine]
+    asked = [*world.requests, *requests([*others[:3], *mine[:3]])]
+
+    inside = within(world.view(world.tools), contents)
+    alone = replace(world, entries={name: entry for name, entry in world.entries.items() if name in inside.sources})
+
+    assert anyio.run(everything, inside, asked) == anyio.run(everything, alone.view(mine), asked)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(st.sampled_from(["a", "b", ".", "*", "?", "[ab]", "[!a]"]), min_size=1, max_size=6).map("".join),
+    st.sampled_from(["a", "ab", "ba"]),
+)
+def test_a_source_without_tools_may_be_known_exactly_where_an_entry_could_mean_a_tool_of_it(
+    entry: str, source: str
+) -> None:
+    assume("." in entry or not entry.isalpha())
+    names = ("".join(letters) for length in range(6) for letters in itertools.product("ab.", repeat=length))
+    could = any(fnmatchcase(f"{source}.{name}", entry) for name in names)
+
+    assert Contents(optional=(entry,)).holds(something_of(source)) == could
+
+
+def test_any_source_could_have_a_tool_of_a_name() -> None:
+    assert Contents(required=("log",)).holds(something_of("git"))
+    assert not Contents().holds(something_of("git"))
+
+
+OFFERED = st.fixed_dictionaries(
+    dict.fromkeys(("name", "uri", "uriTemplate"), st.lists(st.sampled_from("abcdA"), unique=True))
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(OFFERED, st.lists(st.sampled_from(["a", "A", "*.[b-d]", "*.a"]), max_size=3).map(tuple), st.booleans())
+def test_prompts_and_resources_are_held_by_name_or_id_as_tools_are(
+    offered: Mapping[str, list[str]], entries: tuple[str, ...], plain: bool
+) -> None:
+    rules = Rules((), Access.CALL)
+
+    def is_held(own: str) -> bool:
+        return any(own == entry or fnmatchcase(f"git.{own}", entry) for entry in entries)
+
+    inside = within(shelves(offered, LOCAL, rules, plain=plain), Contents(optional=entries))
+    only = {key: [own for own in owns if is_held(own)] for key, owns in offered.items()}
+    alone = shelves(only, LOCAL, rules, plain=plain)
+    assume({*inside.sources} == {*alone.sources})
+
+    assert {key: [*items] for key, items in _shelf(inside).items()} == {k: [*i] for k, i in _shelf(alone).items()}
+    if {*offered["uri"]} | {*offered["name"]} <= {own for own in "abcdA" if is_held(own)}:
+        assert anyio.run(all_of_the_shelves, inside)
+
+
+def _shelf(view: View) -> dict[str, Mapping[str, object]]:
+    return {
+        "prompts": view.shelf.prompts,
+        "resources": view.shelf.resources,
+        "templates": view.shelf.templates,
+    }
+
+
+def test_principals_with_equal_permissions_share_the_work_of_equal_bundles() -> None:
+    views = Views(registry_of(tool("git.log"), tool("git.push")), HIDES_PUSH)
+    one, same, other = (Bundles([ToolBundle(name, optional=("git.*",))]).contents(name) for name in ("a", "b", "c"))
+
+    assert views.of(ADA, within=(one,)).visible is views.of(EVE, within=(same,)).visible
+    assert views.of(ADA, within=(one,)) is views.of(ADA, within=(other,))
+    assert {*views.of(ADA, within=(one,)).tools} == {"git.log"}
+    assert views.of(ADA, within=(one,)).visible is not views.of(ADA).visible
+    assert {*views.of(ADA, within=(one, Contents())).tools} == set()
+
+
+# -- what is there of it ----------------------------------------------------------------------------------------------
+
+
+def look(bundle: ToolBundle, view: View, whole: View | None = None) -> Resolution:
+    return Bundles([bundle]).contents(bundle.name).look(bundle.name, view, whole)
+
+
+def incomplete(resolution: Resolution) -> BundleIncomplete:
+    with pytest.raises(BundleIncomplete) as error:
+        resolution.check()
+    return error.value
+
+
+def test_a_complete_bundle_gives_its_tools_by_id_and_no_error() -> None:
+    view = view_of(tool("git.push"), tool("git.log"), tool("web.fetch"), tool("web.post"))
+    found = look(ToolBundle("b", required=("git.*",), optional=("fetch", "git.log", "telnet")), view)
+
+    found.check()
+    assert [each.id for each in found.required] == ["git.log", "git.push"]
+    assert [each.id for each in found.optional] == ["web.fetch"]
+    assert [each.entry for each in found.absent] == ["telnet"]
+
+
+def test_one_error_names_everything_that_is_missing_and_why() -> None:
+    registry = registry_of(tool("git.log"), known_as("vm.start", requires_capabilities=("kvm",)))
+    registry.set_findings(Findings(lacking={"kvm": "No virtual machines here."}))
+    down = SourceEntry(ScriptedSource("web"), SourceStatus.FAILED, reason="It exited.", diagnosis="/secret")
+    registry.put_source(down)
+    bundle = ToolBundle("b", required=("git.log", "git.push", "web.*", "start", "nothing-*.x"))
+    error = incomplete(look(bundle, View.of(registry.state)))
+
+    assert error.code is ErrorCode.BUNDLE_INCOMPLETE
+    assert error.details["missing"] == [
+        {"entry": "git.push", "absence": "unknown", "why": "it is unknown"},
+        {"entry": "web.*", "absence": "unavailable", "why": "`web` is unavailable: It exited"},
+        {"entry": "start", "absence": "unavailable", "why": "It needs `kvm`: No virtual machines here"},
+        {"entry": "nothing-*.x", "absence": "unknown", "why": "it is unknown"},
+    ]
+    for told in ("`b`", "`git.push`: it is unknown", "`web.*`: `web` is unavailable", "`start`: It needs `kvm`"):
+        assert told in error.message
+    assert "git.log" not in str(error.to_wire())
+    assert "/secret" not in str(error.to_wire())
+
+
+def test_a_tool_of_a_source_that_failed_for_good_is_missing_and_one_that_another_source_has_too_is_not() -> None:
+    registry = registry_of(tool("git.log"), tool("hg.log"))
+    lost = replace(registry.state.sources["git"], status=SourceStatus.FAILED, reason="Gone.", is_lasting=True)
+    registry.put_source(lost)
+    view = View.of(registry.state)
+
+    found = look(ToolBundle("b", required=("git.log", "log")), view)
+    assert [(each.entry, each.absence) for each in found.missing] == [("git.log", Absence.UNAVAILABLE)]
+    assert [each.id for each in found.required] == ["hg.log"]
+
+
+@pytest.mark.parametrize("entry", ["slow.log", "slow.*", "s*", "log"])
+def test_what_a_starting_source_could_have_is_not_called_unknown_and_may_come(entry: str) -> None:
+    registry = registry_of(tool("git.push"))
+    registry.put_source(SourceEntry(ScriptedSource("slow")))
+    error = incomplete(look(ToolBundle("b", required=(entry,)), View.of(registry.state)))
+
+    assert error.retryable
+    assert error.details["missing"] == [{"entry": entry, "absence": "starting", "why": "still starting: `slow`"}]
+    error = incomplete(look(ToolBundle("b", required=(entry, "git.log")), View.of(registry.state)))
+    assert not error.retryable, "the other one does not come by itself"
+
+
+def test_a_name_is_unknown_and_said_to_be_so_with_the_sources_that_might_have_had_it() -> None:
+    registry = registry_of(tool("git.push"))
+    registry.put_source(SourceEntry(ScriptedSource("web"), SourceStatus.FAILED, reason="It exited."))
+    (missing,) = look(ToolBundle("b", required=("log",)), View.of(registry.state)).missing
+
+    assert missing.absence is Absence.UNKNOWN
+    assert missing.why == "it is unknown, and not all can be listed: `web` is unavailable: It exited"
+
+
+@pytest.mark.parametrize("entry", ["git.push", "git.p*", "push", "away"])
+def test_what_is_hidden_reads_as_what_is_unknown_and_its_owner_is_told_the_difference(entry: str) -> None:
+    bundle = ToolBundle("b", required=(entry,))
+    push, log = known_as("git.push", "away"), tool("git.log")
+    hides = Rules((Rule(Access.HIDDEN, tools=("git.push",)),), Access.CALL)
+
+    def told(*tools: Tool) -> BundleIncomplete:
+        state = registry_of(*tools).state
+        return incomplete(look(bundle, View.of(state, ADA, hides), View.of(state)))
+
+    hidden, unknown = told(push, log), told(log)
+    assert hidden.to_wire() == unknown.to_wire()
+    assert str(hidden) == str(unknown)
+    assert unknown.diagnosis == f"`{entry}`: it is unknown"
+    assert hidden.diagnosis == f"`{entry}`: it is hidden from `ada`"
+
+
+def test_a_source_that_is_hidden_is_not_told_of_where_it_fails_or_starts() -> None:
+    hides = Rules((Rule(Access.HIDDEN, sources=("web", "slow")),), Access.CALL)
+    registry = registry_of(tool("git.log"))
+    registry.put_source(SourceEntry(ScriptedSource("web"), SourceStatus.FAILED, reason="It exited."))
+    registry.put_source(SourceEntry(ScriptedSource("slow")))
+    state = registry.state
+    error = incomplete(look(ToolBundle("b", required=("web.get", "x")), View.of(state, ADA, hides), View.of(state)))
+
+    assert [each["why"] for each in error.details["missing"]] == ["it is unknown", "it is unknown"]
+    assert not error.retryable
+    assert error.diagnosis == "`web.get`: `web` is unavailable: It exited; `x`: still starting: `slow`"
+
+
+# -- sessions ---------------------------------------------------------------------------------------------------------
+
+
+def crib_of(*tools: Tool, **more: Any) -> Toolcrib:
+    crib = Toolcrib(**more)
+    for name in dict.fromkeys(each.source for each in tools):
+        mine = [each for each in tools if each.source == name]
+        crib.registry.put_source(SourceEntry(ScriptedSource(name, mine), SourceStatus.READY), mine)
+    return crib
+
+
+@pytest.mark.anyio
+async def test_a_session_shows_searches_expands_describes_and_calls_only_what_its_bundle_holds() -> None:
+    crib = crib_of(tool("git.log", "Show commits."), tool("git.push", "Send commits."), tool("web.get", "Fetch it."))
+    crib.add_bundle(ToolBundle("history", required=("log",)))
+    session = crib.session(bundle="history", principal=ADA)
+
+    assert [(node.node.name, node.tool_count) for node in session.list().nodes] == [("git", 1)]
+    assert [each.tool_id for each in session.search_tools("commits").results] == ["git.log"]
+    assert "git.log" in session.describe().text
+    assert "push" not in session.describe().text
+    handle = session.expand_tool("git.log").handle
+    assert (await session.call_tool(handle, {"n": 1})).structured_content == {"n": 1}
+    assert [each.id for each in session.resolve().required] == ["git.log"]
+
+    outside = crib.expand_tool("git.push").handle
+    for attempt in ("git.push", outside):
+        with pytest.raises(ToolNotFound) as error:
+            session.expand_tool(attempt)
+        assert "push`" not in str(error.value.hints)
+    with pytest.raises(ToolNotFound):
+        await session.call_tool(outside, {})
+    with pytest.raises(ToolNotFound):
+        await session.perform("call_tool", {"tool_id": outside})
+    assert "git.push" in crib.view(ADA).tools
+
+
+def test_a_session_within_no_bundle_has_all_and_one_within_an_unknown_one_is_refused() -> None:
+    crib = crib_of(tool("git.log"))
+    crib.add_bundle(ToolBundle("history"))
+
+    assert {*crib.session().view().tools} == {"git.log"}
+    for ask in (
+        lambda: crib.session(bundle="histori"),
+        lambda: crib.list(context=CallContext(bundle="histori")),
+        lambda: crib.view(LOCAL, "histori"),
+        lambda: crib.resolve("histori"),
+        lambda: crib.confine("histori"),
+    ):
+        with pytest.raises(UnknownBundle) as error:
+            ask()
+        assert error.value.hints == ("Closest: `history`",)
+    assert dict(crib.glance(LOCAL, "histori").tools) == {}
+
+
+def test_a_session_raises_what_its_bundle_lacks_for_its_principal() -> None:
+    crib = crib_of(tool("git.log"), tool("git.push"), policy=HIDES_PUSH)
+    crib.add_bundle(ToolBundle("all", required=("git.log", "git.push")))
+
+    with pytest.raises(BundleIncomplete) as error:
+        crib.session(bundle="all", principal=ADA).resolve()
+    assert [each["entry"] for each in error.value.details["missing"]] == ["git.push"]
+    assert "hidden from `ada`" in error.value.diagnosis
+    assert not crib.resolve("all", None).missing, "of all that there is, nothing is missing"
+
+
+def test_a_page_of_one_bundle_is_not_gone_on_with_in_another() -> None:
+    crib = crib_of(*(tool(f"git.t{number}", "Do it.") for number in range(5)))
+    crib.add_bundle(ToolBundle("few", optional=("git.t[0-3]",)))
+    cursor = crib.list(("git",), limit=2).next_cursor
+    assert cursor is not None
+
+    with pytest.raises(InvalidCursor):
+        crib.session(bundle="few").list(("git",), limit=2, cursor=cursor)
+
+
+def test_a_crib_that_is_confined_shows_what_both_bundles_hold() -> None:
+    crib = crib_of(tool("git.log"), tool("git.push"), tool("web.get"))
+    crib.add_bundle(ToolBundle("git", optional=("git.*",)))
+    crib.add_bundle(ToolBundle("reading", optional=("log", "get")))
+    crib.confine("git")
+
+    assert {*crib.view().tools} == {"git.log", "git.push"}
+    assert {*crib.session(bundle="git").view().tools} == {"git.log", "git.push"}
+    assert {*crib.session(bundle="reading").view().tools} == {"git.log"}
+    assert {each.id for each in crib.resolve("reading").optional} == {"git.log"}
+
+
+def test_an_added_bundle_that_cannot_be_changes_nothing() -> None:
+    crib = Toolcrib()
+    crib.add_bundle(CODE_AGENT)
+    for wrong in (CODE_AGENT, ToolBundle("mine", includes=("code-agent",))):
+        with pytest.raises(InvalidConfig):
+            crib.add_bundle(wrong)
+    crib.add_bundle(ToolBundle("mine", required=("deploy",), includes=("code_agent",)))
+    assert [bundle.name for bundle in crib.bundles] == ["code_agent", "mine"]
+    assert crib.bundles.contents("mine").required == ("deploy", *CODE_AGENT.required)
+
+
+@pytest.mark.anyio
+async def test_who_was_asked_about_a_tool_that_has_left_the_bundle_meanwhile_has_approved_of_nothing() -> None:
+    registry = registry_of(tool("git.push", "Send commits.", properties={}))
+    crib = Toolcrib(policy=Rules((), Access.ASK))
+    crib.registry.merge(registry)
+    crib.add_bundle(ToolBundle("work", optional=("send",)))
+    aliased = replace(tool("git.push", "Send commits.", properties={}), metadata=ToolMetadata(aliases=("send",)))
+    crib.registry.replace(aliased)
+
+    def leaves() -> None:
+        crib.registry.replace(tool("git.push", "Send commits.", properties={}))
+
+    context = CallContext(bundle="work", client=saying_after(leaves))
+    handle = crib.expand_tool("git.push", context=context).handle
+    with pytest.raises(ToolNotFound):
+        await crib.call_tool(handle, {}, context=context)
+    source = crib.registry.state.sources["git"].source
+    assert isinstance(source, ScriptedSource)
+    assert source.calls == []
+
+
+@pytest.mark.anyio
+async def test_what_a_source_lacks_that_fails_is_missing_until_it_is_listed() -> None:
+    crib, source = Toolcrib(), ScriptedSource("git", [tool("git.log")])
+    source.failure = SourceUnavailable("No disk.", retryable=True)
+    crib.add_source(source)
+    crib.add_bundle(ToolBundle("history", required=("git.log",)))
+    session = crib.session(bundle="history")
+
+    with pytest.raises(BundleIncomplete, match="starting"):
+        session.resolve()
+    async with crib:
+        await crib.ready()
+        with pytest.raises(BundleIncomplete, match="No disk") as error:
+            session.resolve()
+        assert error.value.retryable

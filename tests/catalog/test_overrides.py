@@ -1,0 +1,272 @@
+"""What an owner says of tools that it does not define: who has the last word, and where it reaches."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.catalog.strategies import RULES, tools
+from tests.catalogs import registry_of, tool
+from tests.core.test_metadata import METADATA
+
+from toolcrib.catalog.access import Access, Rule, Rules
+from toolcrib.catalog.categories import Categories, Category
+from toolcrib.catalog.overrides import NO_OVERRIDES, MetadataOverride, Overrides, with_claims
+from toolcrib.catalog.view import View, subject_of
+from toolcrib.core.checks import check_metadata
+from toolcrib.core.errors import InvalidTool, StaleExpansion, ToolNotFound
+from toolcrib.core.metadata import NO_METADATA, Optionality, ToolExample, ToolMetadata
+from toolcrib.core.tools import Tool
+from toolcrib.crib import Toolcrib
+from toolcrib.disclosure.operations import Operations
+
+COMMIT = tool("git.commit", "Record changes", properties={"message": {"type": "string"}}, required=("message",))
+
+WIRES = METADATA.map(lambda metadata: {**metadata.to_wire(), "condition": None, "optionality": "required"})
+
+
+def said(tool: Tool, *overrides: MetadataOverride) -> ToolMetadata:
+    return Overrides(overrides).applied(tool).metadata
+
+
+# -- the last word ----------------------------------------------------------------------------------------------------
+
+
+def test_the_last_that_speaks_of_a_tool_has_the_last_word_and_some_words_add_up() -> None:
+    own = replace(COMMIT, metadata=ToolMetadata(tags=("own",), usage_hint="Its own.", cost="much"))
+
+    assert said(
+        own,
+        MetadataOverride.of("git.commit", tags=["one"], usage_hint="First.", aliases="save", requires_permission=True),
+        MetadataOverride.of("git.*", tags=["two", "own"], usage_hint="Last.", aliases=["save", "record"]),
+        MetadataOverride.of("fs.*", tags=["never"], usage_hint="Never."),
+    ) == ToolMetadata(
+        tags=("own", "one", "two"),
+        usage_hint="Last.",
+        cost="much",
+        aliases=("save", "record"),
+        requires_permission=True,
+    )
+
+
+def test_what_is_as_by_default_is_said_all_the_same() -> None:
+    everything = MetadataOverride.of("*", optionality="required", requires_permission=True, category="code")
+    nothing = MetadataOverride.of("git.*", optionality="optional", requires_permission=False, category=[])
+
+    assert said(COMMIT, everything, nothing) == NO_METADATA
+    assert nothing.to_wire() == {"optionality": "optional", "requires_permission": False, "category": []}
+
+
+def test_a_condition_goes_with_what_it_was_the_condition_of() -> None:
+    conditional = MetadataOverride.of("*", optionality="conditional", condition="In a repository.")
+    required = MetadataOverride.of("git.*", optionality="required")
+    own = replace(COMMIT, metadata=conditional.metadata)
+
+    for metadata in (said(COMMIT, conditional, required), said(own, required)):
+        assert metadata == ToolMetadata(optionality=Optionality.REQUIRED)
+        check_metadata(metadata)
+    assert said(own, required, conditional) == conditional.metadata
+
+
+def test_of_a_tool_of_which_nothing_is_said_nothing_changes() -> None:
+    overrides = Overrides([MetadataOverride.of("fs.*", tags="x")])
+
+    assert overrides.applied(COMMIT) is COMMIT
+    assert overrides.said_of(COMMIT) is None
+    assert overrides.problems(COMMIT) == ()
+    assert not NO_OVERRIDES
+
+
+@given(WIRES)
+def test_an_override_that_is_written_is_read_again(wire: dict[str, Any]) -> None:
+    override = MetadataOverride.from_wire("git.*", wire)
+    again = MetadataOverride.from_wire("git.*", json.loads(json.dumps(override.to_wire())))
+
+    assert again == override
+    assert Overrides([again]).digest == Overrides([override]).digest
+
+
+def test_overrides_that_say_something_else_have_another_digest() -> None:
+    different = [
+        [MetadataOverride.of("git.*", tags="x")],
+        [MetadataOverride.of("git.?", tags="x")],
+        [MetadataOverride.of("git.*", tags="x", requires_permission=False)],
+        [MetadataOverride.of("git.*", examples=[{"description": "", "input": {"n": 1}}])],
+        [MetadataOverride.of("git.*", examples=[{"description": "", "input": {"n": True}}])],
+        [MetadataOverride.of("a", tags="x"), MetadataOverride.of("b", tags="x")],
+        [MetadataOverride.of("b", tags="x"), MetadataOverride.of("a", tags="x")],
+    ]
+
+    assert len({Overrides(each).digest for each in different}) == len(different)
+
+
+@pytest.mark.parametrize(
+    ("tools", "members", "complaint"),
+    [
+        (" ", {"tags": "x"}, "an id of a tool, or a pattern of ids, is expected here"),
+        ("*", {"alias": "x"}, "alias: there is no such key"),
+        ("*", {"optionality": "conditional"}, "condition: a conditional tool says here when it is required"),
+        ("*", {"condition": "x"}, "condition: this is for a tool whose `optionality` is `conditional`"),
+    ],
+)
+def test_an_override_that_cannot_be_so_is_refused(tools: str, members: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(InvalidTool) as refused:
+        MetadataOverride.of(tools, **members)
+
+    assert refused.value.message.startswith(complaint)
+
+
+# -- examples ---------------------------------------------------------------------------------------------------------
+
+
+def test_an_example_that_the_schema_of_a_tool_refuses_is_left_out_and_logged(caplog: pytest.LogCaptureFixture) -> None:
+    examples = [{"description": "Record", "input": {"message": "x"}}, {"description": "Oops", "input": {"msg": "x"}}]
+    registry = registry_of(COMMIT, tool("git.log", properties={"msg": {}}))
+    registry.set_overrides(Overrides([MetadataOverride.of("git.*", examples=examples, cost="little")]))
+
+    shown = {tool.id: [each.description for each in tool.metadata.examples] for tool in registry.list()}
+    assert shown == {"git.commit": ["Record"], "git.log": ["Oops"]}
+    assert {tool.metadata.cost for tool in registry.list()} == {"little"}
+    assert "git.commit: example 2 (Oops) does not match its schema: `message` is missing" in caplog.text
+    assert "git.log: example 1 (Record) does not match its schema" in caplog.text
+
+
+def test_an_example_for_a_tool_without_a_usable_schema_is_left_out(caplog: pytest.LogCaptureFixture) -> None:
+    broken = tool("git.commit", properties={"message": {"type": "texts"}})
+    override = MetadataOverride.of("git.*", examples=[{"description": "Record", "input": {}}], cost="little")
+
+    assert said(broken, override) == ToolMetadata(cost="little")
+    assert "git.commit: its schema is not usable" in caplog.text
+
+
+# -- where it reaches -------------------------------------------------------------------------------------------------
+
+REACHING = MetadataOverride.of(
+    "functions.*",
+    usage_hint="Before zeppelins take off.",
+    aliases=["pigeonhole"],
+    intents=["my quicksilver spilled"],
+    tags=["marmalade"],
+    category=["vcs"],
+    optionality="required",
+    examples=[{"description": "A xylophone example", "input": {"message": "x"}}],
+    requires_permission=True,
+    cost="two shillings",
+    risk="some",
+)
+
+
+def record(message: str) -> str:
+    """Record what changed."""
+    return message
+
+
+@pytest.mark.parametrize("word", ["pigeonhole", "quicksilver", "zeppelins", "xylophone", "marmalade", "vcs"])
+def test_a_tool_is_found_by_words_that_stand_in_an_override_alone(word: str) -> None:
+    crib = Toolcrib()
+    crib.add(record)
+    assert crib.search_tools(word).results == ()
+
+    crib.add_override(REACHING)
+
+    assert [pointer.tool_id for pointer in crib.search_tools(word).results] == ["functions.record"]
+
+
+def test_a_list_and_an_expansion_show_what_is_said_and_never_the_intents() -> None:
+    crib = Toolcrib()
+    crib.add(record)
+    crib.add_override(REACHING)
+
+    (pointer,) = crib.list(["functions"]).to_wire()["tools"]
+    assert (pointer["optionality"], pointer["usage_hint"]) == ("required", "Before zeppelins take off.")
+    assert pointer["tags"] == ["marmalade"]
+    assert [each["tool_id"] for each in crib.list(["vcs"]).to_wire()["tools"]] == ["functions.record"]
+    expanded = crib.expand_tool("functions.record").to_wire()
+    assert expanded["usage_hint"] == "Before zeppelins take off."
+    assert expanded["examples"] == [{"description": "A xylophone example", "input": {"message": "x"}}]
+    assert (expanded["cost"], expanded["risk"]) == ("two shillings", "some")
+    assert (expanded["optionality"], expanded["requires_permission"]) == ("required", True)
+    assert "quicksilver" not in json.dumps([pointer, expanded])
+
+
+@pytest.mark.anyio
+async def test_a_handle_is_stale_once_what_a_model_reads_of_the_tool_changed() -> None:
+    crib = Toolcrib()
+    crib.add(record)
+    handle = crib.expand_tool("functions.record").handle
+
+    crib.add_override(MetadataOverride.of("*", intents="keep it", aliases="save", tags="x"))
+    assert crib.expand_tool("functions.record").handle == handle, "what is searched alone is not read"
+    crib.add_override(MetadataOverride.of("*", usage_hint="After every step."))
+
+    with pytest.raises(StaleExpansion):
+        await crib.call_tool(handle, {"message": "x"})
+    assert (await crib.call_tool(crib.expand_tool("functions.record").handle, {"message": "x"})).text == "x"
+
+
+# -- access -----------------------------------------------------------------------------------------------------------
+
+
+def test_an_owners_tag_counts_and_a_strangers_does_not() -> None:
+    """The registry's sources here are strangers: nobody vouches for them."""
+    registry = registry_of(tool("git.log", tags=("safe",)), tool("git.show"), tool("git.wipe"))
+    registry.set_overrides(Overrides([MetadataOverride.of("git.show", tags="safe")]))
+    allow = Rules((Rule(Access.CALL, tags=("safe",)),), Access.HIDDEN)
+
+    assert set(View.of(registry.state, policy=allow).tools) == {"git.show"}
+    registry.set_overrides(NO_OVERRIDES)
+    assert set(View.of(registry.state, policy=allow).tools) == set()
+
+
+def test_the_category_that_an_owner_says_counts() -> None:
+    override = MetadataOverride.of("git.show", category="reading")
+    registry = registry_of(tool("git.log", category=("reading",)), tool("git.show"))
+    registry.set_overrides(Overrides([override]))
+    registry.set_categories(Categories(with_claims([], Overrides([override]).claims)))
+    allow = Rules((Rule(Access.CALL, paths=(("reading",),)),), Access.HIDDEN)
+
+    assert set(View.of(registry.state, policy=allow).tools) == {"git.show"}
+
+
+@given(RULES, tools(max_size=3), st.sampled_from([(), ("x",), ("y",), ("x", "y")]))
+def test_whatever_the_rules_and_what_the_owner_says_a_strangers_own_tags_only_tighten(
+    rules: Rules, offered: list[Tool], owners: tuple[str, ...]
+) -> None:
+    overrides = Overrides([MetadataOverride.of("*", tags=[*owners])])
+    categories = Categories([Category(("code",), tagged=("x",)), Category(("quality",), tagged=("y",))])
+
+    for each in offered:
+        silent = replace(each, metadata=NO_METADATA, own_path=())
+        with_its_word, without = (
+            rules.decide(subject_of(overrides.applied(one), categories, overrides)) for one in (each, silent)
+        )
+        assert with_its_word <= without
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("policy", [None, Rules((Rule(Access.CALL, tools=("*",)),), Access.CALL)])
+async def test_what_requires_permission_asks_whatever_the_policy_says(policy: Rules | None) -> None:
+    crib = Toolcrib(policy=policy)
+    crib.add(record)
+    before = crib.expand_tool("functions.record").to_wire()
+    crib.add_override(MetadataOverride.of("functions.*", requires_permission=True))
+
+    view = crib.view()
+    assert view.access_to(view.tools["functions.record"]) is Access.ASK
+    assert "obstacle" not in before
+    assert "A person is asked" in crib.expand_tool("functions.record").to_wire()["obstacle"]
+
+
+def test_what_requires_permission_shows_nobody_what_is_kept_from_them() -> None:
+    registry = registry_of(COMMIT, tool("git.log"))
+    registry.set_overrides(Overrides([MetadataOverride.of("*", requires_permission=True)]))
+    rules = Rules((Rule(Access.HIDDEN, tools=("git.log",)), Rule(Access.SEE, tools=("*",))), Access.CALL)
+    view = View.of(registry.state, policy=rules)
+
+    assert view.access_to(view.tools["git.commit"]) is Access.SEE
+    with pytest.raises(ToolNotFound):
+        Operations().expand_tool(view, "git.log")

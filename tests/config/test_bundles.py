@@ -1,0 +1,140 @@
+"""`toolcrib.bundles` as people write it, what is wrong with it, and how a change of it is taken over."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.test_crib import following, poll_often
+from tests.waiting import until
+
+from toolcrib.catalog.bundles import NO_BUNDLES, Bundles, ToolBundle
+from toolcrib.config import parse_config
+from toolcrib.core.errors import InvalidConfig, UnknownBundle
+from toolcrib.core.principal import LOCAL
+from toolcrib.crib import Toolcrib
+
+FILE = Path("mcp.json")
+
+_ = poll_often
+
+
+def document(bundles: object, *labels: str) -> str:
+    servers = {label: {"command": "no-such-program", "disabled": True} for label in labels}
+    return json.dumps({"mcpServers": servers, "toolcrib": {"bundles": bundles}})
+
+
+def read(bundles: object, *labels: str) -> Bundles:
+    return parse_config(document(bundles, *labels), FILE, {}).bundles
+
+
+def test_without_any_there_are_none() -> None:
+    assert parse_config("{}", FILE, {}).bundles is read({}) is NO_BUNDLES
+
+
+def test_every_key_of_a_bundle_is_read() -> None:
+    written: dict[str, Any] = {
+        "coding": {
+            "description": "To write code.",
+            "required": ["git.*", "search"],
+            "optional": "web.fetch",
+            "includes": ["notes"],
+        },
+        "notes": {},
+    }
+    assert read(written).given == (
+        ToolBundle("coding", "To write code.", ("git.*", "search"), ("web.fetch",), ("notes",)),
+        ToolBundle("notes"),
+    )
+
+
+def test_an_id_may_begin_with_the_label_of_a_server_as_the_file_has_it() -> None:
+    written = {"b": {"required": ["My Files.read", "read", "My-Files.list"], "optional": ["My Files.*"]}}
+    (bundle,) = read(written, "My Files").given
+
+    assert bundle.required == ("My-Files.read", "read", "My-Files.list"), "a label alone would always be missing"
+    assert set(bundle.optional) >= {"My-Files.*"}
+
+
+@pytest.mark.parametrize(
+    ("written", "problem"),
+    [
+        ([], "toolcrib.bundles: an object is expected"),
+        ({"a": 5}, "toolcrib.bundles.a: an object is expected"),
+        ({"a": {"require": []}}, "toolcrib.bundles.a: unknown key `require` .*`required`"),
+        ({"a": {"required": [5]}}, "toolcrib.bundles.a.required: a list of texts"),
+        ({"a": {"optional": [""]}}, "toolcrib.bundles: a: an id of a tool"),
+        ({"a b": {}}, "toolcrib.bundles: `a b` cannot name a bundle"),
+        ({"a": {"includes": ["b"]}}, "toolcrib.bundles: a: there is no bundle `b`"),
+        ({"a": {"includes": ["b"]}, "b": {"includes": ["a"]}}, "toolcrib.bundles: .*a > b > a"),
+    ],
+)
+def test_what_is_wrong_is_named_with_its_place(written: object, problem: str) -> None:
+    with pytest.raises(InvalidConfig, match=problem):
+        read(written)
+
+
+def test_a_bundle_that_stands_there_twice_is_refused() -> None:
+    with pytest.raises(InvalidConfig, match="a: it stands there twice"):
+        parse_config('{"toolcrib": {"bundles": {"a": {}, "a": {}}}}', FILE, {})
+
+
+def test_of_the_top_only_what_the_bundle_could_hold_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "mcp.json"
+    settings: dict[str, Any] = {
+        "categories": {"code": {"tools": ["git.*"]}, "news": {"tools": ["web.news*"]}, "tagged": {"tagged": ["x"]}},
+        "bundles": {
+            "one": {"required": ["git.log"]},
+            "named": {"optional": ["log"]},
+            "pattern": {"optional": ["*.log", "web.*"]},
+            "none": {},
+        },
+    }
+    servers = {name: {"command": "no-such-program"} for name in ("git", "web")}
+    path.write_text(json.dumps({"mcpServers": servers, "toolcrib": settings}))
+    crib = Toolcrib()
+    config = crib.add_config(path)
+
+    def told(bundle: str | None) -> list[str]:
+        return [top.name for top in crib.tops(config, LOCAL, bundle) if top.name not in crib_plugins]
+
+    crib_plugins = {plugin.name for plugin in config.plugins}
+    whole = ["code", "news", "tagged", "git", "web"]
+    assert told(None) == told("named") == told("pattern") == whole
+    assert told("one") == ["code", "tagged", "git"]
+    assert told("none") == told("unknown") == []
+
+
+@pytest.mark.anyio
+@pytest.mark.usefixtures("poll_often")
+async def test_a_change_is_taken_over_and_added_ones_stay(tmp_path: Path) -> None:
+    path = tmp_path / "mcp.json"
+    path.write_text(document({"one": {}, "two": {"optional": ["x"]}}))
+    crib = Toolcrib()
+    crib.add_bundle(ToolBundle("added"))
+    async with crib, following(crib, crib.add_config(path)) as taken_over:
+        assert [each.name for each in crib.bundles] == ["added", "one", "two"]
+        path.write_text(document({"two": {"optional": ["y", "z"]}}))
+        await until(lambda: taken_over, "the change is taken over")
+        assert crib.bundles.contents("two").optional == ("y", "z")
+        assert "added" in crib.bundles
+        with pytest.raises(UnknownBundle):
+            crib.view(bundle="one")
+
+
+@pytest.mark.anyio
+@pytest.mark.usefixtures("poll_often")
+async def test_a_file_without_the_bundle_that_is_served_is_not_taken_over(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "mcp.json"
+    path.write_text(document({"one": {"optional": ["x"]}}))
+    crib = Toolcrib()
+    async with crib, following(crib, crib.add_config(path)) as taken_over:
+        crib.confine("one")
+        path.write_text(document({}))
+        await until(lambda: "`one` is served" in caplog.text, "it is logged")
+        assert taken_over == []
+        assert "one" in crib.bundles

@@ -1,0 +1,87 @@
+"""`toolcrib.capabilities` as people write it, and what is wrong with it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from toolcrib import (
+    AddressAccepts,
+    Capability,
+    Checker,
+    PackageImportable,
+    PathExists,
+    ProgramOnPath,
+    VariableSet,
+)
+from toolcrib.config import parse_config
+from toolcrib.core.errors import InvalidConfig
+
+FILE = Path("mcp.json")
+
+
+def read(capabilities: object) -> tuple[Capability, ...]:
+    document = {"mcpServers": {}, "toolcrib": {"capabilities": capabilities}}
+    return parse_config(json.dumps(document), FILE, {}).capabilities
+
+
+def test_without_any_there_are_none() -> None:
+    assert parse_config("{}", FILE, {}).capabilities == read({}) == ()
+
+
+@pytest.mark.parametrize(
+    ("written", "check"),
+    [
+        ({"program": "docker"}, ProgramOnPath("docker")),
+        ({"env": "TOKEN"}, VariableSet("TOKEN")),
+        ({"path": "~/models"}, PathExists("~/models")),
+        ({"package": "rope.refactor"}, PackageImportable("rope.refactor")),
+        ({"address": "localhost:5432"}, AddressAccepts("localhost", 5432)),
+        ({"address": "[::1]:80"}, AddressAccepts("::1", 80)),
+    ],
+)
+def test_each_way_to_look_for_one_is_read(written: dict[str, Any], check: Checker) -> None:
+    assert read({"it": written}) == (Capability("it", check),)
+
+
+def test_the_remedy_and_the_times_are_read_in_the_order_of_the_file() -> None:
+    times = {"lifetime_s": 600, "missing_lifetime_s": 1, "timeout_s": 0.5}
+    found = read({"b": {"program": "b", "remedy": "Install b.", **times}, "a": {"env": "A"}})
+    assert found == (Capability("b", ProgramOnPath("b"), "Install b.", 600, 1, 0.5), Capability("a", VariableSet("A")))
+
+
+EXACTLY = "toolcrib.capabilities.it: exactly one of program, env, path, package, address is expected here"
+HOST = 'toolcrib.capabilities.it.address: a host and its port are expected here, as in "localhost:5432"'
+
+WRONG: list[tuple[Any, str]] = [
+    ([], "toolcrib.capabilities: an object is expected here"),
+    ({"it": "docker"}, "toolcrib.capabilities.it: an object is expected here"),
+    ({"it": {}}, EXACTLY),
+    ({"it": {"program": " "}}, EXACTLY),
+    ({"it": {"program": "docker", "env": "DOCKER"}}, EXACTLY),
+    ({"it": {"programme": "x"}}, "toolcrib.capabilities.it: unknown key `programme` (did you mean `program`?)"),
+    ({"it": {"program": 5}}, "toolcrib.capabilities.it.program: a text is expected here"),
+    ({"it": {"program": "x", "remedy": []}}, "toolcrib.capabilities.it.remedy: a text is expected here"),
+    ({"it": {"program": "x", "lifetime_s": 0}}, "toolcrib.capabilities.it.lifetime_s: seconds are expected"),
+    ({"it": {"address": "localhost"}}, HOST),
+    ({"it": {"address": ":80"}}, HOST),
+    ({"it": {"address": "localhost:x"}}, HOST),
+    ({"it": {"address": "localhost:0"}}, HOST),
+    ({"it": {"address": "localhost:65536"}}, HOST),
+]
+
+
+@pytest.mark.parametrize(("written", "complaint"), WRONG, ids=[json.dumps(written) for written, _ in WRONG])
+def test_what_is_written_wrongly_is_named_with_its_place(written: Any, complaint: str) -> None:
+    with pytest.raises(InvalidConfig) as wrong:
+        read(written)
+
+    assert wrong.value.message.startswith(f"mcp.json: {complaint}")
+
+
+def test_one_that_stands_there_twice_is_refused() -> None:
+    with pytest.raises(InvalidConfig, match=r"toolcrib\.capabilities\.a: it stands there twice"):
+        parse_config('{"toolcrib": {"capabilities": {"a": {"env": "A"}, "a": {"env": "B"}}}}', FILE, {})

@@ -1,0 +1,74 @@
+"""What is said of a tool agrees with its schema and with itself, or the tool is refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from tests.catalogs import tool
+
+from toolcrib.core.checks import check_tool
+from toolcrib.core.errors import InvalidTool
+from toolcrib.core.metadata import Optionality, ToolExample, ToolMetadata
+
+COMMIT = tool(
+    "git.commit", properties={"message": {"type": "string"}, "sign": {"type": "boolean"}}, required=("message",)
+)
+
+
+def complaint(metadata: ToolMetadata) -> str:
+    with pytest.raises(InvalidTool) as refused:
+        check_tool(replace(COMMIT, metadata=metadata))
+    return refused.value.message
+
+
+def test_what_agrees_passes() -> None:
+    examples = (ToolExample("Record", {"message": "x"}), ToolExample("", {"message": "x", "sign": True}, "done"))
+
+    check_tool(COMMIT)
+    check_tool(replace(COMMIT, metadata=ToolMetadata(examples=examples, tags=("a",), aliases=("b",), intents=("c",))))
+    check_tool(
+        replace(COMMIT, metadata=ToolMetadata(optionality=Optionality.CONDITIONAL, condition="In a repository."))
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "miss"),
+    [
+        ({}, "`message` is missing from the input"),
+        ({"message": 5}, "`/message` must be string, not integer"),
+        ({"message": "x", "sing": True}, "`sing` is not a key of the input (did you mean `sign`?)"),
+    ],
+)
+def test_an_example_that_the_schema_refuses_is_named_with_its_place(given: dict[str, object], miss: str) -> None:
+    examples = (ToolExample("Well", {"message": "x"}), ToolExample("Record", given))
+
+    told = complaint(ToolMetadata(examples=examples))
+    assert told.startswith(f"`git.commit`: example 2 (Record) does not match its schema: {miss}")
+
+
+def test_an_example_of_a_schema_that_cannot_be_used_is_refused_with_the_tool() -> None:
+    broken = replace(
+        tool("git.commit", properties={"message": {"type": "texts"}}),
+        metadata=ToolMetadata(examples=(ToolExample("Record", {}),)),
+    )
+
+    with pytest.raises(InvalidTool, match=r"^`git\.commit`: its schema is not usable"):
+        check_tool(broken)
+
+
+@pytest.mark.parametrize("condition", [None, "", "  "])
+def test_a_conditional_tool_states_its_condition(condition: str | None) -> None:
+    told = complaint(ToolMetadata(optionality=Optionality.CONDITIONAL, condition=condition))
+    assert told == "`git.commit`: condition: a conditional tool says here when it is required"
+
+
+@pytest.mark.parametrize("optionality", [Optionality.OPTIONAL, Optionality.REQUIRED])
+def test_a_condition_belongs_to_a_conditional_tool(optionality: Optionality) -> None:
+    told = complaint(ToolMetadata(optionality=optionality, condition="Where it rains."))
+    assert told == "`git.commit`: condition: this is for a tool whose `optionality` is `conditional`"
+
+
+@pytest.mark.parametrize("key", ["category", "tags", "requires_capabilities", "aliases", "intents"])
+def test_none_of_several_texts_is_blank(key: str) -> None:
+    assert complaint(ToolMetadata(**{key: ("x", " ")})) == f"`git.commit`: {key}: one of these is blank"

@@ -1,0 +1,139 @@
+"""Metadata as JSON: what is written is read again, and what is wrong is named with its place."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from toolcrib.core.errors import InvalidTool
+from toolcrib.core.metadata import KEYS, NO_METADATA, Optionality, ToolExample, ToolMetadata
+
+TEXTS = st.text(st.characters(codec="utf-8"), min_size=1, max_size=8).filter(str.strip)
+LISTS = st.lists(TEXTS, max_size=3).map(tuple)
+JSON: st.SearchStrategy[Any] = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | TEXTS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3),
+    max_leaves=5,
+)
+METADATA = st.builds(
+    ToolMetadata,
+    category=LISTS,
+    tags=LISTS,
+    optionality=st.sampled_from(Optionality),
+    condition=st.none() | TEXTS,
+    usage_hint=st.none() | TEXTS,
+    examples=st.lists(
+        st.builds(
+            ToolExample,
+            st.text(st.characters(codec="utf-8")),
+            st.dictionaries(TEXTS, JSON, max_size=3),
+            st.none() | TEXTS,
+        ),
+        max_size=2,
+    ).map(tuple),
+    requires_capabilities=LISTS,
+    requires_permission=st.booleans(),
+    aliases=LISTS,
+    intents=LISTS,
+    cost=st.none() | TEXTS,
+    risk=st.none() | TEXTS,
+)
+
+
+@given(METADATA)
+def test_what_is_written_is_read_again_also_as_text(metadata: ToolMetadata) -> None:
+    wire = metadata.to_wire()
+
+    assert ToolMetadata.from_wire(wire) == metadata
+    assert ToolMetadata.from_wire(json.loads(json.dumps(wire))) == metadata
+
+
+@given(METADATA)
+def test_only_what_differs_from_the_defaults_is_written(metadata: ToolMetadata) -> None:
+    written = metadata.to_wire().keys()
+
+    assert written == {key for key in KEYS if getattr(metadata, key) != getattr(NO_METADATA, key)}
+
+
+def test_every_member_has_a_key_and_every_key_its_explanation() -> None:
+    assert [field.name for field in fields(ToolMetadata)] == [*KEYS]
+    assert all(KEYS.values())
+
+
+def test_what_is_written_has_the_shape_that_people_write() -> None:
+    metadata = ToolMetadata(
+        category=("vcs", "write"),
+        optionality=Optionality.CONDITIONAL,
+        condition="In a repository.",
+        examples=(ToolExample("Record", {"message": "x"}), ToolExample("Ask", {}, "yes")),
+        requires_permission=True,
+    )
+
+    assert NO_METADATA.to_wire() == {}
+    assert metadata.to_wire() == {
+        "category": ["vcs", "write"],
+        "optionality": "conditional",
+        "condition": "In a repository.",
+        "examples": [
+            {"description": "Record", "input": {"message": "x"}},
+            {"description": "Ask", "input": {}, "output": "yes"},
+        ],
+        "requires_permission": True,
+    }
+
+
+def test_a_lone_text_is_a_list_of_one_and_null_is_as_nothing() -> None:
+    read = ToolMetadata.from_wire(
+        {"category": "vcs", "tags": "slow", "aliases": None, "optionality": None, "risk": None}
+    )
+
+    assert read == ToolMetadata(category=("vcs",), tags=("slow",))
+
+
+EXAMPLE = "`description` (a text), `input` (an object) and perhaps `output` (a text) belong here"
+SURROGATE = "the text holds half a surrogate pair, which is no Unicode text"
+
+WRONG: list[tuple[object, str]] = [
+    ([], "an object is expected here"),
+    ("x", "an object is expected here"),
+    ({"alias": "x"}, "alias: there is no such key (did you mean `aliases`?)"),
+    ({"xyzzy": "x"}, f"xyzzy: there is no such key; known are: {', '.join(KEYS)}"),
+    ({"optionality": "always"}, "optionality: one of required, optional, conditional is expected here"),
+    ({"optionality": ["required"]}, "optionality: one of required, optional, conditional is expected here"),
+    ({"optionality": True}, "optionality: one of required, optional, conditional is expected here"),
+    ({"requires_permission": "yes"}, "requires_permission: true or false is expected here"),
+    ({"requires_permission": 1}, "requires_permission: true or false is expected here"),
+    ({"examples": {"input": {}}}, "examples: a list of objects is expected here"),
+    ({"examples": ["x"]}, f"examples.0: {EXAMPLE}"),
+    ({"examples": [{"description": "x", "input": {}}, {"description": "x"}]}, f"examples.1: {EXAMPLE}"),
+    ({"examples": [{"description": 5, "input": {}}]}, f"examples.0: {EXAMPLE}"),
+    ({"examples": [{"description": "x", "input": [1]}]}, f"examples.0: {EXAMPLE}"),
+    ({"examples": [{"description": "x", "input": {}, "output": 5}]}, f"examples.0: {EXAMPLE}"),
+    ({"examples": [{"description": "x", "input": {}, "out": "x"}]}, f"examples.0: {EXAMPLE}"),
+    ({"examples": [{"description": "\ud800", "input": {}}]}, f"examples.0.description: {SURROGATE}"),
+    ({"examples": [{"description": "x", "input": {"a": ["\ud800"]}}]}, f"examples.0.input: {SURROGATE}"),
+    *(
+        ({key: 5}, f"{key}: a text is expected here, and not an empty one")
+        for key in ("condition", "usage_hint", "cost")
+    ),
+    ({"risk": "  "}, "risk: a text is expected here, and not an empty one"),
+    ({"risk": "\ud800"}, f"risk: {SURROGATE}"),
+    *(({key: 5}, f"{key}: a list of texts is expected here") for key in ("category", "tags", "requires_capabilities")),
+    ({"aliases": ["x", 5]}, "aliases.1: a text is expected here, and not an empty one"),
+    ({"intents": ["x", " "]}, "intents.1: a text is expected here, and not an empty one"),
+    ({"tags": ["x\udc00"]}, f"tags.0: {SURROGATE}"),
+    ({"tags": ""}, "tags: a text is expected here, and not an empty one"),
+]
+
+
+@pytest.mark.parametrize(("wire", "complaint"), WRONG, ids=[repr(wire)[:60] for wire, _ in WRONG])
+def test_what_cannot_be_read_is_named_with_its_place(wire: object, complaint: str) -> None:
+    with pytest.raises(InvalidTool) as refused:
+        ToolMetadata.from_wire(wire)
+
+    assert refused.value.message == complaint

@@ -1,0 +1,56 @@
+"""Declared tools for tests, and the programs that they run."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from toolcrib.core.principal import LOCAL_CONTEXT
+from toolcrib.core.results import ToolResult
+from toolcrib.sources.declared.definition import DeclaredTool, DeclaredTools, read_declared
+from toolcrib.sources.declared.source import DeclaredSource
+
+ECHO = "import json, sys; print(json.dumps(sys.argv[1:]))"
+"""A program that says what it was given."""
+
+
+def properties(**kinds: str | Mapping[str, Any]) -> dict[str, Any]:
+    """The schema of an object with one property for each, of a type or a schema; none is required."""
+    return {
+        "type": "object",
+        "properties": {name: {"type": kind} if isinstance(kind, str) else dict(kind) for name, kind in kinds.items()},
+    }
+
+
+def declared(wire: Mapping[str, Any], name: str = "tool") -> DeclaredTool:
+    return read_declared("ops", name, {"description": "Does it.", **wire})
+
+
+def source_of(*wires: Mapping[str, Any], environ: Mapping[str, str] | None = None) -> DeclaredSource:
+    """Tools named `tool`, `tool2`, ..."""
+    tools = tuple(declared(wire, f"tool{number}" if number > 1 else "tool") for number, wire in enumerate(wires, 1))
+    offered = DeclaredTools("ops", tools=tools)
+    return DeclaredSource(offered) if environ is None else DeclaredSource(offered, environ)
+
+
+async def call(wire: Mapping[str, Any], /, **arguments: Any) -> ToolResult:
+    return await call_of(source_of(wire), **arguments)
+
+
+async def call_of(source: DeclaredSource, /, **arguments: Any) -> ToolResult:
+    return await source.call_tool(source.listing.tools[0], arguments, LOCAL_CONTEXT)
+
+
+def python(code: str, *elements: Any, **more: Any) -> dict[str, Any]:
+    """A command that runs `code`, which is written as a template is."""
+    return {"command": [sys.executable, "-c", code.replace("{", "{{").replace("}", "}}"), *elements], **more}
+
+
+async def argv(elements: list[Any], schema: Mapping[str, Any], /, **arguments: Any) -> list[str]:
+    """What a real program finds as its arguments."""
+    more = {key: value for key, value in {"input_schema": schema}.items() if value}
+    result = await call(python(ECHO, *elements, **more), **arguments)
+    assert not result.is_error, result.text
+    return json.loads(result.text)

@@ -1,0 +1,300 @@
+"""Command lines that are declared: what a program finds as its arguments, and how its run is bounded."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.processes import is_running
+from tests.sources.declared.declaring import argv, call, call_of, declared, properties, python, source_of
+from tests.waiting import until
+
+from toolcrib.core.errors import InvalidArguments, InvalidTool, ToolFailed
+from toolcrib.sources.base import Source
+from toolcrib.sources.declared.process import MAX_OUTPUT_BYTES
+from toolcrib.testing.sources import check_source
+
+pytestmark = pytest.mark.anyio
+
+TEXT = properties(text="string")
+
+SAY_PIDS = """
+import os, subprocess, sys, time
+stubborn = "import signal, time; signal.signal(15, signal.SIG_IGN); time.sleep(600)"
+child = subprocess.Popen([sys.executable, "-c", stubborn])
+with open(sys.argv[1] + ".new", "w") as file:
+    file.write(f"{os.getpid()} {child.pid}")
+os.rename(sys.argv[1] + ".new", sys.argv[1])
+time.sleep(600)
+"""
+"""Writes its own process id and that of a child that does not listen to SIGTERM, and stays."""
+
+
+async def test_a_command_keeps_the_contract_of_a_source() -> None:
+    def make() -> Source:
+        return source_of(python("import sys; print(sys.argv[1])", "{text}", input_schema=TEXT))
+
+    await check_source(make, tool="tool", arguments={"text": "one"}, other_arguments={"text": "two"})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "; echo hacked",
+        "$(touch hacked)",
+        "`id`",
+        "a && b | c > d",
+        "two\nlines",
+        "\"quotes' \\",
+        "*",
+        "~",
+        "$HOME",
+        "",
+        "{x}",
+        "ü 漢 🐙",
+    ],
+)
+async def test_what_a_shell_would_act_on_arrives_as_text(text: str) -> None:
+    assert await argv(["{text}"], TEXT, text=text) == [text]
+
+
+async def test_no_argument_is_read_as_a_placeholder_again() -> None:
+    schema = properties(one="string", two="string")
+    assert await argv(["{one}{two}"], schema, one="{two} ${env:HOME}", two="$") == ["{two} ${env:HOME}$"]
+
+
+WRITABLE = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))
+
+
+@given(WRITABLE, st.lists(WRITABLE, max_size=3))
+@settings(max_examples=20, deadline=None)
+def test_a_program_finds_exactly_the_arguments_that_were_sent(text: str, texts: list[str]) -> None:
+    schema = properties(text="string", texts="array")
+    found = anyio.run(lambda: argv(["--", "{text}", "<{text}>", "{texts}"], schema, text=text, texts=texts))
+    assert found == ["--", text, f"<{text}>", *texts]
+
+
+async def test_numbers_and_objects_are_written_as_json_and_a_bare_list_is_spread() -> None:
+    schema = properties(n="number", on="boolean", point="object", names="array")
+    found = await argv(
+        ["{n}", "{on}", "{point}", "{names}", "all={names}"], schema, n=1.5, on=True, point={"x": 1}, names=["a", 2]
+    )
+    assert found == ["1.5", "true", '{"x":1}', "a", "2", 'all=["a",2]']
+
+
+async def test_an_element_whose_argument_is_not_there_is_left_out_whole() -> None:
+    schema = properties(path="string", depth="integer", tags="array", wide={"type": "string", "default": "no"})
+    line = ["ls", "{path}", ["--depth", "{depth}"], ["--tags", "{tags}"], "--wide={wide}"]
+    assert await argv(line, schema) == ["ls", "--wide=no"]
+    assert await argv(line, schema, path=None, depth=2, tags=[], wide=None) == ["ls", "--depth", "2", "--wide=no"]
+    assert await argv(line, schema, path="/", tags=["a", "b"], wide="yes") == [
+        "ls",
+        "/",
+        "--tags",
+        "a",
+        "b",
+        "--wide=yes",
+    ]
+
+
+@pytest.mark.parametrize("value", ["-rf", "--output=/etc/passwd", "-"])
+async def test_an_argument_that_a_program_could_read_as_an_option_is_refused(value: str) -> None:
+    for line in (["{text}"], ["{text}/x"], [["-n", "{text}"]]):
+        with pytest.raises(InvalidArguments, match="`text` may not begin with `-`") as refused:
+            await argv(line, TEXT, text=value)
+        assert refused.value.details["violations"][0]["place"] == "/text"
+    with pytest.raises(InvalidArguments):
+        await argv(["{names}"], properties(names="array"), names=["fine", value])
+
+
+async def test_an_argument_may_begin_with_a_dash_where_it_can_be_no_option() -> None:
+    assert await argv(["--", "{text}"], TEXT, text="-rf") == ["--", "-rf"]
+    assert await argv(["--name={text}", "./{text}"], TEXT, text="-rf") == ["--name=-rf", "./-rf"]
+    allowed = await call(
+        python("import sys; print(sys.argv[1])", "{text}", input_schema=TEXT, allow_options=True), text="-rf"
+    )
+    assert allowed.text == "-rf\n"
+
+
+async def test_a_value_does_not_pass_for_the_end_of_the_options() -> None:
+    schema = properties(one="array", two="string")
+    with pytest.raises(InvalidArguments):
+        await argv(["{one}", "{two}"], schema, one=["--"], two="-rf")
+
+
+async def test_a_nul_is_refused() -> None:
+    with pytest.raises(InvalidArguments, match="NUL"):
+        await argv(["x{text}"], TEXT, text="a\0b")
+
+
+async def test_arguments_beyond_what_the_system_takes_are_refused() -> None:
+    with pytest.raises(InvalidArguments, match="longer than a command may be"):
+        await argv(["{text}"], TEXT, text="x" * 5_000_000)
+
+
+async def test_input_comes_from_the_template_and_is_closed_without_one() -> None:
+    said = python("import sys; sys.stdout.write(sys.stdin.read().upper())", stdin="<{text}>", input_schema=TEXT)
+    assert (await call(said, text="a\nü")).text == "<A\nÜ>"
+    assert (await call(said)).content == ()
+    assert (await call(python("import sys; print(repr(sys.stdin.read()))"))).text == "''\n"
+
+
+async def test_a_program_that_reads_nothing_of_its_input_is_no_failure() -> None:
+    result = await call(python("print('done')", stdin="{text}", input_schema=TEXT), text="x" * 1_000_000)
+    assert (result.text, result.is_error) == ("done\n", False)
+
+
+async def test_little_is_inherited_and_secrets_come_by_name() -> None:
+    names = "import json, os; print(json.dumps(dict(os.environ)))"
+    environ = {"PATH": os.environ["PATH"], "TOKEN": "t0p", "OTHER": "hidden", "LANG": "C.UTF-8"}
+    source = source_of(python(names, env={"KEY": "is ${env:TOKEN}", "MODE": "${MODE:-plain}"}), environ=environ)
+    found = json.loads((await call_of(source)).text)
+    assert {"KEY": "is t0p", "MODE": "plain", "PATH": os.environ["PATH"]}.items() <= found.items()
+    assert not {"TOKEN", "OTHER"} & found.keys()
+
+
+async def test_it_runs_in_its_folder(tmp_path: Path) -> None:
+    where = python("import os; print(os.getcwd())", cwd="${env:PLACE}")
+    assert (await call_of(source_of(where, environ={"PLACE": str(tmp_path)}))).text == f"{tmp_path}\n"
+    with pytest.raises(ToolFailed, match="folder that it should run in is not there"):
+        await call(python("", cwd=str(tmp_path / "gone")))
+
+
+async def test_a_tool_whose_variable_is_not_set_is_set_aside_alone() -> None:
+    source = source_of(python("", env={"KEY": "${env:NOWHERE}"}), python("print(1)"), environ={})
+    listing = await source.list_tools()
+    assert [tool.name for tool in listing.tools] == ["tool2"]
+    assert [(aside.name, aside.reason) for aside in listing.set_aside] == [
+        ("tool", "env.KEY: the environment variable `NOWHERE` is not set")
+    ]
+
+
+async def test_another_exit_code_is_a_failure_with_what_was_said() -> None:
+    failed = await call(python("import sys; print('half'); print('no disk', file=sys.stderr); sys.exit(3)"))
+    assert failed.is_error
+    assert failed.text == "It ended with exit code 3.\nhalf\n\nno disk\n"
+    killed = await call(python("import os; os.kill(os.getpid(), 9)"))
+    assert (killed.text, killed.is_error) == ("It was ended by signal 9.", True)
+
+
+async def test_warnings_stand_after_the_answer() -> None:
+    result = await call(python("import sys; print('fine'); print('old', file=sys.stderr)"))
+    assert [block["text"] for block in result.content] == ["fine\n", "Standard error:\nold\n"]
+
+
+async def test_a_program_that_is_not_there_is_told_without_its_folders() -> None:
+    with pytest.raises(ToolFailed, match="there is no program `nothing-4b1f`") as failed:
+        await call({"command": ["/opt/secret/nothing-4b1f"]})
+    assert "secret" not in failed.value.message
+
+
+async def test_with_an_output_schema_the_output_is_read_as_json() -> None:
+    results = {"type": "object", "properties": {"n": {"type": "integer"}}}
+    answered = await call(python("print('{\"n\": 1}')", output_schema=results))
+    assert answered.structured_content == {"n": 1}
+    assert (await call(python("print('no json')", output_schema=results))).structured_content is None
+
+
+async def test_bytes_that_are_no_text_are_replaced() -> None:
+    assert (await call(python("import sys; sys.stdout.buffer.write(b'a\\xffb')"))).text == "a\ufffdb"
+
+
+async def test_a_flood_of_output_is_cut_and_the_program_comes_to_its_end(tmp_path: Path) -> None:
+    done = tmp_path / "done"
+    flood = "import sys; sys.stdout.write('x' * 5_000_000); sys.stdout.flush(); open(sys.argv[1], 'w')"
+    result = await call(python(flood, str(done)))
+    assert len(result.text) < MAX_OUTPUT_BYTES + 100
+    assert result.text.endswith("[4000000 more bytes were left out]")
+    assert done.exists()
+
+
+async def test_a_program_whose_time_is_over_is_stopped_with_its_children(tmp_path: Path) -> None:
+    pids = tmp_path / "pids"
+    result = await call(python(SAY_PIDS, str(pids), timeout_s=5))
+    assert result.is_error
+    assert result.text == "It was stopped, since it had not ended within 5 s."
+    await until(lambda: not any(is_running(int(pid)) for pid in pids.read_text().split()), "all are gone")
+
+
+async def test_a_cancelled_call_stops_the_program_with_its_children(tmp_path: Path) -> None:
+    pids = tmp_path / "pids"
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(lambda: call(python(SAY_PIDS, str(pids))))
+        await until(pids.exists, "the program runs")
+        tasks.cancel_scope.cancel()
+    await until(lambda: not any(is_running(int(pid)) for pid in pids.read_text().split()), "all are gone")
+
+
+async def test_a_program_is_over_though_a_child_holds_its_output(tmp_path: Path) -> None:
+    pids = tmp_path / "pids"
+    leaves = SAY_PIDS.rpartition("time.sleep")[0]
+    result = await call(python(f"{leaves}print('over')", str(pids), timeout_s=600))
+    assert (result.text, result.is_error) == ("over\n", False)
+    await until(lambda: not any(is_running(int(pid)) for pid in pids.read_text().split()), "the child is gone")
+
+
+WRONG: list[tuple[Any, str]] = [
+    ("df -h", "command: a list is expected here"),
+    ([], "command: a list is expected here"),
+    (["{program}"], "command.0: the program is named here as it is"),
+    (["${env:PROGRAM}"], "command.0: the program is named here as it is"),
+    ([["df"]], "command.0: a text is expected here"),
+    (["df", 1], "command.1: a text is expected here"),
+    (["df", []], "command.1: an empty list stands for nothing"),
+    (["df", ["-h", "-l"]], "command.1: a list in the list goes with an argument"),
+    (["df", "{txt}"], r"command.1: `\{txt\}` is no property of the input schema \(did you mean `\{text\}`\?\)"),
+    (["df", "{text"], r"command.1: a `\{` that stands for itself is written `\{\{`"),
+    (["df", "${text}"], r"command.1: `\$\{text\}` is no placeholder"),
+    (["curl", "-H", "Authorization: ${env:TOKEN}"], "command.2: variables of the environment stand in `env` alone"),
+    (["df", "a\0"], "command.1: a NUL"),
+    (["sh", "-c", "echo {text}"], "command.2: `sh` would run the argument as a part of its program"),
+    (["/bin/bash", "-lc", "--", "{text}"], "command.3: `bash` would run"),
+    (["env", "bash", "-c", "ls {text}"], "command.3: `bash` would run"),
+    (["python3.11", "-cprint('{text}')"], "command.1: `python3.11` would run"),
+    (["node", "--eval=f({text})"], "command.1: `node` would run"),
+    (["cmd.exe", "/c", "type", "{text}"], "command.3: `cmd` would run"),
+]
+"""With what is said of each."""
+
+
+@pytest.mark.parametrize(("command", "complaint"), WRONG)
+def test_a_command_that_cannot_be_meant_is_refused_with_its_place(command: Any, complaint: str) -> None:
+    with pytest.raises(InvalidTool, match=f"^ops.tool.{complaint}"):
+        declared({"command": command, "input_schema": TEXT})
+
+
+def test_a_script_takes_arguments_behind_it_and_words_like_options_elsewhere_are_fine() -> None:
+    declared({"command": ["sh", "-c", 'echo "$1"', "sh", "{text}"], "input_schema": TEXT})
+    declared({"command": ["grep", "-e", "{text}", "-c", "notes.txt"], "input_schema": TEXT})
+
+
+@pytest.mark.parametrize("cwd", ["here", "${env:PLACE}"])
+async def test_a_folder_that_depends_on_where_toolcrib_runs_is_refused(cwd: str) -> None:
+    source = source_of(python("", cwd=cwd), environ={"PLACE": "there"})
+    assert [aside.reason for aside in source.listing.set_aside] == [
+        "cwd: an absolute path is expected here, or one from `~`"
+    ]
+
+
+async def test_a_program_may_clean_up_before_it_is_stopped(tmp_path: Path) -> None:
+    cleans = """
+import signal, sys, time
+def clean(*_):
+    open(sys.argv[1], "w").close()
+    sys.exit()
+signal.signal(signal.SIGTERM, clean)
+open(sys.argv[2], "w").close()
+time.sleep(600)
+"""
+    cleaned, started = tmp_path / "cleaned", tmp_path / "started"
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(lambda: call(python(cleans, str(cleaned), str(started))))
+        await until(started.exists, "the program runs")
+        tasks.cancel_scope.cancel()
+    assert cleaned.exists()

@@ -1,0 +1,222 @@
+"""The published contract check of plugins: it passes one that keeps its promises, and names each that is broken."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, cast
+
+import pytest
+
+from toolcrib import CallContext, Plugin, Tool, ToolExample, ToolFailed, ToolMetadata, ToolResult
+from toolcrib.testing.plugins import check_plugin
+
+pytestmark = pytest.mark.anyio
+
+NUMBER = {"type": "object", "properties": {"number": {"type": "number"}}}
+DOUBLED = {"type": "object", "properties": {"doubled": {"type": "number"}}, "required": ["doubled"]}
+
+DOUBLE = Tool("kept", "double", "Double a number.", input_schema=NUMBER, output_schema=DOUBLED)
+
+
+class Kept(Plugin):
+    """Keeps every promise."""
+
+    name = "kept"
+    version = "1"
+    description = "Doubles numbers."
+
+    def tools(self) -> Sequence[Tool]:
+        return [DOUBLE, Tool(self.name, "idle", "Do nothing.")]
+
+    def execute(self, tool_name: str, arguments: Mapping[str, Any], context: CallContext) -> Any:
+        return {"doubled": 2 * arguments["number"]}
+
+
+class KeptAsync(Kept):
+    """The same on the event loop."""
+
+    async def execute(self, tool_name: str, arguments: Mapping[str, Any], context: CallContext) -> Any:
+        return {"doubled": 2 * arguments["number"]}
+
+
+async def check(make: Callable[[], Plugin], **more: Any) -> None:
+    given: dict[str, Any] = {"tool": "double", "arguments": {"number": 1}, "other_arguments": {"number": 2}}
+    await check_plugin(make, **{**given, **more})
+
+
+@pytest.mark.parametrize("kind", [Kept, KeptAsync])
+async def test_a_plugin_that_keeps_its_promises_passes(kind: type[Plugin]) -> None:
+    await check(kind)
+
+
+# -- what it says of itself -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "complaint"),
+    [
+        ("name", "", "`name` is empty"),
+        ("name", "a.b", "cannot name a plugin"),
+        ("name", 7, "`name` is no text"),
+        ("version", "", "`version` is empty"),
+        ("version", None, "`version` is no text"),
+        ("description", " ", "`description` is empty"),
+        ("availability_hint", 3, "`availability_hint` is no text"),
+    ],
+)
+async def test_its_words_are_texts_that_say_something(key: str, value: object, complaint: str) -> None:
+    def make() -> Plugin:
+        plugin = Kept()
+        setattr(plugin, key, value)
+        return plugin
+
+    with pytest.raises(AssertionError, match=complaint):
+        await check(make)
+
+
+async def test_it_has_a_name_at_all() -> None:
+    class Nameless(Plugin):
+        def tools(self) -> Sequence[Tool]:
+            return []
+
+        def execute(self, tool_name: str, arguments: Mapping[str, Any], context: CallContext) -> None:
+            return
+
+    with pytest.raises(AssertionError, match="`name` is no text"):
+        await check(Nameless)
+
+
+async def test_what_makes_it_gives_a_plugin() -> None:
+    with pytest.raises(AssertionError, match="gives a dict and not a `Plugin`"):
+        await check(cast("Any", dict))
+
+
+@pytest.mark.parametrize(
+    ("is_available", "complaint"),
+    [(False, "not available here.*Start it first"), (None, "gives a NoneType and not a bool")],
+)
+async def test_it_says_whether_it_is_available_and_is_so_here(is_available: Any, complaint: str) -> None:
+    class Away(Kept):
+        availability_hint = "Start it first."
+
+        def is_available(self) -> bool:
+            return is_available
+
+    with pytest.raises(AssertionError, match=complaint):
+        await check(Away)
+
+
+# -- its tools --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("tools", "complaint"),
+    [
+        ([DOUBLE, {"name": "a dict"}], "gives a dict among its tools"),
+        ([DOUBLE, Tool("other", "stray", "Stray.")], "has the source `other` and not `kept`"),
+        ([DOUBLE, DOUBLE], "tools have the same name"),
+        ([DOUBLE, Tool("kept", "silent")], "`silent` has no description"),
+        ([DOUBLE, Tool("kept", "odd", "Odd.", input_schema={"type": "nothing"})], "`odd` cannot be offered"),
+        ([replace(DOUBLE, title="\ud800")], "half a surrogate"),
+        ([replace(DOUBLE, metadata=ToolMetadata(examples=(ToolExample("Bad", {"number": "x"}),)))], "example 1"),
+        ([], "there is no tool `double`"),
+    ],
+)
+async def test_its_tools_can_all_be_offered(tools: list[Any], complaint: str) -> None:
+    class Odd(Kept):
+        def tools(self) -> Sequence[Tool]:
+            return tools
+
+    with pytest.raises(AssertionError, match=complaint):
+        await check(Odd)
+
+
+async def test_its_tools_are_the_same_whenever_it_is_asked() -> None:
+    class Fickle(Kept):
+        asked = 0
+
+        def tools(self) -> Sequence[Tool]:
+            self.asked += 1
+            return [DOUBLE, Tool("kept", f"tool-{self.asked}", "Another each time.")]
+
+    with pytest.raises(AssertionError, match="gives others when it is asked again"):
+        await check(Fickle)
+
+
+async def test_two_of_a_kind_offer_the_same() -> None:
+    made: list[str] = []
+
+    class Counted(Kept):
+        def __init__(self) -> None:
+            made.append("one")
+            self.number = len(made)
+
+        def tools(self) -> Sequence[Tool]:
+            return [DOUBLE, Tool("kept", f"tool-{self.number}", "Another in each.")]
+
+    with pytest.raises(AssertionError, match="lists other tools"):
+        await check(Counted)
+
+
+async def test_the_arguments_to_check_with_are_those_of_the_tool() -> None:
+    with pytest.raises(AssertionError, match="what its schema refuses"):
+        await check(Kept, arguments={"number": "one"})
+
+
+# -- its answers ------------------------------------------------------------------------------------------------------
+
+
+class Answering(Kept):
+    """Answers otherwise than it should."""
+
+    def __init__(self, answer: Callable[[Mapping[str, Any]], Any]) -> None:
+        self.answer = answer
+
+    def execute(self, tool_name: str, arguments: Mapping[str, Any], context: CallContext) -> Any:
+        return self.answer(arguments)
+
+
+def fails(arguments: Mapping[str, Any]) -> Any:
+    raise ToolFailed("I do not double.")
+
+
+def raises(arguments: Mapping[str, Any]) -> Any:
+    raise KeyError("number")
+
+
+def gives(answer: Any) -> Callable[[Mapping[str, Any]], Any]:
+    def give(arguments: Mapping[str, Any]) -> Any:
+        return answer
+
+    return give
+
+
+def changes(arguments: Mapping[str, Any]) -> Any:
+    return {"doubled": 2 * cast("dict[str, Any]", arguments).pop("number")}
+
+
+last: list[Mapping[str, Any]] = [{"number": 1}]
+
+
+def mixes_up(arguments: Mapping[str, Any]) -> Any:
+    """The answer to the call before it, where that was another and both run at once."""
+    last.append(arguments)
+    return {"doubled": 2 * last[-2]["number"]}
+
+
+@pytest.mark.parametrize(
+    ("answer", "complaint"),
+    [
+        (fails, "fails on the given arguments: I do not double"),
+        (raises, "raises KeyError on the given arguments"),
+        (changes, "changed its arguments"),
+        (gives(object()), "cannot be written as JSON"),
+        (gives(ToolResult({"content": "text"})), "is no result"),
+        (gives({"tripled": 3}), "misses its own output schema"),
+        (mixes_up, "answer"),
+    ],
+)
+async def test_its_answers_are_answers(answer: Callable[[Mapping[str, Any]], Any], complaint: str) -> None:
+    with pytest.raises(AssertionError, match=complaint):
+        await check(lambda: Answering(answer), **({} if answer is mixes_up else {"other_arguments": None}))
