@@ -15,7 +15,7 @@ SMALL = {
     "calling.py": ["--calls", "2"],
     "memory.py": ["--calls", "40", "--samples", "2"],
     "real_servers.py": ["--only", "time", "--offline"],
-    "registering.py": ["--tools", "200"],
+    "registering.py": ["--tools", "200", "--many", "50"],
     "search.py": ["--tools", "200"],
     "starting.py": ["--runs", "1"],
     "throughput.py": ["--rounds", "1", "--seconds", "0.1", "--tools", "20"],

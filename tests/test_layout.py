@@ -13,7 +13,7 @@ NO_SOURCES = {"crib", "client", "self.desk", "self.runner"}
 
 def calls_of_call_tool(path: Path) -> Iterator[str]:
     for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Attribute) and node.attr == "call_tool":
+        if isinstance(node, ast.Attribute) and node.attr == "call_tool" and isinstance(node.ctx, ast.Load):
             yield ast.unparse(node.value)
 
 

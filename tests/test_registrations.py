@@ -8,18 +8,20 @@ import sqlite3
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 from tests.servers.launching import faulty_entry, write_config
+from tests.waiting import until
 
 import toolcrib.crib
 from toolcrib import Capability, Category, OwnCheck, ProgramOnPath, Toolcrib, VariableSet
 from toolcrib.catalog.bundles import ToolBundle
 from toolcrib.catalog.overrides import MetadataOverride
+from toolcrib.config import Config
 from toolcrib.config.registrations import Kind, Registrable
 from toolcrib.core.errors import InvalidConfig, NotFound, UnknownBundle
 from toolcrib.sources.declared.definition import read_declared, read_declared_source
 from toolcrib.stores.registrations import Registration, RegistrationStore
-from tests.waiting import until
 
 pytestmark = pytest.mark.anyio
 
@@ -59,6 +61,17 @@ def kept_in(path: Path, *rows: tuple[str, str, Any]) -> RegistrationStore:
     return store
 
 
+def damaged(path: Path, damage: str) -> None:
+    path.unlink(missing_ok=True)
+    match damage:
+        case "garbage":
+            path.write_bytes(b"this is no database" * 100)
+        case "another configuration's":
+            RegistrationStore(path, Path("other.json")).update(lambda _: [Registration("bundle", "b", "{}")])
+        case _:
+            pass
+
+
 # -- from Python ------------------------------------------------------------------------------------------------------
 
 
@@ -70,7 +83,7 @@ async def test_what_is_kept_is_there_at_once_and_after_a_restart(path: Path) -> 
         for crib in (first, second):
             assert ids(crib) == ["ops.disk", "ops.load"]
             assert crib.view().sources["ops"].title == "Operations"
-            assert [node.path for node in crib.list(["Machines"]).nodes] == [("Machines", "Disks")]
+            assert [pointer.node.name for pointer in crib.list(["Machines"]).nodes] == ["Disks"]
             assert crib.view().tools["ops.load"].metadata.tags == ("busy",)
             assert sorted(crib.view(bundle="all").tools) == ["ops.disk"]
             assert crib.view().lacking == {}
@@ -112,7 +125,7 @@ def test_all_of_several_things_are_kept_or_none(path: Path) -> None:
     crib = Toolcrib(registrations=RegistrationStore(path))
     crib.keep(read_declared("ops", "disk", DISK))
     other = read_declared("ops", "disk", LOAD)
-    with pytest.raises(InvalidConfig, match="`ops.disk` is registered already, and differs"):
+    with pytest.raises(InvalidConfig, match=r"`ops\.disk` is registered already, and differs"):
         crib.keep(ToolBundle("new"), other)
     with pytest.raises(InvalidConfig, match="the bundle `broken`"):
         crib.keep(ToolBundle("new"), ToolBundle("broken", includes=("nowhere",)))
@@ -166,7 +179,7 @@ async def test_what_the_configuration_says_wins_and_what_is_registered_is_told_o
     assert (view.sources["ops"].title, view.tools["ops.disk"].description) == ("Configured", "How busy it is.")
     metadata = view.tools["ops.load"].metadata
     assert (metadata.tags, metadata.risk, metadata.cost) == (("configured",), "configured", "nothing")
-    assert [top.summary for top in crib.tops(read, crib.view().principal)][0] == "Configured"
+    assert [category.summary for category in read.categories.given] == ["Configured"]
     assert crib.bundles["disks"].required == ("ops.disk",)
     passed_over = {problem.partition(":")[0] for problem in crib.registration_problems}
     assert passed_over == {
@@ -223,19 +236,40 @@ def test_what_the_program_has_of_its_own_wins_too(path: Path) -> None:
         crib.keep(read_declared("ops", "more", LOAD))
 
 
+def test_a_bundle_that_one_of_the_program_includes_is_not_forgotten(path: Path) -> None:
+    crib = Toolcrib(registrations=RegistrationStore(path))
+    crib.keep(ToolBundle("inner"))
+    crib.add_bundle(ToolBundle("outer", includes=("inner",)))
+    with pytest.raises(InvalidConfig, match=r"nothing was removed: .*`outer` includes `inner`"):
+        crib.forget("bundle", "inner")
+    assert len(RegistrationStore(path).all()) == 1
+
+
+@pytest.mark.usefixtures("quick")
+async def test_what_is_served_of_a_registered_bundle_stays_closed_when_somebody_removes_it(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with Toolcrib(registrations=RegistrationStore(path)) as crib, anyio.create_task_group() as tasks:
+        crib.keep(OPS, ToolBundle("disks", required=("ops.disk",)))
+        crib.confine("disks")
+        tasks.start_soon(crib.follow)
+        Toolcrib(registrations=RegistrationStore(path)).forget("bundle", "disks")
+        await until(lambda: "what was registered before stays in force" in caplog.text, "it is told")
+        assert ids(crib) == ["ops.disk"]
+        tasks.cancel_scope.cancel()
+
+
 # -- while it runs ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.usefixtures("quick")
 async def test_what_another_program_registers_comes_and_goes_while_this_one_runs(path: Path) -> None:
-    import anyio
-
     async with Toolcrib(registrations=RegistrationStore(path)) as crib, anyio.create_task_group() as tasks:
         tasks.start_soon(crib.follow)
         other = Toolcrib(registrations=RegistrationStore(path))
         other.keep(*EVERYTHING)
         await until(lambda: ids(crib) == ["ops.disk", "ops.load"], "what was registered is here")
-        assert crib.search_tools("how busy is it").tool_pointers[0].tool_id == "ops.load"
+        assert crib.search_tools("how busy is it").results[0].tool_id == "ops.load"
         other.forget("tool", "ops.load")
         await until(lambda: ids(crib) == ["ops.disk"], "what was removed is gone")
         tasks.cancel_scope.cancel()
@@ -243,14 +277,16 @@ async def test_what_another_program_registers_comes_and_goes_while_this_one_runs
 
 @pytest.mark.usefixtures("quick")
 async def test_the_file_and_the_store_are_followed_together(tmp_path: Path, path: Path) -> None:
-    import anyio
-
     config = write_config(tmp_path / "mcp.json", toolcrib={"declared": {"mine": {"tools": {"a": LOAD}}}})
     crib = Toolcrib(registrations=RegistrationStore(path))
     read = crib.add_config(config)
     told: list[list[str]] = []
+
+    def tell(now: Config) -> None:
+        told.append([each.name for each in now.declared])
+
     async with crib, anyio.create_task_group() as tasks:
-        tasks.start_soon(crib.follow, read, lambda now: told.append([each.name for each in now.declared]))
+        tasks.start_soon(crib.follow, read, tell)
         kept_in(path, ("tool", "ops.disk", DISK), ("tool", "mine.b", DISK))
         await until(lambda: ids(crib) == ["mine.a", "mine.b", "ops.disk"], "what was registered is beside the rest")
         write_config(config, toolcrib={"declared": {"ops": {"tools": {"load": LOAD}}}})
@@ -260,20 +296,15 @@ async def test_the_file_and_the_store_are_followed_together(tmp_path: Path, path
 
 
 @pytest.mark.usefixtures("quick")
-@pytest.mark.parametrize("damage", ["deleted", "garbage"])
+@pytest.mark.parametrize("damage", ["deleted", "garbage", "another configuration's"])
 async def test_a_store_that_goes_bad_leaves_what_was_read_and_says_so_once(
     path: Path, damage: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    import anyio
-
     store = kept_in(path, ("tool", "ops.disk", DISK))
     async with Toolcrib(registrations=store) as crib, anyio.create_task_group() as tasks:
         caplog.set_level(logging.WARNING)
         tasks.start_soon(crib.follow)
-        if damage == "deleted":
-            path.unlink()
-        else:
-            path.write_bytes(b"this is no database" * 100)
+        damaged(path, damage)
         await until(lambda: crib.registration_problems, "it is told")
         (problem,) = crib.registration_problems
         assert "in force" in problem
@@ -282,7 +313,7 @@ async def test_a_store_that_goes_bad_leaves_what_was_read_and_says_so_once(
         assert ids(crib) == ["ops.disk"]
         assert [record.message for record in caplog.records].count(problem) == 1
 
-        path.unlink(missing_ok=True)
+        damaged(path, "deleted")
         kept_in(path, ("tool", "ops.load", LOAD))
         await until(lambda: ids(crib) == ["ops.load"], "a new store is followed")
         assert crib.registration_problems == ()

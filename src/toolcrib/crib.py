@@ -60,7 +60,7 @@ from toolcrib.sources.condition import Condition
 from toolcrib.sources.declared.definition import DeclaredTools
 from toolcrib.sources.installed import installed_plugins
 from toolcrib.sources.plugins import Plugin
-from toolcrib.stores.definitions import DefinitionStore
+from toolcrib.stores.definitions import Definitions
 from toolcrib.stores.registrations import Registrations
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ class Toolcrib:
         self,
         *,
         policy: Policy | None = None,
-        definitions: DefinitionStore | None = None,
+        definitions: Definitions | None = None,
         approvals: Approvals | None = None,
         registrations: Registrations | None = None,
         record: Recorder | None = None,
@@ -350,11 +350,13 @@ class Toolcrib:
             await anyio.sleep(POLL_S)
             now = _stamp(config)
             if self._registered.is_kept:
-                await to_thread.run_sync(self._registered.read)
-            if now == seen and self._registered.version == known:
-                continue
-            is_file, seen, known = now != seen, now, self._registered.version
-            counts = self._followed(config if is_file else None, before)
+                await to_thread.run_sync(self._registered.read, abandon_on_cancel=True)
+            counts = None
+            if config is not None and now != seen:
+                counts = _unless_refused(partial(self._reread, config.path, before), "the configuration before it")
+            if counts is None and self._registered.version != known:
+                counts = _unless_refused(self._take_registered, "what was registered before")
+            seen, known = now, self._registered.version
             if counts is not None and changed is not None:
                 changed(counts)
 
@@ -638,18 +640,9 @@ class Toolcrib:
 
     # -- the configuration --------------------------------------------------------------------------------------------
 
-    def _followed(self, config: Config | None, before: Callable[[Config], None] | None) -> Config | None:
-        """What counts now that the file of `config`, or what is registered, has changed; None where nothing changed."""
-        if config is not None:
-            try:
-                return self._take_over(self._kept_closed(self._beside_functions(read_config(config.path))), before)
-            except ToolcribError as error:
-                logger.warning("%s; the configuration before it stays in force", error.message)
-        try:
-            return self._take_registered()
-        except ToolcribError as error:
-            logger.warning("%s; what was registered before stays in force", error.message)
-        return None
+    def _reread(self, path: Path, before: Callable[[Config], None] | None) -> Config:
+        """Take over what the file at `path` says by now; raises as `_take_over` does."""
+        return self._take_over(self._kept_closed(self._beside_functions(read_config(path))), before)
 
     def _take_over(self, said: Config, before: Callable[[Config], None] | None) -> Config:
         """Have exactly what `said` says from now on, and what is registered beside it; that is given.
@@ -720,7 +713,7 @@ class Toolcrib:
     def _kept_closed(self, config: Config) -> Config:
         """`config`, with the last policy where it has none: a file that was cut short must not open what was closed.
 
-        The categories that stood beside that policy, and what was said of tools, stay with it: its rules may go by them.
+        The categories that stood beside that policy stay with it, and what was said of tools: its rules may go by them.
         """
         last = self._closed_by
         if self._policy is not None or config.policy is not None or last is None:
@@ -860,6 +853,15 @@ def tops(config: Config, permissions: Permissions = EVERYTHING, principal: Princ
             and permissions.decide(something_of(plugin.name)) is not Access.HIDDEN
         ),
     )
+
+
+def _unless_refused(take: Callable[[], Config], earlier: str) -> Config | None:
+    """What `take` gives; None where it refuses: the reason is logged, and that `earlier` goes on to count."""
+    try:
+        return take()
+    except ToolcribError as error:
+        logger.warning("%s; %s stays in force", error.message, earlier)
+        return None
 
 
 def _stamp(config: Config | None) -> tuple[int, int, int] | None:

@@ -23,7 +23,7 @@ from toolcrib.sources.condition import Condition
 from toolcrib.sources.limited import LimitedSource
 from toolcrib.sources.mcp.server import McpServer, StdioServer, address, identity
 from toolcrib.sources.unavailable import UnavailableSource
-from toolcrib.stores.definitions import DefinitionStore
+from toolcrib.stores.definitions import Definitions
 
 if TYPE_CHECKING:
     from toolcrib.sources.mcp.source import McpSource
@@ -81,7 +81,7 @@ class Change:
 class ConfiguredServers:
     """Shared ones are handed to the intake; those that each principal has for itself stand in its locker."""
 
-    def __init__(self, intake: Intake, definitions: DefinitionStore | None, client: Callable[[], Client]) -> None:
+    def __init__(self, intake: Intake, definitions: Definitions | None, client: Callable[[], Client]) -> None:
         """`client`: whom a server may ask while nobody calls."""
         self._intake = intake
         self._definitions = definitions

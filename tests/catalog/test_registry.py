@@ -168,6 +168,20 @@ def test_an_example_that_its_own_schema_refuses_comes_in_by_no_door(door: str) -
     assert registry.state is before
 
 
+def test_an_example_that_its_own_schema_refuses_is_refused_where_a_function_is_added() -> None:
+    crib = Toolcrib()
+
+    def commit(message: str) -> None: ...
+
+    with pytest.raises(
+        InvalidTool, match=r"`functions\.commit`: example 2 \(Record\) does not match its schema: .*`mesage`"
+    ):
+        crib.add(commit, metadata=bad_example().metadata)
+
+    assert crib.registry.list() == ()
+    assert crib.add(commit).name == "commit", "the name is still free"
+
+
 # -- looking ----------------------------------------------------------------------------------------------------------
 
 

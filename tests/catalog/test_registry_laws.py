@@ -330,6 +330,6 @@ class Registry(RuleBasedStateMachine):
 
 
 Registry.TestCase.settings = settings(
-    max_examples=100, stateful_step_count=30, deadline=None, report_multiple_bugs=False
+    max_examples=50, stateful_step_count=30, deadline=None, report_multiple_bugs=False
 )
 TestRegistry = Registry.TestCase

@@ -132,9 +132,8 @@ async def test_a_file_without_the_bundle_that_is_served_is_not_taken_over(
     path = tmp_path / "mcp.json"
     path.write_text(document({"one": {"optional": ["x"]}}))
     crib = Toolcrib()
-    async with crib, following(crib, crib.add_config(path)) as taken_over:
+    async with crib, following(crib, crib.add_config(path)):
         crib.confine("one")
-        path.write_text(document({}))
+        path.write_text(document({"two": {}}))
         await until(lambda: "`one` is served" in caplog.text, "it is logged")
-        assert taken_over == []
-        assert "one" in crib.bundles
+        assert [each.name for each in crib.bundles] == ["one"]

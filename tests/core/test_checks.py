@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from tests.catalogs import tool
@@ -35,7 +36,7 @@ def test_what_agrees_passes() -> None:
 @pytest.mark.parametrize(
     ("given", "miss"),
     [
-        ({}, "`message` is missing from the input"),
+        ({}, "the key `message` is missing from the input"),
         ({"message": 5}, "`/message` must be string, not integer"),
         ({"message": "x", "sing": True}, "`sing` is not a key of the input (did you mean `sign`?)"),
     ],
@@ -71,4 +72,5 @@ def test_a_condition_belongs_to_a_conditional_tool(optionality: Optionality) -> 
 
 @pytest.mark.parametrize("key", ["category", "tags", "requires_capabilities", "aliases", "intents"])
 def test_none_of_several_texts_is_blank(key: str) -> None:
-    assert complaint(ToolMetadata(**{key: ("x", " ")})) == f"`git.commit`: {key}: one of these is blank"
+    blank: dict[str, Any] = {key: ("x", " ")}
+    assert complaint(ToolMetadata(**blank)) == f"`git.commit`: {key}: one of these is blank"

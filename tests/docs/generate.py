@@ -19,6 +19,7 @@ from toolcrib.config.capabilities import CAPABILITY_SETTINGS
 from toolcrib.config.categories import CATEGORY_SETTINGS
 from toolcrib.config.policy import POLICY_SETTINGS, RULE_SETTINGS
 from toolcrib.core.errors import ErrorCode, ToolcribError
+from toolcrib.core.metadata import KEYS as METADATA_KEYS
 from toolcrib.protocol.schemas import document
 from toolcrib.protocol.tools import ALL, OPERATIONS, SETS, operation_tools
 from toolcrib.sources.declared.definition import SOURCE_KEYS, TOOL_KEYS
@@ -96,6 +97,7 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "declared source settings": settings(SOURCE_KEYS),
     "declared tool settings": settings(TOOL_KEYS),
     "http settings": settings(HTTP_KEYS),
+    "metadata settings": settings(METADATA_KEYS),
     "policy settings": settings(POLICY_SETTINGS),
     "rule settings": settings(RULE_SETTINGS),
     "audit settings": settings(AUDIT_SETTINGS),

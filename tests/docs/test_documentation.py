@@ -5,13 +5,16 @@ import json
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from tests.docs.generate import PARTS, SCHEMA_FILE, generated, schema_file
 
 import toolcrib
-from toolcrib.config import parse_config
+from toolcrib.config import Config, parse_config
+from toolcrib.config.registrations import document, joined, read_document
+from toolcrib.stores.registrations import RegistrationStore
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -124,6 +127,20 @@ async def test_what_the_page_on_capabilities_sets_up_is_missing_with_the_remedie
     assert [each.name for each in config.capabilities] == ["docker", "registry", "database"]
 
 
+def test_the_registry_shown_tells_what_its_page_says() -> None:
+    (code,) = blocks(ROOT / "docs" / "registry.md", "python")
+    namespace: dict[str, object] = {}
+    exec(code, namespace)
+    assert repr(namespace["told"]).replace("'", '"') in page("registry.md")
+    assert namespace["required"] == namespace["in_vcs"] == ["functions.commit"]
+    crib = namespace["crib"]
+    assert isinstance(crib, toolcrib.Toolcrib)
+    assert [pointer.tool_id for pointer in crib.search_tools("small").results] == ["functions.echo"]
+    (shown,) = blocks(ROOT / "docs" / "registry.md", "json")
+    config = parse_config(shown, Path("mcp.json"), {})
+    assert [each.tools for each in config.overrides.given] == ["git.*", "git.git_commit", "git.git_reset"]
+
+
 def test_the_discovery_plugin_shown_finds_what_it_says_and_what_it_finds_is_called() -> None:
     (code,) = blocks(ROOT / "docs" / "discovery-plugin.md", "python")
     (shown,) = blocks(ROOT / "docs" / "discovery-plugin.md", "json")
@@ -140,6 +157,23 @@ def test_the_bundle_shown_gives_what_the_page_says() -> None:
     (shown,) = blocks(ROOT / "docs" / "bundles.md", "json")
     config = parse_config(shown, Path("mcp.json"), {})
     assert [bundle.name for bundle in config.bundles] == ["coding", "reading"]
+
+
+def test_what_the_page_on_registrations_keeps_is_there_again_and_its_document_can_be_imported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    kept, check = blocks(ROOT / "docs" / "registrations.md", "python")
+    exec(kept, {})
+    store = RegistrationStore(tmp_path / "registrations.sqlite")
+    assert [row.name for row in store.all()] == ["ops.disk_free"]
+    namespace: dict[str, Callable[[], None]] = {}
+    exec(check, namespace)
+    namespace["check"]()
+    (shown,) = blocks(ROOT / "docs" / "registrations.md", "json")
+    rows = read_document(shown, Path("registered.json"))
+    assert document(rows) == (json.loads(shown), ())
+    assert joined(Config(Path("mcp.json")), rows).passed_over == ()
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)

@@ -229,8 +229,11 @@ async def test_bundles_follow_the_configuration(mode: Mode, tmp_path: Path) -> N
     with served_over_http(tmp_path, settings={"bundles": BUNDLES}, bench=faulty_entry()) as api:
         async with at(api, "sums", mode) as sums, api.client() as http:
             assert (await ask(sums, "expand_tool", tool_id="bench.echo"))["error"]["code"] == "TOOL_NOT_FOUND"
-            changed = {"sums": {"required": ["bench.echo"]}, "new": {"required": ["bench.add"]}}
-            write_config(api.config, toolcrib={"bundles": changed}, bench=faulty_entry())
+            changed = {
+                "sums": {"required": ["bench.echo"], "optional": ["shelf.*"]},
+                "new": {"required": ["bench.add"]},
+            }
+            write_config(api.config, toolcrib={"bundles": changed}, bench=faulty_entry(), shelf=faulty_entry())
 
             async def is_new() -> bool:
                 return (await api.ask("list", bundle="new")).status_code == 200
@@ -240,6 +243,8 @@ async def test_bundles_follow_the_configuration(mode: Mode, tmp_path: Path) -> N
                     pass
             assert text_of(await run_tool(sums, "bench.echo", text="here")) == "here"
             assert (await ask(sums, "expand_tool", tool_id="bench.add"))["error"]["code"] == "TOOL_NOT_FOUND"
+            async with at(api, "sums", mode) as again:
+                assert "shelf" in await shown_at_first(again)
             async with at(api, "new", mode) as new:
                 assert (await run_tool(new, "bench.add", a=2, b=3)).structured_content == {"sum": 5}
             assert (await http.post("/mcp/b/words", json={})).status_code == 404
@@ -252,6 +257,7 @@ async def test_a_client_is_told_of_changes_within_its_bundle_alone(mode: Mode, t
     told: list[str] = []
     with served_over_http(tmp_path, settings={"bundles": bundles}, desk=FIXTURE) as api:
         async with AsyncExitStack() as stack:
+            assert (await api.ask("list")).json()["nodes"]  # its source is listed, and nothing changes by itself
             found: list[Watcher] = []
 
             async def hear(message: object) -> None:
@@ -263,7 +269,6 @@ async def test_a_client_is_told_of_changes_within_its_bundle_alone(mode: Mode, t
             )
             found.append(watcher := Watcher(client))
             assert [each.name for each in (await client.list_prompts()).prompts] == ["desk__test_simple_prompt"]
-            told.clear()
             if mode == "legacy":
                 with pytest.raises(MCPError):
                     async with watcher.watching(of("desk", STATIC)):

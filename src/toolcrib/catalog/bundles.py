@@ -56,14 +56,14 @@ class ToolBundle:
 
 CODE_AGENT = ToolBundle(
     "code_agent",
-    "Standard tools for code manipulation agents",
+    "What an agent needs to read, change and commit code",
     required=("file", "code_edit", "search", "navigate", "git"),
     optional=("bash", "test", "web_search"),
 )
 
 BLOG_AGENT = ToolBundle(
     "blog_agent",
-    "Tools for blog content creation",
+    "What helps to research, write and publish a blog",
     optional=("rss_feed", "calendar", "static_links", "blog_notion", "web_search"),
 )
 

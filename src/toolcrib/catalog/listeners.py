@@ -93,17 +93,23 @@ class _OnLoop(_Subscription):
                 "an async listener hears on the event loop that it is subscribed on, and none is running here"
             ) from error
         self._unheard: deque[Event] = deque()
+        self._is_woken = False
+        """Whether its loop has been told that there is something to hear, and has not had its turn since."""
         self._hearing: asyncio.Task[None] | None = None
         """Only looked at on its loop."""
 
     def tell(self, event: Event) -> None:
         self._unheard.append(event)
         try:
-            self._loop.call_soon_threadsafe(self._wake)
+            if not self._is_woken or self._loop.is_closed():
+                self._is_woken = True
+                self._loop.call_soon_threadsafe(self._wake)
         except RuntimeError:  # the loop is closed: nobody hears any more
+            self.has_ended = True
             self._unheard.clear()
 
     def _wake(self) -> None:
+        self._is_woken = False  # first: what comes from here on wakes it again
         if self._hearing is None or self._hearing.done():
             self._hearing = self._loop.create_task(self._hear())
 

@@ -199,7 +199,14 @@ class Visible:
         for name in sorted(self._all_sources if self.permissions is EVERYTHING else self.holding):
             if (entry := self.sources.get(name)) is not None:
                 failed = entry.reason if _is_lost(entry) else None  # its tools are shown elsewhere, or not at all
-                words = (name, entry.title, entry.summary, [node for node in entry.nodes if node.path in seen], failed)
+                words = (
+                    name,
+                    entry.title,
+                    entry.summary,
+                    entry.version,
+                    [node for node in entry.nodes if node.path in seen],
+                    failed,
+                )
                 told.update(repr(words).encode("utf-8", "surrogatepass"))
         if self.lacking:
             told.update(repr(sorted(self.lacking.items())).encode("utf-8", "surrogatepass"))

@@ -160,16 +160,22 @@ def _rows_of(ours: Settings) -> Iterator[Registration]:
             yield _row(Kind.SOURCE, name, header, ours)
         for tool, here in _objects(tools):
             yield _row(Kind.TOOL, f"{name}.{tool}", here.values, ours)
-    waiting = [((name,), here) for name, here in _objects(ours.settings("categories"))]
+    # In the order of the document, so that one made of these rows has it again.
+    waiting = _below(ROOT, ours.settings("categories"))
     while waiting:
-        path, here = waiting.pop(0)
-        below, said = here.settings("categories"), _without(here, "categories")
-        if said or not below.values:  # one that only holds others is there with them
+        path, here = waiting.pop()
+        below, said = _below(path, here.settings("categories")), _without(here, "categories")
+        if said or not below:  # one that only holds others is there with them
             yield _row(Kind.CATEGORY, category_name(path), said, ours)
-        waiting += [((*path, name), each) for name, each in _objects(below)]
+        waiting += below
     for key, kind in (("tools", Kind.OVERRIDE), ("bundles", Kind.BUNDLE), ("capabilities", Kind.CAPABILITY)):
         for name, here in _objects(ours.settings(key)):
             yield _row(kind, name, here.values, ours)
+
+
+def _below(path: NodePath, settings: Settings) -> list[tuple[NodePath, Settings]]:
+    """The categories there, the last one first."""
+    return [((*path, name), here) for name, here in reversed([*_objects(settings)])]
 
 
 def _objects(settings: Settings) -> Iterator[tuple[str, Settings]]:
@@ -570,10 +576,13 @@ class Registering:
         return after
 
     def _check(self, before: Rows, after: Rows, otherwise: str) -> None:
-        known = joined(self.config, before, self.beside).passed_over
-        wrong = [each for each in joined(self.config, after, self.beside).passed_over if each not in known]
-        if wrong:
-            raise InvalidConfig(f"{otherwise}: {'; '.join(map(str, wrong))}")
+        known, now = (joined(self.config, rows, self.beside) for rows in (before, after))
+        if wrong := [str(each) for each in now.passed_over if each not in known.passed_over]:
+            raise InvalidConfig(f"{otherwise}: {'; '.join(wrong)}")
+        try:
+            Bundles([*now.config.bundles.given, *self.beside.bundles])
+        except InvalidConfig as error:
+            raise InvalidConfig(f"{otherwise}: {error.message}") from error
 
 
 def _is_or_are(some: Collection[object]) -> str:

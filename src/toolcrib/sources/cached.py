@@ -13,7 +13,7 @@ from toolcrib.core.client import NOBODY, Client
 from toolcrib.sources.base import Extras, Listing, SetAside, Source
 from toolcrib.sources.definitions import read_definitions
 from toolcrib.sources.wrapper import WrapperSource
-from toolcrib.stores.definitions import DefinitionStore, Kept
+from toolcrib.stores.definitions import Definitions, Kept
 
 logger = logging.getLogger(__name__)
 
@@ -31,7 +31,7 @@ class CachedSource(WrapperSource):
     def __init__(
         self,
         wrapped: Source,
-        store: DefinitionStore,
+        store: Definitions,
         address: Mapping[str, Any],
         *,
         client: Callable[[], Client] = lambda: NOBODY,

@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 from toolcrib.core.digests import canonical_bytes
 from toolcrib.stores.private import make_private
@@ -41,6 +41,26 @@ class Kept:
     """When the source listed it, in seconds since the epoch."""
     body: bytes
     """As it was handed in."""
+
+
+class Definitions(Protocol):
+    """A store of the last known definitions. Nothing is lost with it but time, so that no method ever raises."""
+
+    def key(self, address: Mapping[str, Any]) -> str:
+        """The key for what `address`, a JSON value, names; it tells nothing of the secrets in that."""
+        ...
+
+    def load(self, key: str) -> Kept | None:
+        """What was kept under `key`; None where there is nothing."""
+        ...
+
+    def save(self, key: str, kept: Kept) -> None:
+        """Keep this under `key`, in place of what was kept there before."""
+        ...
+
+    def forget(self, key: str) -> None:
+        """Keep nothing under `key`."""
+        ...
 
 
 class DefinitionStore:

@@ -100,9 +100,9 @@ class RegistrationStore:
     def version(self) -> str | None:
         """See `Registrations`: another one as well where the file was replaced by another."""
 
-        def look(file: sqlite3.Connection) -> str:
+        def look(file: sqlite3.Connection) -> str | None:
             row = file.execute(_VERSION, (self.catalog,)).fetchone()
-            return "" if row is None else str(row[0])
+            return None if row is None else str(row[0])
 
         return self._read(look, nothing=None)
 

@@ -55,7 +55,7 @@ class BundleEndpoints:
         self._make = make
         self._gateways: dict[str, Gateway] = {}
         self._endpoints: dict[str, Endpoint] = {}
-        """By bundle. They stay where it leaves the configuration, for it may come back; nobody reaches them meanwhile."""
+        """By bundle. Where one leaves the configuration they stay, for it may come back; nobody reaches them then."""
         self._opening = anyio.Lock()
         self._stack = AsyncExitStack()
         self._tasks: TaskGroup | None = None

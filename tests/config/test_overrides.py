@@ -1,0 +1,106 @@
+"""`toolcrib.tools` as people write it, and what is wrong with it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from toolcrib.catalog.overrides import NO_OVERRIDES, Overrides
+from toolcrib.config import Config, parse_config
+from toolcrib.core.errors import InvalidConfig
+from toolcrib.core.metadata import Optionality, ToolExample, ToolMetadata
+
+FILE = Path("mcp.json")
+
+
+def parsed(tools: object, **more: object) -> Config:
+    servers = {"git": {"command": "git-server"}, "My Tracker": {"command": "tracker"}}
+    return parse_config(json.dumps({"mcpServers": servers, "toolcrib": {"tools": tools, **more}}), FILE, {})
+
+
+def read(tools: object) -> Overrides:
+    return parsed(tools).overrides
+
+
+def test_without_any_there_are_none() -> None:
+    assert parse_config("{}", FILE, {}).overrides is read({}) is NO_OVERRIDES
+
+
+def test_they_are_read_in_the_order_of_the_file() -> None:
+    written = {
+        "git.*": {"tags": "slow", "optionality": "conditional", "condition": "In a repository."},
+        "git.commit": {
+            "usage_hint": "After every step.",
+            "examples": [{"description": "Record", "input": {"message": "x"}}],
+            "requires_permission": True,
+            "risk": None,
+        },
+    }
+
+    assert [(each.tools, each.metadata) for each in read(written).given] == [
+        (
+            "git.*",
+            ToolMetadata(tags=("slow",), optionality=Optionality.CONDITIONAL, condition="In a repository."),
+        ),
+        (
+            "git.commit",
+            ToolMetadata(
+                usage_hint="After every step.",
+                examples=(ToolExample("Record", {"message": "x"}),),
+                requires_permission=True,
+            ),
+        ),
+    ]
+
+
+def test_ids_may_begin_with_what_the_file_calls_a_server() -> None:
+    assert {each.tools for each in read({"My Tracker.*": {"tags": "x"}}).given} == {"My Tracker.*", "My-Tracker.*"}
+
+
+def test_a_category_that_they_name_is_there() -> None:
+    config = parsed({"git.*": {"category": ["vcs", "history"]}}, categories={"code": {"tools": ["git.blame"]}})
+
+    assert [(each.path, each.tools) for each in config.categories.given] == [
+        (("code",), ("git.blame",)),
+        (("vcs", "history"), ("git.*",)),
+    ]
+
+
+EXAMPLE = "`description` (a text), `input` (an object) and perhaps `output` (a text) belong here"
+
+WRONG: list[tuple[Any, str]] = [
+    ([], "toolcrib.tools: an object is expected here"),
+    ({"git.*": []}, "toolcrib.tools.git.*: an object is expected here"),
+    ({"git.*": None}, "toolcrib.tools.git.*: an object is expected here"),
+    ({" ": {"tags": "x"}}, "toolcrib.tools: an id of a tool, or a pattern of ids, is expected here"),
+    ({"git.*": {"alias": "x"}}, "toolcrib.tools.git.*: unknown key `alias` (did you mean `aliases`?)"),
+    ({"git.*": {"tags": [5]}}, "toolcrib.tools.git.*.tags.0: a text is expected here, and not an empty one"),
+    ({"git.*": {"tags": 5}}, "toolcrib.tools.git.*.tags: a list of texts is expected here"),
+    ({"git.*": {"usage_hint": ""}}, "toolcrib.tools.git.*.usage_hint: a text is expected here, and not an empty one"),
+    ({"git.*": {"optionality": "x"}}, "toolcrib.tools.git.*.optionality: one of required, optional, conditional is"),
+    ({"git.*": {"optionality": "conditional"}}, "toolcrib.tools.git.*.condition: a conditional tool says here when"),
+    ({"git.*": {"condition": "x"}}, "toolcrib.tools.git.*.condition: this is for a tool whose `optionality` is"),
+    ({"git.*": {"requires_permission": 1}}, "toolcrib.tools.git.*.requires_permission: true or false is expected here"),
+    ({"git.*": {"examples": [{}]}}, f"toolcrib.tools.git.*.examples.0: {EXAMPLE}"),
+]
+
+
+@pytest.mark.parametrize(("tools", "complaint"), WRONG, ids=[complaint for _, complaint in WRONG])
+def test_what_is_written_wrongly_is_named_with_its_place(tools: Any, complaint: str) -> None:
+    with pytest.raises(InvalidConfig) as wrong:
+        read(tools)
+
+    assert wrong.value.message.startswith(f"mcp.json: {complaint}")
+
+
+@pytest.mark.parametrize(
+    ("text", "place"), [('{"a.b": {}, "a.b": {}}', "a.b"), ('{"a.b": {"tags": "x", "tags": "y"}}', "a.b.tags")]
+)
+def test_what_stands_there_twice_is_refused(text: str, place: str) -> None:
+    with pytest.raises(InvalidConfig) as wrong:
+        parse_config(f'{{"toolcrib": {{"tools": {text}}}}}', FILE, {})
+
+    assert wrong.value.message == f"mcp.json: toolcrib.tools.{place}: it stands there twice"

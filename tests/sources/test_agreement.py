@@ -1,0 +1,203 @@
+"""A schema written by hand and the callable behind it: what a model would be promised in vain is named."""
+
+from __future__ import annotations
+
+import datetime
+import enum
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Annotated, Any, Literal
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import BaseModel, Field
+
+from toolcrib.core.errors import InvalidTool
+from toolcrib.sources.agreement import disagreements
+from toolcrib.sources.functions import FunctionSource, plain_tool
+from toolcrib.sources.signatures import read_signature
+
+
+class Colour(enum.Enum):
+    RED = "red"
+    BLUE = "blue"
+
+
+class Point(BaseModel):
+    x: int
+    beside: Point | None = None
+
+
+@dataclass
+class Pair:
+    one: int
+    other: str = ""
+
+
+TYPES: list[Any] = [
+    int, float, str, bool, None, Any, bytes, list[int], dict[str, float], tuple[int, str], set[str], int | None,
+    int | str, Literal["a", 1], Literal[1, 2.5], Colour, Point, Pair, datetime.date, Decimal, UUID, list[Point],
+    Annotated[int, Field(ge=1)], Annotated[str, "What it is called."], Annotated[str, Field(alias="other name")],
+]  # fmt: skip
+
+
+@given(st.lists(st.tuples(st.sampled_from(TYPES), st.booleans()), max_size=5), st.sampled_from([None, Any, int, Point]))
+def test_the_schema_that_was_read_from_a_signature_agrees_with_it(given: list[tuple[Any, bool]], extra: Any) -> None:
+    def called(**_: Any) -> None: ...
+
+    kinds = inspect.Parameter
+    annotations = {f"p{position}": annotation for position, (annotation, _) in enumerate(given)}
+    parameters = [
+        kinds(f"p{position}", kinds.KEYWORD_ONLY, default=None if has_default else kinds.empty, annotation=annotation)
+        for position, (annotation, has_default) in enumerate(given)
+        if annotation != TYPES[-1] or position == 0  # an alias can be taken only once
+    ]
+    if extra is not None:
+        parameters.append(kinds("extra", kinds.VAR_KEYWORD, annotation=extra))
+        annotations["extra"] = extra
+    vars(called)["__signature__"] = inspect.Signature(parameters)
+    called.__annotations__ = annotations
+    schema = read_signature(called).input_schema
+
+    assert [*disagreements(schema, schema)] == []
+
+
+def find(query: str, limit: int = 10, exact: bool = False, point: Point | None = None, share: float = 0.5) -> str:
+    return query
+
+
+def anything(**arguments: Any) -> str:
+    return ""
+
+
+def numbers(**arguments: int) -> str:
+    return ""
+
+
+def one_of(colour: Colour, level: Literal[1, 2]) -> str:
+    return ""
+
+
+def schema(properties: Mapping[str, Any], required: list[str] | None = None, **more: Any) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, "required": required or [], **more}
+
+
+TEXT, NUMBER, WHOLE = {"type": "string"}, {"type": "number"}, {"type": "integer"}
+QUERY = {"query": TEXT}
+LACKS = "the callable needs `query`, which the schema does not"
+
+AGREE: list[tuple[str, Callable[..., Any], dict[str, Any]]] = [
+    ("what has a default may be left out", find, schema(QUERY, ["query"])),
+    ("more is said of an argument", find, schema({"query": {**TEXT, "minLength": 3, "enum": ["abc"]}}, ["query"])),
+    ("what has a default may be required", find, schema({**QUERY, "limit": WHOLE}, ["query", "limit"])),
+    ("an integer is a number", find, schema({**QUERY, "share": WHOLE}, ["query"])),
+    ("a number may be named that is whole", find, schema({**QUERY, "limit": {**NUMBER, "enum": [1, 2.0]}}, ["query"])),
+    ("what says nothing of a type", find, schema({**QUERY, "limit": {"minimum": 1}, "exact": {}}, ["query"])),
+    ("a boolean schema", find, schema({**QUERY, "limit": True}, ["query"])),
+    ("part of what is taken", find, schema({**QUERY, "point": {"type": "object"}}, ["query"])),
+    ("either of what is taken", find, schema({**QUERY, "point": {"type": ["object", "null"]}}, ["query"])),
+    (
+        "a reference",
+        find,
+        schema({"query": {"$ref": "#/$defs/a~1b"}}, ["query"], **{"$defs": {"a/b": {"anyOf": [TEXT, {"const": "x"}]}}}),
+    ),
+    (
+        "the whole is a reference",
+        find,
+        {"$ref": "#/$defs/a", "$defs": {"a": schema({"query": {"$ref": "#/$defs/t"}}, ["query"]), "t": TEXT}},
+    ),
+    ("the whole is put together", find, {"type": "object", "allOf": [schema(QUERY, ["query"])]}),
+    ("whatever there is", anything, schema({"a": TEXT, "b": NUMBER}, ["a"])),
+    ("as many numbers as one likes", numbers, schema({"a": WHOLE, "b": {"const": 5}})),
+    ("one of those", one_of, schema({"colour": {"const": "red"}, "level": {"enum": [1]}}, ["colour", "level"])),
+]  # fmt: skip
+
+DISAGREE: list[tuple[str, Callable[..., Any], dict[str, Any], list[str]]] = [
+    (
+        "an argument that is not taken",
+        find,
+        schema({**QUERY, "sort": TEXT}, ["query"]),
+        ["the schema has `sort`, which the callable does not take"],
+    ),
+    ("one that is needed is not there", find, schema({"limit": WHOLE}), [f"{LACKS} have"]),
+    ("one that is needed is not required", find, schema(QUERY), [f"{LACKS} require"]),
+    (
+        "another type",
+        find,
+        schema({"query": WHOLE, "limit": TEXT}, ["query"]),
+        [
+            "the schema lets `query` be integer, and the callable takes string",
+            "the schema lets `limit` be string, and the callable takes integer",
+        ],
+    ),
+    (
+        "a fraction for a whole number",
+        find,
+        schema({**QUERY, "limit": NUMBER}, ["query"]),
+        ["the schema lets `limit` be number, and the callable takes integer"],
+    ),
+    (
+        "one type too many",
+        find,
+        schema({**QUERY, "share": {"type": ["number", "null"]}}, ["query"]),
+        ["the schema lets `share` be null, and the callable takes integer or number"],
+    ),
+    (
+        "in other words",
+        find,
+        schema({**QUERY, "limit": {"oneOf": [WHOLE, {"enum": ["all", None]}]}, "exact": {"const": []}}, ["query"]),
+        [
+            "the schema lets `limit` be null or string, and the callable takes integer",
+            "the schema lets `exact` be array, and the callable takes boolean",
+        ],
+    ),
+    (
+        "not what the others are",
+        numbers,
+        schema({"a": TEXT}),
+        ["the schema lets `a` be string, and the callable takes integer"],
+    ),
+    (
+        "something else to choose from",
+        one_of,
+        schema({"colour": WHOLE, "level": {"enum": ["one"]}}, ["colour", "level"]),
+        [
+            "the schema lets `colour` be integer, and the callable takes string",
+            "the schema lets `level` be string, and the callable takes integer",
+        ],
+    ),
+]
+
+
+@pytest.mark.parametrize(("call", "declared"), [case[1:] for case in AGREE], ids=[case[0] for case in AGREE])
+def test_a_schema_that_promises_what_is_taken_is_taken(call: Callable[..., Any], declared: dict[str, Any]) -> None:
+    tool = FunctionSource().add(call, input_schema=declared)
+
+    assert tool.input_schema == {"type": "object", **declared}
+
+
+@pytest.mark.parametrize(
+    ("call", "declared", "told"), [case[1:] for case in DISAGREE], ids=[case[0] for case in DISAGREE]
+)
+def test_a_schema_that_promises_what_is_not_taken_is_refused_in_words(
+    call: Callable[..., Any], declared: dict[str, Any], told: list[str]
+) -> None:
+    with pytest.raises(InvalidTool) as refused:
+        FunctionSource("tools").add(call, input_schema=declared)
+
+    start = f"`tools.{call.__name__}`: its schema and what is called disagree: "
+    assert refused.value.message == start + "; ".join(told)
+
+
+def test_a_plain_tool_takes_whatever_schema_it_is_given() -> None:
+    source = FunctionSource("tools")
+    bare = source.add(plain_tool("echo", "Says it again.", lambda arguments: arguments))
+    given = source.add(plain_tool("find", "Finds.", lambda arguments: arguments), input_schema=schema(QUERY, ["query"]))
+
+    assert (bare.name, bare.description) == ("echo", "Says it again.")
+    assert bare.arguments.is_valid({"whatever": [1]})
+    assert given.input_schema == schema(QUERY, ["query"])

@@ -1,0 +1,248 @@
+"""The published contract checks of stores: they pass all that are shipped, and name each promise that is broken."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from toolcrib.calling.approving import MemoryApprovals
+from toolcrib.core.errors import InvalidConfig
+from toolcrib.stores.approvals import ApprovalStore
+from toolcrib.stores.definitions import DefinitionStore, Kept
+from toolcrib.stores.registrations import Change, Registration, RegistrationStore
+from toolcrib.testing.stores import check_approvals, check_definitions, check_registrations
+
+# -- approvals --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.anyio
+async def test_the_stores_of_approvals_that_are_shipped_keep_their_promises(tmp_path: Path) -> None:
+    await check_approvals(lambda: ApprovalStore(tmp_path / "approvals.sqlite"))
+    memory = MemoryApprovals()
+    await check_approvals(lambda: memory)
+
+
+class Approving(MemoryApprovals):
+    async def holds(self, principal: str, tool_id: str, definition: str) -> bool:
+        return True
+
+
+class OfAnybody(MemoryApprovals):
+    async def holds(self, principal: str, tool_id: str, definition: str) -> bool:
+        return any((each, tool_id, definition) in self._kept for each in ("ada", "grace", principal))
+
+
+class Joining(MemoryApprovals):
+    async def holds(self, principal: str, tool_id: str, definition: str) -> bool:
+        return ".".join((principal, tool_id, definition)) in {".".join(each) for each in self._kept}
+
+
+class Forgetting(MemoryApprovals):
+    async def keep(self, principal: str, tool_id: str, definition: str) -> None:
+        self._kept = {(principal, tool_id, definition)}
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("store", "complaint"),
+    [
+        (Approving(), "nobody approved of it"),
+        (OfAnybody(), "is approved, since"),
+        (Joining(), "is approved, since"),
+        (Forgetting(), "are lost"),
+    ],
+)
+async def test_a_store_of_approvals_that_breaks_a_promise_is_caught(store: MemoryApprovals, complaint: str) -> None:
+    with pytest.raises(AssertionError, match=complaint):
+        await check_approvals(lambda: store)
+
+
+@pytest.mark.anyio
+async def test_approvals_that_do_not_last_are_caught() -> None:
+    with pytest.raises(AssertionError, match="opened again"):
+        await check_approvals(MemoryApprovals)
+
+
+# -- definitions ------------------------------------------------------------------------------------------------------
+
+
+class MemoryDefinitions:
+    def __init__(self) -> None:
+        self.kept: dict[str, Kept] = {}
+
+    def key(self, address: Mapping[str, Any]) -> str:
+        return str(hash(str(sorted(address.items()))))
+
+    def load(self, key: str) -> Kept | None:
+        return self.kept.get(key)
+
+    def save(self, key: str, kept: Kept) -> None:
+        self.kept[key] = kept
+
+    def forget(self, key: str) -> None:
+        self.kept.pop(key, None)
+
+
+def test_the_store_of_definitions_that_is_shipped_keeps_its_promises(tmp_path: Path) -> None:
+    check_definitions(lambda: DefinitionStore(tmp_path / "definitions.sqlite"))
+    memory = MemoryDefinitions()
+    check_definitions(lambda: memory)
+
+
+class Telling(MemoryDefinitions):
+    def key(self, address: Mapping[str, Any]) -> str:
+        return str(sorted(address.items()))
+
+
+class Unsorted(MemoryDefinitions):
+    def key(self, address: Mapping[str, Any]) -> str:
+        return str(hash(str(address)))
+
+
+class OneKey(MemoryDefinitions):
+    def key(self, address: Mapping[str, Any]) -> str:
+        return str(address["command"])
+
+
+class Shortening(MemoryDefinitions):
+    def save(self, key: str, kept: Kept) -> None:
+        super().save(key, Kept(kept.listed_at, kept.body[:1_000]))
+
+
+class Rounding(MemoryDefinitions):
+    def save(self, key: str, kept: Kept) -> None:
+        super().save(key, Kept(int(kept.listed_at), kept.body))
+
+
+class Keeping(MemoryDefinitions):
+    def forget(self, key: str) -> None:
+        """Not at all."""
+
+
+class Emptying(MemoryDefinitions):
+    def forget(self, key: str) -> None:
+        self.kept.clear()
+
+
+@pytest.mark.parametrize(
+    ("store", "complaint"),
+    [
+        (Telling(), "tells the secrets"),
+        (Unsorted(), "the order of an address"),
+        (OneKey(), "the same key"),
+        (Shortening(), "not what is loaded"),
+        (Rounding(), "not what is loaded"),
+        (Keeping(), "what was forgotten is loaded"),
+        (Emptying(), "forgetting one forgets another"),
+    ],
+)
+def test_a_store_of_definitions_that_breaks_a_promise_is_caught(store: MemoryDefinitions, complaint: str) -> None:
+    with pytest.raises(AssertionError, match=complaint):
+        check_definitions(lambda: store)
+
+
+def test_definitions_that_do_not_last_are_caught() -> None:
+    with pytest.raises(AssertionError, match="opened again"):
+        check_definitions(MemoryDefinitions)
+
+
+# -- registrations ----------------------------------------------------------------------------------------------------
+
+
+def test_the_store_of_registrations_that_is_shipped_keeps_its_promises(tmp_path: Path) -> None:
+    path = tmp_path / "registrations.sqlite"
+    check_registrations(lambda: RegistrationStore(path))
+    check_registrations(lambda: RegistrationStore(path, tmp_path / "mcp.json"))
+
+
+Rows = tuple[Registration, ...]
+
+
+class Broken(RegistrationStore):
+    """Whole, until one of its methods is another."""
+
+
+class SameVersion(Broken):
+    def version(self) -> str | None:
+        return super().version() and "1"
+
+
+class OwnVersion(Broken):
+    def version(self) -> str | None:
+        return (version := super().version()) and f"{version}{id(self)}"
+
+
+class NewVersion(Broken):
+    def update(self, change: Change) -> Rows:
+        after = super().update(change)
+        super().update(lambda rows: (*rows, Registration("x", "x", "")))
+        super().update(lambda rows: [row for row in rows if row.kind != "x"])
+        return after
+
+
+class Reordering(Broken):
+    def all(self) -> Rows:
+        return tuple(sorted(super().all(), key=lambda row: row.body))
+
+    def update(self, change: Change) -> Rows:
+        super().update(change)
+        return self.all()
+
+
+class OneKind(Broken):
+    def update(self, change: Change) -> Rows:
+        return super().update(lambda rows: {row.name: row for row in change(rows)}.values())
+
+
+class Adding(Broken):
+    def update(self, change: Change) -> Rows:
+        return super().update(lambda rows: {row.key: row for row in (*rows, *change(rows))}.values())
+
+
+class Swallowing(Broken):
+    def update(self, change: Change) -> Rows:
+        try:
+            return super().update(change)
+        except Exception as error:
+            if isinstance(error, InvalidConfig):
+                raise
+            return self.all()
+
+
+class Halfway(Broken):
+    def update(self, change: Change) -> Rows:
+        wanted = [*change(self.all())]
+        for number in range(len(wanted)):
+            super().update(lambda rows, number=number: (*rows, wanted[number]))
+        return super().update(lambda _: wanted)
+
+
+class Racing(Broken):
+    def update(self, change: Change) -> Rows:
+        """From what was there before anybody could come between."""
+        wanted: Iterable[Registration] = [*change(self.all())]
+        return super().update(lambda _: wanted)
+
+
+@pytest.mark.parametrize(
+    ("kind", "complaint"),
+    [
+        (SameVersion, "leaves the version as it was"),
+        (OwnVersion, "see different versions"),
+        (NewVersion, "changes nothing changes the version|different versions"),
+        (Reordering, "in their order|keep its place"),
+        (OneKind, "of different kinds and one name"),
+        (Adding, "left out of a change is still there"),
+        (Swallowing, "what a change raises does not come out"),
+        (Halfway, "half of a change"),
+        (Racing, "is lost"),
+    ],
+)
+def test_a_store_of_registrations_that_breaks_a_promise_is_caught(
+    kind: Callable[[Path], RegistrationStore], complaint: str, tmp_path: Path
+) -> None:
+    with pytest.raises(AssertionError, match=complaint):
+        check_registrations(lambda: kind(tmp_path / "registrations.sqlite"))
