@@ -830,7 +830,7 @@ async def test_a_resource_is_not_read_that_may_not_be_by_the_time_a_person_has_a
 ) -> None:
     library, view = shelf()
     views = [view]
-    runner = Runner(view_of=lambda *_: views[-1])
+    runner = Runner(view_of=lambda _who, _bundle: views[-1])
     person = saying_after(lambda: views.append(View.of(view.visible.state, policy=Rules((), harsher))), "once")
 
     with pytest.raises(error):
@@ -845,7 +845,7 @@ async def test_a_resource_is_not_read_from_another_server_than_a_person_was_aske
     registry = ToolRegistry()
     registry.put_source(replace(view.sources["library"], source=other))
     views = [view]
-    runner = Runner(view_of=lambda *_: views[-1])
+    runner = Runner(view_of=lambda _who, _bundle: views[-1])
     person = saying_after(lambda: views.append(View.of(registry.state, policy=ASK)), "once")
 
     with pytest.raises(NotAuthorized, match="has become another"):

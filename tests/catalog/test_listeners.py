@@ -31,7 +31,7 @@ class Listening:
             self._changed.notify_all()
 
     async def until(self, version: int) -> None:
-        async with self._changed:
+        async with asyncio.timeout(30), self._changed:
             await self._changed.wait_for(lambda: CatalogPublished(version) in self.told)
 
 

@@ -87,8 +87,8 @@ def test_what_a_configuration_says_of_tools_is_held_against_their_servers(tmp_pa
     assert [each["problem"] for each in done.json["findings"]] == [
         "toolcrib.tools: `bench.ecoh` matches no tool (did you mean `bench.echo`?)",
         (
-            "toolcrib.tools: `bench.echo`: example 1 (Say it) does not match its schema: the key `text` is missing from "
-            "the input (`txet` was given)"
+            "toolcrib.tools: `bench.echo`: example 1 (Say it) does not match its schema: the key `text` is missing "
+            "from the input (`txet` was given)"
         ),
     ]
     fine = write_config(

@@ -131,6 +131,12 @@ def test_each_configuration_has_its_own(tmp_path: Path) -> None:
     ] == ["du"]
 
 
+def test_the_instructions_tell_of_a_source_that_was_added() -> None:
+    assert "ops" not in toolcrib("instructions", "--full").out
+    toolcrib(*DISK, "--", "df")
+    assert "ops" in toolcrib("instructions", "--full").out
+
+
 # -- remove -----------------------------------------------------------------------------------------------------------
 
 ALL_KINDS = {

@@ -194,7 +194,7 @@ def test_a_damaged_file_is_told_of_and_left_as_it_is(damage: str, path: Path) ->
     before = None if damage == "a folder" else path.read_bytes()
 
     for ask in asked(store):
-        with pytest.raises(InvalidConfig, match="registrations.sqlite"):
+        with pytest.raises(InvalidConfig, match=r"registrations\.sqlite"):
             ask()
     assert before is None or path.read_bytes() == before
 

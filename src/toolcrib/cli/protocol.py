@@ -6,7 +6,9 @@ import json
 from pathlib import Path
 
 from toolcrib.cli.output import run, stdout
+from toolcrib.cli.registering import store_of
 from toolcrib.config import read_config
+from toolcrib.config.registrations import joined
 from toolcrib.crib import tops
 from toolcrib.protocol.briefing import briefing
 from toolcrib.protocol.rules import instructions as rules
@@ -18,7 +20,7 @@ def instructions(config: Path, operations: str, *, full: bool) -> None:
     """Print the rules for a set of operations over the servers of `config`, none of which is started."""
 
     async def main() -> None:
-        exposed, inside = SETS[operations], tops(read_config(config))
+        exposed, inside = SETS[operations], tops(joined(read_config(config), store_of(config).all()).config)
         told = rules(exposed, inside, full=True) if full else briefing(exposed, inside).instructions
         stdout.print(told, markup=False, soft_wrap=True)
 
