@@ -21,10 +21,11 @@ from toolcrib.core.client import SilentClient
 from toolcrib.core.errors import InvalidConfig, InvalidTool, SourceUnavailable, ToolcribError, ToolNotFound
 from toolcrib.core.principal import LOCAL, CallContext, Principal
 from toolcrib.core.results import ToolResult
-from toolcrib.crib import Toolcrib, tops
+from toolcrib.crib import Toolcrib
 from toolcrib.sources.mcp import HttpServer, StdioServer
 from toolcrib.stores.definitions import DefinitionStore
 from toolcrib.testing.scripted import ScriptedSource
+from toolcrib.tops import tops
 
 pytestmark = pytest.mark.anyio
 

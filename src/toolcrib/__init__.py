@@ -24,16 +24,27 @@ if TYPE_CHECKING:
         ProgramOnPath,
         VariableSet,
     )
+    from toolcrib.catalog.overrides import MetadataOverride
+    from toolcrib.catalog.registry import ToolRegistry
     from toolcrib.core.errors import ToolcribError, ToolFailed
-    from toolcrib.core.events import OperationPerformed, Recorder
+    from toolcrib.core.events import (
+        CatalogPublished,
+        OperationPerformed,
+        Recorder,
+        ToolRegistered,
+        ToolReplaced,
+        ToolUnregistered,
+    )
     from toolcrib.core.metadata import Optionality, ToolExample, ToolMetadata
     from toolcrib.core.principal import CallContext, Principal
     from toolcrib.core.results import ToolResult
     from toolcrib.core.tools import Tool, ToolAnnotations, ToolPointer
-    from toolcrib.crib import Session, Toolcrib
+    from toolcrib.counter import Session
+    from toolcrib.crib import Toolcrib
     from toolcrib.disclosure.describing import Description, describe
     from toolcrib.disclosure.messages import DetailLevel
     from toolcrib.protocol.discovery import DiscoveryPlugin
+    from toolcrib.sources.functions import plain_tool
     from toolcrib.sources.plugins import Plugin
 
 __all__ = [
@@ -43,11 +54,13 @@ __all__ = [
     "AddressAccepts",
     "CallContext",
     "Capability",
+    "CatalogPublished",
     "Category",
     "Checker",
     "Description",
     "DetailLevel",
     "DiscoveryPlugin",
+    "MetadataOverride",
     "OperationPerformed",
     "Optionality",
     "OwnCheck",
@@ -70,28 +83,33 @@ __all__ = [
     "ToolFailed",
     "ToolMetadata",
     "ToolPointer",
+    "ToolRegistered",
+    "ToolRegistry",
+    "ToolReplaced",
     "ToolResult",
+    "ToolUnregistered",
     "Toolcrib",
     "ToolcribError",
     "VariableSet",
     "__version__",
     "describe",
+    "plain_tool",
 ]
 
 _HOMES = {
-    "BLOG_AGENT": "toolcrib.catalog.bundles",
-    "CODE_AGENT": "toolcrib.catalog.bundles",
-    "Session": "toolcrib.crib",
-    "ToolBundle": "toolcrib.catalog.bundles",
     "Access": "toolcrib.catalog.access",
     "AddressAccepts": "toolcrib.catalog.checkers",
+    "BLOG_AGENT": "toolcrib.catalog.bundles",
+    "CODE_AGENT": "toolcrib.catalog.bundles",
     "CallContext": "toolcrib.core.principal",
     "Capability": "toolcrib.catalog.capabilities",
+    "CatalogPublished": "toolcrib.core.events",
     "Category": "toolcrib.catalog.categories",
     "Checker": "toolcrib.catalog.checkers",
     "Description": "toolcrib.disclosure.describing",
     "DetailLevel": "toolcrib.disclosure.messages",
     "DiscoveryPlugin": "toolcrib.protocol.discovery",
+    "MetadataOverride": "toolcrib.catalog.overrides",
     "OperationPerformed": "toolcrib.core.events",
     "Optionality": "toolcrib.core.metadata",
     "OwnCheck": "toolcrib.catalog.checkers",
@@ -105,18 +123,25 @@ _HOMES = {
     "Recorder": "toolcrib.core.events",
     "Rule": "toolcrib.catalog.access",
     "Rules": "toolcrib.catalog.access",
+    "Session": "toolcrib.counter",
     "Subject": "toolcrib.catalog.access",
     "Tool": "toolcrib.core.tools",
     "ToolAnnotations": "toolcrib.core.tools",
+    "ToolBundle": "toolcrib.catalog.bundles",
     "ToolExample": "toolcrib.core.metadata",
     "ToolFailed": "toolcrib.core.errors",
     "ToolMetadata": "toolcrib.core.metadata",
     "ToolPointer": "toolcrib.core.tools",
+    "ToolRegistered": "toolcrib.core.events",
+    "ToolRegistry": "toolcrib.catalog.registry",
+    "ToolReplaced": "toolcrib.core.events",
     "ToolResult": "toolcrib.core.results",
+    "ToolUnregistered": "toolcrib.core.events",
     "Toolcrib": "toolcrib.crib",
     "ToolcribError": "toolcrib.core.errors",
     "VariableSet": "toolcrib.catalog.checkers",
     "describe": "toolcrib.disclosure.describing",
+    "plain_tool": "toolcrib.sources.functions",
 }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -14,8 +14,8 @@ import anyio
 from anyio import to_thread
 from anyio.lowlevel import current_token
 
-from toolcrib.calling import Approvals, Approver, Runner, complete, get_prompt, read_resource, watch_resource
-from toolcrib.catalog.access import ALLOW_ALL, EVERYTHING, NOTHING_CLAIMED, Access, Permissions, Policy, something_of
+from toolcrib.calling import Approvals, Approver, Runner
+from toolcrib.catalog.access import ALLOW_ALL, NOTHING_CLAIMED, Policy
 from toolcrib.catalog.arrangement import Arrangement
 from toolcrib.catalog.bundles import NOTHING, Bundles, Contents, Resolution, ToolBundle
 from toolcrib.catalog.capabilities import Capabilities, Capability
@@ -24,7 +24,7 @@ from toolcrib.catalog.intake import Intake
 from toolcrib.catalog.overrides import MetadataOverride, Overrides
 from toolcrib.catalog.registry import ToolRegistry
 from toolcrib.catalog.state import SourceEntry, SourceStatus
-from toolcrib.catalog.view import NO_OVERLAY, Overlay, View, subject_of
+from toolcrib.catalog.view import NO_OVERLAY, Overlay, View
 from toolcrib.catalog.views import Views, permissions_within
 from toolcrib.config import Config, ServerConfig, read_config
 from toolcrib.config.plugins import PluginConfig
@@ -33,35 +33,23 @@ from toolcrib.core.client import NOBODY, Client
 from toolcrib.core.errors import InvalidConfig, InvalidTool, ToolcribError, UnknownBundle
 from toolcrib.core.events import Recorder
 from toolcrib.core.metadata import NO_METADATA, ToolMetadata
-from toolcrib.core.principal import LOCAL, LOCAL_CONTEXT, CallContext, Principal
-from toolcrib.core.results import ToolResult
-from toolcrib.core.tools import ROOT, Tool, ToolAnnotations
-from toolcrib.core.tools import Path as NodePath
+from toolcrib.core.principal import LOCAL, Principal
+from toolcrib.core.tools import Tool, ToolAnnotations
+from toolcrib.counter import Counter
 from toolcrib.declarations import Declarations
-from toolcrib.disclosure.describing import DEFAULT_BUDGET_TOKENS, Description, describe
-from toolcrib.disclosure.messages import (
-    Answer,
-    CategoryPage,
-    DetailLevel,
-    Expansion,
-    Expansions,
-    ListPage,
-    NodePage,
-    SearchPage,
-)
-from toolcrib.disclosure.operations import DEFAULT_LIMIT
 from toolcrib.plugins import ConfiguredPlugins
 from toolcrib.protocol.desk import Desk
 from toolcrib.protocol.rules import Top
 from toolcrib.registrations import Registered
 from toolcrib.servers import ConfiguredServers, refuse_own_file
-from toolcrib.sources.base import ProgressListener, Source, free_name
+from toolcrib.sources.base import Source, free_name
 from toolcrib.sources.condition import Condition
 from toolcrib.sources.declared.definition import DeclaredTools
 from toolcrib.sources.installed import installed_plugins
 from toolcrib.sources.plugins import Plugin
 from toolcrib.stores.definitions import Definitions
 from toolcrib.stores.registrations import Registrations
+from toolcrib.tops import tops
 
 if TYPE_CHECKING:
     from toolcrib.sources.functions import FunctionSource
@@ -78,7 +66,7 @@ FUNCTIONS = "functions"
 """What the source of a crib's own functions is called, where no configured server has the name."""
 
 
-class Toolcrib:
+class Toolcrib(Counter):
     """All tools of an agent behind one counter.
 
     Functions can be added, listed and searched at once. Servers start when the crib is entered (`async with crib:`),
@@ -103,25 +91,19 @@ class Toolcrib:
         self.client: Client = NOBODY
         """Whom a server of the handshake era may count on from its start, and ask while nobody calls."""
         self.registry = ToolRegistry()
-        self.desk = Desk(
-            runner=Runner(approver=Approver(approvals), view_of=self.view),
-            recorders=[record] if record is not None else [],
-        )
-        """Where operations are answered and recorded; its limits are those of the configuration taken in last."""
+        runner = Runner(approver=Approver(approvals), view_of=self.view)
+        super().__init__(Desk(runner=runner, recorders=[record] if record is not None else []))
         self._policy = policy
         self._configured = Arrangement()
         self._added = Arrangement()
         """What was added one by one."""
+        self._bundles = Bundles()
         self._capabilities = Capabilities(self.registry.set_findings)
-        self._added_capabilities: Sequence[Capability] = ()
-        self._configured_capabilities: Sequence[Capability] = ()
         self._said = _NO_CONFIG
         """The last configuration, without what is registered, and with what those before it declare."""
         self._registered = Registered(registrations)
         self._closed_by: Config | None = None
         """The last configuration with a policy."""
-        self._bundles = Bundles()
-        self._added_bundles: Sequence[ToolBundle] = ()
         self._confined_to: str | None = None
         """The bundle beside which nothing exists, whoever asks."""
         self._views = Views(self.registry, policy or ALLOW_ALL)
@@ -247,7 +229,7 @@ class Toolcrib:
 
     def add_capability(self, capability: Capability) -> None:
         """Set up what tools may need; it stands in the place of an earlier one of its name."""
-        self._set_up(self._configured_capabilities, (*self._added_capabilities, capability))
+        self._arrange(self._configured, replace(self._added, capabilities=(*self._added.capabilities, capability)))
 
     def add_bundle(self, bundle: ToolBundle) -> None:
         """Set up a set of tools that a session can be kept within; those that it includes are there already.
@@ -255,8 +237,7 @@ class Toolcrib:
         Raises:
             InvalidConfig: one of its name is there already, or one that it includes is not.
         """
-        self._bundles = Bundles([*self._bundles.given, bundle])
-        self._added_bundles = (*self._added_bundles, bundle)
+        self._arrange(self._configured, replace(self._added, bundles=(*self._added.bundles, bundle)))
 
     def add_override(self, override: MetadataOverride) -> None:
         """Say something of tools that others define; it has the last word over what was said before.
@@ -320,7 +301,7 @@ class Toolcrib:
         said = replace(said, declared=(*self._said.declared, *declared))
         self._registered.read()
         config = self._registered.joined(said, self._beside(changing=False))
-        self._check_bundles(config)
+        self._check_arrangement(config)
         more = [plugin for plugin in config.plugins if wanted is None or wanted(plugin.name)]
         plugins = self._plugins.change_to([*self._plugins.wanted, *more], self._beside_plugins(config, servers=True))
         self._plugins.leave(plugins)
@@ -424,11 +405,6 @@ class Toolcrib:
     # -- the operations -----------------------------------------------------------------------------------------------
 
     def view(self, principal: Principal = LOCAL, bundle: str | None = None) -> View:
-        """What `principal` may see of the catalog as it is now, within `bundle`.
-
-        Raises:
-            UnknownBundle: no bundle is called so.
-        """
         return self._looked(principal, self.lockers.overlay(principal), self._within(bundle))
 
     def glance(self, principal: Principal, bundle: str | None = None) -> View:
@@ -438,23 +414,7 @@ class Toolcrib:
         """
         return self._looked(principal, self.lockers.open_overlay(principal.id), self._within_or_nothing(bundle))
 
-    def session(self, *, bundle: str | None = None, principal: Principal = LOCAL) -> Session:
-        """The operations on behalf of `principal`, within `bundle` if one is named.
-
-        Raises:
-            UnknownBundle: no bundle is called so.
-        """
-        self._within(bundle)
-        return Session(self, CallContext(principal, bundle=bundle))
-
     def resolve(self, bundle: str, principal: Principal | None = LOCAL) -> Resolution:
-        """What is there of a bundle for `principal`, by now; for None, of all that principals share.
-
-        Before its sources are `ready`, what they have is missing.
-
-        Raises:
-            UnknownBundle: no bundle is called so.
-        """
         whole = View.of(
             self.registry.state, overlay=self.lockers.open_overlay(principal.id) if principal else NO_OVERLAY
         )
@@ -473,144 +433,6 @@ class Toolcrib:
         """
         self._bundles.contents(bundle)
         self._confined_to = bundle
-
-    def list(
-        self,
-        path: Sequence[str] = ROOT,
-        *,
-        tags: Sequence[str] = (),
-        query: str | None = None,
-        limit: int | None = None,
-        cursor: str | None = None,
-        context: CallContext = LOCAL_CONTEXT,
-    ) -> ListPage:
-        """The nodes and tools at `path`; see `Operations.list`."""
-        operation, view = self.desk.operations.list, self.view(context.principal, context.bundle)
-        return self.desk.look(operation, view, context, path=path, tags=tags, query=query, limit=limit, cursor=cursor)
-
-    def list_categories(
-        self, *, limit: int | None = None, cursor: str | None = None, context: CallContext = LOCAL_CONTEXT
-    ) -> CategoryPage:
-        """What stands at the top, with ids of tools in it; see `Operations.list_categories`."""
-        operation, view = self.desk.operations.list_categories, self.view(context.principal, context.bundle)
-        return self.desk.look(operation, view, context, limit=limit, cursor=cursor)
-
-    def search_tools(
-        self,
-        query: str = "",
-        *,
-        category: Sequence[str] = ROOT,
-        tags: Sequence[str] = (),
-        detail_level: DetailLevel = DetailLevel.SUMMARY,
-        include_unavailable: bool = False,
-        limit: int = DEFAULT_LIMIT,
-        cursor: str | None = None,
-        context: CallContext = LOCAL_CONTEXT,
-    ) -> SearchPage:
-        """The tools that serve `query`, best first; see `Operations.search_tools`."""
-        return self.desk.look(
-            self.desk.operations.search_tools,
-            self.view(context.principal, context.bundle),
-            context,
-            query=query,
-            category=category,
-            tags=tags,
-            detail_level=detail_level,
-            include_unavailable=include_unavailable,
-            limit=limit,
-            cursor=cursor,
-        )
-
-    def search_tool_by_category(
-        self,
-        query: str,
-        category_path: Sequence[str],
-        *,
-        limit: int = DEFAULT_LIMIT,
-        cursor: str | None = None,
-        context: CallContext = LOCAL_CONTEXT,
-    ) -> SearchPage:
-        """The tools at or below `category_path` that serve `query`; see `Operations.search_tool_by_category`."""
-        operation, view = self.desk.operations.search_tool_by_category, self.view(context.principal, context.bundle)
-        return self.desk.look(
-            operation, view, context, query=query, category_path=category_path, limit=limit, cursor=cursor
-        )
-
-    def search_nodes(self, query: str, *, limit: int = DEFAULT_LIMIT, context: CallContext = LOCAL_CONTEXT) -> NodePage:
-        """The categories that `query` means, best first; see `Operations.search_nodes`."""
-        operation, view = self.desk.operations.search_nodes, self.view(context.principal, context.bundle)
-        return self.desk.look(operation, view, context, query=query, limit=limit)
-
-    def expand_tool(self, tool_id: str, *, context: CallContext = LOCAL_CONTEXT) -> Expansion:
-        """The full schemas of one tool and the handle to call it by; see `Operations.expand_tool`."""
-        operation, view = self.desk.operations.expand_tool, self.view(context.principal, context.bundle)
-        return self.desk.look(operation, view, context, tool_id=tool_id)
-
-    def expand_tools(self, tool_ids: Sequence[str], *, context: CallContext = LOCAL_CONTEXT) -> Expansions:
-        """Those of several; see `Operations.expand_tools`."""
-        operation, view = self.desk.operations.expand_tools, self.view(context.principal, context.bundle)
-        return self.desk.look(operation, view, context, tool_ids=tool_ids)
-
-    def describe(
-        self,
-        detail: DetailLevel = DetailLevel.FULL,
-        budget_tokens: int = DEFAULT_BUDGET_TOKENS,
-        *,
-        context: CallContext = LOCAL_CONTEXT,
-    ) -> Description:
-        """The tools as text for a system prompt; see `toolcrib.disclosure.describing.describe`."""
-        view = self.view(context.principal, context.bundle)
-        return self.desk.look(describe, view, context, detail=detail, budget_tokens=budget_tokens)
-
-    async def call_tool(
-        self,
-        handle: str,
-        arguments: Mapping[str, Any] | None = None,
-        *,
-        only_read: bool = False,
-        context: CallContext = LOCAL_CONTEXT,
-        progress: ProgressListener | None = None,
-    ) -> ToolResult:
-        """Run an expanded tool; see `toolcrib.calling.Runner.call_tool`."""
-        view = self.view(context.principal, context.bundle)
-        return await self.desk.call_tool(view, context, handle, arguments, only_read=only_read, progress=progress)
-
-    async def perform(
-        self,
-        name: str,
-        arguments: Mapping[str, Any],
-        *,
-        context: CallContext = LOCAL_CONTEXT,
-        progress: ProgressListener | None = None,
-    ) -> Answer | ToolResult:
-        """The answer to an operation by its name and JSON arguments, as surfaces get them; see `Desk.perform`."""
-        return await self.desk.perform(
-            self.view(context.principal, context.bundle), context, name, arguments, progress=progress
-        )
-
-    async def get_prompt(
-        self, name: str, arguments: Mapping[str, Any] | None = None, *, context: CallContext = LOCAL_CONTEXT
-    ) -> Mapping[str, Any]:
-        """A server's prompt, by its name in `view().shelf.prompts`; see `toolcrib.calling.get_prompt`."""
-        return await get_prompt(
-            self.view(context.principal, context.bundle), name, arguments, context, runner=self.desk.runner
-        )
-
-    async def read_resource(self, uri: str, *, context: CallContext = LOCAL_CONTEXT) -> Mapping[str, Any]:
-        """A server's resource, by a URI of `view().shelf` or of a link; see `toolcrib.calling.read_resource`."""
-        return await read_resource(self.view(context.principal, context.bundle), uri, context, runner=self.desk.runner)
-
-    async def watch_resource(
-        self, uri: str, updated: Callable[[], None], *, context: CallContext = LOCAL_CONTEXT
-    ) -> Callable[[], None]:
-        """Be told of changes of a resource until what this gives is called; see `toolcrib.calling.watch_resource`."""
-        return await watch_resource(
-            self.view(context.principal, context.bundle), uri, updated, context, runner=self.desk.runner
-        )
-
-    async def complete(self, params: Mapping[str, Any], *, context: CallContext = LOCAL_CONTEXT) -> Mapping[str, Any]:
-        """Values for an argument of a prompt or template; see `toolcrib.calling.complete`."""
-        return await complete(self.view(context.principal, context.bundle), params, context, runner=self.desk.runner)
 
     @property
     def differs_by_principal(self) -> bool:
@@ -655,8 +477,7 @@ class Toolcrib:
         self._check_free(config, [*change.added, *config.declared], {*change.gone, *self._declarations.configured})
         self._check_isolated(config)
         plugins = self._plugins.change_to(config.plugins, self._beside_plugins(config, servers=False))
-        _ = Arrangement.of((config.arrangement, self._added)).all_categories
-        self._check_bundles(config)
+        self._check_arrangement(config)
         if before is not None:
             before(config)
         # What goes is out of sight before rules count that may have nothing to say of it any more; what is new comes
@@ -677,12 +498,9 @@ class Toolcrib:
             ToolcribError: nothing of it counts.
         """
         config = self._registered.joined(self._said, self._beside(changing=False))
-        _ = Arrangement.of((config.arrangement, self._added)).all_categories
-        self._check_bundles(config)
+        self._check_arrangement(config)
         self._declarations.leave(config.declared)
         self._arrange(config.arrangement, self._added)
-        self._bundles = Bundles([*config.bundles.given, *self._added_bundles])
-        self._set_up(config.capabilities, self._added_capabilities)
         self._declarations.join(config.declared, config.capacity)
         return config
 
@@ -691,20 +509,13 @@ class Toolcrib:
         matter."""
         started = self._servers.names | self._plugins.names
         own = self.registry.state.sources.keys() - self._declarations.configured - started
-        return Beside(
-            self._added,
-            tuple(self._added_bundles),
-            frozenset(each.name for each in self._added_capabilities),
-            frozenset(own if changing else own | started),
-        )
+        return Beside(self._added, frozenset(own if changing else own | started))
 
     def _heed(self, config: Config, said: Config) -> None:
         """Take over what a configuration says besides its servers; `said` is it without what is registered."""
         # Rules go by categories: those of the one must never be all that holds over the other.
         with self._views.turning_to(self._policy or config.policy or ALLOW_ALL):
             self._arrange(config.arrangement, self._added)
-            self._bundles = Bundles([*config.bundles.given, *self._added_bundles])
-        self._set_up(config.capabilities, self._added_capabilities)
         self.desk.runner.limits.rate = config.rate
         self._said = said
         if said.policy is not None:
@@ -730,15 +541,13 @@ class Toolcrib:
 
     def _arrange(self, configured: Arrangement, added: Arrangement) -> None:
         whole = Arrangement.of((configured, added))
-        categories = whole.all_categories  # refused here, where it is, before anything has changed
+        categories, bundles = whole.all_categories, whole.all_bundles  # refused here, before anything has changed
         self.registry.set_overrides(whole.all_overrides)
         self.lockers.set_overrides(whole.all_overrides)
         self.registry.set_categories(categories)
+        self._bundles = bundles
+        self._capabilities.set_up(whole.capabilities)
         self._configured, self._added = configured, added
-
-    def _set_up(self, configured: Sequence[Capability], added: Sequence[Capability]) -> None:
-        self._capabilities.set_up([*configured, *added])
-        self._configured_capabilities, self._added_capabilities = configured, added
 
     def _beside_plugins(self, config: Config, *, servers: bool) -> frozenset[str]:
         """Names of all sources but plugins of configurations, once `config` counts; with `servers`, beside those there
@@ -757,9 +566,10 @@ class Toolcrib:
             if source.name in taken:
                 raise InvalidConfig(f"{config.path}: a source named `{source.name}` is there already")
 
-    def _check_bundles(self, config: Config) -> None:
-        bundles = Bundles([*config.bundles.given, *self._added_bundles])
-        if self._confined_to is not None and self._confined_to not in bundles:
+    def _check_arrangement(self, config: Config) -> None:
+        whole = Arrangement.of((config.arrangement, self._added))
+        _ = whole.all_categories
+        if self._confined_to is not None and self._confined_to not in whole.all_bundles:
             raise InvalidConfig(f"{config.path}: the bundle `{self._confined_to}` is served, and not there any more")
 
     def _check_isolated(self, config: Config) -> None:
@@ -779,80 +589,6 @@ class Toolcrib:
         other = free_name(mine, {mine, *(server.name for server in config.servers)})
         servers = (replace(server, name=other) if server.name == mine else server for server in config.servers)
         return replace(config, servers=tuple(servers))
-
-
-class Session:
-    """The operations of a crib on behalf of one principal, within one bundle; it holds nothing, and needs no end.
-
-    Each takes what the crib's own takes, without its `context`.
-    """
-
-    def __init__(self, crib: Toolcrib, context: CallContext) -> None:
-        self.crib = crib
-        self.context = context
-        self.list = partial(crib.list, context=context)
-        self.search_tools = partial(crib.search_tools, context=context)
-        self.search_tool_by_category = partial(crib.search_tool_by_category, context=context)
-        self.search_nodes = partial(crib.search_nodes, context=context)
-        self.list_categories = partial(crib.list_categories, context=context)
-        self.expand_tool = partial(crib.expand_tool, context=context)
-        self.expand_tools = partial(crib.expand_tools, context=context)
-        self.describe = partial(crib.describe, context=context)
-        self.call_tool = partial(crib.call_tool, context=context)
-        self.perform = partial(crib.perform, context=context)
-        self.get_prompt = partial(crib.get_prompt, context=context)
-        self.read_resource = partial(crib.read_resource, context=context)
-
-    def view(self) -> View:
-        """What there is by now."""
-        return self.crib.view(self.context.principal, self.context.bundle)
-
-    def resolve(self) -> Resolution:
-        """The tools of its bundle that are there, of which each required entry has one; `ready` comes before.
-
-        Raises:
-            BundleIncomplete: something required is missing; all of it is named.
-            UnknownBundle: there is no such bundle any more, or the session is within none.
-        """
-        found = self.crib.resolve(self.context.bundle or "", self.context.principal)
-        found.check()
-        return found
-
-
-def tops(config: Config, permissions: Permissions = EVERYTHING, principal: Principal = LOCAL) -> tuple[Top, ...]:
-    """The top of the catalog that a principal has, as the configuration tells of it, whatever has started by now.
-
-    Without what could hold nothing that the principal may see.
-    """
-
-    def may_show(path: NodePath) -> bool:
-        inside = (category for category in config.categories.given if category.path[: len(path)] == path)
-        subjects = (subject_of(tool, config.categories) for category in inside for tool in category.possible_tools())
-        return any(permissions.decide(subject) is not Access.HIDDEN for subject in subjects)
-
-    taken = {each.name for each in (*config.enabled, *config.declared)}
-    nodes = (category.node for category in config.categories.given if len(category.path) == 1)
-    return (
-        *(Top(node.name, node.summary or node.title or "") for node in nodes if may_show(node.path)),
-        *(
-            Top(server.name, server.summary or server.title or "")
-            for server in config.enabled
-            if server.of(principal.id) is not None
-            and permissions.decide(something_of(server.name)) is not Access.HIDDEN
-        ),
-        *(
-            Top(declared.name, declared.summary or declared.title or "")
-            for declared in config.declared
-            if permissions.decide(something_of(declared.name)) is not Access.HIDDEN
-        ),
-        *(
-            Top(plugin.name, plugin.summary or plugin.title or plugin.installed.summary)
-            for plugin in config.plugins
-            if plugin.name not in taken
-            and not plugin.installed.problem
-            and permissions.decide(something_of(plugin.name)) is not Access.HIDDEN
-        ),
-    )
 
 
 def _unless_refused(take: Callable[[], Config], earlier: str) -> Config | None:

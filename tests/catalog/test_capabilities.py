@@ -330,6 +330,33 @@ def test_one_that_raises_is_missing_and_the_log_alone_says_how(quick: bool, capl
     assert "the secret of the vault" in caplog.text
 
 
+@pytest.mark.parametrize("quick", [True, False])
+def test_one_that_ends_the_program_is_missing_and_is_asked_again(quick: bool) -> None:
+    ends = [True]
+
+    def check() -> bool:
+        if ends.pop():
+            raise SystemExit(3)
+        return True
+
+    class Ending:
+        is_quick = True
+        looked_for = "trouble"
+
+        def why_missing(self, timeout_s: float) -> str | None:
+            return None if check() else ""
+
+    bench = Bench(Ending() if quick else OwnCheck(check), missing_lifetime_s=5)
+    bench.look()
+    settled(bench)
+    assert bench.look() == "It needs `it`: looking for it failed."
+    ends.append(False)
+    bench.clock.now += 6
+    bench.look()
+    settled(bench)
+    assert bench.look() is None
+
+
 def test_fifty_threads_that_look_at_once_start_one_check_and_all_see_what_is_quick() -> None:
     slow, looks = Slow(may_answer=False), list[str]()
     bench = Bench(Quick([], looks))

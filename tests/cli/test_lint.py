@@ -95,3 +95,14 @@ def test_what_a_configuration_says_of_tools_is_held_against_their_servers(tmp_pa
         tmp_path / "fine.json", toolcrib={"tools": {"bench.echo": {"risk": "none"}}}, bench=faulty_entry()
     )
     assert toolcrib("lint", fine).code == 0
+
+
+def test_what_a_bundle_requires_and_what_tools_need_must_be_there(tmp_path: Path) -> None:
+    settings = {
+        "bundles": {"say": {"required": ["bench.echo", "bench.shout"], "optional": ["whisper"]}},
+        "tools": {"bench.echo": {"requires_capabilities": ["voice"]}},
+    }
+    config = write_config(tmp_path / "mcp.json", toolcrib=settings, bench=faulty_entry())
+    found = {each["place"]: each["problem"] for each in toolcrib("lint", config, "--json").json["findings"]}
+    assert found.keys() == {"the bundle say", "the capability voice"}
+    assert "`bench.shout` is missing" in found["the bundle say"]

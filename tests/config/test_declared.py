@@ -17,8 +17,9 @@ from toolcrib.catalog.access import Access, Rules
 from toolcrib.config import Config, parse_config
 from toolcrib.core.errors import InvalidConfig, InvalidTool, ToolNotFound
 from toolcrib.core.principal import LOCAL
-from toolcrib.crib import Toolcrib, tops
+from toolcrib.crib import Toolcrib
 from toolcrib.sources.declared.definition import DeclaredTools, read_declared_source
+from toolcrib.tops import tops
 
 pytestmark = pytest.mark.anyio
 

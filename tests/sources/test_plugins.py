@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
@@ -19,6 +20,7 @@ from toolcrib import CallContext, Plugin, Tool, Toolcrib, ToolExample, ToolMetad
 from toolcrib.catalog import intake
 from toolcrib.catalog.state import SourceEntry, SourceStatus
 from toolcrib.core.errors import InvalidTool, SourceUnavailable, ToolFailed
+from toolcrib.core.metadata import Optionality
 from toolcrib.sources import plugins
 from toolcrib.sources.plugins import PluginAnswer, PluginDispatcher
 from toolcrib.testing.sources import check_source
@@ -285,9 +287,44 @@ async def test_a_tool_that_cannot_be_used_is_set_aside_alone() -> None:
 BAD_EXAMPLE = ToolExample("Wrong", {"number": "many"})
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"name": ["bad"]},
+        {"own_path": (7,)},
+        {"annotations": None},
+        {"metadata": ToolMetadata(usage_hint=cast("str", 7))},
+        {"metadata": ToolMetadata(usage_hint="half \ud800 a character")},
+        {"metadata": ToolMetadata(cost=cast("str", 7))},
+        {"metadata": ToolMetadata(optionality=cast("Optionality", "sometimes"))},
+        {"metadata": ToolMetadata(category=cast("tuple[str, ...]", ("a", 7)))},
+    ],
+)
+async def test_a_tool_with_a_value_of_another_kind_is_set_aside_and_no_answer_is_lost(wrong: dict[str, Any]) -> None:
+    bad = Tool(**{"source": "made", "name": "bad", **wrong})
+    async with crib_of(Made(offered=[Tool("made", "good"), bad])) as crib:
+        assert [tool_id for tool_id in crib.view().tools if tool_id.startswith("made.")] == ["made.good"]
+        assert len(entry_of(crib).set_aside) == 1
+        answers = [crib.list(["made"]), crib.search_tools("good"), crib.describe(), crib.expand_tool("made.good")]
+        for answer in answers:
+            json.dumps(answer.to_wire(), ensure_ascii=False).encode()
+
+
+async def test_lists_where_tuples_belong_and_a_title_that_is_none_are_put_right() -> None:
+    said = ToolMetadata(category=cast("tuple[str, ...]", ["tools"]), tags=cast("tuple[str, ...]", ["a"]))
+    async with crib_of(Made(offered=[Tool("made", "good", title=cast("str", 7), metadata=said)])) as crib:
+        assert crib.view().tools["made.good"].metadata == ToolMetadata(category=("tools",), tags=("a",))
+        assert crib.view().tools["made.good"].title is None
+
+
 # -- faults -----------------------------------------------------------------------------------------------------------
 
 SECRET = "/home/ada/.token"
+
+
+class Stop(BaseException):
+    """What is no `Exception`, as some frameworks have of their own."""
+
 
 FAULTS: Mapping[str, tuple[Made, str]] = {
     "tools raises": (Made(offered=cast("Any", ValueError(SECRET))), "its `tools` raised ValueError"),
@@ -324,6 +361,7 @@ async def test_a_plugin_that_cannot_be_listed_is_told_of_in_words_and_the_rest_g
         (SystemExit(1), "SystemExit: 1"),
         (FileNotFoundError(2, "No such file or directory", SECRET), "FileNotFoundError: No such file or directory"),
         (BaseExceptionGroup("both", [SystemExit(1)]), "BaseExceptionGroup: both (1 sub-exception)"),
+        (Stop("at once"), "Stop: at once"),
     ],
 )
 async def test_a_tool_that_raises_answers_with_a_failure_and_logs_the_traceback(

@@ -1,4 +1,4 @@
-"""How owners arrange a catalog: the categories they set up, and what they say of tools that others define."""
+"""How owners arrange a catalog: categories, what they say of tools, bundles, and what tools may need."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
+from toolcrib.catalog.bundles import Bundles, ToolBundle
+from toolcrib.catalog.capabilities import Capability
 from toolcrib.catalog.categories import Categories, Category
 from toolcrib.catalog.overrides import MetadataOverride, Overrides, with_claims
 
@@ -18,6 +20,9 @@ class Arrangement:
     """In the order in which they claim tools."""
     overrides: tuple[MetadataOverride, ...] = ()
     """The last word last."""
+    bundles: tuple[ToolBundle, ...] = ()
+    capabilities: tuple[Capability, ...] = ()
+    """Of two with one name the last counts."""
 
     @classmethod
     def of(cls, each: Iterable[Arrangement]) -> Arrangement:
@@ -26,6 +31,8 @@ class Arrangement:
         return cls(
             tuple(category for one in each for category in one.categories),
             tuple(override for one in each for override in one.overrides),
+            tuple(bundle for one in each for bundle in one.bundles),
+            tuple(capability for one in each for capability in one.capabilities),
         )
 
     @cached_property
@@ -40,3 +47,12 @@ class Arrangement:
             InvalidConfig: two have the same path, or one hangs below itself.
         """
         return Categories(with_claims(self.categories, self.all_overrides.claims))
+
+    @cached_property
+    def all_bundles(self) -> Bundles:
+        """Those that are set up.
+
+        Raises:
+            InvalidConfig: two have the same name, or one includes what is not there, or itself.
+        """
+        return Bundles(self.bundles)

@@ -202,6 +202,6 @@ class _Watched:
 def _asked(capability: Capability) -> str | None:
     try:
         return capability.check.why_missing(capability.timeout_s)
-    except Exception:
+    except (Exception, SystemExit):  # a check that ends its thread would never be asked again
         logger.exception("looking for `%s` failed", capability.name)
         return _FAILED

@@ -55,13 +55,22 @@ async def _of_config(config: Path, wait_s: float) -> AsyncIterator[_Finding]:
     async with opened(config, None, wait_s=wait_s) as crib:
         # All that was listed: whoever runs this owns the policy.
         view = View.of(crib.registry.state, overlay=crib.lockers.open_overlay(LOCAL.id))
+        read = crib.with_registered(read_config(config))
+        passed_over = crib.registration_problems
     for entry in view.sources.values():
         if entry.status is SourceStatus.FAILED:
             yield _Finding(entry.name, entry.reason or "it cannot be listed")
         for aside in entry.set_aside:
             yield _Finding(f"{entry.name}.{aside.name}", f"it is set aside: {aside.reason}")
-    for slip in Slips(read_config(config), view):
+    for slip in Slips(read, view):
         yield _Finding(str(config), slip)
+    for problem in passed_over:
+        yield _Finding("registered", problem)
+    for bundle in read.bundles:
+        for missing in read.bundles.contents(bundle.name).look(bundle.name, view).missing:
+            yield _Finding(f"the bundle {bundle.name}", f"`{missing.entry}` is missing: {missing.why}")
+    for name in view.visible.state.needing.keys() - {capability.name for capability in read.capabilities}:
+        yield _Finding(f"the capability {name}", "tools need it, and it is not set up")
 
 
 async def _of_module(target: str) -> AsyncIterator[_Finding]:

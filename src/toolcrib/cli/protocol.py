@@ -9,11 +9,11 @@ from toolcrib.cli.output import run, stdout
 from toolcrib.cli.registering import store_of
 from toolcrib.config import read_config
 from toolcrib.config.registrations import joined
-from toolcrib.crib import tops
 from toolcrib.protocol.briefing import briefing
 from toolcrib.protocol.rules import instructions as rules
 from toolcrib.protocol.schemas import document
 from toolcrib.protocol.tools import SETS
+from toolcrib.tops import tops
 
 
 def instructions(config: Path, operations: str, *, full: bool) -> None:

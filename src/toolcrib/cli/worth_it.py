@@ -21,10 +21,11 @@ from toolcrib.cli.opening import opened
 from toolcrib.cli.output import escape, print_json, run, stderr, stdout
 from toolcrib.config import read_config
 from toolcrib.core.tools import Tool
-from toolcrib.crib import Toolcrib, tops
+from toolcrib.crib import Toolcrib
 from toolcrib.protocol.briefing import briefing
 from toolcrib.protocol.rules import Top
 from toolcrib.protocol.tools import DEFAULT_SET, SETS
+from toolcrib.tops import tops
 
 HANDFUL = 5
 """Different tools that a conversation looks up; what more it does with them costs nothing new."""

@@ -145,7 +145,7 @@ class Config:
 
     @property
     def arrangement(self) -> Arrangement:
-        return Arrangement(self.categories.given, self.overrides.given)
+        return Arrangement(self.categories.given, self.overrides.given, self.bundles.given, self.capabilities)
 
     @property
     def enabled(self) -> tuple[ServerConfig, ...]:

@@ -82,11 +82,8 @@ class Beside:
     """What a program has of its own, which what is registered makes way for."""
 
     arrangement: Arrangement = field(default_factory=Arrangement)
-    bundles: tuple[ToolBundle, ...] = ()
-    capabilities: frozenset[str] = frozenset()
-    """Names of them."""
     sources: frozenset[str] = frozenset()
-    """Likewise."""
+    """Names of them."""
 
 
 NOTHING_BESIDE = Beside()
@@ -442,12 +439,12 @@ class _Joining:
 
     def capabilities(self, given: Iterable[tuple[Registration, Capability]]) -> tuple[Capability, ...]:
         configured = self._config.capabilities
-        known = self._beside.capabilities.union(each.name for each in configured)
+        known = {each.name for each in (*configured, *self._beside.arrangement.capabilities)}
         return (*configured, *self._others(given, known, lambda each: each.name))
 
     def bundles(self, given: Iterable[tuple[Registration, ToolBundle]]) -> Bundles:
         configured = self._config.bundles.given
-        known = {each.name for each in (*configured, *self._beside.bundles)}
+        known = {each.name for each in (*configured, *self._beside.arrangement.bundles)}
         others = [(row, each) for row, each in given if not self._is_known(row, each.name, known)]
         # One may include another that comes later, so that it takes several rounds.
         taken: list[ToolBundle] = []
@@ -580,7 +577,7 @@ class Registering:
         if wrong := [str(each) for each in now.passed_over if each not in known.passed_over]:
             raise InvalidConfig(f"{otherwise}: {'; '.join(wrong)}")
         try:
-            Bundles([*now.config.bundles.given, *self.beside.bundles])
+            Bundles([*now.config.bundles.given, *self.beside.arrangement.bundles])
         except InvalidConfig as error:
             raise InvalidConfig(f"{otherwise}: {error.message}") from error
 

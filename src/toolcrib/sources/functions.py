@@ -41,22 +41,25 @@ class _Function:
     is_async: bool
 
 
-def plain_tool(name: str, description: str, call: Callable[[dict[str, Any]], Any]) -> Callable[..., Any]:
+@dataclass(frozen=True, slots=True)
+class PlainTool:
+    """What `plain_tool` makes."""
+
+    name: str
+    description: str
+    run: Callable[[dict[str, Any]], Any]
+
+    def __call__(self, **arguments: Any) -> Any:
+        return self.run(arguments)
+
+
+def plain_tool(name: str, description: str, call: Callable[[dict[str, Any]], Any]) -> PlainTool:
     """A function to be added as a tool, of something that has no more than a name, a description and a callable.
 
     `call` takes the arguments as one dictionary, as they come: any, unless a schema is given where it is added. It may
     be async. Source: ADR-001, `SimpleExtendedTool`.
     """
-
-    async def run_async(**arguments: Any) -> Any:
-        return await call(arguments)
-
-    def run(**arguments: Any) -> Any:
-        return call(arguments)
-
-    function = run_async if is_async(call) else run
-    function.__name__, function.__doc__ = name, description
-    return function
+    return PlainTool(name, description, call)
 
 
 class FunctionSource:
@@ -109,6 +112,8 @@ class FunctionSource:
                 `read_signature`.
         """
         signature = read_signature(fn)
+        if isinstance(fn, PlainTool):
+            name, description = name or fn.name, fn.description if description is None else description
         name = signature.name if name is None else name
         if not name or not name.strip():
             raise InvalidTool(f"`{fn!r}` needs a name")

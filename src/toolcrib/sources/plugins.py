@@ -19,9 +19,10 @@ import anyio
 
 from toolcrib.core.checks import check_tool
 from toolcrib.core.errors import InvalidTool, SourceUnavailable, ToolFailed
+from toolcrib.core.metadata import ToolMetadata
 from toolcrib.core.principal import CallContext
 from toolcrib.core.results import ToolResult
-from toolcrib.core.tools import Tool
+from toolcrib.core.tools import Tool, ToolAnnotations
 from toolcrib.sources.apart import apart
 from toolcrib.sources.base import Listing, ProgressListener, SetAside, headline, source_name
 from toolcrib.sources.definitions import read_definition
@@ -347,7 +348,8 @@ class _Held:
 
     def _judged(self, offered: Sequence[object]) -> tuple[tuple[Tool, ...], tuple[SetAside, ...]]:
         """The tools that can be taken, and why the others cannot."""
-        counts = Counter(tool.name for tool in offered if isinstance(tool, Tool))
+        names = (cast("object", tool.name) for tool in offered if isinstance(tool, Tool))
+        counts = Counter(name for name in names if isinstance(name, str))
         if repeated := [name for name, count in counts.items() if count > 1]:
             raise _RepeatedTool(f"two of its tools are named `{repeated[0]}`")
         tools: list[Tool] = []
@@ -371,7 +373,15 @@ class _Held:
         with _doing("reading it"):
             try:
                 read = read_definition(self.name, {**definition, **schemas})
-                checked = replace(tool, input_schema=read.input_schema)
+                checked = replace(
+                    tool,
+                    title=read.title,
+                    input_schema=read.input_schema,
+                    # Read as if they had travelled: a value of another kind would fail wherever it is told.
+                    annotations=ToolAnnotations.from_wire({**tool.annotations.to_wire(), "title": read.title}),
+                    metadata=ToolMetadata.from_wire(tool.metadata.to_wire()),
+                    own_path=ToolMetadata.from_wire({"category": [*tool.own_path]}).category,
+                )
                 check_tool(checked)
                 _ = checked.handle
             except InvalidTool as error:
@@ -401,7 +411,9 @@ async def _awaited(value: object) -> object:
         if _is_cancelled():
             raise
         raise _NoAnswer("It was given up: something that it waited for was cancelled.") from error
-    except (Exception, SystemExit, BaseExceptionGroup) as error:  # a plugin must not end the program that runs it
+    except (KeyboardInterrupt, GeneratorExit):  # of whoever runs this program
+        raise
+    except BaseException as error:  # a plugin must not end the program that runs it
         raise _Misfit(f"it raised {type(error).__name__}") from error
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -256,6 +257,8 @@ WRONG: list[tuple[Any, str]] = [
     (["sh", "-c", "echo {text}"], "command.2: `sh` would run the argument as a part of its program"),
     (["/bin/bash", "-lc", "--", "{text}"], "command.3: `bash` would run"),
     (["env", "bash", "-c", "ls {text}"], "command.3: `bash` would run"),
+    (["CMD.EXE", "/c", "dir {text}"], "command.2: `cmd` would run"),
+    (["PowerShell.exe", "-command", "ls {text}"], "command.2: `powershell` would run"),
     (["python3.11", "-cprint('{text}')"], "command.1: `python3.11` would run"),
     (["node", "--eval=f({text})"], "command.1: `node` would run"),
     (["cmd.exe", "/c", "type", "{text}"], "command.3: `cmd` would run"),
@@ -267,6 +270,42 @@ WRONG: list[tuple[Any, str]] = [
 def test_a_command_that_cannot_be_meant_is_refused_with_its_place(command: Any, complaint: str) -> None:
     with pytest.raises(InvalidTool, match=f"^ops.tool.{complaint}"):
         declared({"command": command, "input_schema": TEXT})
+
+
+@pytest.mark.parametrize(
+    ("command", "complaint"),
+    [
+        (["sh"], "stdin: `sh` would run the argument"),
+        (["bash", "-s", "first"], "stdin: `bash` would run"),
+        (["/usr/bin/python3", "-u", "-", "first"], "stdin: `python3` would run"),
+        (["env", "LANG=C", "perl", ["{file}"]], "stdin: `perl` would run"),
+    ],
+)
+def test_an_interpreter_that_reads_its_program_reads_no_argument(command: Any, complaint: str) -> None:
+    schema = properties(text="string", file="string")
+    with pytest.raises(InvalidTool, match=re.escape(complaint)):
+        declared({"command": [*command, ["{file}"]], "stdin": "ls {text}", "input_schema": schema})
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["sh", "-c", "cat"],
+        ["python3", "script.py", "-"],
+        ["python3", "-mjson.tool"],
+        ["node", "--eval=1"],
+        ["perl", "-ne", "print"],
+        ["jq", "."],
+    ],
+)
+def test_an_interpreter_with_a_program_may_read_arguments(command: Any) -> None:
+    declared({"command": command, "stdin": "{text}", "input_schema": TEXT})
+
+
+def test_a_batch_file_takes_no_arguments_since_a_shell_would_read_them() -> None:
+    with pytest.raises(InvalidTool, match=r"command.0: Windows would have a shell read"):
+        declared({"command": ["C:\\ops\\Run.BAT", "{text}"], "input_schema": TEXT})
+    declared({"command": ["C:\\ops\\run.bat", "now"]})
 
 
 def test_a_script_takes_arguments_behind_it_and_words_like_options_elsewhere_are_fine() -> None:

@@ -23,16 +23,19 @@ COMMAND_KEYS: Mapping[str, str] = {
 """Every key of a tool that is a command, besides those of all tools."""
 
 _INTERPRETER = re.compile(
-    r"(?:ba|da|z|k|fi|a|c|tc)?sh|cmd|powershell|pwsh|python[\d.]*|node|bun|perl|ruby|php|lua|Rscript|osascript"
+    r"(?:ba|da|z|k|fi|a|c|tc)?sh|cmd|powershell|pwsh|python[\d.]*|node|bun|perl|ruby|php|lua|rscript|osascript"
 )
 _READS_ON = ("cmd", "powershell", "pwsh")
 """Those that take everything after the option as one text, and run that."""
 
-_CODE_NEXT = re.compile(r"-[A-Za-z]*[ceErp]|/[cCkK]|--(?:eval|print|command)|-Command")
+_CODE_NEXT = re.compile(r"-[A-Za-z]*[ceErp]|/[cCkK]|--(?:eval|print|command)|-(?i:command)")
 """An option after which they take a text that they run."""
 
 _TAKES_CODE = re.compile(r"-[A-Za-z]*[ceErp]|--(?:eval|print|command)=")
 """One that has such a text behind it."""
+
+_BATCH = (".bat", ".cmd")
+"""Files that Windows hands to its shell, with everything that goes to them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,11 +164,32 @@ class CommandLine:
                     code_follows = interpreter in _READS_ON  # that was the code
                 code_follows = code_follows or (interpreter is not None and _CODE_NEXT.fullmatch(start) is not None)
                 interpreter = _interpreter(start) or interpreter
+        if self.program.rstrip(". ").lower().endswith(_BATCH) and any(
+            template.names for group in self.elements for template in group
+        ):
+            raise InvalidTool(f"{given.at('command')}.0: Windows would have a shell read the arguments of a batch file")
+        if self.stdin is not None and self.stdin.names and (reader := self._reader_of_code()) is not None:
+            raise given.wrong("stdin", f"`{reader}` would run the argument, since it has no other program to run")
+
+    def _reader_of_code(self) -> str | None:
+        """The interpreter that takes what it reads for its program, having no other; None where there is none."""
+        reader = _interpreter(self.program)
+        for template in (template for group in self.elements for template in group):
+            text = template.literal
+            if text is not None and (another := _interpreter(text)) is not None:
+                reader = another
+            elif reader is None or text is None:
+                continue  # what an argument stands in may not be there
+            elif text == "-" or (text == "-s" and reader.endswith("sh")):
+                return reader
+            elif not text.startswith("-") or text.startswith("-m") or _TAKES_CODE.match(text):
+                return None
+        return reader
 
 
 def _interpreter(text: str) -> str | None:
     """What `text` is called, if it is a program that runs what is written in one of its arguments."""
-    base = re.split(r"[/\\]", text)[-1].removesuffix(".exe")
+    base = re.split(r"[/\\]", text)[-1].lower().removesuffix(".exe")
     return base if _INTERPRETER.fullmatch(base) else None
 
 

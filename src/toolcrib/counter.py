@@ -1,0 +1,240 @@
+"""The counter: every operation, each on the view of whoever asks."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from toolcrib.calling import complete, get_prompt, read_resource, watch_resource
+from toolcrib.catalog.bundles import Resolution
+from toolcrib.catalog.view import View
+from toolcrib.core.principal import LOCAL, LOCAL_CONTEXT, CallContext, Principal
+from toolcrib.core.results import ToolResult
+from toolcrib.core.tools import ROOT
+from toolcrib.disclosure.describing import DEFAULT_BUDGET_TOKENS, Description, describe
+from toolcrib.disclosure.messages import (
+    Answer,
+    CategoryPage,
+    DetailLevel,
+    Expansion,
+    Expansions,
+    ListPage,
+    NodePage,
+    SearchPage,
+)
+from toolcrib.disclosure.operations import DEFAULT_LIMIT
+from toolcrib.protocol.desk import Desk
+from toolcrib.sources.base import ProgressListener
+
+
+class Counter(ABC):
+    """The operations; whoever has a catalog says what is seen of it. Each `context` says on whose behalf it is asked,
+    and within which bundle.
+    """
+
+    def __init__(self, desk: Desk) -> None:
+        self.desk = desk
+        """Where operations are answered and recorded."""
+
+    @abstractmethod
+    def view(self, principal: Principal = LOCAL, bundle: str | None = None) -> View:
+        """What `principal` may see of the catalog as it is now, within `bundle`.
+
+        Raises:
+            UnknownBundle: no bundle is called so.
+        """
+
+    @abstractmethod
+    def resolve(self, bundle: str, principal: Principal | None = LOCAL) -> Resolution:
+        """What is there of a bundle for `principal`, by now; for None, of all that principals share.
+
+        Before its sources are `ready`, what they have is missing.
+
+        Raises:
+            UnknownBundle: no bundle is called so.
+        """
+
+    def session(self, *, bundle: str | None = None, principal: Principal = LOCAL) -> Session:
+        """The operations on behalf of `principal`, within `bundle` if one is named.
+
+        Raises:
+            UnknownBundle: no bundle is called so.
+        """
+        session = Session(self, CallContext(principal, bundle=bundle))
+        session.view()
+        return session
+
+    def list(
+        self,
+        path: Sequence[str] = ROOT,
+        *,
+        tags: Sequence[str] = (),
+        query: str | None = None,
+        limit: int | None = None,
+        cursor: str | None = None,
+        context: CallContext = LOCAL_CONTEXT,
+    ) -> ListPage:
+        """The nodes and tools at `path`; see `Operations.list`."""
+        operation, view = self.desk.operations.list, self._view(context)
+        return self.desk.look(operation, view, context, path=path, tags=tags, query=query, limit=limit, cursor=cursor)
+
+    def list_categories(
+        self, *, limit: int | None = None, cursor: str | None = None, context: CallContext = LOCAL_CONTEXT
+    ) -> CategoryPage:
+        """What stands at the top, with ids of tools in it; see `Operations.list_categories`."""
+        operation, view = self.desk.operations.list_categories, self._view(context)
+        return self.desk.look(operation, view, context, limit=limit, cursor=cursor)
+
+    def search_tools(
+        self,
+        query: str = "",
+        *,
+        category: Sequence[str] = ROOT,
+        tags: Sequence[str] = (),
+        detail_level: DetailLevel = DetailLevel.SUMMARY,
+        include_unavailable: bool = False,
+        limit: int = DEFAULT_LIMIT,
+        cursor: str | None = None,
+        context: CallContext = LOCAL_CONTEXT,
+    ) -> SearchPage:
+        """The tools that serve `query`, best first; see `Operations.search_tools`."""
+        return self.desk.look(
+            self.desk.operations.search_tools,
+            self._view(context),
+            context,
+            query=query,
+            category=category,
+            tags=tags,
+            detail_level=detail_level,
+            include_unavailable=include_unavailable,
+            limit=limit,
+            cursor=cursor,
+        )
+
+    def search_tool_by_category(
+        self,
+        query: str,
+        category_path: Sequence[str],
+        *,
+        limit: int = DEFAULT_LIMIT,
+        cursor: str | None = None,
+        context: CallContext = LOCAL_CONTEXT,
+    ) -> SearchPage:
+        """The tools at or below `category_path` that serve `query`; see `Operations.search_tool_by_category`."""
+        operation, view = self.desk.operations.search_tool_by_category, self._view(context)
+        return self.desk.look(
+            operation, view, context, query=query, category_path=category_path, limit=limit, cursor=cursor
+        )
+
+    def search_nodes(self, query: str, *, limit: int = DEFAULT_LIMIT, context: CallContext = LOCAL_CONTEXT) -> NodePage:
+        """The categories that `query` means, best first; see `Operations.search_nodes`."""
+        operation, view = self.desk.operations.search_nodes, self._view(context)
+        return self.desk.look(operation, view, context, query=query, limit=limit)
+
+    def expand_tool(self, tool_id: str, *, context: CallContext = LOCAL_CONTEXT) -> Expansion:
+        """The full schemas of one tool and the handle to call it by; see `Operations.expand_tool`."""
+        operation, view = self.desk.operations.expand_tool, self._view(context)
+        return self.desk.look(operation, view, context, tool_id=tool_id)
+
+    def expand_tools(self, tool_ids: Sequence[str], *, context: CallContext = LOCAL_CONTEXT) -> Expansions:
+        """Those of several; see `Operations.expand_tools`."""
+        operation, view = self.desk.operations.expand_tools, self._view(context)
+        return self.desk.look(operation, view, context, tool_ids=tool_ids)
+
+    def describe(
+        self,
+        detail: DetailLevel = DetailLevel.FULL,
+        budget_tokens: int = DEFAULT_BUDGET_TOKENS,
+        *,
+        context: CallContext = LOCAL_CONTEXT,
+    ) -> Description:
+        """The tools as text for a system prompt; see `toolcrib.disclosure.describing.describe`."""
+        view = self._view(context)
+        return self.desk.look(describe, view, context, detail=detail, budget_tokens=budget_tokens)
+
+    async def call_tool(
+        self,
+        handle: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        only_read: bool = False,
+        context: CallContext = LOCAL_CONTEXT,
+        progress: ProgressListener | None = None,
+    ) -> ToolResult:
+        """Run an expanded tool; see `toolcrib.calling.Runner.call_tool`."""
+        view = self._view(context)
+        return await self.desk.call_tool(view, context, handle, arguments, only_read=only_read, progress=progress)
+
+    async def perform(
+        self,
+        name: str,
+        arguments: Mapping[str, Any],
+        *,
+        context: CallContext = LOCAL_CONTEXT,
+        progress: ProgressListener | None = None,
+    ) -> Answer | ToolResult:
+        """The answer to an operation by its name and JSON arguments, as surfaces get them; see `Desk.perform`."""
+        return await self.desk.perform(self._view(context), context, name, arguments, progress=progress)
+
+    async def get_prompt(
+        self, name: str, arguments: Mapping[str, Any] | None = None, *, context: CallContext = LOCAL_CONTEXT
+    ) -> Mapping[str, Any]:
+        """A server's prompt, by its name in `view().shelf.prompts`; see `toolcrib.calling.get_prompt`."""
+        return await get_prompt(self._view(context), name, arguments, context, runner=self.desk.runner)
+
+    async def read_resource(self, uri: str, *, context: CallContext = LOCAL_CONTEXT) -> Mapping[str, Any]:
+        """A server's resource, by a URI of `view().shelf` or of a link; see `toolcrib.calling.read_resource`."""
+        return await read_resource(self._view(context), uri, context, runner=self.desk.runner)
+
+    async def watch_resource(
+        self, uri: str, updated: Callable[[], None], *, context: CallContext = LOCAL_CONTEXT
+    ) -> Callable[[], None]:
+        """Be told of changes of a resource until what this gives is called; see `toolcrib.calling.watch_resource`."""
+        return await watch_resource(self._view(context), uri, updated, context, runner=self.desk.runner)
+
+    async def complete(self, params: Mapping[str, Any], *, context: CallContext = LOCAL_CONTEXT) -> Mapping[str, Any]:
+        """Values for an argument of a prompt or template; see `toolcrib.calling.complete`."""
+        return await complete(self._view(context), params, context, runner=self.desk.runner)
+
+    def _view(self, context: CallContext) -> View:
+        return self.view(context.principal, context.bundle)
+
+
+class Session:
+    """The operations of a counter on behalf of one principal, within one bundle; it holds nothing, and needs no end.
+
+    Each takes what the counter's own takes, without its `context`.
+    """
+
+    def __init__(self, counter: Counter, context: CallContext) -> None:
+        self.counter = counter
+        self.context = context
+        self.list = partial(counter.list, context=context)
+        self.search_tools = partial(counter.search_tools, context=context)
+        self.search_tool_by_category = partial(counter.search_tool_by_category, context=context)
+        self.search_nodes = partial(counter.search_nodes, context=context)
+        self.list_categories = partial(counter.list_categories, context=context)
+        self.expand_tool = partial(counter.expand_tool, context=context)
+        self.expand_tools = partial(counter.expand_tools, context=context)
+        self.describe = partial(counter.describe, context=context)
+        self.call_tool = partial(counter.call_tool, context=context)
+        self.perform = partial(counter.perform, context=context)
+        self.get_prompt = partial(counter.get_prompt, context=context)
+        self.read_resource = partial(counter.read_resource, context=context)
+
+    def view(self) -> View:
+        """What there is by now."""
+        return self.counter.view(self.context.principal, self.context.bundle)
+
+    def resolve(self) -> Resolution:
+        """The tools of its bundle that are there, of which each required entry has one; `ready` comes before.
+
+        Raises:
+            BundleIncomplete: something required is missing; all of it is named.
+            UnknownBundle: there is no such bundle any more, or the session is within none.
+        """
+        found = self.counter.resolve(self.context.bundle or "", self.context.principal)
+        found.check()
+        return found
