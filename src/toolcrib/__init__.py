@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from toolcrib.core.errors import ToolcribError, ToolFailed
     from toolcrib.core.events import (
         CatalogPublished,
+        Event,
         OperationPerformed,
         Recorder,
         ToolRegistered,
@@ -60,6 +61,7 @@ __all__ = [
     "Description",
     "DetailLevel",
     "DiscoveryPlugin",
+    "Event",
     "MetadataOverride",
     "OperationPerformed",
     "Optionality",
@@ -109,6 +111,7 @@ _HOMES = {
     "Description": "toolcrib.disclosure.describing",
     "DetailLevel": "toolcrib.disclosure.messages",
     "DiscoveryPlugin": "toolcrib.protocol.discovery",
+    "Event": "toolcrib.core.events",
     "MetadataOverride": "toolcrib.catalog.overrides",
     "OperationPerformed": "toolcrib.core.events",
     "Optionality": "toolcrib.core.metadata",

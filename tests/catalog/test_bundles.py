@@ -503,3 +503,14 @@ async def test_what_a_source_lacks_that_fails_is_missing_until_it_is_listed() ->
         with pytest.raises(BundleIncomplete, match="No disk") as error:
             session.resolve()
         assert error.value.retryable
+
+
+def test_the_shipped_bundles_are_there_by_name_and_one_of_the_same_name_stands_in_their_place() -> None:
+    crib = Toolcrib()
+    crib.add(lambda: "read", name="read", metadata=ToolMetadata(aliases=("file",)))
+    assert [*crib.bundles] == []
+    assert [tool.id for tool in crib.resolve("code_agent").required] == ["functions.read"]
+    crib.add_bundle(ToolBundle("mine", includes=("blog_agent",)))
+    assert crib.bundles.contents("mine").optional == BLOG_AGENT.optional
+    crib.add_bundle(ToolBundle("code_agent", required=("read",)))
+    assert crib.bundles.contents("code_agent").required == ("read",)

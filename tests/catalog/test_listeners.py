@@ -111,13 +111,29 @@ async def raise_error(_: Event) -> None:
     raise ValueError("broken")
 
 
+def test_a_listener_that_ends_the_program_harms_neither_the_others_nor_whoever_registers() -> None:
+    registry, heard = ToolRegistry(), list[Event]()
+
+    def end(_: Event) -> None:
+        raise SystemExit(1)
+
+    registry.subscribe(end)
+    registry.subscribe(heard.append)
+    registry.register(tool("a.first"))
+    assert names(heard) == ["ToolRegistered", 1]
+
+
 async def wait_for_what_was_cancelled(_: Event) -> None:
     waiting = asyncio.get_running_loop().create_future()
     waiting.cancel()
     await waiting
 
 
-@pytest.mark.parametrize("broken", [raise_error, wait_for_what_was_cancelled])
+async def end_the_program(_: Event) -> None:
+    raise SystemExit(1)
+
+
+@pytest.mark.parametrize("broken", [raise_error, wait_for_what_was_cancelled, end_the_program])
 def test_an_async_listener_that_raises_is_logged_and_hears_the_rest_as_the_others_do(
     broken: Callable[[Event], Awaitable[None]], caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -21,6 +21,7 @@ from toolcrib.catalog import intake
 from toolcrib.catalog.state import SourceEntry, SourceStatus
 from toolcrib.core.errors import InvalidTool, SourceUnavailable, ToolFailed
 from toolcrib.core.metadata import Optionality
+from toolcrib.core.tools import ToolAnnotations
 from toolcrib.sources import plugins
 from toolcrib.sources.plugins import PluginAnswer, PluginDispatcher
 from toolcrib.testing.sources import check_source
@@ -290,19 +291,18 @@ BAD_EXAMPLE = ToolExample("Wrong", {"number": "many"})
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"name": ["bad"]},
-        {"own_path": (7,)},
-        {"annotations": None},
-        {"metadata": ToolMetadata(usage_hint=cast("str", 7))},
-        {"metadata": ToolMetadata(usage_hint="half \ud800 a character")},
-        {"metadata": ToolMetadata(cost=cast("str", 7))},
-        {"metadata": ToolMetadata(optionality=cast("Optionality", "sometimes"))},
-        {"metadata": ToolMetadata(category=cast("tuple[str, ...]", ("a", 7)))},
+        Tool("made", cast("str", ["bad"])),
+        Tool("made", "bad", own_path=cast("tuple[str, ...]", (7,))),
+        Tool("made", "bad", annotations=cast("ToolAnnotations", None)),
+        Tool("made", "bad", metadata=ToolMetadata(usage_hint=cast("str", 7))),
+        Tool("made", "bad", metadata=ToolMetadata(usage_hint="half \ud800 a character")),
+        Tool("made", "bad", metadata=ToolMetadata(cost=cast("str", 7))),
+        Tool("made", "bad", metadata=ToolMetadata(optionality=cast("Optionality", "sometimes"))),
+        Tool("made", "bad", metadata=ToolMetadata(category=cast("tuple[str, ...]", ("a", 7)))),
     ],
 )
-async def test_a_tool_with_a_value_of_another_kind_is_set_aside_and_no_answer_is_lost(wrong: dict[str, Any]) -> None:
-    bad = Tool(**{"source": "made", "name": "bad", **wrong})
-    async with crib_of(Made(offered=[Tool("made", "good"), bad])) as crib:
+async def test_a_tool_with_a_value_of_another_kind_is_set_aside_and_no_answer_is_lost(wrong: Tool) -> None:
+    async with crib_of(Made(offered=[Tool("made", "good"), wrong])) as crib:
         assert [tool_id for tool_id in crib.view().tools if tool_id.startswith("made.")] == ["made.good"]
         assert len(entry_of(crib).set_aside) == 1
         answers = [crib.list(["made"]), crib.search_tools("good"), crib.describe(), crib.expand_tool("made.good")]

@@ -117,7 +117,10 @@ async def _answered(intent: Intent, context: CallContext) -> Consent:
     if client is None or not _can_ask(client.capabilities):
         raise NotAuthorized(
             f"`{intent.subject}` runs only after a person has approved, and your client cannot ask one.",
-            hints=[_USE_ANOTHER, "A client that supports elicitation asks; the owner of the policy can allow it."],
+            hints=[
+                _USE_ANOTHER,
+                "A client that supports elicitation asks; the owner of the configuration can allow it.",
+            ],
         )
     question = Question.about(intent)
     context.note_approval("unanswered")  # should whoever is asked, or whoever called, go away

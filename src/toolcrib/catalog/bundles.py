@@ -68,6 +68,10 @@ BLOG_AGENT = ToolBundle(
 )
 
 
+SHIPPED = (CODE_AGENT, BLOG_AGENT)
+"""Examples that are there without being set up, unless another has the name. Source: ADR-001, "Tool Bundles"."""
+
+
 @dataclass(frozen=True)
 class Contents:
     """The entries of a bundle with those of all that it includes; two that are equal show the same."""
@@ -195,7 +199,7 @@ class Resolution:
 
 
 class Bundles:
-    """All of them by name, checked."""
+    """All of them by name, checked; beside those that are set up, the shipped ones are there for whoever names them."""
 
     def __init__(self, given: Iterable[ToolBundle] = ()) -> None:
         """In any order.
@@ -209,19 +213,20 @@ class Bundles:
             if bundle.name in self._by_name:
                 raise InvalidConfig(f"two bundles are named `{bundle.name}`")
             self._by_name[bundle.name] = bundle
+        self._by_name = {**{bundle.name: bundle for bundle in SHIPPED}, **self._by_name}
         for bundle in self.given:
             for name in bundle.includes:
                 if name not in self._by_name:
                     raise InvalidConfig(f"{bundle.name}: there is no bundle `{name}` to include{self._meant(name)}")
         self._contents: dict[str, Contents] = {}
-        for bundle in self.given:
+        for bundle in self._by_name.values():
             self._flatten(bundle, ())
 
     def __contains__(self, name: object) -> bool:
         return name in self._by_name
 
     def __iter__(self) -> Iterator[ToolBundle]:
-        """By name."""
+        """Those that are set up, by name."""
         return iter(sorted(self.given, key=lambda bundle: bundle.name))
 
     def __getitem__(self, name: str) -> ToolBundle:
@@ -254,11 +259,11 @@ class Bundles:
         return contents
 
     def _unknown(self, name: str) -> UnknownBundle:
-        known = ", ".join(f"`{bundle.name}`" for bundle in self) or "none"
+        known = ", ".join(f"`{bundle.name}`" for bundle in self)
         near = nearest(name, self._by_name)
         return UnknownBundle(
             f"There is no bundle `{name[:200]}`.",
-            hints=[f"Closest: `{near}`" if near is not None else f"Known are: {known}"],
+            hints=[f"Closest: `{near}`" if near is not None else f"Known are: {known}" if known else "None is set up."],
         )
 
     def _meant(self, name: str) -> str:

@@ -16,6 +16,9 @@ logger = logging.getLogger(__name__)
 
 _RAISED = "a catalog listener raised on %s"
 
+_FAULTS = (Exception, SystemExit)
+"""What stays with the listener that raised it."""
+
 
 class Listeners:
     """Any thread may subscribe, unsubscribe and tell; a listener may as well, itself included.
@@ -77,7 +80,7 @@ class _Subscription:
     def tell(self, event: Event) -> None:
         try:
             self.listener(event)
-        except Exception:
+        except _FAULTS:
             logger.exception(_RAISED, type(event).__name__)
 
 
@@ -125,7 +128,7 @@ class _OnLoop(_Subscription):
                     raise
                 # What it waited for was cancelled, not the listener.
                 logger.exception(_RAISED, type(event).__name__)
-            except Exception:
+            except _FAULTS:
                 logger.exception(_RAISED, type(event).__name__)
 
 

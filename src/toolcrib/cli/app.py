@@ -184,7 +184,7 @@ def add_command(tool_id: str, words: tuple[str, ...], description: str, **option
     """Register a command as the tool ID; no shell reads it, and each {name} in it is an argument.
 
     \b
-      toolcrib add command ops.disk_free --description "Free room on a disk." -- df -h {path}
+      toolcrib add command ops.disk_free --description "Free room on a disk." -- df -h -- {path}
     """
     from toolcrib.cli.registering import add as run
 

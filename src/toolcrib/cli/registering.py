@@ -20,7 +20,7 @@ from toolcrib.config.registrations import (
     registration,
     told,
 )
-from toolcrib.core.errors import InvalidConfig
+from toolcrib.core.errors import InvalidConfig, NotFound
 from toolcrib.sources.declared.template import Template
 from toolcrib.stores.registrations import Registration, RegistrationStore
 
@@ -91,7 +91,11 @@ def remove(
 
     async def main() -> None:
         registering = Registering(read_config(config))
-        _tell(config, *_changed(store_of(config), lambda rows: registering.removed(rows, keys)), as_json=as_json)
+        try:
+            before, after = _changed(store_of(config), lambda rows: registering.removed(rows, keys))
+        except NotFound as error:
+            raise NotFound(error.message, hints=["`toolcrib export` shows what is registered."]) from error
+        _tell(config, before, after, as_json=as_json)
 
     run(main, as_json=as_json)
 

@@ -211,7 +211,8 @@ def _address(given: Fields) -> tuple[str, Template, Template | None]:
         None if match["query"] is None else _encoded_literals(Template.read(match["query"], where), "/?:@!$&'()*+,;=~%")
     )
     path = _encoded_literals(Template.read(match["path"] or "/", where), "/:@!$&'()*+,;=~%")
-    if any(part in {".", ".."} for part in (path.literal or "").split("/")):
+    written = "".join(part if isinstance(part, str) else "{}" for part in path.parts)
+    if any(part in {".", ".."} for part in written.split("/")):
         raise given.wrong("url", "`.` and `..` cannot stand in the path")
     return match["origin"], path, search
 
