@@ -178,7 +178,11 @@ async def test_what_the_configuration_says_wins_and_what_is_registered_is_told_o
     view = crib.view()
     assert (view.sources["ops"].title, view.tools["ops.disk"].description) == ("Configured", "How busy it is.")
     metadata = view.tools["ops.load"].metadata
-    assert (metadata.tags, metadata.risk, metadata.cost) == (("configured",), "configured", "nothing")
+    assert (metadata.tags, metadata.risk, metadata.cost) == (
+        ("registered", "configured"),
+        "configured",
+        "nothing",
+    )
     assert [category.summary for category in read.categories.given] == ["Configured"]
     assert crib.bundles["disks"].required == ("ops.disk",)
     passed_over = {problem.partition(":")[0] for problem in crib.registration_problems}
@@ -186,7 +190,6 @@ async def test_what_the_configuration_says_wins_and_what_is_registered_is_told_o
         "`ops.disk`",
         "`bench.more`",
         "the category `Machines`",
-        "what is said of `ops.load`",
         "the bundle `disks`",
         "the capability `shell`",
     }
@@ -254,8 +257,13 @@ async def test_what_is_served_of_a_registered_bundle_stays_closed_when_somebody_
         crib.confine("disks")
         tasks.start_soon(crib.follow)
         Toolcrib(registrations=RegistrationStore(path)).forget("bundle", "disks")
-        await until(lambda: "what was registered before stays in force" in caplog.text, "it is told")
+        await until(lambda: "nothing else is served" in caplog.text, "it is told")
         assert ids(crib) == ["ops.disk"]
+        # And whatever else is registered meanwhile is heeded.
+        Toolcrib(registrations=RegistrationStore(path)).keep(MetadataOverride.of("ops.disk", risk="none"))
+        await until(lambda: crib.view().tools["ops.disk"].metadata.risk == "none", "another change is taken over")
+        with pytest.raises(InvalidConfig, match="is served"):
+            crib.forget("bundle", "disks")
         tasks.cancel_scope.cancel()
 
 
@@ -320,14 +328,37 @@ async def test_a_store_that_goes_bad_leaves_what_was_read_and_says_so_once(
         tasks.cancel_scope.cancel()
 
 
-async def test_a_store_of_a_newer_version_does_not_keep_a_program_from_its_configuration(
-    tmp_path: Path, path: Path
-) -> None:
+async def test_a_program_does_not_start_without_what_it_cannot_read(tmp_path: Path, path: Path) -> None:
+    """What is registered may keep somebody out."""
     with sqlite3.connect(path) as newer:
         newer.execute("PRAGMA user_version = 99")
     newer.close()
     crib = Toolcrib(registrations=RegistrationStore(path))
-    crib.add_config(write_config(tmp_path / "mcp.json", toolcrib={"declared": {"ops": {"tools": {"disk": DISK}}}}))
-    async with crib:
-        assert ids(crib) == ["ops.disk"]
-        assert "newer version" in crib.registration_problems[0]
+    config = write_config(tmp_path / "mcp.json", toolcrib={"declared": {"ops": {"tools": {"disk": DISK}}}})
+    with pytest.raises(InvalidConfig, match="newer version"):
+        crib.add_config(config)
+    with pytest.raises(InvalidConfig, match="newer version"):
+        async with crib:
+            pass
+
+
+async def test_a_person_is_asked_before_tools_run_of_which_something_unreadable_is_registered(path: Path) -> None:
+    store = kept_in(path, ("tool", "ops.disk", DISK), ("override", "ops.*", {"risk": 1}))
+    async with Toolcrib(registrations=store) as crib:
+        assert crib.view().tools["ops.disk"].metadata.requires_permission
+        assert "ops.*" in crib.registration_problems[0]
+
+
+async def test_what_one_configuration_says_stays_beside_the_next(tmp_path: Path) -> None:
+    crib = Toolcrib()
+    said = {
+        "declared": {"ops": {"tools": {"disk": DISK}}},
+        "tools": {"ops.disk": {"requires_permission": True, "requires_capabilities": ["shell"]}},
+        "bundles": {"disks": {"required": ["ops.disk"]}},
+        "capabilities": {"shell": {"program": "sh"}},
+    }
+    crib.add_config(write_config(tmp_path / "one.json", toolcrib=said))
+    crib.add_config(write_config(tmp_path / "two.json", toolcrib={"tools": {"ops.*": {"risk": "none"}}}))
+    metadata = crib.view().tools["ops.disk"].metadata
+    assert (metadata.requires_permission, metadata.risk) == (True, "none")
+    assert [tool.id for tool in crib.resolve("disks").required] == ["ops.disk"]

@@ -30,7 +30,7 @@ from toolcrib.config import Config, ServerConfig, read_config
 from toolcrib.config.plugins import PluginConfig
 from toolcrib.config.registrations import Beside, Kind, Registering, Registrable, rows_of
 from toolcrib.core.client import NOBODY, Client
-from toolcrib.core.errors import InvalidConfig, InvalidTool, ToolcribError, UnknownBundle
+from toolcrib.core.errors import InvalidConfig, InvalidTool, ToolcribError, ToolNotFound, UnknownBundle
 from toolcrib.core.events import Recorder
 from toolcrib.core.metadata import NO_METADATA, ToolMetadata
 from toolcrib.core.principal import LOCAL, Principal
@@ -152,15 +152,18 @@ class Toolcrib(Counter):
         self.registry.register(tool)
         return tool
 
-    def remove(self, tool: Tool) -> None:
-        """Let go of a function that `add` took in; calls of it that are under way finish.
+    def remove(self, tool: Tool | str) -> None:
+        """Let go of a function that `add` took in, given by itself or its id; calls that are under way finish.
 
         Raises:
             ToolNotFound: it is not there.
         """
-        self.registry.unregister(tool.id)
-        if self._functions is not None and tool.source == self._functions.name:
-            self._functions.remove(tool.name)
+        tool_id = tool if isinstance(tool, str) else tool.id
+        source, _, name = tool_id.partition(".")
+        if self._functions is None or source != self._functions.name:
+            raise ToolNotFound(f"`{tool_id}` is no function that was added here")
+        self.registry.unregister(tool_id)
+        self._functions.remove(name)
 
     def add_source(self, source: Source, *, title: str | None = None, summary: str = "", trusted: bool = False) -> None:
         """Take in any source; it is listed in the background from when the crib is entered.
@@ -268,6 +271,8 @@ class Toolcrib(Counter):
             NotFound: nothing of this kind and name is registered.
             InvalidConfig: something else that is registered needs it, or the store cannot be written.
         """
+        if kind == Kind.BUNDLE and name == self._confined_to:
+            raise InvalidConfig(f"the bundle `{name}` is served; it cannot be let go of here")
         registering = Registering(self._said, self._beside(changing=False))
         self._registered.change(lambda rows: registering.removed(rows, [(kind, name)]))
         self._registered.read()
@@ -298,7 +303,7 @@ class Toolcrib(Counter):
         declared = [each for each in said.declared if wanted is None or wanted(each.name)]
         before = {each.name for each in self._said.declared}
         self._check_free(said, [*servers, *declared], self._declarations.configured - before)
-        said = replace(said, declared=(*self._said.declared, *declared))
+        said = self._beside_said(replace(said, declared=tuple(declared)))
         self._registered.read()
         config = self._registered.joined(said, self._beside(changing=False))
         self._check_arrangement(config)
@@ -415,6 +420,7 @@ class Toolcrib(Counter):
         return self._looked(principal, self.lockers.open_overlay(principal.id), self._within_or_nothing(bundle))
 
     def resolve(self, bundle: str, principal: Principal | None = LOCAL) -> Resolution:
+        self.glance(principal or LOCAL)  # for what its tools need to have been looked at
         whole = View.of(
             self.registry.state, overlay=self.lockers.open_overlay(principal.id) if principal else NO_OVERLAY
         )
@@ -473,6 +479,8 @@ class Toolcrib(Counter):
             ToolcribError: nothing of it counts.
         """
         config = self.with_registered(said)
+        if self._confined_to not in self._said.bundles:  # it was registered
+            config = self._still_confined(config)
         change = self._servers.change_to(config)
         self._check_free(config, [*change.added, *config.declared], {*change.gone, *self._declarations.configured})
         self._check_isolated(config)
@@ -497,7 +505,7 @@ class Toolcrib(Counter):
         Raises:
             ToolcribError: nothing of it counts.
         """
-        config = self._registered.joined(self._said, self._beside(changing=False))
+        config = self._still_confined(self._registered.joined(self._said, self._beside(changing=False)))
         self._check_arrangement(config)
         self._declarations.leave(config.declared)
         self._arrange(config.arrangement, self._added)
@@ -518,7 +526,8 @@ class Toolcrib(Counter):
             self._arrange(config.arrangement, self._added)
         self.desk.runner.limits.rate = config.rate
         self._said = said
-        if said.policy is not None:
+        last = self._closed_by
+        if said.policy is not None and (last is None or said.policy is not last.policy):
             self._closed_by = said
 
     def _kept_closed(self, config: Config) -> Config:
@@ -538,6 +547,19 @@ class Toolcrib(Counter):
         categories = Categories([*last.categories.given, *more])
         overrides = Overrides((*last.overrides.given, *config.overrides.given))
         return replace(config, policy=last.policy, categories=categories, overrides=overrides)
+
+    def _beside_said(self, config: Config) -> Config:
+        """`config` with what those before it said besides their servers."""
+        before = self._said
+        more = (category for category in config.categories.given if category.path not in before.categories)
+        return replace(
+            config,
+            declared=(*before.declared, *config.declared),
+            categories=Categories([*before.categories.given, *more]),
+            overrides=Overrides((*before.overrides.given, *config.overrides.given)),
+            bundles=Bundles([*before.bundles.given, *config.bundles.given]),
+            capabilities=(*before.capabilities, *config.capabilities),
+        )
 
     def _arrange(self, configured: Arrangement, added: Arrangement) -> None:
         whole = Arrangement.of((configured, added))
@@ -565,6 +587,16 @@ class Toolcrib(Counter):
         for source in sources:
             if source.name in taken:
                 raise InvalidConfig(f"{config.path}: a source named `{source.name}` is there already")
+
+    def _still_confined(self, config: Config) -> Config:
+        """`config` with the bundle that everything is kept within as it was, where another program let go of it."""
+        name = self._confined_to
+        if name is None or name in Arrangement.of((config.arrangement, self._added)).all_bundles:
+            return config
+        logger.warning("the bundle `%s` is registered no more; until the next start nothing else is served", name)
+        was = self._bundles.contents(name)
+        bundle = ToolBundle(name, required=was.required, optional=was.optional)
+        return replace(config, bundles=Bundles([*config.bundles.given, bundle]))
 
     def _check_arrangement(self, config: Config) -> None:
         whole = Arrangement.of((config.arrangement, self._added))

@@ -36,7 +36,11 @@ class Registered:
         return (*([self._problem] if self._problem else ()), *map(str, self._passed_over))
 
     def read(self) -> bool:
-        """Look at the store; whether something else is registered than before. Any thread may do so."""
+        """Look at the store; whether something else is registered than before. Any thread may do so.
+
+        Raises:
+            InvalidConfig: it cannot be read, and never was.
+        """
         with self._reading:
             return self._store is not None and self._read(self._store)
 
@@ -49,6 +53,8 @@ class Registered:
             # In this order: what comes in between is read, and once more the next time.
             rows = self._rows if version == self.version else store.all()
         except InvalidConfig as error:
+            if self.version is None:  # something that keeps out may stand there
+                raise
             self._note(f"{error.message}; what was registered before stays in force")
             return False
         self._note(None)

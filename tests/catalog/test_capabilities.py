@@ -359,6 +359,20 @@ def test_one_that_ends_the_program_is_missing_and_is_asked_again(quick: bool) ->
     assert bench.look() is None
 
 
+def test_one_for_which_there_is_no_thread_is_missing_and_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    bench = Bench(OwnCheck(lambda: True), missing_lifetime_s=5)
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", start)
+        assert bench.look() == "It needs `it`: looking for it failed."
+    bench.now += 6
+    bench.look()
+    settled(bench)
+    assert bench.look() is None
+
+
 def test_fifty_threads_that_look_at_once_start_one_check_and_all_see_what_is_quick() -> None:
     slow, looks = Slow(may_answer=False), list[str]()
     bench = Bench(Quick([], looks))

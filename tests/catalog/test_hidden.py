@@ -96,7 +96,7 @@ def requests(known: Iterable[Tool]) -> Iterable[Request]:
         yield "call_read_only_tool", {"tool_id": handle, "arguments": {}}
         yield "call_tool", {"tool_id": handle, "arguments": {"path": 5}}
         yield "call_tool", {"tool_id": handle, "Path": "."}
-        path = [each.source, *each.metadata.category]
+        path = [each.source, *each.own_path]
         yield "list", {"path": [*path, each.name]}
         yield "search_tool_by_category", {"query": each.name, "category_path": path}
     yield "expand_tool", {"tool_ids": [each.id for each in known[:10]] or ["x"]}

@@ -70,7 +70,7 @@ def pages(view: View, operation: str, **arguments: Any) -> Iterator[dict[str, An
 
 def everything(view: View, tools: list[Tool]) -> bytes:
     """All that can be asked with `tools` in mind, visible or not, as JSON."""
-    paths = sorted({path[:depth] for t in tools for path in [(t.source, *t.metadata.category)] for depth in range(4)})
+    paths = sorted({path[:depth] for t in tools for path in [(t.source, *t.own_path)] for depth in range(4)})
     queries = ["read a file", "shared", "alpha beta", *(t.name for t in tools[:3])]
     told: list[object] = []
     for path in paths:

@@ -11,6 +11,7 @@ import psutil
 import pytest
 from click.testing import CliRunner
 from tests.cli.running import TOOLCRIB, toolcrib_process
+from tests.processes import is_running
 from tests.servers.launching import faulty_entry, write_config
 from tests.waiting import until_blocking
 
@@ -123,7 +124,7 @@ def test_interrupting_a_command_ends_it_and_its_servers(tmp_path: Path) -> None:
             assert process.returncode == 130
             assert out == b""
             assert b"Traceback" not in err
-            assert not psutil.wait_procs(servers, timeout=30)[1]
+            until_blocking(lambda: not any(is_running(each.pid) for each in servers), "every server has ended")
         finally:
             process.kill()
 

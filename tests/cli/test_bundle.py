@@ -72,7 +72,7 @@ def test_one_bundle_as_json_tells_the_same_and_ends_alike(config: Path) -> None:
 
 def test_a_bundle_that_holds_nothing_says_so(config: Path) -> None:
     shown = toolcrib("bundles", config, "none")
-    assert (shown.code, shown.out) == (0, "It holds nothing.\n")
+    assert (shown.code, shown.out) == (0, "none\nIt holds nothing.\n")
 
 
 def test_a_bundle_that_is_not_there_and_too_many_words_are_errors(config: Path) -> None:

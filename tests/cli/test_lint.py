@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from textwrap import dedent
 
+import pytest
 from tests.cli.running import toolcrib, toolcrib_process
 from tests.servers.launching import faulty_entry, write_config
 
@@ -106,3 +107,11 @@ def test_what_a_bundle_requires_and_what_tools_need_must_be_there(tmp_path: Path
     found = {each["place"]: each["problem"] for each in toolcrib("lint", config, "--json").json["findings"]}
     assert found.keys() == {"the bundle say", "the capability voice"}
     assert "`bench.shout` is missing" in found["the bundle say"]
+
+
+def test_the_configuration_is_named_as_for_other_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said = {"bench.ecoh": {"risk": "none"}}
+    config = write_config(tmp_path / "mcp.json", toolcrib={"tools": said}, bench=faulty_entry())
+    assert toolcrib("lint", "-c", config).code == 1
+    monkeypatch.setenv("TOOLCRIB_CONFIG", str(config))
+    assert toolcrib("lint").code == 1

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import stat
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -252,6 +254,12 @@ def test_doctor_and_export_tell_of_what_cannot_be_read() -> None:
     assert len(registered()) == 3
 
 
+@pytest.mark.skipif(os.name != "posix", reason="modes of files are those of POSIX")
+def test_a_file_that_export_makes_is_for_its_owner_alone() -> None:
+    toolcrib("export", "-o", "out.json")
+    assert stat.S_IMODE(Path("out.json").stat().st_mode) == 0o600
+
+
 def test_what_was_registered_beside_a_file_that_is_gone_can_still_be_exported(config: Path) -> None:
     toolcrib(*DISK, "--", "df")
     config.unlink()
@@ -311,3 +319,9 @@ def test_exporting_and_importing_into_an_empty_store_gives_the_same(members: Any
         again, _ = document(second.all())
         assert json.dumps(again) == json.dumps(whole)
         assert {row.key for row in second.all()} == {row.key for row in first.all()}
+
+
+def test_removing_nothing_is_a_slip_of_usage() -> None:
+    ended = toolcrib("remove")
+    assert ended.code == 2
+    assert "Nothing is named" in ended.err

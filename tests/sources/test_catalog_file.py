@@ -86,7 +86,7 @@ async def test_rows_give_a_source_for_each_server_and_one_for_the_rest(tmp_path:
         "set": ["free"],
     }
     assert found["A-b"].title == "A b"
-    assert found["A-b"].tools[0].metadata.category == ("Data", "Lists")
+    assert found["A-b"].tools[0].own_path == ("Data", "Lists")
     assert found["A-b"].tools[0].input_schema == {"type": "object", "properties": {}}
     assert [dict(source.row_ids) for source in sources] == [
         {"a::list": "A-b.list", "a::list-2": "A-b.a::list-2"},

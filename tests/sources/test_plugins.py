@@ -186,6 +186,20 @@ async def test_calls_that_never_end_take_no_more_than_their_number_of_threads(mo
             await again()
 
 
+async def test_a_call_for_which_there_is_no_thread_takes_no_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(plugins, "MOST_CALLS", 1)
+    async with crib_of(Made()) as crib:
+        with monkeypatch.context() as patched:
+            patched.setattr(threading.Thread, "start", start)
+            for _ in range(2):
+                with pytest.raises(SourceUnavailable, match="there is no thread"):
+                    await call(crib, "made.double")
+        assert (await call(crib, "made.double")).structured_content == {"result": 0}
+
+
 async def test_a_plugin_may_run_an_event_loop_of_its_own() -> None:
     async def answer() -> str:
         return "from within"

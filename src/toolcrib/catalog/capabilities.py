@@ -138,7 +138,13 @@ class Capabilities:
             return watched.due_at
         watched.deadline = watched.answer_by = now + capability.timeout_s
         # A daemon: what hangs must not keep the program from ending.
-        threading.Thread(target=self._ask, args=(watched,), name=f"capability {capability.name}", daemon=True).start()
+        asking = threading.Thread(target=self._ask, args=(watched,), name=f"capability {capability.name}", daemon=True)
+        try:
+            asking.start()
+        except RuntimeError:  # there is no thread to be had
+            logger.exception("looking for `%s` failed", capability.name)
+            watched.take(_FAILED, now)
+            return watched.due_at
         return watched.deadline
 
     def _ask(self, watched: _Watched) -> None:

@@ -223,6 +223,8 @@ def add_http(tool_id: str, url: str, description: str, **options: Any) -> None:
 @json_option
 def remove(**options: Any) -> None:
     """Register the tools ID no longer, or what the options name: all of it, or nothing where something is wrong."""
+    if not any(options[key] for key in ("tool_ids", "categories", "overrides", "bundles", "capabilities")):
+        raise click.UsageError("Nothing is named that is to go; `toolcrib export` shows what is registered.")
     from toolcrib.cli.registering import remove as run
 
     run(**options)
@@ -428,7 +430,7 @@ def doctor(**options: Any) -> None:
 
 
 @main.command(short_help="Tell what is wrong with definitions.")
-@click.argument("config", metavar="[CONFIG]", type=click.Path(path_type=Path, dir_okay=False), required=False)
+@config_either_way
 @click.option(
     "--python",
     "modules",
@@ -438,15 +440,17 @@ def doctor(**options: Any) -> None:
 )
 @wait_option
 @json_option
-def lint(config: Path | None, modules: tuple[str, ...], **options: Any) -> None:
+def lint(config: Path, modules: tuple[str, ...], **options: Any) -> None:
     """Tell what is wrong with the definitions of CONFIG's servers, with what CONFIG says of them, and with tools in
     Python: schemas that do not agree with what is called, examples that do not match, patterns that match nothing.
 
-    CONFIG is an mcp.json (mcp.json here where no MODULE is given). Exits with 1 where something is wrong, for CI.
+    CONFIG is looked at where it is named, or no MODULE is. Exits with 1 where something is wrong, for CI.
     """
     from toolcrib.cli.lint import lint as run
 
-    run(config if config is not None or modules else DEFAULT_CONFIG, modules, **options)
+    context = click.get_current_context()
+    is_named = context.params["argument"] or context.get_parameter_source("config") is not ParameterSource.DEFAULT
+    run(config if is_named or not modules else None, modules, **options)
 
 
 @main.command(short_help="Show what agents looked for, expanded and called.")

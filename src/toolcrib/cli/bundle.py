@@ -53,8 +53,7 @@ def _show_all(found: list[tuple[ToolBundle, Resolution]], *, as_json: bool) -> N
 
 
 def _show(bundle: ToolBundle, found: Resolution) -> None:
-    if bundle.description:
-        stdout.print(plain(bundle.description), markup=False)
+    stdout.print(plain(bundle.description or bundle.name), markup=False)
     for kind, tools in (("required", found.required), ("optional", found.optional)):
         _show_tools(kind, tools)
     _show_missing("missing", found.missing, style="red")

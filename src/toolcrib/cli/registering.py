@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -139,7 +141,9 @@ def _write(text: str, output: Path | None) -> None:
         sys.stdout.buffer.flush()
         return
     try:
-        output.write_text(text, "utf-8")
+        # It may hold secrets that somebody wrote out, as the store may, which is for its owner alone.
+        with open(output, "w", encoding="utf-8", opener=partial(os.open, mode=0o600)) as file:
+            file.write(text)
     except OSError as error:
         raise InvalidConfig(f"{output}: cannot be written: {error.strerror}") from error
 

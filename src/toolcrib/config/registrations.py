@@ -473,11 +473,12 @@ class _Joining:
         set_up = tuple(each for each in mine.categories if each.path not in bare)
         own = self._beside.arrangement
         paths = {each.path for each in (*set_up, *own.categories)}
-        patterns = {each.tools for each in (*mine.overrides, *own.overrides)}
         categories = [each for each in values.categories if not self._is_known(each[0], each[1].path, paths)]
-        overrides = [each for each in values.overrides if not self._is_known(each[0], each[1].tools, patterns)]
-        merged = self._merged(set_up, categories, overrides)
-        return {"categories": merged.all_categories, "overrides": merged.all_overrides}
+        merged = self._merged(set_up, categories, values.overrides)
+        # What was said of these tools and does not count may have been that a person is asked.
+        unsaid = (each.row.name for each in self.passed_over if each.row.kind == Kind.OVERRIDE)
+        asked = (MetadataOverride(pattern, {"requires_permission": True}) for pattern in dict.fromkeys(unsaid))
+        return {"categories": merged.all_categories, "overrides": Overrides((*asked, *merged.overrides))}
 
     def _merged(
         self,

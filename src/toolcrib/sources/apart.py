@@ -14,11 +14,18 @@ import anyio.lowlevel
 T = TypeVar("T")
 
 
+class NotStarted(Exception):
+    """The system has no thread left; nothing ran."""
+
+
 async def apart(work: Callable[[], T]) -> T:
     """What `work` gives or raises, run in a thread with the caller's context variables.
 
     Whoever is cancelled leaves the thread behind; it runs on, and what comes of it is dropped. The threads of anyio's
     pool would not do: code that hangs would take places from everybody else, and keep the interpreter from ending.
+
+    Raises:
+        NotStarted: there is no thread to be had.
     """
     outcome: list[Callable[[], T]] = []
     ended = anyio.Event()
@@ -35,7 +42,10 @@ async def apart(work: Callable[[], T]) -> T:
         with suppress(RuntimeError):  # the loop is closed, and nobody waits any more
             soon(ended.set)
 
-    threading.Thread(target=copy_context().run, args=(run,), name="plugin", daemon=True).start()
+    try:
+        threading.Thread(target=copy_context().run, args=(run,), name="plugin", daemon=True).start()
+    except RuntimeError as error:
+        raise NotStarted from error
     await ended.wait()
     return outcome[0]()
 

@@ -23,7 +23,7 @@ from toolcrib.core.metadata import ToolMetadata
 from toolcrib.core.principal import CallContext
 from toolcrib.core.results import ToolResult
 from toolcrib.core.tools import Tool, ToolAnnotations
-from toolcrib.sources.apart import apart
+from toolcrib.sources.apart import NotStarted, apart
 from toolcrib.sources.base import Listing, ProgressListener, SetAside, headline, source_name
 from toolcrib.sources.definitions import read_definition
 
@@ -142,6 +142,9 @@ class PluginDispatcher:
         try:
             with anyio.fail_after(LIST_S):
                 listing = await apart(read)
+        except NotStarted as error:
+            held.asked.release()
+            raise _no_thread(name) from error
         except TimeoutError as error:
             raise SourceUnavailable(
                 f"The plugin `{name}` did not say within {LIST_S:g} s which tools it has.", retryable=True
@@ -175,6 +178,9 @@ class PluginDispatcher:
         try:
             value = await _awaited(await apart(begin))
             return _answer(tool, value)
+        except NotStarted as error:
+            held.calls.release()
+            raise _no_thread(name) from error
         except _Misfit as misfit:
             logger.error("the tool `%s`: %s", tool.id, misfit, exc_info=misfit.__cause__)  # noqa: TRY400  its cause
             return _failure(misfit)
@@ -475,6 +481,10 @@ def _as_object(value: object) -> object:
     if isinstance(value, Mapping):
         return dict(cast("Mapping[object, object]", value))
     raise TypeError(f"a `{type(value).__name__}` is no JSON value")
+
+
+def _no_thread(name: str) -> SourceUnavailable:
+    return SourceUnavailable(f"The plugin `{name}` was not run: there is no thread to run it in.", retryable=True)
 
 
 def _failure(misfit: _Misfit) -> ToolResult:

@@ -71,7 +71,10 @@ async def _check_available(plugin: Plugin) -> None:
 def _check_tools(
     plugin: Plugin, tool: str, arguments: Mapping[str, Any], other_arguments: Mapping[str, Any] | None
 ) -> None:
-    offered = [*plugin.tools()]
+    try:
+        offered = [*plugin.tools()]
+    except Exception as error:
+        raise AssertionError(f"`tools` raises {type(error).__name__}: {error}") from error
     for each in offered:
         assert isinstance(cast("object", each), Tool), f"`tools` gives a {type(each).__name__} among its tools"
         assert each.source == plugin.name, f"`{each.name}` has the source `{each.source}` and not `{plugin.name}`"

@@ -332,7 +332,7 @@ async def test_no_error_tells_what_was_filled_in() -> None:
         ({"url": "https://example.com/#{city}"}, "http.url: what is behind a `#` is never sent"),
         ({"url": "https://example.com:99999999/"}, "http.url: `https://example.com:99999999` is no address"),
         ({"url": "https://example.com/a/../b"}, "http.url: `.` and `..` cannot stand in the path"),
-        ({"url": "https://example.com/{text}/../b"}, "http.url: `.` and `..` cannot stand in the path"),
+        ({"url": "https://example.com/{city}/../b"}, "http.url: `.` and `..` cannot stand in the path"),
         ({"url": "https://example.com/{days}"}, "http.url: `{days}` stands in the address, so it has to be `required`"),
         ({"url": "https://example.com/{town}"}, "http.url: `{town}` is no property of the input schema"),
         ({"url": "https://example.com/", "querry": {}}, "http: unknown key `querry` (did you mean `query`?)"),
