@@ -325,3 +325,19 @@ def test_removing_nothing_is_a_slip_of_usage() -> None:
     ended = toolcrib("remove")
     assert ended.code == 2
     assert "Nothing is named" in ended.err
+
+
+def test_a_json_body_is_declared_as_json_and_its_arguments_are_found() -> None:
+    toolcrib(
+        "add", "http", "weather.send", "https://weather.example.com/", "--description", "Weather.",
+        "--method", "POST", "--json-body", '{"city": "{city}", "days": ["{day}"]}',
+    )  # fmt: skip
+    tool = exported()["declared"]["weather"]["tools"]["send"]
+    assert tool["http"]["json"] == {"city": "{city}", "days": ["{day}"]}
+    assert tool["input_schema"]["required"] == ["city", "day"]
+
+
+@pytest.mark.parametrize("words", [("--header", "Accept"), ("--json-body", "{city}")])
+def test_a_header_without_a_value_and_a_body_that_is_no_json_are_slips_of_usage(words: tuple[str, ...]) -> None:
+    ended = toolcrib("add", "http", "a.b", "https://weather.example.com/", "--description", "Weather.", *words)
+    assert ended.code == 2

@@ -196,7 +196,8 @@ def add_command(tool_id: str, words: tuple[str, ...], description: str, **option
 @click.argument("url")
 @click.option("--method", default="GET", show_default=True, help="How it is asked.")
 @click.option("--header", "headers", metavar="'NAME: VALUE'", multiple=True, help="May be given several times.")
-@click.option("--body", metavar="TEXT", help="What is sent.")
+@click.option("--body", metavar="TEXT", help="What is sent, as a text.")
+@click.option("--json-body", metavar="JSON", help='What is sent, as JSON: \'{"text": "{text}"}\'.')
 @click.option("--allow-private", is_flag=True, help="It is on this machine, or in a private network.")
 def add_http(tool_id: str, url: str, description: str, **options: Any) -> None:
     """Register an HTTP endpoint as the tool ID; each {name} in path, query, headers and body is an argument.
@@ -208,7 +209,7 @@ def add_http(tool_id: str, url: str, description: str, **options: Any) -> None:
     from toolcrib.cli.registering import add as run
     from toolcrib.cli.registering import http_of
 
-    keys = ("method", "headers", "body", "allow_private")
+    keys = ("method", "headers", "body", "json_body", "allow_private")
     http = http_of(url, **{key: options.pop(key) for key in keys})
     run(tool_id=tool_id, declaration={"description": description, "http": http}, **options)
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import platformdirs
+from click import UsageError
 
 from toolcrib.cli.output import plain, print_json, run, stderr, stdout
 from toolcrib.config import read_config
@@ -61,14 +62,28 @@ def add(config: Path, tool_id: str, declaration: dict[str, Any], schema: Path | 
 
 
 def http_of(
-    url: str, *, method: str, headers: tuple[str, ...], body: str | None, allow_private: bool
+    url: str, *, method: str, headers: tuple[str, ...], body: str | None, json_body: str | None, allow_private: bool
 ) -> dict[str, Any]:
-    """The endpoint as a declaration writes it."""
+    """The endpoint as a declaration writes it.
+
+    Raises:
+        UsageError: a header has no colon, or `json_body` is no JSON.
+    """
+    if (bare := next((header for header in headers if ":" not in header), None)) is not None:
+        raise UsageError(f"`{bare}` is no header: NAME: VALUE is expected.")
     pairs = (header.partition(":") for header in headers)
     http: dict[str, Any] = {"url": url} if method == "GET" else {"method": method, "url": url}
     http |= {"headers": {name.strip(): value.strip() for name, _, value in pairs}} if headers else {}
     http |= {} if body is None else {"body": body}
+    http |= {} if json_body is None else {"json": _json(json_body)}
     return http | ({"allow_private": True} if allow_private else {})
+
+
+def _json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise UsageError(f"The body is no JSON: {error}.") from error
 
 
 def remove(
@@ -218,6 +233,7 @@ def _texts(declaration: dict[str, Any]) -> list[str]:
         *([http["url"]] if http else ()),
         *http.get("headers", {}).values(),
         *([http["body"]] if "body" in http else ()),
+        *_texts_in(http.get("json")),
     ]
 
 
@@ -226,3 +242,17 @@ def _schema_in(path: Path) -> Any:
         return json.loads(_text_in(path))
     except ValueError as error:
         raise InvalidConfig(f"{path}: {error}") from error
+
+
+def _texts_in(value: object) -> Iterator[str]:
+    """Every text in a JSON value, in its order."""
+    match value:
+        case str():
+            yield value
+        case dict():
+            yield from _texts_in([*cast("dict[str, object]", value).values()])
+        case list():
+            for member in cast("list[object]", value):
+                yield from _texts_in(member)
+        case _:
+            pass

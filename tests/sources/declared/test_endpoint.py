@@ -25,6 +25,8 @@ from toolcrib.sources.base import Source
 from toolcrib.sources.declared import addresses
 from toolcrib.sources.declared.addresses import is_public
 from toolcrib.sources.declared.client import MAX_BODY_BYTES
+from toolcrib.sources.declared.definition import read_declared
+from toolcrib.sources.declared.endpoint import Endpoint
 from toolcrib.testing.sources import check_source
 
 pytestmark = pytest.mark.anyio
@@ -382,3 +384,15 @@ async def test_an_answer_without_end_is_read_only_so_far() -> None:
     endless = b"HTTP/1.1 200 OK\r\nContent-Length: 1000000000000\r\n\r\n" + b"x" * (2 * MAX_BODY_BYTES)
     async with listening({"/never": endless}) as server:
         assert (await call(local(f"{server.url}/never"))).text.startswith("x" * MAX_BODY_BYTES + "\n[")
+
+
+def test_arguments_cannot_change_the_form_of_a_body() -> None:
+    schema = {"properties": {"x": {"type": "string"}}, "required": ["x"]}
+    text = {"url": "https://example.com/", "body": '{{"a": "{x}"}}'}
+    with pytest.raises(InvalidTool, match="is a `json`"):
+        read_declared("s", "t", {"description": "D", "http": text, "input_schema": schema})
+    form = {"Content-Type": "application/x-www-form-urlencoded"}
+    http = {"url": "https://example.com/", "method": "POST", "headers": form, "body": "a={x}&b=1"}
+    action = read_declared("s", "t", {"description": "D", "http": http, "input_schema": schema}).action
+    assert isinstance(action, Endpoint)
+    assert action.asking({"x": "1&b=2"}).content == b"a=1%26b%3D2&b=1"

@@ -19,7 +19,7 @@ HTTP_KEYS: Mapping[str, str] = {
     "query": "Parameters by name. One whose argument is not there is left out; a list is sent as several.",
     "headers": "Headers by name. One whose argument is not there is left out.",
     "json": 'The body, as a JSON value; a text that is nothing but `"{name}"` is the argument itself.',
-    "body": "The body, as a text.",
+    "body": "The body, as a text; in a form (`application/x-www-form-urlencoded`) arguments are encoded.",
     "allow_private": "`true` where the address is in a private network or on this machine.",
 }
 """Every key of `http`."""
@@ -95,6 +95,8 @@ class Endpoint:
             Template.read(given.values["body"], given.at("body")) if "body" in given else None,
             given.flag("allow_private"),
         )
+        if endpoint.body is not None and endpoint.body.names and _looks_like_json(endpoint.body):
+            raise given.wrong("body", "a JSON body with arguments is a `json`, where they cannot change its form")
         endpoint._check(given, input_schema)
         return endpoint
 
@@ -152,9 +154,15 @@ class Endpoint:
             text = None if value is _ABSENT else json.dumps(value, ensure_ascii=False, separators=(",", ":"))
             kind = b"application/json"
         else:
-            text = None if self.body is None else self.body.rendered(values)
+            written = _encoded if self._sends_a_form else str
+            text = None if self.body is None else self.body.rendered(values, written)
             kind = b"text/plain; charset=utf-8"
         return None if text is None else text.encode("utf-8", "replace"), kind
+
+    @property
+    def _sends_a_form(self) -> bool:
+        kinds = (each for name, each in (self.headers or {}).items() if name.lower() == "content-type")
+        return any("x-www-form-urlencoded" in str(part).lower() for each in kinds for part in each.parts)
 
     def _all(self) -> Iterator[tuple[str, Template]]:
         """Every template, with where it stands."""
@@ -215,6 +223,12 @@ def _address(given: Fields) -> tuple[str, Template, Template | None]:
     if any(part in {".", ".."} for part in written.split("/")):
         raise given.wrong("url", "`.` and `..` cannot stand in the path")
     return match["origin"], path, search
+
+
+def _looks_like_json(template: Template) -> bool:
+    first, last = template.parts[0], template.parts[-1]
+    ends = (first.lstrip()[:1], last.rstrip()[-1:]) if isinstance(first, str) and isinstance(last, str) else ("", "")
+    return ends in {("{", "}"), ("[", "]")}
 
 
 def _encoded_literals(template: Template, safe: str) -> Template:

@@ -150,7 +150,8 @@ async def _tell(request: Request, error: Exception) -> Response:
         case HTTPException():  # no such path, or no such method there
             status = HTTPStatus(error.status_code)
             message = f"{request.method} {request.scope['path']}: {status.phrase}."
-            hints = [f"Operations: {', '.join(f'POST {PREFIX}{name}' for name in OPERATIONS)}."]
+            operations = ", ".join(f"POST {PREFIX}{name}" for name in OPERATIONS)
+            hints = [f"MCP is at {PATH}. Operations: {operations}."]
             return problem_response(Refused(status, message, hints=hints, headers=error.headers))
         case _:
             return problem_response(INTERNAL)
