@@ -56,6 +56,8 @@ class BundleEndpoints:
         self._gateways: dict[str, Gateway] = {}
         self._endpoints: dict[str, Endpoint] = {}
         """By bundle. Where one leaves the configuration they stay, for it may come back; nobody reaches them then."""
+        self._reloaded: Config | None = None
+        """The configuration that was taken over last, if any was."""
         self._opening = anyio.Lock()
         self._stack = AsyncExitStack()
         self._tasks: TaskGroup | None = None
@@ -77,6 +79,7 @@ class BundleEndpoints:
 
     def reload(self, config: Config) -> None:
         """See `Gateway.reload`; streams within a bundle that is gone are ended."""
+        self._reloaded = config
         for bundle, gateway in self._gateways.items():
             gateway.reload(config)
             if bundle not in self._crib.bundles:
@@ -96,9 +99,12 @@ class BundleEndpoints:
             return self._endpoints[bundle]
 
     async def _run(self, bundle: str, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
+        made_after = self._reloaded
         gateway = self._make(bundle)
         endpoint = Endpoint(gateway)
         async with gateway, endpoint.run():
+            if self._reloaded is not None and self._reloaded is not made_after:  # while it was entered
+                gateway.reload(self._reloaded)
             self._gateways[bundle], self._endpoints[bundle] = gateway, endpoint
             task_status.started()
             await anyio.sleep_forever()
