@@ -278,6 +278,22 @@ async def test_plugins_come_and_go_with_the_configuration(packages: Path, tmp_pa
 
 
 @pytest.mark.usefixtures("poll_often")
+async def test_a_file_that_was_cut_short_does_not_bring_in_every_plugin(
+    packages: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    install(packages, "saw")
+    path = write_config(tmp_path / "mcp.json", toolcrib={"plugins": False})
+    crib = Toolcrib()
+    config = crib.add_config(path)
+    async with crib, following(crib, config):
+        write_config(path)
+        await until(lambda: "if all are to be taken in" in caplog.text, "it is refused")
+        assert [*crib.view().sources] == []
+        write_config(path, toolcrib={"plugins": True})
+        await until(lambda: "saw.say" in crib.view().tools, "it was said, and is there")
+
+
+@pytest.mark.usefixtures("poll_often")
 async def test_a_plugin_makes_way_for_a_server_that_takes_its_name_and_comes_back_after(
     packages: Path, tmp_path: Path
 ) -> None:

@@ -484,6 +484,7 @@ class Toolcrib(Counter):
         change = self._servers.change_to(config)
         self._check_free(config, [*change.added, *config.declared], {*change.gone, *self._declarations.configured})
         self._check_isolated(config)
+        self._check_chosen(config)
         plugins = self._plugins.change_to(config.plugins, self._beside_plugins(config, servers=False))
         self._check_arrangement(config)
         if before is not None:
@@ -612,6 +613,11 @@ class Toolcrib(Counter):
                 raise InvalidConfig(
                     f'{config.path}: `{server.name}` was isolated; say `"isolation": "shared"` if it is to be shared'
                 )
+
+    def _check_chosen(self, config: Config) -> None:
+        """Nor may it bring in every plugin that is installed."""
+        if self._said.chooses_plugins and not config.chooses_plugins:
+            raise InvalidConfig(f'{config.path}: `plugins` was said; say `"plugins": true` if all are to be taken in')
 
     def _beside_functions(self, config: Config) -> Config:
         """`config` without the name that the crib's own functions have: handles of theirs are out already."""

@@ -138,6 +138,8 @@ class Config:
     source_names: Mapping[str, str] = field(default_factory=dict[str, str])
     """Those of the servers, by what the file calls them."""
     plugins: tuple[PluginConfig, ...] = ()
+    chooses_plugins: bool = False
+    """Whether the file says which, and does not only leave it out."""
     """Those that are installed and taken in, and those that are asked for and not there."""
 
     declared: tuple[DeclaredTools, ...] = ()
@@ -213,6 +215,7 @@ def parse_config(text: str, path: Path, environ: Mapping[str, str] = os.environ)
         auth=read_auth(ours.settings("auth")),
         source_names=names,
         plugins=read_plugins(ours, servers),
+        chooses_plugins="plugins" in ours,
         declared=read_declarations(ours.settings("declared"), {*names.values()}),
     )
     sources = ours.settings("sources")

@@ -9,7 +9,8 @@ from contextvars import copy_context
 from typing import Any, TypeVar
 
 import anyio
-import anyio.lowlevel
+
+from toolcrib.core.loops import soon
 
 T = TypeVar("T")
 
@@ -29,8 +30,7 @@ async def apart(work: Callable[[], T]) -> T:
     """
     outcome: list[Callable[[], T]] = []
     ended = anyio.Event()
-    loop: Any = anyio.lowlevel.current_token().native_token
-    soon: Callable[[Callable[[], None]], object] = getattr(loop, "call_soon_threadsafe", None) or loop.run_sync_soon
+    on_loop = soon()
 
     def run() -> None:
         try:
@@ -40,7 +40,7 @@ async def apart(work: Callable[[], T]) -> T:
         else:
             outcome.append(lambda: value)
         with suppress(RuntimeError):  # the loop is closed, and nobody waits any more
-            soon(ended.set)
+            on_loop(ended.set)
 
     try:
         threading.Thread(target=copy_context().run, args=(run,), name="plugin", daemon=True).start()
