@@ -20,7 +20,7 @@ from tests.cli.running import toolcrib_process
 from tests.servers.launching import Json, write_config
 from tests.surfaces.http.asking import served as served_over_http
 from tests.surfaces.serving import TOOLCRIB, Conversation, Mode, ask, run_tool, text_of
-from tests.waiting import DEADLINE_S
+from tests.waiting import DEADLINE_S, until
 
 from toolcrib.cli.registering import default_registrations, store_of
 
@@ -96,7 +96,7 @@ async def test_a_tool_that_is_added_is_listed_searched_and_called_and_one_that_i
         assert "ops" in "".join(tool.description or "" for tool in after)
         assert "ops" not in before
         if mode == "legacy":
-            assert "notifications/tools/list_changed" in told
+            await until(lambda: "notifications/tools/list_changed" in told, "word that the list has changed")
 
         handle = (await ask(client, "expand_tool", tool_id="ops.disk_free"))["handle"]
         await in_thread(remove, config)
@@ -122,7 +122,7 @@ async def test_where_the_tools_themselves_are_listed_the_list_changes_and_that_i
             while [tool.name for tool in (await listed(client))] != ["mine__greet", "ops__disk_free"]:
                 pass
         if mode == "legacy":
-            assert "notifications/tools/list_changed" in told
+            await until(lambda: "notifications/tools/list_changed" in told, "word that the list has changed")
 
 
 async def listed(client: Client) -> list[Any]:
