@@ -12,7 +12,7 @@ from tests.servers.launching import faulty_entry, write_config
 
 def linted(folder: Path, code: str, target: str = "tools") -> tuple[int, list[str]]:
     (folder / "tools.py").write_text(dedent(code))
-    done = toolcrib_process("lint", "--python", target, "--json", cwd=folder)
+    done = toolcrib_process("lint", "--python", target, "--json", "--ignore", "parameter-undocumented", cwd=folder)
     return done.code, [f"{each['place']}: {each['problem']}" for each in done.json["findings"]]
 
 
@@ -22,7 +22,7 @@ from toolcrib import Plugin, Tool, Toolcrib, ToolExample, ToolMetadata
 crib = Toolcrib()
 
 def convert(amount: float, unit: str = "m") -> float:
-    "Convert a length."
+    "Turns a length into metres."
 """
 
 
@@ -83,7 +83,7 @@ def test_what_a_configuration_says_of_tools_is_held_against_their_servers(tmp_pa
     example = {"description": "Say it", "input": {"txet": "here"}}
     said = {"bench.echo": {"examples": [example]}, "bench.ecoh": {"risk": "none"}}
     config = write_config(tmp_path / "mcp.json", toolcrib={"tools": said}, bench=faulty_entry())
-    done = toolcrib("lint", config, "--json")
+    done = toolcrib("lint", config, "--rule", "configuration-slip", "--json")
     assert done.code == 1
     assert [each["problem"] for each in done.json["findings"]] == [
         "toolcrib.tools: `bench.ecoh` matches no tool (did you mean `bench.echo`?)",
@@ -95,7 +95,7 @@ def test_what_a_configuration_says_of_tools_is_held_against_their_servers(tmp_pa
     fine = write_config(
         tmp_path / "fine.json", toolcrib={"tools": {"bench.echo": {"risk": "none"}}}, bench=faulty_entry()
     )
-    assert toolcrib("lint", fine).code == 0
+    assert toolcrib("lint", fine, "--rule", "configuration-slip").code == 0
 
 
 def test_what_a_bundle_requires_and_what_tools_need_must_be_there(tmp_path: Path) -> None:
@@ -104,7 +104,8 @@ def test_what_a_bundle_requires_and_what_tools_need_must_be_there(tmp_path: Path
         "tools": {"bench.echo": {"requires_capabilities": ["voice"]}},
     }
     config = write_config(tmp_path / "mcp.json", toolcrib=settings, bench=faulty_entry())
-    found = {each["place"]: each["problem"] for each in toolcrib("lint", config, "--json").json["findings"]}
+    rules = ("--rule", "bundle-incomplete", "--rule", "capability-missing")
+    found = {each["place"]: each["problem"] for each in toolcrib("lint", config, "--json", *rules).json["findings"]}
     assert found.keys() == {"the bundle say", "the capability voice"}
     assert "`bench.shout` is missing" in found["the bundle say"]
 
@@ -112,6 +113,6 @@ def test_what_a_bundle_requires_and_what_tools_need_must_be_there(tmp_path: Path
 def test_the_configuration_is_named_as_for_other_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     said = {"bench.ecoh": {"risk": "none"}}
     config = write_config(tmp_path / "mcp.json", toolcrib={"tools": said}, bench=faulty_entry())
-    assert toolcrib("lint", "-c", config).code == 1
+    assert toolcrib("lint", "-c", config, "--rule", "configuration-slip").code == 1
     monkeypatch.setenv("TOOLCRIB_CONFIG", str(config))
-    assert toolcrib("lint").code == 1
+    assert toolcrib("lint", "--rule", "configuration-slip").code == 1

@@ -3,77 +3,164 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import AsyncIterator, Iterator
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import AsyncIterator, Iterable, Iterator
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from importlib import import_module
+from itertools import groupby
 from pathlib import Path
 from types import ModuleType
 
+import click
+
 from toolcrib.catalog.state import SourceStatus
 from toolcrib.catalog.view import View
+from toolcrib.cli.lines import lines_of_keys, lines_of_tools
 from toolcrib.cli.opening import opened
-from toolcrib.cli.output import escape, print_json, run, stderr, stdout
+from toolcrib.cli.output import plain, print_json, run, stderr, stdout
 from toolcrib.cli.slips import Slips
 from toolcrib.config import read_config
 from toolcrib.core.checks import check_tool
 from toolcrib.core.errors import InvalidTool, SourceUnavailable
 from toolcrib.core.principal import LOCAL
+from toolcrib.core.schema import nearest
+from toolcrib.core.tools import Tool
 from toolcrib.crib import Toolcrib
+from toolcrib.linting import RULES, Finding, Level, Limits, lint_tools
+from toolcrib.linting.findings import Problem
+from toolcrib.linting.sarif import sarif_log
 from toolcrib.sources.base import Listing
+from toolcrib.sources.catalog_file import load_catalog_file
 from toolcrib.sources.functions import FunctionSource
 from toolcrib.sources.plugins import Plugin, PluginDispatcher
 
+_STYLES = {Level.ERROR: "red", Level.WARNING: "yellow", Level.NOTE: "cyan"}
+
 
 @dataclass(frozen=True, slots=True)
-class _Finding:
-    place: str
-    problem: str
+class Wanted:
+    """Which findings count."""
+
+    only: frozenset[str]
+    """Rules, by id; none: all."""
+    ignored: tuple[tuple[str, str], ...]
+    """Rule and pattern of what it found something in."""
+    limits: Limits
+
+    @classmethod
+    def of(cls, only: Iterable[str], ignored: Iterable[str], max_tokens: int) -> Wanted:
+        """As the options say it: ids of rules, and ids that `:` and a pattern may follow.
+
+        Raises:
+            click.UsageError: no rule is called so.
+        """
+        rules = frozenset(map(_rule_id, only))
+        pairs = tuple(
+            (_rule_id(rule), pattern or "*") for rule, _, pattern in (text.partition(":") for text in ignored)
+        )
+        return cls(rules, pairs, Limits(max_tokens=max_tokens))
+
+    def __contains__(self, finding: Finding) -> bool:
+        if self.only and finding.rule.id not in self.only:
+            return False
+        return not any(rule == finding.rule.id and fnmatchcase(finding.where, glob) for rule, glob in self.ignored)
+
+    def of_tools(self, tools: Iterable[Tool]) -> Iterator[Finding]:
+        """What is wrong with definitions; rules that were not asked for are not run."""
+        all_over = {rule for rule, pattern in self.ignored if pattern == "*"}
+        rules = [rule for rule in RULES.values() if rule.id not in all_over and rule.id in (self.only or RULES)]
+        return lint_tools(tools, self.limits, rules=rules)
 
 
-def lint(config: Path | None, modules: tuple[str, ...], wait_s: float, *, as_json: bool) -> None:
-    """Look, and report; the process ends with 1 where something is wrong."""
-    found: list[_Finding] = []
+def lint(
+    config: Path | None,
+    tools: Path | None,
+    modules: tuple[str, ...],
+    wait_s: float,
+    *,
+    only: Iterable[str],
+    ignored: Iterable[str],
+    max_tokens: int,
+    fail_on: str,
+    as_json: bool,
+    as_sarif: bool,
+) -> None:
+    """Look, and report; the process ends with 1 where something is as bad as the level `fail_on`, or worse.
+
+    `only` and `ignored` are those of `Wanted.of`.
+    """
+    wanted = Wanted.of(only, ignored, max_tokens)
+    found: list[Finding] = []
 
     async def main() -> None:
         for module in modules:
-            found.extend([finding async for finding in _of_module(module)])
+            found.extend([finding async for finding in _of_module(module, wanted) if finding in wanted])
+        if tools is not None:
+            found.extend([finding async for finding in _of_file(tools, wanted) if finding in wanted])
         if config is not None:
-            found.extend([finding async for finding in _of_config(config, wait_s)])
-        if as_json:
-            print_json({"findings": [{"place": each.place, "problem": each.problem} for each in found]})
-            return
-        counted = "1 finding" if len(found) == 1 else f"{len(found)} findings"
-        for finding in found:
-            stdout.print(f"[bold]{escape(finding.place)}[/]: {escape(finding.problem)}", soft_wrap=True)
-        stderr.print(f"[red]{counted}.[/]" if found else "[green]Nothing is wrong.[/]")
+            found.extend([finding async for finding in _of_config(config, wait_s, wanted) if finding in wanted])
+        if as_sarif:
+            print_json(sarif_log(found, Path.cwd()))
+        elif as_json:
+            counts = Counter(finding.rule.id for finding in found)
+            print_json({"findings": [finding.to_wire() for finding in found], "counts": dict(counts.most_common())})
+        else:
+            _show(found)
 
-    run(main, as_json=as_json)
-    sys.exit(1 if found else 0)
+    run(main, as_json=as_json or as_sarif)
+    sys.exit(1 if any(finding.level.is_at_least(Level(fail_on)) for finding in found) else 0)
 
 
-async def _of_config(config: Path, wait_s: float) -> AsyncIterator[_Finding]:
+def _finding(rule: str, where: str, text: str, change: str = "", file: Path | None = None) -> Finding:
+    """Of a rule that is not about definitions; what to change is that of all its findings."""
+    return Finding(RULES[rule], where, Problem(text, change or RULES[rule].change), file)
+
+
+async def _of_file(path: Path, wanted: Wanted) -> AsyncIterator[Finding]:
+    listings = [(source.name, await source.list_tools()) for source in load_catalog_file(path)]
+    tools = [tool for _, listing in listings for tool in listing.tools]
+    lines = lines_of_tools(path, tools)
+    for name, listing in listings:
+        for aside in listing.set_aside:
+            yield _finding("definition-unusable", f"{name}.{aside.name}", f"it is set aside: {aside.reason}", file=path)
+    for finding in wanted.of_tools(tools):
+        yield replace(finding, file=path, line=lines.get(finding.where))
+
+
+async def _of_config(config: Path, wait_s: float, wanted: Wanted) -> AsyncIterator[Finding]:
     async with opened(config, None, wait_s=wait_s) as crib:
         # All that was listed: whoever runs this owns the policy.
         view = View.of(crib.registry.state, overlay=crib.lockers.open_overlay(LOCAL.id))
         read = crib.with_registered(read_config(config))
         passed_over = crib.registration_problems
+    labels = {name: label for label, name in read.source_names.items()}
+    lines = lines_of_keys(config, labels.values())
     for entry in view.sources.values():
+        line = lines.get(labels.get(entry.name, entry.name))
         if entry.status is SourceStatus.FAILED:
-            yield _Finding(entry.name, entry.reason or "it cannot be listed")
+            failed = _finding("source-unavailable", entry.name, entry.reason or "it cannot be listed", file=config)
+            yield replace(failed, line=line)
         for aside in entry.set_aside:
-            yield _Finding(f"{entry.name}.{aside.name}", f"it is set aside: {aside.reason}")
+            reason = f"it is set aside: {aside.reason}"
+            yield replace(_finding("definition-unusable", f"{entry.name}.{aside.name}", reason, file=config), line=line)
     for slip in Slips(read, view):
-        yield _Finding(str(config), slip)
+        yield _finding("configuration-slip", str(config), slip, file=config)
     for problem in passed_over:
-        yield _Finding("registered", problem)
+        yield _finding("registration-unusable", "registered", problem)
     for bundle in read.bundles:
         for missing in read.bundles.contents(bundle.name).look(bundle.name, view).missing:
-            yield _Finding(f"the bundle {bundle.name}", f"`{missing.entry}` is missing: {missing.why}")
+            text = f"`{missing.entry}` is missing: {missing.why}"
+            yield _finding("bundle-incomplete", f"the bundle {bundle.name}", text, file=config)
     for name in view.visible.state.needing.keys() - {capability.name for capability in read.capabilities}:
-        yield _Finding(f"the capability {name}", "tools need it, and it is not set up")
+        text = "tools need it, and it is not set up"
+        yield _finding("capability-missing", f"the capability {name}", text, file=config)
+    for finding in wanted.of_tools(view.tools.values()):
+        source = view.tools[finding.where].source
+        yield replace(finding, file=config, line=lines.get(labels.get(source, source)))
 
 
-async def _of_module(target: str) -> AsyncIterator[_Finding]:
+async def _of_module(target: str, wanted: Wanted) -> AsyncIterator[Finding]:
     """What is wrong with the cribs, sources of functions and plugins of a module, or with the one that is named."""
     name, _, attribute = target.partition(":")
     if (here := str(Path.cwd())) not in sys.path:
@@ -82,16 +169,18 @@ async def _of_module(target: str) -> AsyncIterator[_Finding]:
         module = import_module(name)
         given = {attribute: getattr(module, attribute)} if attribute else _offered(module)
     except InvalidTool as error:  # a tool is refused where it is added
-        yield _Finding(target, error.message)
+        yield _finding("definition-unusable", target, error.message)
         return
     except Exception as error:  # noqa: BLE001  it is somebody's code
-        yield _Finding(target, f"it cannot be imported: {type(error).__name__}: {error}")
+        yield _finding("module-unusable", target, f"it cannot be imported: {type(error).__name__}: {error}")
         return
+    file = Path(module.__file__) if module.__file__ is not None else None
     if not given:
-        yield _Finding(target, "there is no Toolcrib, FunctionSource or Plugin in it")
+        text = "there is no Toolcrib, FunctionSource or Plugin in it"
+        yield _finding("module-unusable", target, text, file=file)
     for label, value in given.items():
-        async for problem in _of_value(value):
-            yield _Finding(f"{name}:{label}", problem)
+        async for finding in _of_value(value, f"{name}:{label}", wanted):
+            yield replace(finding, file=file)
 
 
 def _offered(module: ModuleType) -> dict[str, object]:
@@ -103,35 +192,75 @@ def _offered(module: ModuleType) -> dict[str, object]:
     }
 
 
-async def _of_value(value: object) -> AsyncIterator[str]:
+async def _of_value(value: object, where: str, wanted: Wanted) -> AsyncIterator[Finding]:
     match value:
         case Toolcrib():
-            for tool in value.registry.list():
-                for problem in _of_listing(Listing((tool,))):
-                    yield problem
+            listing = Listing(tuple(value.registry.list()))
         case FunctionSource():
-            for problem in _of_listing(await value.list_tools()):
-                yield problem
+            listing = await value.list_tools()
         case Plugin():
             try:
                 listing = await PluginDispatcher().add(value).list_tools()
             except (InvalidTool, SourceUnavailable) as error:
-                yield error.message
+                yield _finding("definition-unusable", where, error.message)
                 return
-            for problem in _of_listing(listing):
-                yield problem
         case type() if issubclass(value, Plugin):
-            async for problem in _of_value(value()):
-                yield problem
+            async for finding in _of_value(value(), where, wanted):
+                yield finding
+            return
         case _:
-            yield f"it is a {type(value).__name__}, and no Toolcrib, FunctionSource or Plugin"
+            text = f"it is a {type(value).__name__}, and no Toolcrib, FunctionSource or Plugin"
+            yield _finding("module-unusable", where, text)
+            return
+    for finding in _of_listing(listing, where):
+        yield finding
+    for finding in wanted.of_tools(listing.tools):
+        yield finding
 
 
-def _of_listing(listing: Listing) -> Iterator[str]:
+def _of_listing(listing: Listing, where: str) -> Iterator[Finding]:
     for aside in listing.set_aside:
-        yield f"`{aside.name}` is set aside: {aside.reason}"
+        yield _finding("definition-unusable", where, f"`{aside.name}` is set aside: {aside.reason}")
     for tool in listing.tools:
         try:
             check_tool(tool)
         except InvalidTool as error:
-            yield error.message
+            yield _finding("metadata-wrong", where, error.message)
+
+
+def _show(found: list[Finding]) -> None:
+    """Everything by tool, then how much there is of each rule."""
+    for where, findings in groupby(found, key=lambda finding: finding.where):
+        stdout.print(plain(where), style="bold", markup=False)
+        for finding in findings:
+            stdout.print(f"  {finding.level.value}", style=_STYLES[finding.level], end=" ")
+            stdout.print(finding.rule.id, style="dim")
+            _indented(finding.problem.text)
+            _indented(f"→ {finding.problem.change}", style="dim")
+        stdout.print()
+    for (level, rule), count in sorted(Counter((each.level, each.rule.id) for each in found).items(), key=_worst_first):
+        stdout.print(f"{count:>6}  [{_STYLES[level]}]{level.value:<7}[/]  {rule}")
+    counted = "1 finding" if len(found) == 1 else f"{len(found):,} findings"
+    stderr.print(f"[red]{counted}.[/]" if found else "[green]Nothing is wrong.[/]")
+
+
+def _worst_first(counted: tuple[tuple[Level, str], int]) -> tuple[int, int, str]:
+    (level, rule), count = counted
+    return tuple(Level).index(level), -count, rule
+
+
+def _indented(text: str, style: str = "") -> None:
+    """Broken into lines on a terminal; one line elsewhere, for whatever looks through it."""
+    from rich.text import Text
+
+    shown = Text(" ".join(plain(text).split()))
+    for line in shown.wrap(stdout, stdout.width - 4) if stdout.is_terminal else (shown,):
+        line.rstrip()
+        stdout.print(f"    {line.plain}", style=style, markup=False)
+
+
+def _rule_id(text: str) -> str:
+    if text in RULES:
+        return text
+    near = nearest(text, RULES)
+    raise click.UsageError(f"No rule is called `{text}`" + (f" (did you mean `{near}`?)" if near else "") + ".")
