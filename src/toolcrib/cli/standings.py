@@ -1,0 +1,108 @@
+"""Where the tools that serve a query stand in its ranking, what stands above them, and which words they share."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from toolcrib.catalog.view import View, document_of
+from toolcrib.evaluation import NDCG, Answer
+from toolcrib.index.index import Hit
+from toolcrib.index.tokens import terms
+from toolcrib.index.weights import WEIGHTS
+
+_WORD = re.compile(r"[^\s,;:!?\"“”()\[\]{}]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """One tool in the ranking of a query."""
+
+    tool_id: str
+    rank: int | None
+    """From 1; None where it is not ranked."""
+    confidence: float | None
+    """None likewise."""
+    words: tuple[str, ...] = ()
+    """Those of the query that its definition, its category or its source holds, by their stems."""
+    reason: str | None = None
+    """Why it is not ranked."""
+
+    def to_wire(self) -> dict[str, Any]:
+        return {
+            "tool_id": self.tool_id,
+            "rank": self.rank,
+            "confidence": self.confidence,
+            "words": list(self.words),
+            **({"reason": self.reason} if self.reason is not None else {}),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Mistake:
+    """A query that was not answered perfectly, and why."""
+
+    answer: Answer
+    relevant: tuple[Standing, ...]
+    """Those that serve it, best first, in the whole ranking; those that are not ranked last."""
+    above: tuple[Standing, ...]
+    """Others on the first page that stand above one of them."""
+
+    def to_wire(self) -> dict[str, Any]:
+        return {
+            "id": self.answer.judged.id,
+            "query": self.answer.judged.query,
+            NDCG: round(self.answer.scores[0], 4),
+            "refused": not self.answer.found,
+            "relevant": [standing.to_wire() for standing in self.relevant],
+            "above": [standing.to_wire() for standing in self.above],
+        }
+
+
+def examined(view: View, answer: Answer) -> Mistake:
+    """Rank everything once more for the query of `answer`, and look at where its tools stand.
+
+    `view` orders as `answer` was ordered and refuses nothing: of an empty page it says what was held back.
+    """
+    query, wanted = answer.judged.query, answer.judged.relevant
+    ranked = view.search(query, limit=len(view.tools)).hits
+    hits = {hit.tool_id: (rank, hit) for rank, hit in enumerate(ranked, 1)}
+    relevant = sorted(
+        (_standing(view, query, tool_id, hits.get(tool_id)) for tool_id in wanted),
+        key=lambda standing: (standing.rank or len(hits) + 1, standing.tool_id),
+    )
+    last = relevant[-1].rank or len(hits) + 1
+    above = [
+        _standing(view, query, found.tool_id, hits.get(found.tool_id))
+        for rank, found in enumerate(answer.found, 1)
+        if found.tool_id not in wanted and rank < last
+    ]
+    return Mistake(answer, tuple(relevant), tuple(above))
+
+
+def _standing(view: View, query: str, tool_id: str, ranked: tuple[int, Hit] | None) -> Standing:
+    if (tool := view.tools.get(tool_id)) is None:
+        return Standing(tool_id, None, None, reason="it is not in the catalog")
+    document = document_of(view.sources, view.visible.state.categories, tool)
+    words = _shared(query, (term for field, _ in WEIGHTS.of_fields(document) for term in field))
+    if ranked is not None:
+        return Standing(tool_id, ranked[0], ranked[1].confidence, words)
+    reason = "it is not among the matches" if words else "it holds no word of the query"
+    return Standing(tool_id, None, None, words, reason)
+
+
+def _shared(query: str, held: Iterable[str]) -> tuple[str, ...]:
+    """The different words of `query` one of whose terms is `held`, as it spells them.
+
+    Of scripts written without spaces, the terms themselves: what stands between two spaces may be all of the query.
+    """
+    known = frozenset(held)
+    found: list[str] = []
+    told: set[str] = set()
+    for word in _WORD.findall(query):
+        new = [term for term in dict.fromkeys(terms(word)) if term in known and term not in told]
+        told.update(new)
+        found += [word.strip(".'’")] if new and word.isascii() else new
+    return tuple(found)
