@@ -6,6 +6,7 @@ import json
 import os
 import queue
 import signal
+import sqlite3
 import subprocess
 import threading
 import time
@@ -27,6 +28,7 @@ from tests.stores.auditing import performed, until_written
 from tests.waiting import DEADLINE_S
 
 from toolcrib.stores.audit import AuditStore
+from toolcrib.stores.audit_reader import AuditReader
 
 Json = dict[str, Any]
 
@@ -530,3 +532,107 @@ def test_arguments_are_kept_where_the_configuration_says_so_and_nothing_where_it
     assert not file.exists()
     anyio.run(used, config)
     assert [line["arguments"] for line in lines(file) if "arguments" in line] == [{"text": "[redacted]"}] * 2
+
+
+# -- forgetting -------------------------------------------------------------------------------------------------------
+
+CANARY = "xylophone"
+
+
+def bytes_of(path: Path) -> bytes:
+    """All that lies in the file and those beside it."""
+    return b"".join(each.read_bytes() for each in sorted(path.parent.glob(f"{path.name}*")))
+
+
+def test_what_is_forgotten_is_in_the_file_no_more_while_another_process_has_it_open(tmp_path: Path) -> None:
+    path = tmp_path / "audit.sqlite"
+    with AuditStore(path) as store, following(path, "--json") as followed:
+        for number in range(300):
+            store.record(performed(number, query=f"{CANARY} {number}" if number % 3 else f"query {number}"))
+        until_written(store)
+        while followed.query() != f"{CANARY} 299":
+            pass
+        assert bytes_of(path).count(CANARY.encode()) >= 200
+        ended = toolcrib_process("audit", "forget", "--path", path, "--query", CANARY.upper(), "--yes")
+        assert (ended.code, ended.out) == (0, "")
+        assert ended.err == "Forgot 200 traces with 200 operations.\n"
+        assert CANARY.encode() not in bytes_of(path)
+        store.record(performed(query="written on"))
+        until_written(store)
+        assert followed.query() == "written on"
+    assert [line["query"] for line in lines(path)] == [*(f"query {n}" for n in range(0, 300, 3)), "written on"]
+
+
+def test_a_reader_that_stands_still_keeps_a_copy_and_that_is_said(path: Path) -> None:
+    with AuditReader(path) as reader, reader.snapshot():
+        assert reader.last_id()
+        record(path, {"query": CANARY})
+        ended = toolcrib_process("audit", "forget", "--path", path, "--query", CANARY, "--yes")
+        assert ended.code == 1
+        assert "Forgot 1 trace with 1 operation." in ended.err
+        assert f"{path.name}-wal" in ended.err.replace("\n", "")
+    assert toolcrib("audit", "forget", "--path", path, "--query", CANARY, "--yes").code == 0
+    assert CANARY.encode() not in bytes_of(path)
+
+
+def test_what_another_program_deleted_and_left_in_free_space_is_gone_as_well(path: Path) -> None:
+    record(path, {"query": f"{CANARY} " * 40})
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("PRAGMA secure_delete = OFF")
+    connection.execute("DELETE FROM events WHERE query LIKE ?", (f"{CANARY}%",))
+    connection.close()
+    assert CANARY.encode() in bytes_of(path)
+    assert toolcrib("audit", "forget", "--path", path, "--principal", "nobody", "--yes").code == 0
+    assert CANARY.encode() not in bytes_of(path)
+    assert len(traces(path)) == 3
+
+
+@pytest.mark.parametrize(
+    ("words", "left"),
+    [
+        (("--principal", "ada"), [SEARCH, BY_BOB]),
+        (("--tool", "git.git_log"), [BY_BOB]),
+        (("--tool", "git.a"), [REFUSED, BY_BOB]),
+        (("--tool", "git"), [BY_BOB]),
+        (("--tool", "git.git"), [SEARCH, REFUSED, BY_BOB]),
+        (("--query", "the last COMMIT"), [REFUSED, BY_BOB]),
+        (("--before", "1h"), [REFUSED, BY_BOB]),
+        (("--before", "1m", "--principal", "ada"), [SEARCH, REFUSED, BY_BOB]),
+        (("--tool", "git", "--principal", "ada"), [SEARCH, BY_BOB]),
+        (("--all",), []),
+    ],
+)
+def test_traces_in_which_all_that_is_said_is_met_are_forgotten_whole(
+    path: Path, words: tuple[str, ...], left: list[str]
+) -> None:
+    before = len(lines(path))
+    ended = toolcrib("audit", "forget", "--path", path, *words, "--yes", "--json")
+    assert ended.code == 0
+    assert traces(path) == left
+    assert ended.json == {"traces": 3 - len(left), "operations": before - len(lines(path))}
+
+
+def test_nothing_is_forgotten_unless_somebody_agrees(path: Path) -> None:
+    ended = toolcrib("audit", "forget", "--path", path, "--all")
+    assert ended.code == 1
+    assert "--yes" in ended.err
+    question = "Forget 3 traces with 6 operations, for good?"
+    for answer, code, left in (("n\n", 1, 3), ("y\n", 0, 0)):
+        ended = typed(
+            *("audit", "forget", "--path", path, "--all"),
+            answers=[(question, answer)],
+            environ={**os.environ},
+            folder=path.parent,
+        )
+        assert (ended.code, len(traces(path))) == (code, left)
+
+
+def test_forgetting_has_to_be_told_what_and_makes_no_audit(path: Path, tmp_path: Path) -> None:
+    for words in ((), ("--query", ""), ("--all", "--principal", "ada")):
+        assert toolcrib("audit", "forget", "--path", path, *words, "--yes").code == 2
+    assert len(traces(path)) == 3
+    assert toolcrib("audit", "forget", "--path", tmp_path / "none", "--all", "--yes").code == 0
+    assert not (tmp_path / "none").exists()
+    (tmp_path / "other").write_text("no audit at all")
+    assert toolcrib("audit", "forget", "--path", tmp_path / "other", "--all", "--yes").code == 2
+    assert (tmp_path / "other").read_text() == "no audit at all"

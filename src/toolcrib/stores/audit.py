@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Self
 
 from toolcrib.core.events import OperationPerformed
-from toolcrib.stores.audit_file import DAY_S, AuditFile, Gap, Row, reason_of
+from toolcrib.stores.audit_file import MAX_AGE_S, MAX_BYTES, AuditFile, Gap, Row, reason_of
 from toolcrib.stores.redaction import Redaction
 
 logger = logging.getLogger(__name__)
@@ -26,8 +26,6 @@ CAPACITY = 20_000
 
 CLOSE_S = 2.0
 """How long closing may take."""
-
-_MAX_BYTES = 64 * 1024 * 1024
 
 _ROOM_CHARS = 32 * 1024 * 1024
 """Characters that may wait, likewise."""
@@ -46,7 +44,7 @@ _LOG_AGAIN_S = 3_600.0
 _SOON_S = 0.05
 """Between attempts while closing, and while the file is locked and that is no problem yet."""
 
-_MAX_NAME = 200
+MAX_NAME = 200
 """Characters kept of a name: a principal, a trace id, a tool id, a node."""
 
 _MAX_NAMES = 50
@@ -79,8 +77,8 @@ class AuditStore:
         self,
         path: Path,
         *,
-        max_bytes: int = _MAX_BYTES,
-        max_age_s: float = 30 * DAY_S,
+        max_bytes: int = MAX_BYTES,
+        max_age_s: float = MAX_AGE_S,
         keeps_arguments: bool = False,
         redaction: Redaction | None = None,
         capacity: int = CAPACITY,
@@ -98,7 +96,7 @@ class AuditStore:
         self._retry_s = retry_s
         self._patience_s = patience_s
         self._clock = clock
-        self._batch = min(_BATCH, max(_SMALL_BATCH, _BATCH * max_bytes // _MAX_BYTES))
+        self._batch = min(_BATCH, max(_SMALL_BATCH, _BATCH * max_bytes // MAX_BYTES))
 
         self._changed = threading.Condition()
         # Shared, under `_changed`.
@@ -342,7 +340,7 @@ def _names(names: Sequence[str]) -> str:
 
 
 def _name(text: str) -> str:
-    return _storable(text[:_MAX_NAME])
+    return _storable(text[:MAX_NAME])
 
 
 def _storable(text: str) -> str:

@@ -24,6 +24,10 @@ BUSY_S = 0.25
 
 DAY_S = 86_400
 
+MAX_BYTES = 64 * 1024 * 1024
+
+MAX_AGE_S = 30 * DAY_S
+
 _TABLES = (
     # AUTOINCREMENT: an id is never given twice, so whoever follows the file knows what is new.
     """CREATE TABLE IF NOT EXISTS events (
@@ -55,6 +59,41 @@ class Gap:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class Unwanted:
+    """Which traces somebody wants forgotten: those of one principal in which all that is said here is met.
+
+    What is None does not matter; with nothing said it is all of them.
+    """
+
+    principal: str | None = None
+    tool: str | None = None
+    """A tool that was shown, expanded or called in it, or a source any of whose tools was."""
+    query: str | None = None
+    """What one of its queries holds, upper or lower case."""
+    before: float | None = None
+    """In seconds since 1970: its last operation began before that."""
+
+    @property
+    def is_all(self) -> bool:
+        return self == Unwanted()
+
+    def condition(self) -> tuple[str, list[object]]:
+        """As an SQL condition on groups of `events`, with its values; `HOLDS` has to be a function there."""
+        parts: list[tuple[str, list[object]]] = []
+        if self.principal is not None:
+            parts.append(("MAX(principal = ?)", [self.principal]))
+        if self.tool is not None:
+            source = f"{self.tool}."
+            named = "EXISTS (SELECT 1 FROM json_each(tool_ids) WHERE value = ? OR SUBSTR(value, 1, ?) = ?)"
+            parts.append((f"MAX({named})", [self.tool, len(source), source]))
+        if self.query is not None:
+            parts.append(("MAX(HOLDS(query, ?))", [self.query]))
+        if self.before is not None:
+            parts.append(("MAX(at) < ?", [self.before]))
+        return " AND ".join(text for text, _ in parts) or "1", [value for _, values in parts for value in values]
+
+
 class AuditFile:
     """An audit that is open for writing, by one thread; other processes may write it at the same time.
 
@@ -63,7 +102,9 @@ class AuditFile:
             every method; a file that failed otherwise than by being locked is to be closed.
     """
 
-    def __init__(self, path: Path, *, max_bytes: int, max_age_s: float) -> None:
+    def __init__(
+        self, path: Path, *, max_bytes: int = MAX_BYTES, max_age_s: float = MAX_AGE_S, busy_s: float = BUSY_S
+    ) -> None:
         self._path = path
         self._max_bytes = max_bytes
         self._max_age_s = max_age_s
@@ -72,7 +113,7 @@ class AuditFile:
             # SQLite would open it, and leave companions behind that are as read-only as it is now.
             raise PermissionError(errno.EACCES, "it may not be written")
         self._identity = identity(path)
-        self._connection = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None)
+        self._connection = sqlite3.connect(path, timeout=busy_s, isolation_level=None)
         try:
             self._set_up()
         except BaseException:
@@ -106,6 +147,34 @@ class AuditFile:
             self._connection.execute("DELETE FROM gaps WHERE until < ?", (oldest,))
         self._give_back()
 
+    def matching(self, unwanted: Unwanted) -> tuple[int, int]:
+        """How many traces, and operations in them, `forget` would delete."""
+        condition, values = unwanted.condition()
+        counted = f"SELECT COUNT(*) AS n FROM events GROUP BY trace_id, principal HAVING {condition}"  # noqa: S608
+        return self._connection.execute(f"SELECT COUNT(*), IFNULL(SUM(n), 0) FROM ({counted})", values).fetchone()  # noqa: S608
+
+    def forget(self, unwanted: Unwanted) -> tuple[int, int]:
+        """Delete these; how many traces, and operations in them, those were."""
+        condition, values = unwanted.condition()
+        chosen = f"SELECT trace_id, principal FROM events GROUP BY 1, 2 HAVING {condition}"  # noqa: S608
+        with self._transaction():
+            counts = self.matching(unwanted)
+            self._connection.execute(f"DELETE FROM events WHERE (trace_id, principal) IN ({chosen})", values)  # noqa: S608
+            if unwanted.is_all:
+                self._connection.execute("DELETE FROM gaps")
+        return counts
+
+    def scrub(self) -> bool:
+        """Write the file anew, so that it holds no copy of what was deleted, anywhere.
+
+        False where that could not be moved into it yet from the file beside it, for another process reads: what was
+        deleted may then be found in that until those who have it open are done.
+        """
+        self._connection.execute("PRAGMA temp_store = MEMORY")  # what is left is not to lie about in another file
+        self._connection.execute("VACUUM")
+        (is_busy, *_) = self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        return not is_busy
+
     def make_room(self) -> None:
         """Delete the oldest traces where the files have come near to what they may take together.
 
@@ -125,6 +194,7 @@ class AuditFile:
         self._connection.close()
 
     def _set_up(self) -> None:
+        self._connection.create_function("HOLDS", 2, _holds, deterministic=True)
         layout = layout_of(self._connection)
         (application,) = self._connection.execute("PRAGMA application_id").fetchone()
         (tables,) = self._connection.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()
@@ -202,6 +272,10 @@ class AuditFile:
 
 
 _SIZES = ("page_count", "freelist_count", "page_size")
+
+
+def _holds(text: str | None, part: str) -> bool:
+    return text is not None and part.casefold() in text.casefold()
 
 
 def layout_of(connection: sqlite3.Connection) -> int:

@@ -25,6 +25,9 @@ _COLUMNS = "id, at, trace_id, principal, operation, outcome, duration_s, answer_
 NAMING = ("list", "list_categories", "search_tools", "search_tool_by_category", "search_nodes")
 """Operations whose tools were only shown by name."""
 
+CALLING = ("call_tool", "call_read_only_tool")
+"""Operations that run a tool."""
+
 AT_THE_TOP = ("list", "list_categories")
 """Those of them that show the top of the catalog where no path is given."""
 
@@ -197,6 +200,28 @@ class AuditReader:
         (last,) = self._connection.execute("SELECT MAX(id) FROM events").fetchone()
         return last or 0
 
+    def steps(self, after: int, up_to: int, since: float, limit: int) -> list[Entry]:
+        """Searches in words that succeeded, and calls that did, from `since` on.
+
+        The first `limit` of those with ids greater than `after` and at most `up_to`, in the order they were written.
+        """
+        calling = ", ".join("?" * len(CALLING))
+        condition = (
+            f"id > ? AND id <= ? AND at >= ? AND outcome = ? AND (query IS NOT NULL OR operation IN ({calling}))"
+        )
+        return [*self._entries(condition, [after, up_to, since, OK, *CALLING], limit)]
+
+    def count(self, after: int = 0) -> int:
+        """How many operations there are with ids greater than `after`."""
+        where = f"WHERE id > {int(after)}" if after else ""  # without it, only the smallest index is read
+        (count,) = self._connection.execute(f"SELECT COUNT(*) FROM events {where}").fetchone()  # noqa: S608
+        return count
+
+    def version(self) -> int:
+        """A number that is another whenever anybody has written since it was asked for last."""
+        (version,) = self._connection.execute("PRAGMA data_version").fetchone()
+        return version
+
     def close(self) -> None:
         self._connection.close()
 
@@ -208,12 +233,12 @@ class AuditReader:
     ) -> None:
         self.close()
 
-    def _entries(self, condition: str, values: list[object]) -> Iterable[Entry]:
+    def _entries(self, condition: str, values: list[object], limit: int = -1) -> Iterable[Entry]:
         # Asked each time: whoever writes the file next brings its tables up to date.
         approval = "approval" if layout_of(self._connection) > 1 else "NULL"
         rows = self._connection.execute(
-            f"SELECT {_COLUMNS}, {approval} FROM events WHERE {condition} ORDER BY id",  # noqa: S608
-            values,
+            f"SELECT {_COLUMNS}, {approval} FROM events WHERE {condition} ORDER BY id LIMIT ?",  # noqa: S608
+            [*values, limit],
         )
         return map(
             _entry, rows.fetchall()

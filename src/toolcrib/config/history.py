@@ -1,0 +1,71 @@
+"""`toolcrib.search.history`: whether past calls count in a search, and who shares them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import cast
+
+from toolcrib.config.settings import Settings
+
+HISTORY_SETTINGS: Mapping[str, str] = {
+    "share": "Lists of patterns of principals; those that meet one list share their past. Else each has its own.",
+    "max_days": "Days for which a call counts, if the audit keeps it for so long (90).",
+}
+"""Every key below `toolcrib.search.history`."""
+
+_KEY = "history"
+_MOST_DAYS = 36_500
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryConfig:
+    """Whose past calls count for whom, and for how long."""
+
+    share: tuple[tuple[str, ...], ...] = ()
+    """Groups, each the patterns of its principals' ids."""
+    max_days: int = 90
+
+    def group_of(self, principal_id: str) -> tuple[int, str]:
+        """What is the same for all that share: the first group whose patterns are met, or the principal itself."""
+        for number, patterns in enumerate(self.share):
+            if any(fnmatchcase(principal_id, pattern) for pattern in patterns):
+                return number, ""
+        return -1, principal_id
+
+
+def read_history(settings: Settings) -> HistoryConfig | None:
+    """What `settings`, the object under `toolcrib.search`, says of it; None where the past does not count.
+
+    Raises:
+        InvalidConfig: it says it wrongly.
+    """
+    match settings.values.get(_KEY, False):
+        case True:
+            return HistoryConfig()
+        case False:
+            return None
+        case dict():
+            return _read(settings.settings(_KEY))
+        case _:
+            raise settings.wrong(_KEY, "true, false or an object is expected here")
+
+
+def _read(settings: Settings) -> HistoryConfig:
+    settings.only(HISTORY_SETTINGS)
+    max_days = settings.count("max_days", HistoryConfig().max_days, 1, _MOST_DAYS, "days")
+    return HistoryConfig(_groups(settings), max_days)
+
+
+def _groups(settings: Settings) -> tuple[tuple[str, ...], ...]:
+    given: object = settings.values.get("share", [])
+    groups = cast("list[object]", given) if isinstance(given, list) else [given]
+    found: list[tuple[str, ...]] = []
+    for group in groups:
+        patterns = cast("list[object]", group) if isinstance(group, list) else []
+        texts = tuple(pattern for pattern in patterns if isinstance(pattern, str) and pattern)
+        if not texts or len(texts) != len(patterns):
+            raise settings.wrong("share", 'lists of patterns of principals are expected here, as in [["team-*"]]')
+        found.append(texts)
+    return tuple(found)
