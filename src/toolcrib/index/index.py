@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Set
+from collections.abc import Callable, Collection, Iterable, Iterator, Set
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import islice
 from typing import ClassVar
 
 import numpy as np
@@ -12,11 +13,16 @@ from numpy.typing import NDArray
 
 from toolcrib.index.fields import Document
 from toolcrib.index.query import Query
-from toolcrib.index.segment import Docs, Impacts, Mask, Part, Segment, merged, segment
+from toolcrib.index.ranking import NOTHING_KNOWN, Knowledge, rank
+from toolcrib.index.segment import Impacts, Mask, Part, Segment, merged, segment
+from toolcrib.index.signals import Origins, most
 from toolcrib.index.weights import WEIGHTS, Weights
 
 # A segment is at least this many times as large as the next: few segments to search, and few merges of each tool.
 _FANOUT = 4
+
+# Documents that are in memory at once: their terms take ten times the room of what becomes of them.
+_AT_ONCE = 4_096
 
 # Scores that are looked at as one while the best are sought.
 _BLOCK = 128
@@ -30,10 +36,7 @@ class Hit:
     score: float
     """Above 0; comparable within one ranking only."""
     confidence: float
-    """In [0, 1], to 4 digits: the share of the score that a tool saturated with every term of the query would have.
-
-    Rises with `score` within one ranking. Not calibrated: it is no probability.
-    """
+    """In [0, 1], to 4 digits: the estimated chance that the tool serves the query. Rises with `score`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +77,7 @@ Scope = Selection | Collection[str] | Callable[[str], bool]
 """Which tools a search may return: ids, or a test of an id."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Index:
     """Tools, ready to be searched.
 
@@ -109,12 +112,14 @@ class Index:
 
         Ids to remove that are not here are passed over. Costs what is added, seldom more: not what is here.
         """
-        new = {document.tool_id: document for document in added}
-        gone = {*removed, *new}
-        parts = [part.without(gone) for part in self.parts]
-        if new:
-            parts.append(Part.whole(segment(new.values(), self.weights)))
-        return Index(_merged_where_many(parts), self.weights)
+        documents = iter(added)
+        new: list[Part] = []
+        while some := {document.tool_id: document for document in islice(documents, _AT_ONCE)}:
+            new = [*(part.without(some) for part in new), Part.whole(segment(some.values(), self.weights))]
+        if len(new) > 1:
+            new = [Part.whole(merged(new))]
+        gone = {*removed}.union(*new)
+        return Index(_merged_where_many([*(part.without(gone) for part in self.parts), *new]), self.weights)
 
     def combined(self, other: Index) -> Index:
         """The tools of both; where an id is in both, `other` has it. Costs what is in `other`, not what is here."""
@@ -143,16 +148,23 @@ class Index:
         parts = tuple(part.narrowed(mask) for part, mask in zip(self.parts, permitted, strict=True))
         return Selection(self, parts, permitted)
 
+    def weighted(self, weights: Weights) -> Index:
+        """The same tools, with other weights of the signals; those of BM25F's fields stay as they were built."""
+        return Index(self.parts, weights)
+
     def search(
         self,
-        query: str,
+        query: str | Query,
         *,
         limit: int,
         offset: int = 0,
         visible: Selection | None = None,
         scope: Scope | None = None,
+        knowledge: Knowledge = NOTHING_KNOWN,
     ) -> Ranking:
-        """Rank the tools that hold any term of `query`; `limit` of them after the first `offset`.
+        """Rank the tools that match `query`; `limit` of them after the first `offset`.
+
+        None where the confidence of the best in scope is below `Calibration.refused`: then no tool serves the query.
 
         Tools that are not `visible` do not exist: the answer, scores included, is that of an index built without them.
         `scope` only narrows what is returned and counted; statistics stay those of all visible tools. A query of
@@ -166,11 +178,15 @@ class Index:
         if visible is not None and visible.index is not self:
             raise ValueError("the selection was made of another index")
         parts = self.parts if visible is None else visible.parts
-        scores, ceiling = self._scores(Query.parse(query), parts)
+        query = Query.parse(query) if isinstance(query, str) else query
+        standing = rank(query, parts, self._origins, self.weights, knowledge)
+        scores = standing.scores
         if isinstance(scope, Selection) and scope.index is self:
             scores = [part_scores * kept.mask for part_scores, kept in zip(scores, scope.parts, strict=True)]
         elif scope is not None:
             scores = [_within(scope, part, part_scores) for part, part_scores in zip(parts, scores, strict=True)]
+        if standing.is_refused(most(scores)):
+            return Ranking((), 0)
 
         total, best = 0, list[tuple[float, str]]()
         for part, part_scores in zip(parts, scores, strict=True):
@@ -179,38 +195,11 @@ class Index:
             best += zip((-part_scores[found]).tolist(), map(part.segment.ids.__getitem__, found.tolist()), strict=True)
         best.sort()
         page = best[offset : offset + limit]
-        hits = tuple(Hit(tool_id, -score, min(1.0, round(-score / ceiling, 4))) for score, tool_id in page)
-        return Ranking(hits, total)
+        return Ranking(tuple(Hit(tool_id, -score, standing.confidence(-score)) for score, tool_id in page), total)
 
-    def _scores(self, query: Query, parts: tuple[Part, ...]) -> tuple[list[Impacts], float]:
-        """Each tool's score, 0 where it holds no term of the query, for each part; and the most a tool could have."""
-        size = sum(part.size for part in parts)
-        idf = dict[str, float]()
-        held = [dict[str, tuple[Docs, Impacts]]() for _ in parts]
-        for term in query.terms:
-            holders = 0
-            for part, part_held in zip(parts, held, strict=True):
-                if (postings := part.segment.postings(term)) is not None:
-                    holders += part.count(postings[0])
-                    part_held[term] = postings
-            idf[term] = math.log1p((size - holders + 0.5) / (holders + 0.5))
-
-        def most(terms: Iterable[str]) -> float:
-            return sum(idf[term] for term in terms) * (self.weights.k1 + 1)
-
-        ceiling = most(query.terms) + self.weights.clause * max(map(most, query.clauses), default=0.0)
-        scores: list[Impacts] = []
-        for part, part_held in zip(parts, held, strict=True):
-            # Added in the query's order whatever the segment, so that equal tools tie exactly.
-            weighted = {term: (docs, np.float32(idf[term]) * impacts) for term, (docs, impacts) in part_held.items()}
-            whole = _sum(query.terms, weighted, len(part.segment))
-            if query.clauses:
-                best = np.zeros_like(whole)
-                for clause in query.clauses:
-                    np.maximum(best, _sum(clause, weighted, len(part.segment)), out=best)
-                whole += np.float32(self.weights.clause) * best
-            scores.append(whole if part.size == len(part.segment) else whole * part.mask)
-        return scores, ceiling
+    @cached_property
+    def _origins(self) -> Origins:
+        return Origins.of([part.segment for part in self.parts])
 
 
 Index.EMPTY = Index()
@@ -226,15 +215,6 @@ def _merged_where_many(parts: Iterable[Part]) -> tuple[Part, ...]:
         last = kept.pop()
         kept[-1] = Part.whole(merged([kept[-1], last]))
     return tuple(kept)
-
-
-def _sum(terms: Iterable[str], weighted: Mapping[str, tuple[Docs, Impacts]], size: int) -> Impacts:
-    total = np.zeros(size, np.float32)
-    for term in terms:
-        if term in weighted:
-            docs, impacts = weighted[term]
-            np.add.at(total, docs, impacts)  # no tool stands twice in `docs`; half the time of `total[docs] += impacts`
-    return total
 
 
 def _within(scope: Scope, part: Part, scores: Impacts) -> Impacts:

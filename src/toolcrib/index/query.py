@@ -27,18 +27,23 @@ class Query:
     terms: tuple[str, ...]
     clauses: tuple[tuple[str, ...], ...] = ()
     """Only where there are two or more; each of two terms or more."""
+    texts: tuple[str, ...] = ()
+    """The whole as it was asked, then each of `clauses`, for whoever understands more than terms; none of a blank."""
 
     @classmethod
     def parse(cls, text: str) -> Self:
         """Never raises. English stopwords are dropped unless the query holds nothing else."""
+        text = text[:MAX_CHARS]
         found = _different(terms(text))[:MAX_TERMS]
         if not found:
-            return cls(_different(terms(text, keep_stopwords=True))[:MAX_TERMS])
+            return cls(_different(terms(text, keep_stopwords=True))[:MAX_TERMS], texts=(text,) if text.strip() else ())
         known = set(found)
-        parts = [_different(terms(part)) for part in _CLAUSE_END.split(text[:MAX_CHARS])]
-        clauses = [tuple(term for term in part if term in known) for part in parts]
-        clauses = [clause for clause in clauses if len(clause) > 1][:MAX_CLAUSES]
-        return cls(found, tuple(clauses) if len(clauses) > 1 else ())
+        parts = [(part, _different(terms(part))) for part in _CLAUSE_END.split(text)]
+        kept = [(part, tuple(term for term in held if term in known)) for part, held in parts]
+        clauses = [(part.strip(), held) for part, held in kept if len(held) > 1][:MAX_CLAUSES]
+        if len(clauses) < 2:
+            return cls(found, texts=(text,))
+        return cls(found, tuple(held for _, held in clauses), (text, *(part for part, _ in clauses)))
 
 
 def _different(found: list[str]) -> tuple[str, ...]:

@@ -22,8 +22,13 @@ Impacts = NDArray[np.float32]
 Mask = NDArray[np.bool_]
 """(n_tools,): one truth value for each tool of a segment."""
 
+Lengths = NDArray[np.float32]
+"""(n_tools,): the Euclidean length of each tool's impacts."""
 
-@dataclass(frozen=True, slots=True, eq=False)
+_ARRAYS = ("starts", "docs", "impacts", "lengths", "keys", "has_parameters", "runs", "origin_of_run")
+
+
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Segment:
     """The postings of `len(ids)` tools; two segments are the same only if they are one object.
 
@@ -41,6 +46,16 @@ class Segment:
     """(n_postings,), ascending within a row."""
     impacts: Impacts
     """(n_postings,), positive."""
+    lengths: Lengths
+    keys: NDArray[np.uint64]
+    """(n_tools,): `Document.key`."""
+    has_parameters: Mask
+    origins: Mapping[str, int]
+    """The number of each origin, from 0."""
+    runs: NDArray[np.int64]
+    """(n_runs,): where in `ids` a run of tools of one origin begins; ids begin with it, so that it mostly has one."""
+    origin_of_run: NDArray[np.int64]
+    """(n_runs,)"""
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -48,7 +63,13 @@ class Segment:
     @property
     def nbytes(self) -> int:
         """Bytes of the arrays; ids and terms are not counted."""
-        return self.starts.nbytes + self.docs.nbytes + self.impacts.nbytes
+        return sum(getattr(self, name).nbytes for name in _ARRAYS)
+
+    def origin_of_each(self) -> Iterator[str]:
+        """The origin of each tool, in their order."""
+        names = [*self.origins]
+        lengths = np.diff(self.runs, append=len(self))
+        return (names[at] for at in np.repeat(self.origin_of_run, lengths).tolist())
 
     def postings(self, term: str) -> tuple[Docs, Impacts] | None:
         """The tools that hold `term`, and what it adds to each; None where no tool does."""
@@ -57,6 +78,14 @@ class Segment:
             return None
         start, end = self.starts[row], self.starts[row + 1]
         return self.docs[start:end], self.impacts[start:end]
+
+    def impact(self, term: str, at: int) -> float:
+        """What `term` adds to the tool at a position; 0 where that does not hold it."""
+        if (found := self.postings(term)) is None:
+            return 0.0
+        docs, impacts = found
+        place = int(np.searchsorted(docs, at))
+        return float(impacts[place]) if place < len(docs) and docs[place] == at else 0.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -99,6 +128,10 @@ class Part:
         """Those tools of this part that `mask` keeps."""
         return Part.of(self.segment, self.mask & mask)
 
+    def count_where(self, claim: Mask) -> int:
+        """Of how many that count `claim` is true."""
+        return int(np.count_nonzero(claim & self.mask))
+
     def count(self, docs: Docs) -> int:
         """How many of `docs` count."""
         if self.size == len(self.segment):
@@ -124,12 +157,19 @@ def segment(documents: Iterable[Document], weights: Weights) -> Segment:
         counts.append(len(weighted))
         frequencies += weighted.values()
     frequency = np.array(frequencies, np.float64)
+    docs = np.repeat(np.arange(len(ordered), dtype=np.int32), counts)
+    impacts = frequency * (weights.k1 + 1) / (frequency + weights.k1)
     return _packed(
         tuple(document.tool_id for document in ordered),
         terms,
         rows=np.array(rows, np.int32),
-        docs=np.repeat(np.arange(len(ordered), dtype=np.int32), counts),
-        impacts=(frequency * (weights.k1 + 1) / (frequency + weights.k1)).astype(np.float32),
+        docs=docs,
+        impacts=impacts.astype(np.float32),
+        # Each added up in the order of its own text, so that it does not depend on the other tools.
+        lengths=np.sqrt(np.bincount(docs, impacts * impacts, len(ordered))).astype(np.float32),
+        keys=np.array([document.key for document in ordered], np.uint64),
+        has_parameters=np.array([bool(document.parameter_names) for document in ordered], np.bool_),
+        origins=[document.origin for document in ordered],
     )
 
 
@@ -143,6 +183,7 @@ def merged(parts: Sequence[Part]) -> Segment:
     rows: list[NDArray[np.int32]] = []
     docs: list[Docs] = []
     impacts: list[Impacts] = []
+    origins: list[str] = []
     before = 0
     for part in parts:
         old = part.segment
@@ -152,6 +193,7 @@ def merged(parts: Sequence[Part]) -> Segment:
         rows.append(np.repeat(row_of, np.diff(old.starts))[kept])
         docs.append(place[position[old.docs[kept]]])
         impacts.append(old.impacts[kept])
+        origins += compress(old.origin_of_each(), part.mask.tolist())
         before += part.size
     return _packed(
         tuple(ids[at] for at in order),
@@ -159,20 +201,36 @@ def merged(parts: Sequence[Part]) -> Segment:
         rows=np.concatenate(rows),
         docs=np.concatenate(docs),
         impacts=np.concatenate(impacts),
+        lengths=np.concatenate([part.segment.lengths[part.mask] for part in parts])[order],
+        keys=np.concatenate([part.segment.keys[part.mask] for part in parts])[order],
+        has_parameters=np.concatenate([part.segment.has_parameters[part.mask] for part in parts])[order],
+        origins=[origins[at] for at in order],
     )
 
 
 def _packed(
-    ids: tuple[str, ...], terms: dict[str, int], *, rows: NDArray[np.int32], docs: Docs, impacts: Impacts
+    ids: tuple[str, ...],
+    terms: dict[str, int],
+    *,
+    rows: NDArray[np.int32],
+    docs: Docs,
+    impacts: Impacts,
+    lengths: Lengths,
+    keys: NDArray[np.uint64],
+    has_parameters: Mask,
+    origins: Sequence[str],
 ) -> Segment:
     """Postings in any order, brought into rows; terms that no posting holds are dropped."""
     order = np.lexsort((docs, rows))
-    lengths = np.bincount(rows, minlength=len(terms))
-    if terms and not lengths.all():
-        terms = {term: row for row, term in enumerate(term for term, row in terms.items() if lengths[row])}
-        lengths = lengths[lengths > 0]
+    holders = np.bincount(rows, minlength=len(terms))
+    if terms and not holders.all():
+        terms = {term: row for row, term in enumerate(term for term, row in terms.items() if holders[row])}
+        holders = holders[holders > 0]
     starts = np.zeros(len(terms) + 1, np.int64)
-    np.cumsum(lengths, out=starts[1:])
+    np.cumsum(holders, out=starts[1:])
+    numbers: dict[str, int] = {}
+    of_tool = np.array([numbers.setdefault(origin, len(numbers)) for origin in origins], np.int64)
+    runs = np.flatnonzero(np.diff(of_tool, prepend=-1))
     packed = Segment(
         ids=ids,
         positions={name: at for at, name in enumerate(ids)},
@@ -180,7 +238,13 @@ def _packed(
         starts=starts,
         docs=docs[order],
         impacts=impacts[order],
+        lengths=lengths,
+        keys=keys,
+        has_parameters=has_parameters,
+        origins=numbers,
+        runs=runs,
+        origin_of_run=of_tool[runs],
     )
-    for array in (packed.starts, packed.docs, packed.impacts):
-        array.setflags(write=False)
+    for name in _ARRAYS:
+        getattr(packed, name).setflags(write=False)
     return packed

@@ -1,9 +1,9 @@
-"""How much each field of a tool counts, in one value."""
+"""How much each field of a tool counts, and each signal of a search, in one value."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from toolcrib.index.fields import Document
 
@@ -29,8 +29,34 @@ class FieldWeight:
 
 
 @dataclass(frozen=True, slots=True)
+class Calibration:
+    """From how well a tool matches to the chance that it serves: a logistic curve over log-odds.
+
+    Fitted to the first ten results of each of ToolBench's queries. What is refused was chosen so that no more than 2 %
+    of the queries of any of the four sets are.
+    """
+
+    bias: float
+    evidence: float
+    """Of what the words say: the logarithm of the most that any visible tool earns by them over what they weigh, and of
+    the best result how much of the query it holds, and how much of it the query asks for."""
+    share: float
+    """Of the logarithm of a tool's share of the best score."""
+    refused: float
+    """The confidence below which a best result is taken for none, where all tools have parameters."""
+    refused_of_bare: float
+    """The same where none has, and between the two where some have: they have few words to match."""
+    similarity: float = 0.0
+    """Of how much nearer to the query the nearest tool is than most, as cosines."""
+    history: float = 3.0
+    """Of how clearly the past speaks for any tool, from 0 to 1; chosen, not fitted: 19 to 1 for the same request."""
+
+
+@dataclass(frozen=True, slots=True)
 class Weights:
-    """BM25F's constants, chosen on ToolBench alone; the pivots are near the mean lengths of its fields.
+    """All constants of the ranking, chosen on ToolBench alone; of the signals, 0 switches one off.
+
+    The pivots are near the mean lengths of ToolBench's fields. The signals and what each is worth: `signals.py`.
 
     Source: Robertson, Zaragoza, Taylor, "Simple BM25 extension to multiple weighted fields", CIKM 2004. A term has ONE
     inverse document frequency over whole documents; one for each field ranks badly, since a common word is then rare in
@@ -45,8 +71,47 @@ class Weights:
     source: FieldWeight = FieldWeight(boost=1.0, b=0.3, pivot=3)
     k1: float = 1.2
     """How soon further occurrences of a term stop counting."""
-    clause: float = 0.5
-    """What the best clause of a query adds to the whole query, so that a tool for one half of a request is found."""
+    unseen: int = 100
+    """Tools without any of the query's words that are taken to be there besides: in a catalog of two, that both hold a
+    word does not make it a common one."""
+
+    synonyms: float = 0.25
+    """What a word of the same meaning counts, where the word itself counts 1."""
+    clauses: float = 1.0
+    """What the best clause of a query adds to the whole query."""
+    clause_parity: float = 0.75
+    """In [0, 1]: how far the best tool of each clause counts alike, however rare its words; 0 is not at all."""
+    brevity: float = 0.2
+    """The power of a tool's length, as a vector of terms, that its score is divided by."""
+    sources: float = 0.3
+    """What a source's best score adds to that of each of its tools that matches."""
+
+    embedding: float = 0.55
+    """The share of the score that is left to the similarity of meanings, for a query of one clause."""
+    embedding_by_clause: float = 0.04
+    """What that loses with each clause: long requests name what they want."""
+    embedding_at_least: float = 0.35
+    embedding_without_parameters: float = 0.15
+    """What it gains where no tool has parameters, and in part where some have none: those have few words to match."""
+    similar: float = 0.5
+    """The share of the greatest similarity from which on a tool matches that shares no word with the query."""
+
+    history: float = 0.5
+    """What a past that speaks for a tool adds, in top scores."""
+    history_doubt: float = 0.8
+    """In [0, 1]: how far a tool without a past is judged as if it had one that agrees with its words."""
+    history_floor: float = 0.2
+    """The cosine from which on a past request is like another."""
+    history_nearest: int = 5
+    """Past requests that are heeded, the nearest."""
+
+    query_power: float = 0.8
+    """The power of a query's own weight by which what its best tool earns is judged: 0 favours long ones, 1 short."""
+    by_words: Calibration = Calibration(bias=-0.31, evidence=0.96, share=8.2, refused=0.25, refused_of_bare=0.16)
+    by_meaning: Calibration = Calibration(
+        bias=-1.0, evidence=0.49, share=8.3, refused=0.28, refused_of_bare=0.22, similarity=1.96
+    )
+    """Where similarities are known."""
 
     def of_fields(self, document: Document) -> Iterator[tuple[tuple[str, ...], FieldWeight]]:
         """The terms of each field of `document` with what the field counts."""
@@ -57,5 +122,24 @@ class Weights:
         yield document.category, self.category
         yield document.source, self.source
 
+    def without(self, *signals: str) -> Weights:
+        """These with some of `SIGNALS` switched off.
+
+        Raises:
+            KeyError: one of them is not known.
+        """
+        unknown = {*signals} - {*SIGNALS}
+        if unknown:
+            raise KeyError(f"no signals: {', '.join(sorted(unknown))}")
+        return replace(self, **dict.fromkeys(signals, 0.0))
+
+    def refusing_nothing(self) -> Weights:
+        """These, with which the best there is is always shown."""
+        words, meaning = (replace(each, refused=0.0, refused_of_bare=0.0) for each in (self.by_words, self.by_meaning))
+        return replace(self, by_words=words, by_meaning=meaning)
+
+
+SIGNALS = ("synonyms", "clauses", "brevity", "sources", "embedding", "history")
+"""What can be switched off by itself: each is the name of a weight."""
 
 WEIGHTS = Weights()

@@ -1,0 +1,118 @@
+"""How the signals make one score, and how sure its best can be."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from toolcrib.index import signals
+from toolcrib.index.history import Recall
+from toolcrib.index.meaning import Understood, similarities
+from toolcrib.index.query import Query
+from toolcrib.index.segment import Impacts, Part
+from toolcrib.index.weights import Calibration, Weights
+
+
+@dataclass(frozen=True, slots=True)
+class Knowledge:
+    """What is known of a query besides its words."""
+
+    understood: Understood | None = None
+    recall: Recall | None = None
+
+    def mark(self, parts: Sequence[Part]) -> str:
+        """A digest of all of it that bears on tools that count in `parts`; none where there is nothing."""
+        told: list[str] = []
+        if self.understood is not None:
+            vectors = self.understood.vectors
+            known = [part.segment.keys[part.mask & (vectors.rows_of(part.segment) >= 0)] for part in parts]
+            # Sums, in which no order shows: to sort the keys of 100,000 tools takes longer than to rank them.
+            total = sum(int(keys.sum(dtype=np.uint64)) for keys in known) % 2**64
+            told += [vectors.model_id, str(len(self.understood.texts)), f"{sum(map(len, known))}:{total:x}"]
+        if self.recall is not None:
+            told.append(self.recall.history.digest)
+        return " ".join(told)
+
+
+NOTHING_KNOWN = Knowledge()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Standing:
+    """Every tool's score, and what the best is worth."""
+
+    scores: Sequence[Impacts]
+    """For each part, (n_tools,), float32: 0 for a tool that does not match or does not count."""
+    best: float
+    evidence: float
+    """What speaks for the best of all tools that count, as log-odds that it serves."""
+    calibration: Calibration
+    bare: float
+    """The share of tools that have no parameters."""
+
+    def is_refused(self, score: float) -> bool:
+        """Whether a best result with this score is none."""
+        least = self.calibration.refused + self.bare * (self.calibration.refused_of_bare - self.calibration.refused)
+        return self.confidence(score) < least
+
+    def confidence(self, score: float) -> float:
+        """In [0, 1], to 4 digits: the estimated chance that a tool with this score serves the query."""
+        if score <= 0:
+            return 0.0
+        odds = self.evidence + self.calibration.share * math.log(score / self.best)
+        return round(1 / (1 + math.exp(-max(min(odds, 50.0), -50.0))), 4)
+
+
+def rank(
+    query: Query,
+    parts: Sequence[Part],
+    origins: signals.Origins,
+    weights: Weights,
+    knowledge: Knowledge = NOTHING_KNOWN,
+) -> Standing:
+    """How the tools that count in `parts` stand to `query`; no other tool leaves any trace in it."""
+    words = signals.Words(query, parts, weights)
+    scores = words.scores(query.terms)
+    earned = signals.most(scores)
+    if (of_clauses := signals.clauses(query, words, weights)) is not None:
+        scores = [one + other for one, other in zip(scores, of_clauses, strict=True)]
+    if weights.brevity:
+        scores = [one * factor for one, factor in zip(scores, signals.brevity(parts, weights), strict=True)]
+    if weights.sources:
+        lent = signals.sources(scores, parts, origins, weights)
+        scores = [one + other for one, other in zip(scores, lent, strict=True)]
+
+    calibration, lead, past = weights.by_words, 0.0, 0.0
+    if weights.embedding and knowledge.understood is not None:
+        found = similarities(knowledge.understood, parts)
+        if found is not None:
+            scores = signals.embedding(scores, found, parts, query, weights)
+            calibration, lead = weights.by_meaning, found.lead
+    if weights.history and knowledge.recall is not None:
+        votes = knowledge.recall.history.votes(query, weights)
+        scores, past = knowledge.recall.weighed(votes, scores, weights), max(votes.values(), default=0.0)
+    evidence = math.log(earned + 0.1) - weights.query_power * math.log(words.weight + 0.1)
+    if (best := _best(parts, scores)) is not None:
+        evidence += sum(words.shares(*best))
+    return Standing(
+        scores,
+        signals.most(scores),
+        calibration.bias + calibration.evidence * evidence + calibration.similarity * lead + calibration.history * past,
+        calibration,
+        signals.bareness(parts),
+    )
+
+
+def _best(parts: Sequence[Part], scores: signals.Scores) -> tuple[Part, int] | None:
+    """Where the best tool stands, of equal ones the one of the least id; None where nothing matches."""
+    found: list[tuple[float, str, Part, int]] = []
+    for part, part_scores in zip(parts, scores, strict=True):
+        if len(part_scores) and part_scores[at := int(part_scores.argmax())] > 0:
+            found.append((-float(part_scores[at]), part.segment.ids[at], part, at))
+    if not found:
+        return None
+    _, _, part, at = min(found, key=lambda each: each[:2])
+    return part, at
