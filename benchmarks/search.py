@@ -1,9 +1,10 @@
-"""Speed of search beside its peers, in one run on one core: `python benchmarks/search.py [--tools 1000 10000]`."""
+"""Speed and memory of search beside its peers, on one core: `python benchmarks/search.py [--tools 1000 1000000]`."""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import ctypes
 import gc
 import json
 import os
@@ -14,8 +15,13 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
+from multiprocessing import get_context
 from typing import Any
+
+import psutil
 
 import catalog
 from toolcrib.index.fields import document
@@ -26,9 +32,12 @@ ADDITIONS = 50
 
 # Pure-Python peers take a second or more a query beyond this, so a run would measure patience.
 _SLOW_PEERS_UP_TO = 10_000
+_WEIGHED = ("toolcrib", "bm25s", "tantivy")
 _QUERIES = {"toolcrib": 300, "fastmcp transform": 15, "fastmcp index alone": 15}
 
 Search = Callable[[str], Sequence[Any]]
+Peer = Callable[[Sequence[catalog.Row], int], Search]
+"""An engine over some tools that answers with the so many best."""
 
 
 def main() -> None:
@@ -50,6 +59,8 @@ def main() -> None:
 
 def measure(size: int) -> dict[str, Any]:
     """Everything about a catalog of `size` tools."""
+    weighed = (name for name in _WEIGHED if name not in PEERS or size <= PEERS[name][1])
+    resident = {name: apart(resident_per_tool, name, size) for name in weighed}
     rows = list(catalog.rows(size))
     queries = catalog.queries(300)
     started = time.perf_counter()
@@ -66,7 +77,7 @@ def measure(size: int) -> dict[str, Any]:
             skipped[name] = f"too slow beyond {up_to:,} tools"
             continue
         try:
-            engines[name] = make(rows)
+            engines[name] = make(rows, LIMIT)
         except ImportError as error:
             skipped[name] = str(error)
     gc.collect()
@@ -92,6 +103,7 @@ def measure(size: int) -> dict[str, Any]:
             "bytes_per_tool": round(sum(part.segment.nbytes for part in index.parts) / size),
         },
         "one_more_tool_until_found": additions(index, documents),
+        "resident_bytes_per_tool": resident,
     }
 
 
@@ -124,24 +136,54 @@ def additions(index: Index, documents: Sequence[Any]) -> dict[str, float]:
     return {"additions": ADDITIONS, "p50_ms": _ms(statistics.median(times)), "max_ms": _ms(max(times))}
 
 
-def _fastmcp(rows: Sequence[catalog.Row]) -> Search:
+def apart(measure: Callable[..., int], *arguments: object) -> int:
+    """What `measure` returns in a process of its own."""
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process:
+        return process.submit(measure, *arguments).result()
+
+
+def resident_per_tool(name: str, size: int) -> int:
+    """Bytes of resident memory that building an engine adds for each tool, the definitions not counted."""
+    make = PEERS[name][0] if name in PEERS else toolcrib_search
+    rows = list(catalog.rows(size))
+    assert all(row.tool.id for row in rows)  # which a tool remembers itself
+    make(rows[:LIMIT], LIMIT)("imports what is needed")
+    before = _resident()
+    search = make(rows, LIMIT)
+    search("reads what is read late")
+    return round((_resident() - before) / size)
+
+
+def _resident() -> int:
+    gc.collect()
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)  # else what building threw away counts, where the C library is glibc
+    return psutil.Process().memory_info().rss
+
+
+def toolcrib_search(rows: Sequence[catalog.Row], limit: int) -> Search:
+    index = Index.build(document(row.tool, category=row.category, source_text=row.server) for row in rows)
+    return lambda query: index.search(query, limit=limit).hits
+
+
+def _fastmcp(rows: Sequence[catalog.Row], limit: int) -> Search:
     """The transform's search over definitions, what the server's `search_tools` runs on every query."""
     from fastmcp.server.transforms.search.bm25 import BM25SearchTransform
 
-    transform = BM25SearchTransform(max_results=LIMIT)
+    transform = BM25SearchTransform(max_results=limit)
     tools = _fastmcp_tools(rows)
     loop = asyncio.new_event_loop()
     return lambda query: loop.run_until_complete(transform._search(tools, query))  # noqa: SLF001
 
 
-def _fastmcp_index(rows: Sequence[catalog.Row]) -> Search:
+def _fastmcp_index(rows: Sequence[catalog.Row], limit: int) -> Search:
     """Its index alone, without the check that the catalog is unchanged."""
     from fastmcp.server.transforms.search.base import _extract_searchable_text
     from fastmcp.server.transforms.search.bm25 import _BM25Index
 
     index = _BM25Index()
     index.build([_extract_searchable_text(tool) for tool in _fastmcp_tools(rows)])
-    return lambda query: index.query(query, LIMIT)
+    return lambda query: index.query(query, limit)
 
 
 def _fastmcp_tools(rows: Sequence[catalog.Row]) -> list[Any]:
@@ -152,7 +194,8 @@ def _fastmcp_tools(rows: Sequence[catalog.Row]) -> list[Any]:
     ]
 
 
-def bm25s_search(rows: Sequence[catalog.Row]) -> Search:
+def bm25s_search(rows: Sequence[catalog.Row], limit: int) -> Search:
+    """Answers with positions in `rows`, as the other two do."""
     import bm25s
     import Stemmer
 
@@ -160,9 +203,9 @@ def bm25s_search(rows: Sequence[catalog.Row]) -> Search:
     index = bm25s.BM25()
     index.index(_bm25s_tokens([row.text for row in rows], stemmer), show_progress=False)
 
-    def search(query: str) -> Sequence[object]:
+    def search(query: str) -> Sequence[int]:
         tokens = _bm25s_tokens([query], stemmer)
-        return index.retrieve(tokens, k=LIMIT, show_progress=False)[0][0]
+        return index.retrieve(tokens, k=min(limit, len(rows)), show_progress=False)[0][0].tolist()
 
     return search
 
@@ -173,20 +216,20 @@ def _bm25s_tokens(texts: list[str], stemmer: object) -> Any:
     return bm25s.tokenize(texts, stopwords="en", stemmer=stemmer, show_progress=False)
 
 
-def fts5_search(rows: Sequence[catalog.Row]) -> Search:
+def fts5_search(rows: Sequence[catalog.Row], limit: int) -> Search:
     database = sqlite3.connect(":memory:")
     database.execute("CREATE VIRTUAL TABLE tools USING fts5(name, description, content='', tokenize='porter')")
     texts = ((at, row.tool.name, row.tool.description) for at, row in enumerate(rows))
     database.executemany("INSERT INTO tools(rowid, name, description) VALUES (?, ?, ?)", texts)
     ranked = "SELECT rowid FROM tools WHERE tools MATCH ? ORDER BY bm25(tools) LIMIT ?"
 
-    def search(query: str) -> Sequence[object]:
-        return database.execute(ranked, (_any_word(query), LIMIT)).fetchall()
+    def search(query: str) -> Sequence[int]:
+        return [at for (at,) in database.execute(ranked, (_any_word(query), limit))]
 
     return search
 
 
-def _tantivy(rows: Sequence[catalog.Row]) -> Search:
+def tantivy_search(rows: Sequence[catalog.Row], limit: int) -> Search:
     import tantivy
 
     schema = tantivy.SchemaBuilder()
@@ -200,8 +243,9 @@ def _tantivy(rows: Sequence[catalog.Row]) -> Search:
     index.reload()
     searcher = index.searcher()
 
-    def search(query: str) -> Sequence[object]:
-        return searcher.search(index.parse_query(_any_word(query), ["text"]), LIMIT).hits
+    def search(query: str) -> Sequence[int]:
+        found = searcher.search(index.parse_query(_any_word(query), ["text"]), limit).hits
+        return [searcher.doc(address)["row"][0] for _, address in found]
 
     return search
 
@@ -216,12 +260,12 @@ def _ms(seconds: float) -> float:
     return round(seconds * 1_000, 3)
 
 
-PEERS: dict[str, tuple[Callable[[Sequence[catalog.Row]], Search], int]] = {
+PEERS: dict[str, tuple[Peer, int]] = {
     "fastmcp transform": (_fastmcp, _SLOW_PEERS_UP_TO),
     "fastmcp index alone": (_fastmcp_index, _SLOW_PEERS_UP_TO),
     "bm25s": (bm25s_search, 100_000),
     "sqlite fts5": (fts5_search, 100_000),
-    "tantivy": (_tantivy, 100_000),
+    "tantivy": (tantivy_search, 100_000),
 }
 
 
