@@ -26,6 +26,7 @@ from toolcrib.disclosure.messages import (
 )
 from toolcrib.disclosure.operations import DEFAULT_LIMIT
 from toolcrib.protocol.desk import Desk
+from toolcrib.protocol.tools import CALLS
 from toolcrib.sources.base import ProgressListener
 
 
@@ -65,6 +66,13 @@ class Counter(ABC):
         session = Session(self, CallContext(principal, bundle=bundle))
         session.view()
         return session
+
+    @abstractmethod
+    async def prepare(self, query: str) -> None:
+        """Look up what `query` means where that takes a while; a search for it afterwards need not do without.
+
+        What is asked through `perform` is prepared already.
+        """
 
     def list(
         self,
@@ -176,6 +184,8 @@ class Counter(ABC):
         progress: ProgressListener | None = None,
     ) -> Answer | ToolResult:
         """The answer to an operation by its name and JSON arguments, as surfaces get them; see `Desk.perform`."""
+        if name not in CALLS and isinstance(query := arguments.get("query"), str):
+            await self.prepare(query)
         return await self.desk.perform(self._view(context), context, name, arguments, progress=progress)
 
     async def get_prompt(

@@ -37,6 +37,8 @@ from toolcrib.core.principal import LOCAL, Principal
 from toolcrib.core.tools import Tool, ToolAnnotations
 from toolcrib.counter import Counter
 from toolcrib.declarations import Declarations
+from toolcrib.disclosure.operations import MAX_QUERY_CHARS
+from toolcrib.insights import Insights
 from toolcrib.plugins import ConfiguredPlugins
 from toolcrib.protocol.desk import Desk
 from toolcrib.protocol.rules import Top
@@ -49,6 +51,7 @@ from toolcrib.sources.installed import installed_plugins
 from toolcrib.sources.plugins import Plugin
 from toolcrib.stores.definitions import Definitions
 from toolcrib.stores.registrations import Registrations
+from toolcrib.stores.vectors import Vectors
 from toolcrib.tops import tops
 
 if TYPE_CHECKING:
@@ -80,13 +83,15 @@ class Toolcrib(Counter):
         definitions: Definitions | None = None,
         approvals: Approvals | None = None,
         registrations: Registrations | None = None,
+        vectors: Vectors | None = None,
         record: Recorder | None = None,
     ) -> None:
         """With `definitions`, servers whose definitions are kept there are started when they are first called.
 
         `policy` stands before any that a configuration sets. `approvals` keeps what people approved for good, else that
         lasts as long as the program. What stands in `registrations` is taken in with a configuration, or when the crib
-        is entered; `keep` puts more there. `record` is told of every operation.
+        is entered; `keep` puts more there. `vectors` keeps those of tools, where a configuration names a model that
+        makes some. `record` is told of every operation.
         """
         self.client: Client = NOBODY
         """Whom a server of the handshake era may count on from its start, and ask while nobody calls."""
@@ -106,7 +111,6 @@ class Toolcrib(Counter):
         """The last configuration with a policy."""
         self._confined_to: str | None = None
         """The bundle beside which nothing exists, whoever asks."""
-        self._views = Views(self.registry, policy or ALLOW_ALL)
         self._intake = Intake(self.registry)
         self._functions: FunctionSource | None = None
         self._servers = ConfiguredServers(self._intake, definitions, lambda: self.client)
@@ -114,6 +118,9 @@ class Toolcrib(Counter):
         self._declarations = Declarations(self.registry)
         self.lockers = self._servers.lockers
         """What principals have for themselves."""
+        self.insights = Insights(self.registry, self.lockers, vectors)
+        """What is known of requests besides their words."""
+        self._views = Views(self.registry, policy or ALLOW_ALL, self.insights)
 
     # -- what there is ------------------------------------------------------------------------------------------------
 
@@ -367,6 +374,7 @@ class Toolcrib(Counter):
             await self.lockers.__aexit__(kind, error, traceback)
             self._servers.clear()
             self._plugins.clear()
+            await self.insights.aclose()
 
     async def ready(
         self,
@@ -418,6 +426,10 @@ class Toolcrib(Counter):
         Within a bundle that is unknown there is nothing.
         """
         return self._looked(principal, self.lockers.open_overlay(principal.id), self._within_or_nothing(bundle))
+
+    async def prepare(self, query: str) -> None:
+        if self.registry.state.index.weights.embedding:
+            await self.insights.prepare(query[:MAX_QUERY_CHARS])
 
     def resolve(self, bundle: str, principal: Principal | None = LOCAL) -> Resolution:
         self.glance(principal or LOCAL)  # for what its tools need to have been looked at
@@ -526,6 +538,8 @@ class Toolcrib(Counter):
         with self._views.turning_to(self._policy or config.policy or ALLOW_ALL):
             self._arrange(config.arrangement, self._added)
         self.desk.runner.limits.rate = config.rate
+        self.registry.set_weights(config.search.weights)
+        self.insights.heed(config)
         self._said = said
         last = self._closed_by
         if said.policy is not None and (last is None or said.policy is not last.policy):
@@ -568,6 +582,7 @@ class Toolcrib(Counter):
         self.registry.set_overrides(whole.all_overrides)
         self.lockers.set_overrides(whole.all_overrides)
         self.registry.set_categories(categories)
+        self.lockers.set_categories(categories)
         self._bundles = bundles
         self._capabilities.set_up(whole.capabilities)
         self._configured, self._added = configured, added

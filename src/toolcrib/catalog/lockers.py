@@ -16,6 +16,7 @@ from anyio import from_thread
 from anyio.abc import TaskGroup
 from anyio.lowlevel import EventLoopToken, current_token
 
+from toolcrib.catalog.categories import NO_CATEGORIES, Categories
 from toolcrib.catalog.intake import Intake
 from toolcrib.catalog.overrides import NO_OVERRIDES, Overrides
 from toolcrib.catalog.registry import ToolRegistry
@@ -62,6 +63,7 @@ class Lockers(Generic[PlanT]):
         self._lockers: dict[str, _Locker[PlanT]] = {}
         """The open ones, by the principal's id."""
         self._overrides = NO_OVERRIDES
+        self._categories = NO_CATEGORIES
         self._listeners: tuple[Callable[[str], None], ...] = ()
         self._stack = AsyncExitStack()
         self._tasks: TaskGroup | None = None
@@ -109,6 +111,17 @@ class Lockers(Generic[PlanT]):
         for locker in [*self._lockers.values()]:
             locker.registry.set_overrides(overrides)
 
+    def set_categories(self, categories: Categories) -> None:
+        """Have tools hang in exactly these categories, whose names are among their words."""
+        self._categories = categories
+        for locker in [*self._lockers.values()]:
+            locker.registry.set_categories(categories)
+
+    @property
+    def open_ids(self) -> tuple[str, ...]:
+        """Of the principals whose lockers are open."""
+        return (*self._lockers,)
+
     def overlay(self, principal: Principal) -> Overlay:
         """What `principal` has for itself as of now: the same object as long as nothing changes.
 
@@ -123,6 +136,11 @@ class Lockers(Generic[PlanT]):
         """The same for whoever only looks: nothing is begun, and nobody was seen."""
         locker = self._lockers.get(principal_id)
         return locker.overlay if locker is not None else NO_OVERLAY
+
+    def open_state(self, principal_id: str) -> CatalogState | None:
+        """What the overlay is made of, likewise; None where it is not open."""
+        locker = self._lockers.get(principal_id)
+        return locker.registry.state if locker is not None else None
 
     async def ready(
         self, principal: Principal, timeout_s: float | None = None, sources: Collection[str] | None = None
@@ -204,6 +222,7 @@ class Lockers(Generic[PlanT]):
             return _refused(plans)
         locker = self._lockers[whose] = _Locker[PlanT](whose)
         locker.registry.set_overrides(self._overrides)
+        locker.registry.set_categories(self._categories)
         for name, plan in plans.items():
             locker.put(name, plan, self._make(whose, plan))
         # Not before: whoever is told would look, and find itself here again.

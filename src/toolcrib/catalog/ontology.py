@@ -15,6 +15,7 @@ from toolcrib.core.tools import Path, Tool
 from toolcrib.index.fields import Document
 from toolcrib.index.index import Index
 from toolcrib.index.tokens import terms
+from toolcrib.index.weights import WEIGHTS
 
 _NAMES_ABOVE = 3
 """Names of nodes above one, the nearest, that count among its words."""
@@ -196,7 +197,8 @@ class Ontology:
 
     @cached_property
     def _index(self) -> Index:
-        return Index.build(self._document(key, self.nodes[path]) for path, key in self._keys.items())
+        documents = (self._document(key, self.nodes[path]) for path, key in self._keys.items())
+        return Index.build(documents, weights=WEIGHTS.refusing_nothing())
 
     def _document(self, key: str, branch: Branch) -> Document:
         node = self.described(branch)

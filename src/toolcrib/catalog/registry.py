@@ -18,6 +18,7 @@ from toolcrib.core.errors import InvalidTool, ToolNotFound
 from toolcrib.core.events import CatalogPublished, Event, Listener, ToolRegistered, ToolReplaced, ToolUnregistered
 from toolcrib.core.metadata import Optionality, ToolMetadata
 from toolcrib.core.tools import Path, Tool
+from toolcrib.index.weights import Weights
 
 MAX_TOLD = 20
 """Of what keeps tools from being taken in, in one error."""
@@ -200,6 +201,15 @@ class ToolRegistry:
                 if before.places(tool) != categories.places(tool)
             ]
             return self._with(replace(state, categories=categories), put=moved)
+
+        self._publish(change)
+
+    def set_weights(self, weights: Weights) -> None:
+        """Have searches weigh the signals so."""
+
+        def change(state: CatalogState) -> _Change:
+            is_so = state.index.weights == weights
+            return state if is_so else replace(state, index=state.index.weighted(weights)), ()
 
         self._publish(change)
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
-from typing import Self, TypeVar
+from typing import Protocol, Self, TypedDict, TypeVar
+from weakref import WeakKeyDictionary
 
 from toolcrib.catalog.access import ALLOW_ALL, EVERYTHING, Access, Permissions, Policy, Subject, something_of
 from toolcrib.catalog.categories import Categories, ways_to
@@ -22,8 +23,14 @@ from toolcrib.core.names import may_be_model_name, model_names
 from toolcrib.core.principal import LOCAL, Principal
 from toolcrib.core.tools import Path, Tool
 from toolcrib.core.uris import spellings
-from toolcrib.index.fields import Document, document
+from toolcrib.index.fields import Document, document, embedded_text
+from toolcrib.index.history import History, Recall
 from toolcrib.index.index import Index, Ranking, Selection
+from toolcrib.index.meaning import Understood
+from toolcrib.index.query import Query
+from toolcrib.index.ranking import NOTHING_KNOWN, Knowledge
+from toolcrib.index.segment import Part
+from toolcrib.index.weights import WEIGHTS
 
 
 @dataclass(frozen=True)
@@ -210,6 +217,8 @@ class Visible:
                 told.update(repr(words).encode("utf-8", "surrogatepass"))
         if self.lacking:
             told.update(repr(sorted(self.lacking.items())).encode("utf-8", "surrogatepass"))
+        if (weights := self.state.index.weights) != WEIGHTS:
+            told.update(repr(weights).encode())
         return told.hexdigest()
 
     @cached_property
@@ -256,6 +265,21 @@ class Visible:
         if self.permissions is EVERYTHING:
             return None
         return self.index.select(self.tools.__contains__, known=None if self._below is None else self._below.selection)
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """The parts of the index, in which only what is visible counts."""
+        return self.index.parts if self.selection is None else self.selection.parts
+
+    def recall(self, history: History) -> Recall:
+        """`history` as far as it is one of visible tools."""
+        if (known := self._recalls.get(history)) is None:
+            known = self._recalls[history] = history.over(self.parts)
+        return known
+
+    @cached_property
+    def _recalls(self) -> WeakKeyDictionary[History, Recall]:
+        return WeakKeyDictionary()
 
     @cached_property
     def is_everything(self) -> bool:
@@ -318,12 +342,44 @@ class Visible:
         return {**self.state.sources, **self.overlay.sources} if self.overlay.sources else self.state.sources
 
 
+class Insight(Protocol):
+    """Knows of requests besides their words; never waits."""
+
+    def understood(self, query: Query) -> Understood | None:
+        """What it means; None where that is not known by now."""
+        ...
+
+    def history_for(self, principal: Principal) -> History | None:
+        """What was asked before, of which `principal` may know; None where that is nothing."""
+        ...
+
+
+class _Steady:
+    """What an insight knew when it was first asked: a moment later it may know more."""
+
+    def __init__(self, insight: Insight) -> None:
+        self._insight = insight
+        self._understood: dict[Query, Understood | None] = {}
+        self._histories: dict[Principal, History | None] = {}
+
+    def understood(self, query: Query) -> Understood | None:
+        if query not in self._understood:
+            self._understood[query] = self._insight.understood(query)
+        return self._understood[query]
+
+    def history_for(self, principal: Principal) -> History | None:
+        if principal not in self._histories:
+            self._histories[principal] = self._insight.history_for(principal)
+        return self._histories[principal]
+
+
 @dataclass(frozen=True)
 class View:
     """Everything downstream takes a view, never a state: what it does not hold does not exist."""
 
     visible: Visible
     principal: Principal = LOCAL
+    insight: Insight | None = None
 
     @classmethod
     def of(
@@ -335,6 +391,13 @@ class View:
     ) -> Self:
         """What `principal` may see of `state` and of the tools of its own session."""
         return cls(Visible(state, policy.permissions(principal), overlay), principal)
+
+    def steady(self) -> Self:
+        """The same, for one operation: what it once knew of a request besides its words, it goes on knowing.
+
+        So that a page and the mark that its cursor is bound to come of the same knowledge, whatever comes in between.
+        """
+        return self if self.insight is None else replace(self, insight=_Steady(self.insight))
 
     @property
     def tools(self) -> Mapping[str, Tool]:
@@ -420,7 +483,31 @@ class View:
         self, query: str, *, limit: int, offset: int = 0, scope: Selection | Collection[str] | None = None
     ) -> Ranking:
         """Rank the visible tools, or those of `scope`, ids of some of them, against `query`; best first, ties by id."""
-        return self.visible.index.search(query, limit=limit, offset=offset, visible=self.visible.selection, scope=scope)
+        parsed = Query.parse(query)
+        return self.visible.index.search(
+            parsed,
+            limit=limit,
+            offset=offset,
+            visible=self.visible.selection,
+            scope=scope,
+            knowledge=self._known_of(parsed),
+        )
+
+    def mark(self, query: str) -> str:
+        """A digest of what is known of `query` besides its words: as long as it stays, one catalog ranks as it did."""
+        if self.insight is None:
+            return ""
+        return self._known_of(Query.parse(query)).mark(self.visible.parts)
+
+    def _known_of(self, query: Query) -> Knowledge:
+        if self.insight is None:
+            return NOTHING_KNOWN
+        weights = self.visible.index.weights
+        history = self.insight.history_for(self.principal) if weights.history else None
+        return Knowledge(
+            self.insight.understood(query) if weights.embedding else None,
+            self.visible.recall(history) if history is not None else None,
+        )
 
 
 _V = TypeVar("_V")
@@ -472,9 +559,23 @@ def _is_lost(entry: SourceEntry) -> bool:
 
 def document_of(sources: Mapping[str, SourceEntry], categories: Categories, tool: Tool) -> Document:
     """What the index holds of a tool: its own texts, the names of the nodes above it and the words of its source."""
+    return document(tool, **_surroundings(sources, categories, tool))
+
+
+def embedded_text_of(sources: Mapping[str, SourceEntry], categories: Categories, tool: Tool) -> str:
+    """What a model of meanings is given of it: the same."""
+    return embedded_text(tool, **_surroundings(sources, categories, tool))
+
+
+class _Surroundings(TypedDict):
+    category: Sequence[str]
+    source_text: str
+
+
+def _surroundings(sources: Mapping[str, SourceEntry], categories: Categories, tool: Tool) -> _Surroundings:
     entry = sources.get(tool.source)
     words = (tool.source, entry.title or "", entry.summary) if entry is not None else (tool.source,)
     names: dict[str, None] = {}
     for place in categories.places(tool):
         names |= dict.fromkeys(place if place[0] != tool.source else place[1:])
-    return document(tool, category=tuple(names), source_text=" ".join(words))
+    return {"category": tuple(names), "source_text": " ".join(words)}

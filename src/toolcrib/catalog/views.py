@@ -13,7 +13,7 @@ from toolcrib.catalog.access import EVERYTHING, Access, Permissions, Policy, Sub
 from toolcrib.catalog.bundles import Contents
 from toolcrib.catalog.registry import ToolRegistry
 from toolcrib.catalog.state import CatalogState
-from toolcrib.catalog.view import NO_OVERLAY, Decisions, Overlay, View, Visible
+from toolcrib.catalog.view import NO_OVERLAY, Decisions, Insight, Overlay, View, Visible
 from toolcrib.core.principal import Principal
 
 MAX_KEPT = 1_000
@@ -24,11 +24,12 @@ last stays."""
 class Views:
     """Principals with equal permissions, and nothing of their own, share what they see. Any thread may ask."""
 
-    def __init__(self, registry: ToolRegistry, policy: Policy) -> None:
+    def __init__(self, registry: ToolRegistry, policy: Policy, insight: Insight | None = None) -> None:
         self._registry = registry
+        self._insight = insight
         self._turning = threading.Lock()
         """Held by whoever begins an epoch; whoever asks does not wait for it."""
-        self._epoch = _Epoch(policy, registry.state)
+        self._epoch = _Epoch(policy, registry.state, insight)
 
     @property
     def policy(self) -> Policy:
@@ -37,7 +38,7 @@ class Views:
     @policy.setter
     def policy(self, policy: Policy) -> None:
         with self._turning:
-            self._epoch = _Epoch(policy, self._registry.state)
+            self._epoch = _Epoch(policy, self._registry.state, self._insight)
 
     @contextmanager
     def turning_to(self, policy: Policy) -> Generator[None]:
@@ -68,7 +69,7 @@ class Views:
 
     def _followed(self, epoch: _Epoch, state: CatalogState) -> _Epoch:
         """The epoch of `state` after `epoch`; where another has begun meanwhile, it is this one caller's alone."""
-        new = _Epoch(epoch.policy, state, epoch)
+        new = _Epoch(epoch.policy, state, self._insight, epoch)
         with self._turning:
             if self._epoch is epoch:
                 self._epoch = new
@@ -103,11 +104,14 @@ class _BothPermissions:
 class _Epoch:
     """The time in which one policy holds over one state: what was made under another has no place to be put in."""
 
-    def __init__(self, policy: Policy, state: CatalogState, before: _Epoch | None = None) -> None:
+    def __init__(
+        self, policy: Policy, state: CatalogState, insight: Insight | None, before: _Epoch | None = None
+    ) -> None:
         """`before`: an earlier one of the same policy. Of that, only what was decided is taken along: its views would
         keep the whole catalog of then for principals who may be gone."""
         self.policy = policy
         self.state = state
+        self._insight = insight
         self._views: _Recent[tuple[Principal, tuple[Contents, ...]], View] = _Recent()
         self._shared: _Recent[Permissions, Visible] = _Recent()
         self._earlier: _Recent[Permissions, Decisions] = _Recent()
@@ -122,7 +126,7 @@ class _Epoch:
             visible = self._visible(permissions)
             if overlay is not NO_OVERLAY:
                 visible = Visible(self.state, permissions, overlay, base=visible)
-            view = View(visible, principal)
+            view = View(visible, principal, self._insight)
             self._views.put((principal, within), view)
         return view
 

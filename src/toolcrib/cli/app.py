@@ -439,27 +439,71 @@ def doctor(**options: Any) -> None:
     multiple=True,
     help="A module whose tools are looked at, imported for that; may be given several times.",
 )
+@tools_option
+@click.option("--rule", "only", metavar="RULE", multiple=True, help="Only what this rule finds; may be given again.")
+@click.option(
+    "--ignore",
+    "ignored",
+    metavar="RULE[:PATTERN]",
+    multiple=True,
+    help="Nothing that this rule finds, or not in tools of such ids; may be given again.",
+)
+@click.option(
+    "--max-tokens",
+    type=click.IntRange(1),
+    default=1_000,
+    show_default=True,
+    help="What one definition may take, in estimated tokens.",
+)
+@click.option(
+    "--fail-on",
+    type=click.Choice(["error", "warning", "note"]),
+    default="warning",
+    show_default=True,
+    help="Exit with 1 where something is as bad as this.",
+)
+@click.option("--sarif", "as_sarif", is_flag=True, help="Print one SARIF 2.1.0 log, for code hosts and editors.")
 @wait_option
 @json_option
-def lint(config: Path, modules: tuple[str, ...], **options: Any) -> None:
-    """Tell what is wrong with the definitions of CONFIG's servers, with what CONFIG says of them, and with tools in
-    Python: schemas that do not agree with what is called, examples that do not match, patterns that match nothing.
+def lint(config: Path, tools: Path | None, modules: tuple[str, ...], **options: Any) -> None:
+    """Tell what is wrong with the definitions of CONFIG's servers and with what CONFIG says of them, with definitions
+    in a file, and with tools in Python: tools that a model would confuse, descriptions that say nothing, parameters to
+    guess at, names that clients refuse, schemas that do not agree with what is called, patterns that match nothing.
 
-    CONFIG is looked at where it is named, or no MODULE is. Exits with 1 where something is wrong, for CI.
+    CONFIG is looked at where it is named, or no MODULE or FILE is. Exits with 1 where something is wrong, for CI.
     """
     from toolcrib.cli.lint import lint as run
 
+    if options["as_json"] and options["as_sarif"]:
+        raise click.UsageError("--json and --sarif are two ways to print the same.")
     context = click.get_current_context()
-    is_named = context.params["argument"] or context.get_parameter_source("config") is not ParameterSource.DEFAULT
-    run(config if is_named or not modules else None, modules, **options)
+    source = context.get_parameter_source("config")
+    # A FILE stands in place of what the environment names, as for other commands.
+    is_typed = context.params["argument"] or source is ParameterSource.COMMANDLINE
+    is_named = is_typed or (source is not ParameterSource.DEFAULT and tools is None)
+    run(config if is_named or not (modules or tools) else None, tools, modules, **options)
 
 
-@main.command(short_help="Show what agents looked for, expanded and called.")
-@click.argument("trace", metavar="[TRACE]", required=False)
-@config_option
-@click.option(
+audit_path_option = click.option(
     "--path", metavar="FILE", type=click.Path(path_type=Path, dir_okay=False), help="The audit, wherever CONFIG has it."
 )
+
+
+class _Audit(click.Command):
+    """Shows it; `forget` after it, which begins no trace id, is a command of its own."""
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        if args[:1] == [audit_forget.name]:
+            return audit_forget.make_context(f"{info_name} {args[0]}", args[1:], parent, **extra)
+        return super().make_context(info_name, args, parent, **extra)
+
+
+@main.command(cls=_Audit, short_help="Show what agents looked for, expanded and called; forget it.")
+@click.argument("trace", metavar="[TRACE | forget]", required=False)
+@config_option
+@audit_path_option
 @click.option("--principal", metavar="ID", help="Traces of this principal.")
 @click.option("--tool", metavar="ID", help="Traces in which this tool, or one of this source, was expanded or called.")
 @click.option("--since", type=Since(), metavar="WHEN", help="Traces since then: 90s, 30m, 2h, 7d, 1w, or a date.")
@@ -472,11 +516,59 @@ def lint(config: Path, modules: tuple[str, ...], **options: Any) -> None:
 def audit(trace: str | None, **options: Any) -> None:
     """Show what agents looked for, expanded and called, and how it ended: the newest traces, the newest last.
 
-    TRACE is what the id of a trace begins with: that trace is shown with all that is known of it.
+    TRACE is what the id of a trace begins with: that trace is shown with all that is known of it. `toolcrib audit
+    forget` deletes traces; see its own --help.
     """
     from toolcrib.cli.audit import audit as run
 
     run(trace, **options)
+
+
+@click.command("forget")
+@config_option
+@audit_path_option
+@click.option("--principal", metavar="ID", help="Traces of this principal.")
+@click.option("--tool", metavar="ID", help="Traces in which this tool, or one of this source, was named at all.")
+@click.option("--query", metavar="TEXT", help="Traces with a query that has TEXT in it, upper or lower case.")
+@click.option(
+    "--before", type=Since(), metavar="WHEN", help="Traces that ended before a date, or 90s, 30m, 2h, 7d ago."
+)
+@click.option("--all", "everything", is_flag=True, help="All traces.")
+@click.option("--yes", is_flag=True, help="Ask nothing.")
+@json_option
+def audit_forget(config: Path, path: Path | None, everything: bool, yes: bool, as_json: bool, **said: Any) -> None:
+    """Delete traces from the audit for good: those in which all that is said is met.
+
+    Programs that have the audit open go on; search in running gateways forgets these traces a few seconds later.
+    """
+    from toolcrib.cli.forgetting import forget as run
+    from toolcrib.stores.audit_file import Unwanted
+
+    unwanted = Unwanted(**said)
+    if unwanted.is_all != everything or "" in said.values():
+        raise click.UsageError("Say which traces, by --principal, --tool, --query or --before; or --all of them.")
+    run(unwanted, config, path, yes=yes, as_json=as_json)
+
+
+@main.group(short_help="Fetch a model that knows what words mean.")
+def embed() -> None:
+    """Fetch a model for search. Nothing else in Toolcrib downloads one."""
+
+
+@embed.command(short_help="Download the files that a manifest pins.")
+@click.argument("manifest", type=click.Path(path_type=Path, dir_okay=False))
+@click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
+def fetch(manifest: Path, folder: Path) -> None:
+    """Download the files that MANIFEST names into FOLDER, and check each against its sha256.
+
+    FOLDER appears when all of them are there. MANIFEST is JSON:
+
+    \b
+      {"files": {"model.safetensors": {"url": "https://...", "sha256": "..."}}}
+    """
+    from toolcrib.cli.embed import fetch as run
+
+    run(manifest, folder)
 
 
 @main.command(short_help="Tell whether Toolcrib would pay for itself.")
@@ -544,21 +636,41 @@ def token(principal: str, **options: Any) -> None:
 
 
 @main.command("eval", short_help="Measure how well search finds the right tools.")
-@click.option(
-    "--tools",
-    required=True,
-    type=click.Path(path_type=Path, exists=True, dir_okay=False),
-    help="Definitions: one JSON object a line, an MCP tools/list answer, or an object of servers.",
-)
+@config_either_way
+@tools_option
 @click.option(
     "--queries",
     required=True,
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
-    help='One {"query": ..., "relevant": [tool ids]} a line.',
+    help='One {"query": ..., "relevant": [tool ids]} a line; no ids where nothing serves it.',
 )
+@click.option(
+    "--without", metavar="SIGNAL", multiple=True, help="Rank without this signal; may be given several times."
+)
+@click.option(
+    "--compare",
+    metavar="SETTINGS",
+    help="Rank with these as well: `toolcrib.search` of another mcp.json, or `without:SIGNAL,SIGNAL`.",
+)
+@click.option(
+    "--floor",
+    "floors",
+    metavar="[METRIC=]VALUE",
+    multiple=True,
+    help="Exit with 1 where the mean is below: `0.8` (of nDCG@10), `recall@5=0.9`; may be given several times.",
+)
+@click.option("--worst", type=click.IntRange(0), default=5, show_default=True, help="How many failures to explain.")
+@wait_option
 @json_option
 def evaluate(**options: Any) -> None:
-    """Measure how well search finds the right tools: recall@1/5/10, nDCG@10 and MRR."""
+    """Measure how well search finds the right tools of CONFIG's servers: nDCG@10, recall@1/5/10 and MRR.
+
+    With intervals, by category, and the worst queries with what stands above the right tools.
+
+    \b
+      toolcrib eval --queries queries.jsonl --floor ndcg@10=0.8
+      toolcrib eval --tools tools.json --queries queries.jsonl --compare without:synonyms
+    """
     from toolcrib.cli.evaluate import evaluate as run
 
     run(**options)

@@ -17,7 +17,7 @@ from rich.tree import Tree
 
 from toolcrib.catalog.ontology import Branch
 from toolcrib.catalog.view import View
-from toolcrib.cli.opening import opened
+from toolcrib.cli.opening import opened, until_understood
 from toolcrib.cli.output import escape, plain, print_json, run, stderr, stdout
 from toolcrib.core.metadata import ToolMetadata
 from toolcrib.core.tools import summarize
@@ -135,7 +135,9 @@ def search(
     """The tools that serve `query`, best first."""
 
     async def main() -> None:
-        async with opened(config, tools, wait_s=wait_s, bundle=bundle) as crib:
+        async with opened(config, tools, wait_s=wait_s, bundle=bundle, searched=True) as crib:
+            await until_understood(crib, wait_s)
+            await crib.prepare(query)
             page = crib.search_tools(query, category=category, tags=tags, limit=limit)
             if as_json:
                 print_json(page.to_wire())

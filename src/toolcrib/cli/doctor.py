@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
+from anyio import to_thread
 from rich.table import Table
 
 from toolcrib.catalog.state import SourceEntry, SourceStatus
@@ -24,6 +25,7 @@ from toolcrib.cli.slips import Slips
 from toolcrib.config import Config, ServerConfig, read_config
 from toolcrib.config.policy import EFFECTS
 from toolcrib.core.principal import LOCAL
+from toolcrib.embedding import Embedding, EmbeddingCondition
 from toolcrib.sources.condition import Condition
 
 _MARKS = {
@@ -37,11 +39,12 @@ def doctor(config: Path, wait_s: float, *, as_json: bool) -> None:
     """Start everything and report; the process ends with 1 when a source cannot be used."""
 
     async def main() -> bool:
-        async with opened(config, None, wait_s=wait_s) as crib:
+        async with opened(config, None, wait_s=wait_s, searched=True) as crib:
             crib.glance(LOCAL)  # so that capabilities are looked at
             # All that was listed: whoever runs this owns the policy.
             view = View.of(crib.registry.state, overlay=crib.lockers.open_overlay(LOCAL.id))
             conditions = {name: crib.condition(name) for name in view.sources}
+            embedding = await _embedding(crib.insights.embedding, wait_s)
         counts = Counter(tool.source for tool in view.tools.values())
         read = crib.with_registered(read_config(config))
         configured = {server.name: server for server in read.servers}
@@ -55,7 +58,9 @@ def doctor(config: Path, wait_s: float, *, as_json: bool) -> None:
             if server.isolation == "principal"
         ]
         registered = crib.registration_problems
-        report = _Report(read, [*found.values()], isolated, list(_lacking(read, view)), Slips(read, view), registered)
+        report = _Report(
+            read, [*found.values()], isolated, list(_lacking(read, view)), Slips(read, view), registered, embedding
+        )
         if as_json:
             print_json({"config": str(config), **report.to_wire()})
         else:
@@ -156,6 +161,8 @@ class _Report:
     slips: Slips
     registered: tuple[str, ...]
     """What is registered and does not count, and why."""
+    embedding: EmbeddingCondition | None
+    """None where no model is configured."""
 
     @property
     def disabled(self) -> list[str]:
@@ -174,6 +181,7 @@ class _Report:
             "sources": [_wire(each) for each in self.found],
             "isolated": [each.to_wire() for each in self.isolated],
             "disabled": self.disabled,
+            "embedding": None if self.embedding is None else _embedding_wire(self.embedding),
             "missing_capabilities": [each.to_wire() for each in self.lacking],
             "categories_named_as_sources": list(self.slips.named_as_sources),
             "passed_over": list(self.registered),
@@ -233,6 +241,38 @@ def _policy_wire(config: Config) -> dict[str, Any] | None:
     return {"rules": len(config.policy.rules), "otherwise": otherwise}
 
 
+async def _embedding(embedding: Embedding | None, wait_s: float) -> EmbeddingCondition | None:
+    """How it is doing once its model is there, or cannot be had."""
+    if embedding is None:
+        return None
+    await to_thread.run_sync(embedding.opened, wait_s)
+    return embedding.condition
+
+
+def _embedding_wire(condition: EmbeddingCondition) -> dict[str, Any]:
+    return {
+        "model": condition.model,
+        "dimensions": condition.dim,
+        "embedded": condition.embedded,
+        "wanted": condition.wanted,
+        "refused": condition.refused,
+        "problem": condition.problem,
+        "next_try_in_s": condition.retry_after_s,
+    }
+
+
+def _show_embedding(condition: EmbeddingCondition) -> None:
+    model = "the model is not there" if condition.model is None else f"{condition.model}, {condition.dim} dimensions"
+    lines = [f"Embedding: {model}; {condition.embedded} of {condition.wanted} tools have vectors."]
+    if condition.refused:
+        lines.append(f"{condition.refused} of them the model does not take.")
+    if condition.problem is not None:
+        when = "" if condition.retry_after_s is None else f" Tried again in {condition.retry_after_s:.0f} s."
+        lines.append(f"{condition.problem}.{when} Without a vector a tool is found by its words alone.")
+    style = "dim" if condition.problem is None else "yellow"
+    stdout.print(plain(" ".join(lines)), markup=False, style=style, soft_wrap=False)
+
+
 def _show(report: _Report) -> None:
     _show_sources(report)
     for each in report.lacking:
@@ -250,6 +290,8 @@ def _show(report: _Report) -> None:
         lines.append(f"Categories with the name of a source are one node with it: {', '.join(map(plain, both))}.")
     for line in lines:
         stdout.print(line, markup=False, style="dim", soft_wrap=False)
+    if report.embedding is not None:
+        _show_embedding(report.embedding)
     for each in report.registered:
         stdout.print(f"Registered, and passed over: {plain(each)}.", markup=False, style="yellow", soft_wrap=False)
     for slip in report.slips:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
 import anyio
+import platformdirs
 
 from toolcrib.cli.approvals import default_approvals
 from toolcrib.cli.output import plain, stderr
@@ -15,11 +16,17 @@ from toolcrib.core.errors import InvalidConfig
 from toolcrib.core.principal import LOCAL
 from toolcrib.crib import Toolcrib
 from toolcrib.stores.approvals import ApprovalStore
+from toolcrib.stores.vectors import VectorStore
 
 REFRESH_S = 0.1
 
 SHOWN_ASIDE = 5
 """Definitions that could not be used and are told of one by one."""
+
+
+def default_vectors() -> Path:
+    """Where the vectors of tools are kept unless somebody says otherwise."""
+    return platformdirs.user_cache_path("toolcrib") / "vectors.sqlite"
 
 
 @asynccontextmanager
@@ -30,17 +37,22 @@ async def opened(
     wait_s: float,
     wanted: Callable[[str], bool] | None = None,
     bundle: str | None = None,
+    searched: bool = False,
 ) -> AsyncGenerator[Toolcrib]:
     """A crib of the servers in `config`, or of the definitions in `tools`, once all have listed or `wait_s` is over.
 
     With `wanted`, only the servers and plugins of such names are started. Nothing exists in it but what `bundle` holds.
+    Where it is to be `searched`, the model and the past that the configuration names count.
 
     Raises:
         InvalidConfig: the file cannot be used.
         UnknownBundle: no bundle is called so.
     """
     registrations = store_of(config) if tools is None else None
-    crib = Toolcrib(approvals=ApprovalStore(default_approvals()), registrations=registrations)
+    vectors = VectorStore(default_vectors())
+    crib = Toolcrib(approvals=ApprovalStore(default_approvals()), registrations=registrations, vectors=vectors)
+    if not searched:
+        crib.insights.rest()
     if tools is not None:
         from toolcrib.sources.catalog_file import load_catalog_file
 
@@ -50,11 +62,20 @@ async def opened(
         crib.add_config(config, wanted)
     if bundle is not None:
         crib.confine(bundle)
-    async with crib:
-        await _wait(crib, wait_s)
-        if tools is not None:
-            _tell_of_set_aside(crib, tools)
-        yield crib
+    with closing(vectors):
+        async with crib:
+            await _wait(crib, wait_s)
+            if tools is not None:
+                _tell_of_set_aside(crib, tools)
+            yield crib
+
+
+async def until_understood(crib: Toolcrib, wait_s: float) -> None:
+    """Until every tool has its vector, or `wait_s` is over."""
+    with stderr.status("embedding what tools say"):
+        is_settled = await crib.insights.settled(wait_s)
+    if not is_settled:
+        stderr.print("Not waiting any longer for vectors; tools without one are found by their words.", style="yellow")
 
 
 def _tell_of_set_aside(crib: Toolcrib, tools: Path) -> None:

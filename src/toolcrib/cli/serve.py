@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Coroutine, Generator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 import platformdirs
 
 from toolcrib.cli.approvals import default_approvals
+from toolcrib.cli.opening import default_vectors
 from toolcrib.cli.output import log_warnings, plain, run, stderr
 from toolcrib.cli.registering import store_of
 from toolcrib.config import read_config
@@ -23,6 +24,7 @@ from toolcrib.stores.audit import AuditStore
 from toolcrib.stores.audit_file import DAY_S
 from toolcrib.stores.definitions import DefinitionStore
 from toolcrib.stores.redaction import Redaction
+from toolcrib.stores.vectors import VectorStore
 
 
 def serve(
@@ -38,12 +40,14 @@ def serve(
     """Serve until a signal arrives; over standard input and output, until the client goes away."""
     log_warnings()
     definitions = None if no_cache else DefinitionStore(cache or default_cache())
+    vectors = None if no_cache else VectorStore(default_vectors())
 
     def opened(audit: AuditStore | None) -> Toolcrib:
         return Toolcrib(
             definitions=definitions,
             approvals=ApprovalStore(default_approvals()),
             registrations=store_of(config),
+            vectors=vectors,
             record=None if audit is None else audit.record,
         )
 
@@ -85,7 +89,8 @@ def serve(
                 beside=kept_within(crib, None if read.auth.is_required else LOCAL),
             )
 
-    run(over_http if http else over_pipes, as_json=False)
+    with closing(vectors) if vectors is not None else nullcontext():
+        run(over_http if http else over_pipes, as_json=False)
 
 
 async def _tell_if_incomplete(crib: Toolcrib, bundle: str, principal: Principal | None) -> None:

@@ -27,6 +27,7 @@ from toolcrib.config.isolation import Isolation, read_principals
 from toolcrib.config.overrides import read_overrides
 from toolcrib.config.plugins import PluginConfig, read_plugins
 from toolcrib.config.policy import read_policy
+from toolcrib.config.search import DEFAULT_SEARCH, Search, read_search
 from toolcrib.config.servers import ServerConfig, read_server
 from toolcrib.config.settings import Settings, as_object, parsed
 from toolcrib.core.errors import InvalidConfig
@@ -76,6 +77,7 @@ SETTINGS: Mapping[str, str] = {
     "policy": "Who may see and call what: `rules` in order, and `otherwise`.",
     "auth": "Who may ask over HTTP: `tokens`, `jwt`, and the names that it is reached under.",
     "audit": "Whether what is done is written down: `true` (as if not said), `false`, or an object that says how.",
+    "search": "How tools are found: signals to do `without`, an `embedder`, whether past calls count (`history`).",
     "sources": "By name of a server or plugin: `title`, `summary`, `trusted`; time-outs and limits of its own.",
 }
 """Every key below `toolcrib`, with what it does."""
@@ -124,6 +126,8 @@ class Config:
     """Principals whose isolated servers run at once."""
     rate: Rate | None = DEFAULT_RATE
     """How fast each principal may call; None where there is no limit."""
+    search: Search = DEFAULT_SEARCH
+    """How tools are found."""
     audit: Audit | None = DEFAULT_AUDIT
     """None where nothing is to be written down."""
     categories: Categories = NO_CATEGORIES
@@ -206,6 +210,7 @@ def parse_config(text: str, path: Path, environ: Mapping[str, str] = os.environ)
         capacity=_capacity(DEFAULT_CAPACITY, ours),
         max_isolated_principals=ours.count("max_isolated_principals", MAX_LOCKERS, 1, _MOST_LOCKERS, "principals"),
         rate=_rate(ours),
+        search=read_search(ours.settings("search")),
         audit=read_audit(ours),
         categories=categories,
         overrides=overrides,

@@ -84,6 +84,7 @@ class Operations:
 
         Source: discovery protocol v0.1, `list`.
         """
+        view = view.steady()
         here = _existing(view, path)
         request = _checked("list", {"path": [*here.path], "tags": [*tags], "query": query, "limit": limit})
         room = _Room(request["limit"])
@@ -156,6 +157,7 @@ class Operations:
         Source: discovery protocol v0.1, `search_tool_by_category`, here over the whole catalog; discovery plugin,
         `search_tools`.
         """
+        view = view.steady()
         ontology = view.whole_ontology if include_unavailable else view.ontology
         category = _names(category)
         here = _existing(view, category, ontology) if category else None
@@ -206,6 +208,7 @@ class Operations:
 
         Source: discovery protocol v0.1, `search_tool_by_category`.
         """
+        view = view.steady()
         here = _existing(view, category_path)
         asked = {"query": query, "category_path": [*here.path], "limit": limit}
         request = _checked("search_tool_by_category", asked)
@@ -377,7 +380,10 @@ def _tagged(view: View, tags: Sequence[str]) -> Set[str] | None:
 
 
 def _bound(view: View, operation: str, request: Mapping[str, Any]) -> Mapping[str, Any]:
-    return {"operation": operation, "principal": view.principal.id, "view": view.fingerprint, **request}
+    bound = {"operation": operation, "principal": view.principal.id, "view": view.fingerprint, **request}
+    if (query := request.get("query")) and (mark := view.mark(query[:MAX_QUERY_CHARS])):
+        bound["known"] = mark
+    return bound
 
 
 def _names(category: Sequence[str]) -> Sequence[str]:

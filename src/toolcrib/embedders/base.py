@@ -1,0 +1,79 @@
+"""What turns texts into vectors, and how it says that it could not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+FloatRows = NDArray[np.float32]
+
+
+class EmbeddingFailed(Exception):
+    """There are no vectors; the message is a sentence for the owner, without secrets.
+
+    `is_final`: the model cannot be used as it is configured, so that trying again is of no use.
+    `is_refused`: it was these texts that were refused; others may well be embedded.
+    `retry_after_s`: how long it asked to be left alone; None where it did not say.
+    """
+
+    def __init__(
+        self, message: str, *, is_final: bool = False, is_refused: bool = False, retry_after_s: float | None = None
+    ) -> None:
+        super().__init__(message)
+        self.is_final = is_final
+        self.is_refused = is_refused
+        self.retry_after_s = retry_after_s
+
+
+class Embedder(Protocol):
+    """Turns texts into vectors whose dot product says how near they are in meaning. Any thread may use it."""
+
+    @property
+    def model_id(self) -> str:
+        """Names model, weights and settings: vectors of equal ids are comparable and may be kept."""
+        ...
+
+    @property
+    def dim(self) -> int: ...
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it is quick and free enough to be asked for a query while somebody waits."""
+        ...
+
+    def embed_documents(self, texts: Sequence[str]) -> FloatRows:
+        """(len(texts), dim), unit rows in the texts' order; zeros where a text holds nothing that the model knows.
+
+        Raises:
+            EmbeddingFailed: there are none.
+        """
+        ...
+
+    def embed_queries(self, texts: Sequence[str]) -> FloatRows:
+        """(len(texts), dim), likewise, of what somebody asks."""
+        ...
+
+    def embed_query(self, text: str) -> FloatRows:
+        """(dim,), likewise, of one."""
+        ...
+
+
+def unit_rows(rows: NDArray[Any]) -> FloatRows:
+    """Each of the `rows` (n, dim) at length 1; one of zeros stays so.
+
+    Raises:
+        EmbeddingFailed: there is something in them that is no number.
+    """
+    rows = rows.astype(np.float32)
+    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
+    if not np.isfinite(lengths).all():
+        raise EmbeddingFailed("the model gave vectors with something in them that is no number")
+    return np.divide(rows, lengths, out=np.zeros_like(rows), where=lengths > 0)
+
+
+def well_formed(text: str) -> str:
+    """`text` without halves of surrogate pairs, which Python holds and UTF-8 does not."""
+    return text.encode("utf-8", "replace").decode()
