@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 from tests.cli.running import toolcrib
+from tests.embedders.models import static_folder
 from tests.servers import faulty
 from tests.servers.launching import Json, faulty_entry, write_config
 
@@ -238,3 +239,26 @@ def test_a_principal_whose_credentials_are_missing_is_named(tmp_path: Path) -> N
     (problem,) = desk["problems"]
     assert "principals.bob.env.TOKEN: the environment variable `TOOLCRIB_TEST_NOT_SET` is not set" in problem
     assert "principals.bob.env.TOKEN" in "".join(toolcrib("doctor", config).out.split())
+
+
+def test_how_embedding_is_doing_is_told(tmp_path: Path) -> None:
+    static_folder(tmp_path / "tiny")
+    search = {"search": {"embedder": {"folder": "tiny"}}}
+    config = write_config(tmp_path / "mcp.json", toolcrib=search, bench=faulty_entry())
+    found = toolcrib("doctor", config, "--json").json["embedding"]
+    assert found["model"].startswith("static1:tiny:")
+    assert (found["dimensions"], found["problem"]) == (3, None)
+    assert "3 dimensions" in toolcrib("doctor", config).out
+    assert toolcrib("doctor", write_config(tmp_path / "none.json"), "--json").json["embedding"] is None
+
+
+def test_a_model_that_cannot_be_used_is_told_with_the_reason_and_the_rest_is_healthy(tmp_path: Path) -> None:
+    search = {"search": {"embedder": {"folder": "none"}}}
+    config = write_config(tmp_path / "mcp.json", toolcrib=search, bench=faulty_entry())
+    ended = toolcrib("doctor", config, "--json")
+    assert (ended.code, ended.json["healthy"]) == (0, True)
+    found = ended.json["embedding"]
+    assert (found["model"], found["embedded"], found["next_try_in_s"]) == (None, 0, None)
+    assert found["problem"] == f"{tmp_path / 'none'}: there is no such folder"
+    shown = " ".join(toolcrib("doctor", config).out.split())
+    assert "there is no such folder. Without a vector a tool is found by its words alone." in shown

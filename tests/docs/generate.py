@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from click import Command
+from click.testing import CliRunner
 
 from toolcrib.catalog.categories import STANDARD
 from toolcrib.cli import main as commands
@@ -17,9 +18,12 @@ from toolcrib.config.auth import AUTH_SETTINGS, JWT_SETTINGS, TOKEN_SETTINGS
 from toolcrib.config.bundles import BUNDLE_SETTINGS
 from toolcrib.config.capabilities import CAPABILITY_SETTINGS
 from toolcrib.config.categories import CATEGORY_SETTINGS
+from toolcrib.config.embedder import EMBEDDER_SETTINGS
+from toolcrib.config.history import HISTORY_SETTINGS
 from toolcrib.config.policy import POLICY_SETTINGS, RULE_SETTINGS
 from toolcrib.core.errors import ErrorCode, ToolcribError
 from toolcrib.core.metadata import KEYS as METADATA_KEYS
+from toolcrib.linting import RULES
 from toolcrib.protocol.schemas import document
 from toolcrib.protocol.tools import ALL, OPERATIONS, SETS, operation_tools
 from toolcrib.sources.declared.definition import SOURCE_KEYS, TOOL_KEYS
@@ -63,6 +67,14 @@ def command_list() -> str:
     )
 
 
+def evaluation() -> str:
+    tools, queries = "examples/evaluation/tools.json", "examples/evaluation/queries.jsonl"
+    words = ["eval", "--tools", str(DOCS.parent / tools), "--queries", str(DOCS.parent / queries)]
+    shown = CliRunner().invoke(commands, words, catch_exceptions=False).stdout
+    lines = [line.rstrip() for line in shown.splitlines()]
+    return "\n".join(["```text", f"$ toolcrib eval --tools {tools} --queries {queries}", *lines, "```"])
+
+
 def standard_categories() -> str:
     return table(("Name", "Title", "Summary"), [(f"`{n.name}`", n.title or "", n.summary) for n in STANDARD.values()])
 
@@ -83,11 +95,17 @@ def statuses() -> str:
     return table(("Status", "Code"), [(str(int(status)), ", ".join(codes[status])) for status in sorted(codes)])
 
 
+def lint_rules() -> str:
+    rows = [(f"`{rule.id}`", rule.level.value, f"{rule.title} {rule.help}") for rule in RULES.values()]
+    return table(("Rule", "Level", "Finds"), rows)
+
+
 PARTS: Mapping[str, Callable[[], str]] = {
     "errors": errors,
     "operations": operations,
     "sets": sets,
     "commands": command_list,
+    "evaluation": evaluation,
     "standard categories": standard_categories,
     "settings": settings(SETTINGS),
     "source settings": settings(SOURCE_SETTINGS),
@@ -97,15 +115,18 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "declared source settings": settings(SOURCE_KEYS),
     "declared tool settings": settings(TOOL_KEYS),
     "http settings": settings(HTTP_KEYS),
+    "embedder settings": settings(EMBEDDER_SETTINGS),
     "metadata settings": settings(METADATA_KEYS),
     "policy settings": settings(POLICY_SETTINGS),
     "rule settings": settings(RULE_SETTINGS),
     "audit settings": settings(AUDIT_SETTINGS),
+    "history settings": settings(HISTORY_SETTINGS),
     "secret keys": secret_keys,
     "auth settings": settings(AUTH_SETTINGS),
     "token settings": settings(TOKEN_SETTINGS),
     "jwt settings": settings(JWT_SETTINGS),
     "statuses": statuses,
+    "lint rules": lint_rules,
 }
 """By the name that stands in a page between `<!-- generated: NAME -->` and `<!-- end -->`."""
 

@@ -13,7 +13,11 @@ from tests.docs.generate import PARTS, SCHEMA_FILE, generated, schema_file
 
 import toolcrib
 from toolcrib.config import Config, parse_config
+from toolcrib.config.embedder import read_embedder
 from toolcrib.config.registrations import document, joined, read_document
+from toolcrib.config.settings import Settings, parsed
+from toolcrib.embedders import ModelEndpoint, ModelFolder
+from toolcrib.embedders.download import Manifest
 from toolcrib.stores.registrations import RegistrationStore
 
 ROOT = Path(__file__).parents[2]
@@ -125,6 +129,23 @@ async def test_what_the_page_on_capabilities_sets_up_is_missing_with_the_remedie
     (shown,) = blocks(ROOT / "docs" / "capabilities.md", "json")
     config = parse_config(shown, Path("mcp.json"), {})
     assert [each.name for each in config.capabilities] == ["docker", "registry", "database"]
+
+
+def test_the_page_on_embeddings_shows_models_and_a_manifest_that_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "mcp.json"
+    folder, manifest, endpoint = (parsed(text, path) for text in blocks(ROOT / "docs" / "embeddings.md", "json"))
+    read = [
+        read_embedder(Settings(each["toolcrib"]["search"], path, "toolcrib.search"), {"OPENAI_API_KEY": "key"})
+        for each in (folder, endpoint)
+    ]
+    assert [type(each.model) for each in read if each is not None] == [ModelFolder, ModelEndpoint]
+    path.write_text(json.dumps(manifest))
+    assert [each.name for each in Manifest.read(path).files] == ["model.onnx", "tokenizer.json"]
+
+
+def test_the_page_on_evaluation_shows_the_requests_that_it_asks() -> None:
+    (shown,) = blocks(ROOT / "docs" / "evaluation.md", "jsonl")
+    assert shown == (ROOT / "examples" / "evaluation" / "queries.jsonl").read_text()
 
 
 def test_the_registry_shown_tells_what_its_page_says() -> None:

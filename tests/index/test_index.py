@@ -2,79 +2,76 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable
+import gc
 from dataclasses import replace
 from itertools import pairwise
+from weakref import ref
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.index.strategies import (
+    DOCUMENTS, EVERYTHING, IDS, KNOWN, LETTERS, TEXTS, WEIGHINGS, Known, everything, unique,
+)  # fmt: skip
 from toolcrib.core.tools import Tool
 from toolcrib.index.fields import Document, document
 from toolcrib.index.index import Hit, Index, Ranking
-from toolcrib.index.query import Query
-from toolcrib.index.weights import WEIGHTS
-
-WORDS = ["file", "mail", "send", "read", "git", "commit", "issue", "branch"]
-EVERYTHING = 1_000
-
-_terms = st.lists(st.sampled_from(WORDS), max_size=4).map(tuple)
-_ids = st.sampled_from([f"s.{letter}" for letter in "abcdefghijklmnop"])
-_documents = st.builds(Document, _ids, _terms, _terms, _terms, _terms, _terms, _terms)
-_queries = st.lists(st.sampled_from([*WORDS, "unheard", "and", "the", ". "]), min_size=1, max_size=8).map(" ".join)
-
-
-def unique(documents: Iterable[Document]) -> list[Document]:
-    return list({document.tool_id: document for document in documents}.values())
-
-
-def everything(index: Index, query: str) -> Ranking:
-    return index.search(query, limit=EVERYTHING)
+from toolcrib.index.ranking import Knowledge
+from toolcrib.index.vectors import Vectors
+from toolcrib.index.weights import WEIGHTS, Weights
 
 
 def tool(name: str, description: str = "") -> Document:
     return document(Tool("s", name, description))
 
 
-_step = st.tuples(st.lists(_documents, max_size=3), st.lists(_ids, max_size=3))
+_documents = st.lists(DOCUMENTS)
+_step = st.tuples(st.lists(DOCUMENTS, max_size=3), st.lists(IDS, max_size=3))
 
 
-@given(st.lists(_step, max_size=25), _queries)
+@given(st.lists(_step, max_size=25), TEXTS, KNOWN, WEIGHINGS)
 def test_an_index_that_grew_and_shrank_answers_exactly_as_one_built_at_once(
-    steps: list[tuple[list[Document], list[str]]], query: str
+    steps: list[tuple[list[Document], list[str]]], query: str, known: Known | None, weights: Weights
 ) -> None:
-    index, held = Index.EMPTY, dict[str, Document]()
+    index, held = Index.EMPTY.weighted(weights), dict[str, Document]()
     for added, removed in steps:
         index = index.updated(added, removed)
         for tool_id in removed:
             held.pop(tool_id, None)
         held.update((document.tool_id, document) for document in added)
 
-    built = Index.build(held.values())
+    built = Index.build(held.values(), weights=weights)
 
-    assert everything(index, query) == everything(built, query)
+    assert everything(index, query, known) == everything(built, query, known)
     assert len(index) == len(built) == len(held)
     assert set(index) == set(held)
-    assert all((f"s.{letter}" in index) == (f"s.{letter}" in held) for letter in "abcdefghijklmnop")
+    assert all((f"s.{letter}" in index) == (f"s.{letter}" in held) for letter in LETTERS)
 
 
-@given(st.lists(_documents), st.lists(_ids), st.sets(_ids), _queries)
+@given(_documents, st.lists(IDS), st.sets(IDS), TEXTS, KNOWN, WEIGHINGS)
 def test_what_is_hidden_leaves_no_trace(
-    documents: list[Document], removed: list[str], hidden: set[str], query: str
+    documents: list[Document],
+    removed: list[str],
+    hidden: set[str],
+    query: str,
+    known: Known | None,
+    weights: Weights,
 ) -> None:
-    index = Index.build(documents).updated([], removed)
-    without = Index.build(d for d in unique(documents) if d.tool_id not in {*hidden, *removed})
+    index = Index.build(documents, weights=weights).updated([], removed)
+    left = [each for each in unique(documents) if each.tool_id not in {*hidden, *removed}]
+    without = Index.build(left, weights=weights)
     visible = index.select(lambda tool_id: tool_id not in hidden)
+    known_there = known and known.among(left)
 
-    assert index.search(query, limit=EVERYTHING, visible=visible) == everything(without, query)
+    assert everything(index, query, known, visible) == everything(without, query, known_there)
     assert (len(visible), set(visible)) == (len(without), set(without))
 
 
-@given(st.lists(_documents), st.lists(_documents), st.sets(_ids), _queries)
+@given(_documents, _documents, st.sets(IDS), TEXTS, KNOWN)
 def test_an_overlay_wins_over_what_is_below_and_answers_as_one_index(
-    below: list[Document], above: list[Document], hidden: set[str], query: str
+    below: list[Document], above: list[Document], hidden: set[str], query: str, known: Known | None
 ) -> None:
     def may_see(tool_id: str) -> bool:
         return tool_id not in hidden
@@ -83,72 +80,46 @@ def test_an_overlay_wins_over_what_is_below_and_answers_as_one_index(
     combined = base.combined(Index.EMPTY.updated(above[:2]).updated(above[2:]))
     together = Index.build([*below, *above])
 
-    assert everything(combined, query) == everything(together, query)
-    known = combined.select(may_see, known=base.select(may_see))
-    expected = together.search(query, limit=EVERYTHING, visible=together.select(may_see))
-    assert combined.search(query, limit=EVERYTHING, visible=known) == expected
-    assert everything(combined.updated(below), query) == everything(Index.build([*above, *below]), query)
+    assert everything(combined, query, known) == everything(together, query, known)
+    selection = combined.select(may_see, known=base.select(may_see))
+    expected = everything(together, query, known, together.select(may_see))
+    assert everything(combined, query, known, selection) == expected
+    assert everything(combined.updated(below), query, known) == everything(Index.build([*above, *below]), query, known)
 
 
-@given(st.lists(_documents, max_size=40), _queries, st.integers(1, 7))
-def test_pages_hold_each_match_once_and_in_order(documents: list[Document], query: str, limit: int) -> None:
+@given(st.lists(DOCUMENTS, max_size=40), TEXTS, KNOWN, st.integers(1, 7))
+def test_pages_hold_each_match_once_and_in_order(
+    documents: list[Document], query: str, known: Known | None, limit: int
+) -> None:
     index = Index.build(documents[:20]).updated(documents[20:])
-    whole = everything(index, query)
+    whole = everything(index, query, known)
+    knowledge = known.over(query, index.whole()) if known else Knowledge()
 
     walked: list[Hit] = []
-    while page := index.search(query, limit=limit, offset=len(walked)).hits:
+    while page := index.search(query, limit=limit, offset=len(walked), knowledge=knowledge).hits:
         walked += page
 
     assert tuple(walked) == whole.hits
     assert whole.total == len(whole.hits) == len({hit.tool_id for hit in whole.hits})
     assert list(whole.hits) == sorted(whole.hits, key=lambda hit: (-hit.score, hit.tool_id))
+    assert all(hit.score > 0 and 0 <= hit.confidence <= 1 for hit in whole.hits)
+    assert all(first.confidence >= second.confidence for first, second in pairwise(whole.hits))
 
 
-@given(st.lists(_documents, min_size=1), _queries, st.sets(_ids))
+@given(st.lists(DOCUMENTS, min_size=1), TEXTS, KNOWN, st.sets(IDS))
 def test_a_scope_narrows_what_is_returned_and_changes_no_score(
-    documents: list[Document], query: str, scope: set[str]
+    documents: list[Document], query: str, known: Known | None, scope: set[str]
 ) -> None:
-    index = Index.build(documents)
-    inside = tuple(hit for hit in everything(index, query).hits if hit.tool_id in scope)
+    index = Index.build(documents, weights=WEIGHTS.refusing_nothing())
+    inside = tuple(hit for hit in everything(index, query, known).hits if hit.tool_id in scope)
+    knowledge = known.over(query, index.whole()) if known else Knowledge()
 
     others = [tool_id for tool_id in index if tool_id not in scope]
     of_another = Index.build(documents).select(scope.__contains__)
     selections = (index.select(scope.__contains__), index.whole().without(others), of_another)
     for form in (scope, sorted(scope), scope.__contains__, scope | {f"none.{at}" for at in range(50)}, *selections):
-        assert index.search(query, limit=EVERYTHING, scope=form) == Ranking(inside, len(inside))
-
-
-@given(st.lists(_documents, min_size=1, max_size=12), _queries)
-def test_scores_are_those_of_the_formula(documents: list[Document], query: str) -> None:
-    held = unique(documents)
-    parsed = Query.parse(query)
-
-    def impact(document: Document, term: str) -> float:
-        weighted = sum(
-            field.boost * terms.count(term) / (1 - field.b + field.b * len(terms) / field.pivot)
-            for terms, field in WEIGHTS.of_fields(document)
-        )
-        return weighted * (WEIGHTS.k1 + 1) / (weighted + WEIGHTS.k1)
-
-    def sum_of(document: Document, terms: tuple[str, ...]) -> float:
-        total = 0.0
-        for term in terms:
-            holders = sum(impact(other, term) > 0 for other in held)
-            total += math.log(1 + (len(held) - holders + 0.5) / (holders + 0.5)) * impact(document, term)
-        return total
-
-    expected = {
-        document.tool_id: score
-        for document in held
-        if (
-            score := sum_of(document, parsed.terms)
-            + WEIGHTS.clause * max((sum_of(document, clause) for clause in parsed.clauses), default=0)
-        )
-    }
-
-    found = everything(Index.build(held), query)
-
-    assert {hit.tool_id: hit.score for hit in found.hits} == pytest.approx(expected, rel=1e-5)
+        found = index.search(query, limit=EVERYTHING, scope=form, knowledge=knowledge)
+        assert found == Ranking(inside, len(inside))
 
 
 def test_equal_tools_tie_exactly_and_fall_to_their_ids_wherever_they_are_held() -> None:
@@ -195,11 +166,6 @@ def test_confidence_is_a_share_that_falls_with_the_rank() -> None:
     assert [hit.tool_id for hit in hits] == ["s.create_issue", "s.close_issue"]
     assert 1 >= hits[0].confidence > hits[1].confidence > 0
     assert all(hit.confidence == round(hit.confidence, 4) for hit in hits)
-
-
-@given(st.lists(_documents), _queries)
-def test_confidence_is_in_range(documents: list[Document], query: str) -> None:
-    assert all(0 <= hit.confidence <= 1 and hit.score > 0 for hit in everything(Index.build(documents), query).hits)
 
 
 def test_a_query_of_stopwords_alone_is_looked_up_in_names() -> None:

@@ -1,0 +1,53 @@
+"""`toolcrib.search.history`: whose past calls count for whom."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from toolcrib.config.history import HistoryConfig, read_history
+from toolcrib.config.settings import Settings, parsed
+from toolcrib.core.errors import InvalidConfig
+
+
+def history(*said: Any) -> HistoryConfig | None:
+    """What comes of it, where anything is said."""
+    text = json.dumps(dict(zip(["history"], said, strict=False)))
+    return read_history(Settings(parsed(text, Path("mcp.json")), Path("mcp.json"), "toolcrib.search"))
+
+
+def test_the_past_does_not_count_unless_somebody_says_so() -> None:
+    assert history() is None
+    assert history(False) is None
+    assert history(True) == history({}) == HistoryConfig(share=(), max_days=90)
+
+
+def test_principals_that_meet_one_list_share_and_each_other_has_its_own() -> None:
+    config = history({"share": [["team-*", "ada"], ["ada", "build-?"]], "max_days": 7})
+    assert config is not None
+    assert config.max_days == 7
+    of = config.group_of
+    assert of("team-a") == of("team-b") == of("ada"), "of two lists, the first"
+    assert of("build-1") == of("build-2") != of("ada")
+    assert len({of("team-a"), of("build-1"), of("build-10"), of("Team-a"), of("")}) == 5
+
+
+WRONG: list[tuple[Any, str]] = [
+    ("yes", "toolcrib.search.history: true, false or an object is expected here"),
+    ({"shared": []}, "did you mean `share`?"),
+    ({"share": ["team-*"]}, "toolcrib.search.history.share: lists of patterns"),
+    ({"share": "team-*"}, "toolcrib.search.history.share: lists of patterns"),
+    ({"share": [[]]}, "toolcrib.search.history.share: lists of patterns"),
+    ({"share": [["a", 1]]}, "toolcrib.search.history.share: lists of patterns"),
+    ({"max_days": 0}, "toolcrib.search.history.max_days: a number of days is expected"),
+]
+
+
+@pytest.mark.parametrize(("said", "told"), WRONG)
+def test_what_is_said_wrongly_is_named_with_its_place(said: Any, told: str) -> None:
+    with pytest.raises(InvalidConfig, match="history") as raised:
+        history(said)
+    assert told in raised.value.message
