@@ -65,7 +65,7 @@ CASES = {
         [
             tool("s.book_room", "Book a hotel room in a city"),
             tool("s.room_email_export", "Export a table of rooms"),
-            tool("s.send_email", "Email somebody"),
+            tool("s.send_note", "Email somebody"),
         ],
     ),
     "brevity": Case(

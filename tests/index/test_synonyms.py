@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -30,7 +28,7 @@ def test_a_group_is_of_different_words_of_one_term_each_none_a_stopword(group: s
     members = group.split()
 
     assert len(members) == len(set(members)) > 1
-    assert len({terms(word)[0] for word in members}) > 1
+    assert len({terms(word)[0] for word in members}) == len(members)
     for word in members:
         assert len(terms(word)) == 1
         assert word not in STOPWORDS
@@ -71,11 +69,9 @@ def test_a_word_that_no_tool_holds_is_found_by_its_synonyms_alone() -> None:
 
 
 def test_of_several_synonyms_the_best_counts_once() -> None:
-    index = Index.build(
-        [_tool("s.one", "remov", "x"), _tool("s.two", "remov", "drop")], weights=WEIGHTS.without("brevity")
-    )
+    held = {"s.one": ("remov", "x"), "s.two": ("remov", "drop"), "s.three": ("x", "drop")}
+    index = Index.build([_tool(tool_id, *name) for tool_id, name in held.items()])
 
-    first, second = index.search("delete", limit=10).hits
+    scores = [hit.score for hit in index.weighted(WEIGHTS.without("brevity")).search("delete", limit=10).hits]
 
-    assert first.score == pytest.approx(second.score)
-    assert all(a.confidence >= b.confidence for a, b in pairwise([first, second]))
+    assert scores == [pytest.approx(scores[0])] * 3

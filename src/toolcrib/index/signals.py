@@ -118,7 +118,7 @@ class Words:
     def _related(self, term: str, other: str, part: Part, weights: Weights) -> Earned | None:
         """What `other`, which may stand for `term`, earns: no more than the term asked for would, however rare it is.
 
-        Worth .020 on MetaTool, .004 on BFCL, .001 on ToolBench and .0005 on Seal-Tools. Added to the term itself, and
+        Worth .018 on MetaTool, .004 on BFCL and .001 on ToolBench, nothing on Seal-Tools. Added to the term itself, and
         not the better of both, it costs .002 to .004 on ToolBench and BFCL.
         """
         found = part.segment.postings(other)
@@ -132,8 +132,8 @@ def clauses(query: Query, words: Words, weights: Weights) -> list[Impacts] | Non
 
     The best tool for each clause earns nearly the same (`weights.clause_parity`): of a request for three things, the
     one said in the most and the rarest words does not push out the other two. Worth .033 on Seal-Tools and .027 on
-    ToolBench, where requests need several tools; costs .002 on BFCL and MetaTool, where they need one. Without parity
-    it is worth half of that.
+    ToolBench, where requests need several tools; costs .003 on BFCL and .002 on MetaTool, where they need one. Without
+    parity it is worth half of that.
     """
     if not query.clauses or not weights.clauses:
         return None
@@ -154,7 +154,7 @@ def brevity(parts: Sequence[Part], weights: Weights) -> list[Impacts]:
     """What scores are multiplied by: a tool that says much besides matches less than one that says little.
 
     A mild form of the cosine's division by the length of the document, on top of BM25F's by that of each field. Worth
-    .010 on ToolBench and .002 on Seal-Tools; costs .001 on BFCL and .002 on MetaTool.
+    .010 on ToolBench and .002 on Seal-Tools; costs .001 on BFCL and MetaTool.
     """
     power = np.float32(-weights.brevity)
     return [np.maximum(part.segment.lengths, np.float32(0.1)) ** power for part in parts]
@@ -185,9 +185,9 @@ def embedding(
 
     Long requests, which name what they want, lean on words; tools without parameters, which have few, on meaning. A
     tool whose vector is not there yet counts as if it were as near as its words say. Not by ranks: reciprocal rank
-    fusion of the same two costs .05 to .1.
+    fusion of the same two costs .05 to .2.
 
-    With all-MiniLM-L6-v2 worth .10 on MetaTool, .04 on BFCL, .018 on ToolBench and .008 on Seal-Tools.
+    With all-MiniLM-L6-v2 worth .12 on MetaTool, .04 on BFCL, .014 on ToolBench and .008 on Seal-Tools.
     """
     by_length = weights.embedding - weights.embedding_by_clause * len(query.clauses)
     share = max(by_length, min(weights.embedding, weights.embedding_at_least))
