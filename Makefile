@@ -54,9 +54,9 @@ lock:  ## Compile the requirements files anew from pyproject.toml
 	$(UV) pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url \
 		requirements/uv.in -o requirements/uv.txt
 	$(UV) pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url \
-		pyproject.toml --extra embed --group dev --group interop -o requirements/dev.txt
+		pyproject.toml --extra embed --extra grammars --group dev --group interop -o requirements/dev.txt
 	$(UV) pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url \
-		-c requirements/dev.txt pyproject.toml --extra embed --group dev --group interop --group bench -o requirements/bench.txt
+		-c requirements/dev.txt pyproject.toml --extra embed --extra grammars --group dev --group interop --group bench -o requirements/bench.txt
 	$(UV) pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url \
 		requirements/mcp1.in -o requirements/mcp1.txt
 	$(NPM) install --package-lock-only --silent --prefix tests/interop

@@ -38,6 +38,7 @@ from toolcrib.core.tools import Tool, ToolAnnotations
 from toolcrib.counter import Counter
 from toolcrib.declarations import Declarations
 from toolcrib.disclosure.operations import MAX_QUERY_CHARS
+from toolcrib.embedders import Embedder
 from toolcrib.insights import Insights
 from toolcrib.plugins import ConfiguredPlugins
 from toolcrib.protocol.desk import Desk
@@ -83,6 +84,7 @@ class Toolcrib(Counter):
         definitions: Definitions | None = None,
         approvals: Approvals | None = None,
         registrations: Registrations | None = None,
+        embedder: Embedder | None = None,
         vectors: Vectors | None = None,
         record: Recorder | None = None,
     ) -> None:
@@ -90,8 +92,8 @@ class Toolcrib(Counter):
 
         `policy` stands before any that a configuration sets. `approvals` keeps what people approved for good, else that
         lasts as long as the program. What stands in `registrations` is taken in with a configuration, or when the crib
-        is entered; `keep` puts more there. `vectors` keeps those of tools, where a configuration names a model that
-        makes some. `record` is told of every operation.
+        is entered; `keep` puts more there. `embedder` knows what texts mean, and stands before any that a configuration
+        names; `vectors` keeps what it made of tools. `record` is told of every operation.
         """
         self.client: Client = NOBODY
         """Whom a server of the handshake era may count on from its start, and ask while nobody calls."""
@@ -118,7 +120,7 @@ class Toolcrib(Counter):
         self._declarations = Declarations(self.registry)
         self.lockers = self._servers.lockers
         """What principals have for themselves."""
-        self.insights = Insights(self.registry, self.lockers, vectors)
+        self.insights = Insights(self.registry, self.lockers, vectors, embedder)
         """What is known of requests besides their words."""
         self._views = Views(self.registry, policy or ALLOW_ALL, self.insights)
 

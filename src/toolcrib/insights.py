@@ -21,6 +21,7 @@ from toolcrib.config import Config
 from toolcrib.config.search import DEFAULT_SEARCH, Search
 from toolcrib.core.events import CatalogPublished, Event
 from toolcrib.core.principal import Principal
+from toolcrib.embedders import Embedder
 from toolcrib.embedding import Embedding, Wanted
 from toolcrib.history import Histories
 from toolcrib.index.history import History
@@ -40,7 +41,10 @@ _COMPUTING = 4
 class Insights:
     """An `Insight` that follows what there is: of tools that come, vectors are made in the background."""
 
-    def __init__(self, registry: ToolRegistry, lockers: Lockers[Any], store: Vectors | None) -> None:
+    def __init__(
+        self, registry: ToolRegistry, lockers: Lockers[Any], store: Vectors | None, embedder: Embedder | None = None
+    ) -> None:
+        """`embedder` stands before any that a configuration names."""
         self._registry = registry
         self._lockers = lockers
         self._store = store
@@ -54,6 +58,9 @@ class Insights:
         """Of their own: functions that take long hold up no search."""
         self.embedding: Embedding | None = None
         """None where no model is set up."""
+        self._is_given = embedder is not None
+        if embedder is not None:
+            self._embed(Embedding(lambda: embedder, store=store))
 
     def heed(self, config: Config) -> None:
         """From now on, what it says of searching holds. A model that could not be used is tried once more."""
@@ -61,7 +68,8 @@ class Insights:
             return
         search, audit = config.search, config.audit.place if config.audit is not None else None
         known = self.embedding
-        if search.embedder != self._search.embedder or (known is not None and known.condition.is_final):
+        is_lost = known is not None and known.condition.is_final
+        if not self._is_given and (search.embedder != self._search.embedder or is_lost):
             self._close_embedding()
             if search.embedder is not None:
                 self._embed(Embedding(search.embedder.open, store=self._store))

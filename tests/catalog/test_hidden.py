@@ -17,6 +17,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from tests.catalog.strategies import PRINCIPALS, RULES, SET_UP, SOURCES, TAGS, many_tools, tools
+from tests.knowing import FAR, NEAR, NEARER, Knowing, past_of, vectors_of
 
 from toolcrib.calling import complete, get_prompt, read_resource
 from toolcrib.catalog.access import Rules
@@ -198,6 +199,35 @@ def test_what_the_rules_hide_leaves_no_trace_in_any_answer(world: World) -> None
     asked = [*world.requests, *requests([*hidden[:3], *[*over_all.tools.values()][:3]])]
 
     assert anyio.run(everything, over_all, asked) == anyio.run(everything, without, asked)
+
+
+def knowing(view: View) -> View:
+    """`view` for somebody who knows vectors of some of the tools in its catalog, and a past of some."""
+    known = sorted(view.visible.state.tools)
+    directions = (NEAR, NEARER, FAR, None)
+    # By the id, so that a tool has the same whatever others there are.
+    vectors = {tool_id: way for tool_id in known if (way := directions[sum(tool_id.encode()) % 4]) is not None}
+    calls = [
+        (query, tool_id)
+        for tool_id in known
+        for number, query in enumerate(("shared file", "read file", "change the invoice", "code"))
+        if sum(tool_id.encode()) % 5 > number
+    ]
+    return replace(view, insight=Knowing(vectors_of(view, vectors), past_of(calls)))
+
+
+@pytest.mark.holds("errors.leak-nothing")
+@settings(max_examples=100, deadline=None)
+@given(WORLDS)
+def test_what_is_known_of_hidden_tools_besides_words_leaves_no_trace_either(world: World) -> None:
+    over_all = knowing(world.view(world.tools))
+    without = knowing(world.view(over_all.tools.values()))
+    assume(len(over_all.tools) < len(world.tools))
+    asked = [*world.requests, ("search_tools", {"query": "shared file", "limit": 2}), ("list", {"query": "read file"})]
+
+    assert anyio.run(everything, over_all, asked) == anyio.run(everything, without, asked)
+    for query in ("shared file", "nothing that was asked"):
+        assert over_all.mark(query) == without.mark(query) != ""
 
 
 @settings(max_examples=30, deadline=None)

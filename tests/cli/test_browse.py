@@ -155,8 +155,11 @@ def test_in_a_terminal_a_line_of_the_tree_ends_with_an_ellipsis_and_no_id_is_cut
 def test_a_search_without_an_answer_says_so_and_is_no_error(tools: str) -> None:
     shown = run("search", "quux", "--tools", tools)
     assert (shown.exit_code, shown.stdout.strip()) == (0, "")
-    assert "No tool matches" in shown.stderr
+    assert "No tool seems to serve this." in shown.stderr
+    assert f"Next: toolcrib tree --tools {tools}" in shown.stderr
     assert wire("search", "quux", "--tools", tools)["results"] == []
+    shown = run("search", "water the garden", "--tag", "none", "--tools", tools)
+    assert f"Next: toolcrib search --tools {tools} 'water the garden'" in shown.stderr
 
 
 def test_an_expansion_shows_what_a_tool_takes_and_what_it_claims(tools: str) -> None:

@@ -147,7 +147,8 @@ def test_the_worst_queries_are_explained(tmp_path: Path) -> None:
 def test_of_a_page_that_was_refused_it_is_told_what_was_held_back(
     files: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    strict = replace(DEFAULT_SEARCH, weights=replace(WEIGHTS, refused=1.0))
+    never = replace(WEIGHTS.by_words, refused=1.0, refused_of_bare=1.0)
+    strict = replace(DEFAULT_SEARCH, weights=replace(WEIGHTS, by_words=never))
     monkeypatch.setattr("toolcrib.cli.evaluate.DEFAULT_SEARCH", strict)
     lenient = write_config(tmp_path / "lenient.json", toolcrib={"search": {"refuse": False}})
     report = toolcrib("eval", *files, "--compare", lenient, "--json").json

@@ -245,9 +245,12 @@ def test_a_category_in_which_something_matches_is_named_only_if_it_can_be_called
     view = View.of(registry.state)
 
     error = told(view, "search_tool_by_category", {"query": "history", "category_path": ["git"]})
-    assert error["error"]["hints"] == ["Nothing in the whole catalog matches either."]
+    assert error["error"]["hints"] == ["What matches cannot be called before somebody has done something."]
+    found = told(view, "search_tools", error["error"]["next_action"]["arguments"])
+    assert [each["tool_id"] for each in found["results"]] == ["hg.log"]
     error = told(view, "search_tools", {"query": "show", "category": ["git"], "tags": ["t"]})
-    assert error["error"]["hints"] == ["Nothing in the whole catalog matches either."]
+    assert error["error"]["hints"] == ["Without the tags something matches."]
+    assert told(view, "search_tools", error["error"]["next_action"]["arguments"])["results"]
 
 
 def test_the_way_to_a_linked_node_is_suggested_from_where_somebody_went() -> None:

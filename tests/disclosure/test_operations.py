@@ -234,18 +234,53 @@ async def test_a_search_in_a_category_without_a_match_names_those_that_have_one(
 
 
 @pytest.mark.anyio
-async def test_a_search_in_a_category_for_what_is_nowhere_leads_back_to_the_top() -> None:
+async def test_a_search_in_a_category_for_what_is_nowhere_leads_to_what_is_there() -> None:
     with pytest.raises(NoMatchInCategory) as caught:
         OPERATIONS.search_tools(VIEW, "zebra", category=["git", "write"])
 
-    assert caught.value.hints == ("Nothing in the whole catalog matches either.",)
+    assert caught.value.hints[0] == "Nothing in the whole catalog matches either."
+    assert "in other words" in caught.value.hints[1]
     assert isinstance(await sent(VIEW, caught.value.next_action), ListPage)
 
 
-def test_a_search_that_finds_nothing_is_an_answer() -> None:
-    assert OPERATIONS.search_tools(VIEW, "zebra").to_wire() == {"results": [], "next_cursor": None}
-    assert OPERATIONS.search_tools(view_of(), "zebra").results == ()
+@pytest.mark.anyio
+async def test_a_search_that_finds_nothing_is_an_answer_that_leads_on() -> None:
+    page = OPERATIONS.search_tools(VIEW, "zebra")
+    told = page.to_wire()
+    assert (told["results"], told["next_cursor"]) == ([], None)
+    assert told["hints"][0] == "No tool seems to serve this."
+    assert page.suggestion is not None
+    assert isinstance(await sent(VIEW, page.suggestion.next_action), ListPage)
+    assert OPERATIONS.search_tools(view_of(), "zebra").to_wire() == {"results": [], "next_cursor": None}
+    assert "hints" not in OPERATIONS.search_tools(VIEW, " ", tags=["none"]).to_wire()
     assert OPERATIONS.list(view_of(), query="zebra").tools == ()
+
+
+@pytest.mark.anyio
+async def test_where_only_the_tags_keep_a_search_from_finding_something_it_leads_to_one_without_them() -> None:
+    page = OPERATIONS.search_tools(VIEW, "read a file", tags=["vcs"])
+    assert page.suggestion is not None
+    assert page.suggestion.hints == ("Without the tags something matches.",)
+    found = await sent(VIEW, page.suggestion.next_action)
+    assert isinstance(found, SearchPage)
+    assert found.results[0].tool_id == "files.read"
+
+
+@pytest.mark.anyio
+async def test_where_what_matches_cannot_be_called_yet_the_search_leads_to_one_that_shows_it() -> None:
+    lost = tool("broken.print", "Prints a page.")
+    registry = registry_of(*VIEW.tools.values())
+    registry.put_source(
+        SourceEntry(ScriptedSource("broken"), SourceStatus.FAILED, reason="no program", is_lasting=True), [lost]
+    )
+    view = View.of(registry.state)
+    page = OPERATIONS.search_tools(view, "print a page")
+    assert page.results == ()
+    assert page.suggestion is not None
+    found = await sent(view, page.suggestion.next_action)
+    assert isinstance(found, SearchPage)
+    assert [pointer.tool_id for pointer in found.results] == [lost.id]
+    assert found.results[0].unavailable is not None
 
 
 @pytest.mark.parametrize("limit", [0, -1, MAX_LIMIT + 1])

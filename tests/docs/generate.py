@@ -21,6 +21,7 @@ from toolcrib.config.categories import CATEGORY_SETTINGS
 from toolcrib.config.embedder import EMBEDDER_SETTINGS
 from toolcrib.config.history import HISTORY_SETTINGS
 from toolcrib.config.policy import POLICY_SETTINGS, RULE_SETTINGS
+from toolcrib.config.search import SEARCH_SETTINGS
 from toolcrib.core.errors import ErrorCode, ToolcribError
 from toolcrib.core.metadata import KEYS as METADATA_KEYS
 from toolcrib.linting import RULES
@@ -121,6 +122,7 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "rule settings": settings(RULE_SETTINGS),
     "audit settings": settings(AUDIT_SETTINGS),
     "history settings": settings(HISTORY_SETTINGS),
+    "search settings": settings(SEARCH_SETTINGS),
     "secret keys": secret_keys,
     "auth settings": settings(AUTH_SETTINGS),
     "token settings": settings(TOKEN_SETTINGS),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,7 +11,14 @@ from hypothesis import strategies as st
 
 from toolcrib.core.metadata import ToolMetadata
 from toolcrib.core.tools import Tool
-from toolcrib.index.fields import MAX_ENUM_VALUES, MAX_SCHEMA_CHARS, Document, document
+from toolcrib.index.fields import (
+    MAX_EMBEDDED_CHARS,
+    MAX_ENUM_VALUES,
+    MAX_SCHEMA_CHARS,
+    Document,
+    document,
+    embedded_text,
+)
 
 
 def test_every_field_holds_what_belongs_to_it() -> None:
@@ -27,7 +35,9 @@ def test_every_field_holds_what_belongs_to_it() -> None:
         },
     )
 
-    assert document(tool, category=["Coding", "Tracking"], source_text="GitHub server") == Document(
+    found = document(tool, category=["Coding", "Tracking"], source_text="GitHub server")
+
+    assert found == Document(
         tool_id="github.create_issue",
         name=("creat", "issu"),
         description=("open", "issu"),
@@ -35,6 +45,8 @@ def test_every_field_holds_what_belongs_to_it() -> None:
         parameter_texts=("tag", "bug", "chore"),
         category=("code", "track"),
         source=("git", "hub", "github", "server"),
+        origin="github",
+        key=found.key,
     )
 
 
@@ -109,7 +121,10 @@ ODD_SCHEMAS: list[Any] = [
 
 @pytest.mark.parametrize("schema", ODD_SCHEMAS)
 def test_an_odd_schema_is_passed_over(schema: Any) -> None:
-    assert document(Tool("s", "fine", input_schema=schema)).name == ("fine",)
+    tool = Tool("s", "fine", "Does it", schema)
+
+    assert document(tool).name == ("fine",)
+    assert embedded_text(tool).startswith("fine: Does it")
 
 
 _json = st.recursive(
@@ -125,6 +140,71 @@ _json = st.recursive(
 )
 
 
-@given(_json, st.text(), st.text())
+@given(_json, st.text(st.characters(codec=None)), st.text(st.characters(codec=None)))
 def test_no_definition_raises(schema: Any, name: str, description: str) -> None:
-    document(Tool("s", name, description, schema), category=[name], source_text=description)
+    tool = Tool("s", name, description, schema)
+
+    assert document(tool, category=[name], source_text=description).key != 0
+    assert len(embedded_text(tool, category=[name], source_text=description)) <= MAX_EMBEDDED_CHARS
+
+
+def test_what_is_embedded_is_all_that_a_model_may_go_by() -> None:
+    tool = Tool(
+        "mail",
+        "send_message",
+        "Sends a letter.",
+        {"properties": {"to_address": {"description": "Who gets it"}, "body": {"items": {"properties": {"cc": {}}}}}},
+        metadata=ToolMetadata(tags=("outbox",), intents=("reply to a customer",), usage_hint="Only by day"),
+    )
+
+    assert embedded_text(tool, category=["Office", "Post"], source_text="The mail server") == (
+        "send message: Sends a letter.\n"
+        "Office, Post, outbox, The mail server\n"
+        "Only by day\n"
+        "reply to a customer\n"
+        "to address: Who gets it; body; cc"
+    )
+    assert embedded_text(Tool("mail", "x1", title="Post a letter")) == "post a letter"
+
+
+def test_what_is_embedded_is_bounded_whatever_the_definition() -> None:
+    many = {f"p{at}": {"description": "word " * 100} for at in range(10_000)}
+    cycle: dict[str, Any] = {"properties": {"child": {"description": "node"}}}
+    cycle["properties"]["child"]["items"] = cycle
+
+    assert len(embedded_text(Tool("s", "t", input_schema={"properties": many}))) == MAX_EMBEDDED_CHARS
+    assert len(embedded_text(Tool("s", "t", "x" * 100_000))) == MAX_EMBEDDED_CHARS
+    assert len(embedded_text(Tool("s", "t", input_schema=cycle))) <= MAX_EMBEDDED_CHARS
+    assert document(Tool("s", "t", input_schema=cycle)).key != 0
+
+
+TOLD = Tool("s", "send", "Sends.", {"properties": {"to": {"description": "Who"}}}, title="Send", own_path=("a",))
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        replace(TOLD, source="z"),
+        replace(TOLD, name="post"),
+        replace(TOLD, title="Post"),
+        replace(TOLD, description="Posts."),
+        replace(TOLD, input_schema={"properties": {"to": {"description": "Whom"}}}),
+        replace(TOLD, input_schema={"properties": {"at": {"description": "Who"}}}),
+        replace(TOLD, metadata=ToolMetadata(tags=("t",))),
+        replace(TOLD, metadata=ToolMetadata(usage_hint="u")),
+        replace(TOLD, metadata=ToolMetadata(intents=("i",))),
+    ],
+)
+def test_the_key_changes_with_whatever_is_embedded(other: Tool) -> None:
+    assert document(other).key != document(TOLD).key
+
+
+def test_the_key_changes_with_the_category_and_the_source_and_with_nothing_else() -> None:
+    keys = {
+        document(TOLD, category=category, source_text=source).key
+        for category, source in [((), ""), (("a",), ""), (("b",), ""), (("a", "b"), ""), (("ab",), ""), ((), "a")]
+    }
+
+    assert len(keys) == 6
+    assert 0 not in keys
+    assert document(replace(TOLD)).key == document(TOLD).key

@@ -97,6 +97,7 @@ def test_restricted_to_some_tools_it_is_as_if_made_of_their_calls_alone(
     afresh = History.of(each for each in past if each.tool_id in visible)
     assert restricted.tool_ids == afresh.tool_ids
     assert len(restricted) == len(afresh)
+    assert restricted.digest == afresh.digest
     for text in asked:
         assert prior(restricted, text) == prior(afresh, text), "to the last digit"
 

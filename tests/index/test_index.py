@@ -11,14 +11,24 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
 from tests.index.strategies import (
-    DOCUMENTS, EVERYTHING, IDS, KNOWN, LETTERS, TEXTS, WEIGHINGS, Known, everything, unique,
+    DOCUMENTS,
+    EVERYTHING,
+    IDS,
+    KNOWN,
+    LETTERS,
+    TEXTS,
+    WEIGHINGS,
+    Known,
+    everything,
+    unique,
 )  # fmt: skip
+
 from toolcrib.core.tools import Tool
 from toolcrib.index.fields import Document, document
 from toolcrib.index.index import Hit, Index, Ranking
 from toolcrib.index.ranking import Knowledge
+from toolcrib.index.segment import Segment
 from toolcrib.index.vectors import Vectors
 from toolcrib.index.weights import WEIGHTS, Weights
 
@@ -50,8 +60,16 @@ def test_an_index_that_grew_and_shrank_answers_exactly_as_one_built_at_once(
     assert all((f"s.{letter}" in index) == (f"s.{letter}" in held) for letter in LETTERS)
 
 
-@given(_documents, st.lists(IDS), st.sets(IDS), TEXTS, KNOWN, WEIGHINGS)
+@given(
+    documents=_documents,
+    removed=st.lists(IDS),
+    hidden=st.sets(IDS),
+    query=TEXTS,
+    known=KNOWN,
+    weights=WEIGHINGS,
+)
 def test_what_is_hidden_leaves_no_trace(
+    *,
     documents: list[Document],
     removed: list[str],
     hidden: set[str],
@@ -174,9 +192,81 @@ def test_a_query_of_stopwords_alone_is_looked_up_in_names() -> None:
     assert [hit.tool_id for hit in index.search("who is?", limit=5).hits] == ["s.who_is"]
 
 
-@pytest.mark.parametrize("query", ["", " ", "\x00", "\ud800", "🔥", "unheard of", "x" * 100_000, "word " * 20_000])
+ODD_QUERIES = ["", " ", "\x00", "\ud800", "🔥", "unheard of", "x" * 100_000, "word " * 20_000, "𝒳" * 100_000]
+
+
+@pytest.mark.parametrize("query", ODD_QUERIES)
 def test_a_query_that_meets_nothing_matches_nothing(query: str) -> None:
-    assert everything(Index.build([tool("create_issue")]), query) == Ranking((), 0)
+    index = Index.build([tool("create_issue")], weights=WEIGHTS.refusing_nothing())
+
+    assert everything(index, query) == Ranking((), 0)
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("x", "s.x"),
+        ("東京", "s.tokyo"),
+        ("東京の天気を教えて", "s.tokyo"),
+        ("погода в Москве", "s.moscow"),
+        ("ขอดูพยากรณ์อากาศ", "s.bangkok"),
+        ("for at in range(10): print(create_issue(at))", "s.create_issue"),
+        ('{"tool": "createIssue", "arguments": {"title": null}}', "s.create_issue"),
+        ("🔥 create \ud800 issue 🔥", "s.create_issue"),
+        ("create issue " + "and so on, " * 10_000, "s.create_issue"),
+        ("\n".join(["create issue"] * 10_000), "s.create_issue"),
+    ],
+)
+def test_a_query_of_one_letter_of_code_or_of_any_script_finds_what_it_names(query: str, expected: str) -> None:
+    index = Index.build(
+        [
+            tool("create_issue"),
+            tool("x"),
+            tool("y"),
+            tool("tokyo", "東京の天気"),
+            tool("moscow", "Погода в Москве сегодня"),
+            tool("bangkok", "พยากรณ์อากาศ"),
+        ]
+    )
+
+    assert [hit.tool_id for hit in everything(index, query).hits] == [expected]
+
+
+def test_tools_without_a_description_and_with_a_huge_one_are_found_by_what_they_say() -> None:
+    huge = tool("huge", "Rotates an image. " + "lorem ipsum dolor " * 6_000)
+    index = Index.build([tool("rotate_image"), huge, document(Tool("s", ""))])
+
+    found = everything(index, "rotate an image")
+
+    assert found.hits[0].tool_id == "s.rotate_image"
+    assert len(index) == 3
+    assert everything(index, "ipsum").hits[0].tool_id == "s.huge"
+
+
+def test_thousands_of_tools_that_say_the_same_all_match_alike() -> None:
+    index = Index.build(replace(tool("send_mail", "Sends a mail"), tool_id=f"s.{at:04}") for at in range(5_000))
+
+    found = index.search("send a mail", limit=3, offset=4_998)
+
+    assert [hit.tool_id for hit in found.hits] == ["s.4998", "s.4999"]
+    assert found.total == 5_000
+    assert found.hits[0].confidence == index.search("send a mail", limit=1).hits[0].confidence
+
+
+def test_two_hundred_thousand_tools_are_searched_as_few_are() -> None:
+    def numbered(at: int) -> Document:
+        return Document(f"s.{at:06}", (f"w{at % 997}", f"v{at % 1_009}"), ("common",), origin=f"o{at % 50:02}")
+
+    index = Index.build(map(numbered, range(200_000)))
+    index = index.updated([numbered(200_000)], ["s.000000"])
+
+    found = index.search("w5 v5", limit=3)
+
+    assert found.hits[0].tool_id == "s.000005"
+    assert {hit.tool_id for hit in found.hits[1:]} <= {
+        f"s.{at:06}" for at in range(200_001) if 5 in (at % 997, at % 1_009)
+    }
+    assert everything(index, "common").total == 200_000
 
 
 def test_an_empty_index_answers() -> None:
@@ -248,3 +338,28 @@ def test_negative_limits_and_offsets_are_refused(limit: int, offset: int) -> Non
 
 def test_a_page_of_no_hits_still_counts_the_matches() -> None:
     assert Index.build([tool("create_issue")]).search("issue", limit=0) == Ranking((), 1)
+
+
+def test_tools_that_come_and_go_a_thousand_times_leave_nothing_behind() -> None:
+    kept = [replace(tool(f"kept_{LETTERS[at % 16]}", "Sends a mail"), tool_id=f"k.{at}") for at in range(50)]
+    index = Index.build(kept)
+    vectors = Vectors("m", np.arange(1, 60, dtype=np.uint64), np.ones((59, 2), np.float32))
+    old, sizes, counts = list[ref[Segment]](), list[int](), list[int]()
+
+    for turn in range(1_000):
+        came = [replace(tool(f"comes_{turn}", f"Word{turn} of a mail"), tool_id=f"{turn % 7}.c", origin=f"o{turn}")]
+        index = index.updated(came)
+        everything(index, "send mail")
+        for segment in [part.segment for part in index.parts]:
+            vectors.rows_of(segment)
+            old.append(ref(segment))
+            del segment
+        index = index.updated((), [came[0].tool_id])
+        sizes.append(sum(part.segment.nbytes for part in index.parts))
+        counts.append(len(index.parts))
+
+    assert everything(index, "send mail") == everything(Index.build(kept), "send mail")
+    assert max(counts) <= 3
+    assert max(sizes[500:]) <= 2 * max(sizes[:100])
+    gc.collect()
+    assert {each() for each in old} - {None, *(part.segment for part in index.parts)} == set()

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from toolcrib.core.tools import Tool
 from toolcrib.index.fields import Document, document
 from toolcrib.index.index import Index
+from toolcrib.index.query import Query
 from toolcrib.index.synonyms import GROUPS, RELATED
 from toolcrib.index.tokens import STOPWORDS, terms
 from toolcrib.index.weights import WEIGHTS
@@ -54,7 +55,7 @@ def test_a_synonym_earns_less_than_the_word_and_nothing_beside_it(
         weights=WEIGHTS.without("brevity").refusing_nothing(),
     )
 
-    score = {hit.tool_id: hit.score for hit in index.search(word, limit=100).hits}
+    score = {hit.tool_id: hit.score for hit in index.search(Query((word,)), limit=100).hits}
 
     assert score["b.both"] == pytest.approx(score["a.word"])
     assert 0 < score["c.synonym"] <= WEIGHTS.synonyms * score["a.word"] * (1 + 1e-6)

@@ -50,6 +50,7 @@ def test_identifiers_and_latin_text_become_folded_words(text: str, expected: str
         ("第3章", "第 3 章"),
         ("用Python写", "用 python 写"),
         ("ไทย", "ไท ทย"),
+        ("ค้นคำ", "ค้น นคํ คํา"),
         ("Привет, МИР", "привет мир"),
         ("ΣΊΣΥΦΟΣ", "σίσυφοσ"),
         ("हिन्दी में", "हिन्दी में"),

@@ -18,7 +18,7 @@ from rich.tree import Tree
 from toolcrib.catalog.ontology import Branch
 from toolcrib.catalog.view import View
 from toolcrib.cli.opening import opened, until_understood
-from toolcrib.cli.output import escape, plain, print_json, run, stderr, stdout
+from toolcrib.cli.output import escape, plain, print_json, run, stderr, stdout, tell_next
 from toolcrib.core.metadata import ToolMetadata
 from toolcrib.core.tools import summarize
 from toolcrib.disclosure.messages import Missing
@@ -142,8 +142,11 @@ def search(
             if as_json:
                 print_json(page.to_wire())
                 return
-            if not page.results:
-                stderr.print("No tool matches. Try other words, or look around with `toolcrib tree`.", markup=False)
+            if page.suggestion is not None:
+                stderr.print(plain(" ".join(page.suggestion.hints)), markup=False)
+                tell_next(page.suggestion.next_action)
+            elif not page.results:
+                stderr.print("No tool matches." if tags else _NOTHING, markup=False)
             table = Table.grid(padding=(0, 2))
             if any(pointer.confidence is not None for pointer in page.results):  # of no words, nothing is estimated
                 table.add_column()

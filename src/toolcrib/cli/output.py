@@ -17,7 +17,7 @@ import anyio
 import click
 import orjson
 
-from toolcrib.core.errors import InvalidConfig, SourceUnavailable, ToolcribError
+from toolcrib.core.errors import InvalidConfig, NextAction, SourceUnavailable, ToolcribError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -119,16 +119,21 @@ def fail(error: ToolcribError, *, as_json: bool) -> NoReturn:
                 stderr.print(f"  {plain(error.diagnosis)}", markup=False)
             stderr.print(f"  Next: toolcrib doctor{_pointed_at()}", markup=False)
         elif error.next_action is not None:
-            stderr.print(
-                f"  Next: {_as_command(error.next_action.operation, error.next_action.arguments)}", markup=False
-            )
+            tell_next(error.next_action)
     sys.exit(2 if isinstance(error, InvalidConfig) else 1)
+
+
+def tell_next(action: NextAction) -> None:
+    """What to do next, as a command."""
+    stderr.print(f"  Next: {_as_command(action.operation, action.arguments)}", markup=False)
 
 
 def _as_command(operation: str, arguments: Mapping[str, Any]) -> str:
     """The next action as a person would type it into a shell, on the catalog the command was pointed at."""
     where = f"{_pointed_at()}{_within()}"
     match operation, arguments:
+        case "search_tools", {"include_unavailable": True}:
+            return f"toolcrib doctor{_pointed_at()}"
         case "search_tools", {"query": str(query)}:
             return f"toolcrib search{where} {quote(query)}"
         case "expand_tool", {"tool_id": str(tool_id)}:

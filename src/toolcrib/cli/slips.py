@@ -1,4 +1,4 @@
-"""What in a configuration is probably a slip: patterns, tags and paths that nothing in the whole catalog meets."""
+"""What in a configuration is probably a slip, as patterns, tags and paths that nothing in the whole catalog meets."""
 
 from __future__ import annotations
 
@@ -31,6 +31,8 @@ class Slips:
         yield from self._of_examples()
         for category in self._categories.values():
             yield from self._of_category(category)
+        if self._config.search.history is not None and self._config.audit is None:
+            yield "toolcrib.search.history: nothing is learned from past calls, for `toolcrib.audit` is off"
         for position, rule in enumerate(self._config.policy.rules if self._config.policy is not None else ()):
             yield from self._of_rule(rule, f"toolcrib.policy.rules.{position}")
 

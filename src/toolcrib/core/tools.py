@@ -11,6 +11,7 @@ from typing import Any, Self, cast
 
 import orjson
 
+from toolcrib.core.contracts import contract_of, words_of
 from toolcrib.core.digests import digest
 from toolcrib.core.metadata import EXPANDED, NO_METADATA, Optionality, ToolMetadata
 from toolcrib.core.schema import Schema
@@ -125,18 +126,24 @@ class Tool:
 
     @cached_property
     def digests(self) -> Digests:
-        contract = {"input": self.input_schema, "output": self.output_schema}
-        text = {
-            "name": self.name,
-            "title": self.title,
-            "description": self.description,
-            "metadata": {key: said for key, said in self.metadata.to_wire().items() if key in EXPANDED},
-        }
+        schemas = {"input": self.input_schema, "output": self.output_schema}
+        given = {side: schema for side, schema in schemas.items() if schema is not None}
         return Digests(
-            wire=digest(self.wire or {**contract, **text, "annotations": self.annotations.to_wire()}),
-            contract=digest(contract),
-            text=digest(text),
+            wire=digest(self.wire or {**schemas, **self._texts, "annotations": self.annotations.to_wire()}),
+            contract=digest({side: contract_of(schema) for side, schema in given.items()}),
+            text=digest([self._texts, [[side, *words] for side, schema in given.items() for words in words_of(schema)]]),
         )
+
+    @property
+    def _texts(self) -> dict[str, Any]:
+        """What a model reads besides the schemas."""
+        said = {key: said for key, said in self.metadata.to_wire().items() if key in EXPANDED}
+        return {"name": self.name, "title": self.title, "description": self.description, "metadata": said}
+
+    @cached_property
+    def _schemas_digest(self) -> str:
+        """Of both schemas as they are shown, words included."""
+        return digest({"input": self.input_schema, "output": self.output_schema})
 
     @cached_property
     def fingerprint(self) -> int:
@@ -156,12 +163,12 @@ class Tool:
     def offer(self) -> str:
         """A digest of what its source says of it, whatever its owner adds; equal where the same call means the same."""
         words = [self.name, self.title, self.description]
-        return digest([self.digests.contract, words, self.annotations.to_wire()])
+        return digest([self._schemas_digest, words, self.annotations.to_wire()])
 
     @cached_property
     def handle(self) -> str:
         """`id@digest`: what `call_tool` takes as proof that exactly this definition was shown."""
-        shown = [self.digests.contract, self.digests.text, self.annotations.to_wire()]
+        shown = [self._schemas_digest, digest(self._texts), self.annotations.to_wire()]
         return f"{self.id}@{digest(shown)[:DIGEST_CHARS]}"
 
 
@@ -172,9 +179,9 @@ class Digests:
     wire: str
     """Of everything the source sent."""
     contract: str
-    """Of input and output schema."""
+    """Of what input and output schema bind to, references followed; see `contract_of`."""
     text: str
-    """Of what a model reads."""
+    """Of what a model reads, the words in the schemas included."""
 
 
 @dataclass(frozen=True, slots=True)

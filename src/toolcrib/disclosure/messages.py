@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Protocol, Self
 
-from toolcrib.core.errors import ToolcribError
+from toolcrib.core.errors import NextAction, ToolcribError
 from toolcrib.core.handles import Handle
 from toolcrib.core.metadata import EXPANDED, NO_METADATA, ToolMetadata
 from toolcrib.core.nodes import Node
@@ -198,6 +198,17 @@ class Expansion:
 
 
 @dataclass(frozen=True, slots=True)
+class Suggestion:
+    """What leads on from an answer in which there is nothing, in the words of errors."""
+
+    hints: tuple[str, ...]
+    next_action: NextAction
+
+    def to_wire(self) -> dict[str, Any]:
+        return {"hints": [*self.hints], "next_action": self.next_action.to_wire()}
+
+
+@dataclass(frozen=True, slots=True)
 class SearchPage:
     """One page of tools, best first."""
 
@@ -209,6 +220,8 @@ class SearchPage:
     """With `DetailLevel.FULL`, those of `results`."""
     category_path: Path | None = None
     """Where it was searched, said by `search_tool_by_category` alone."""
+    suggestion: Suggestion | None = None
+    """Where nothing was found for a query."""
 
     @property
     def tool_ids(self) -> tuple[str, ...]:
@@ -224,6 +237,7 @@ class SearchPage:
             "results": self._results(),
             "next_cursor": self.next_cursor,
             **self.missing.to_wire(),
+            **(self.suggestion.to_wire() if self.suggestion is not None else {}),
         }
 
     def _results(self) -> list[dict[str, Any]]:

@@ -8,13 +8,16 @@ from toolcrib.catalog.ontology import Branch
 from toolcrib.catalog.view import View
 
 LOOKED_AT = 50
-"""Nodes by their words, and tools, of which the best count."""
+"""Nodes by their words, of which the best count."""
+
+TOOLS_LOOKED_AT = 200
+"""Likewise; more than nodes, for many of the best may hang in one."""
 
 
 def matching_nodes(view: View, query: str) -> list[tuple[Branch, float]]:
     """Nodes with their confidence, in [0, 1]: the better of how well a node's words match and its best tool does."""
     found = _by_words(view, query, None)
-    hits = view.search(query, limit=LOOKED_AT, scope=view.available).hits
+    hits = view.search(query, limit=TOOLS_LOOKED_AT, scope=view.available).hits
     confidence = {hit.tool_id: hit.confidence for hit in hits}
     for tool_id, branch in view.ontology.holders_of(confidence):
         found[branch] = max(found.get(branch, 0.0), confidence[tool_id])

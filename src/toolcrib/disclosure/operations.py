@@ -28,8 +28,7 @@ from toolcrib.disclosure.messages import (
     SearchPage,
 )
 from toolcrib.disclosure.node_search import matching_children, matching_nodes
-from toolcrib.disclosure.suggestions import no_match, not_found, unknown_path
-from toolcrib.index.index import Selection
+from toolcrib.disclosure.suggestions import Searched, no_match, not_found, nothing_found, unknown_path
 
 DEFAULT_LIMIT = 10
 MAX_LIMIT = 50
@@ -144,7 +143,8 @@ class Operations:
 
         `category` is a path, or as one text a name or names with `/` between them.
 
-        At most `limit` results (1 to 50), best first; ties fall to the tool id. With `tags`, only tools that carry all
+        At most `limit` results (1 to 50), best first; ties fall to the tool id. Where nothing serves the query the page
+        is empty, and says what leads on. With `tags`, only tools that carry all
         of them. Tools that cannot be called before their owner has done something are left out, or with
         `include_unavailable` shown with the reason. `DetailLevel.FULL` expands each, so there `limit` is at most 10.
 
@@ -179,7 +179,8 @@ class Operations:
         pointers, more = _ranked(view, query, _inside(view, here, anywhere), limit=limit, offset=offset)
         if here is not None and not pointers and query.strip():
             wider = {"query": query[:MAX_QUERY_CHARS], "tags": [*tags], "include_unavailable": include_unavailable}
-            raise no_match(view, here.path, NextAction("search_tools", wider), anywhere)
+            raise no_match(view, here.path, NextAction("search_tools", wider), anywhere, _tagged(view, tags))
+        is_nothing = not pointers and bool(query.strip()) and bool(view.tools)
         return SearchPage(
             results=pointers,
             next_cursor=self._next(view, "search_tools", request, offset + limit) if more else None,
@@ -188,6 +189,11 @@ class Operations:
             expansions=tuple(self.expand_tool(view, pointer.tool_id) for pointer in pointers)
             if detail_level is DetailLevel.FULL
             else (),
+            suggestion=nothing_found(
+                view, query[:MAX_QUERY_CHARS], tags, _tagged(view, tags), include_unavailable=include_unavailable
+            )
+            if is_nothing
+            else None,
         )
 
     def search_tool_by_category(
@@ -218,7 +224,7 @@ class Operations:
         pointers, more = _ranked(view, query, _inside(view, here, anywhere), limit=limit, offset=offset)
         if not pointers and query.strip():
             wider = NextAction("search_tools", {"query": query[:MAX_QUERY_CHARS]})
-            raise no_match(view, here.path, wider, anywhere)
+            raise no_match(view, here.path, wider, anywhere, None)
         return SearchPage(
             results=pointers,
             next_cursor=self._next(view, "search_tool_by_category", request, offset + limit) if more else None,
@@ -342,7 +348,7 @@ def _matching_at(
 
 
 def _ranked(
-    view: View, query: str, scope: _Searched, *, limit: int, offset: int
+    view: View, query: str, scope: Searched, *, limit: int, offset: int
 ) -> tuple[tuple[ToolPointer, ...], bool]:
     """One page, and whether there are more."""
     if not query.strip():
@@ -354,18 +360,14 @@ def _ranked(
     return pointers, ranking.total > offset + limit
 
 
-_Searched = Selection | Set[str] | None
-"""The tools to search; None for all that are visible."""
-
-
-def _searched(view: View, tagged: Set[str] | None = None, *, include_unavailable: bool = False) -> _Searched:
+def _searched(view: View, tagged: Set[str] | None = None, *, include_unavailable: bool = False) -> Searched:
     """Those to search anywhere."""
     if include_unavailable or not view.unavailable:
         return tagged
     return view.available if tagged is None else tagged - view.unavailable.keys()
 
 
-def _inside(view: View, here: Branch | None, searched: _Searched) -> _Searched:
+def _inside(view: View, here: Branch | None, searched: Searched) -> Searched:
     """Those of `searched` that hang at or below `here`, a node of an ontology of nothing but what may be searched."""
     if here is None or here.above is None:
         return searched

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence, Set
+from dataclasses import replace
 from itertools import islice
+from typing import Any
 
 from toolcrib.catalog.ontology import Branch
 from toolcrib.catalog.state import SourceStatus
@@ -13,6 +15,7 @@ from toolcrib.core.errors import NextAction, NoMatchInCategory, SourceUnavailabl
 from toolcrib.core.handles import Handle
 from toolcrib.core.schema import MAX_COMPARED, MAX_COMPARED_CHARS
 from toolcrib.core.tools import Path
+from toolcrib.disclosure.messages import Suggestion
 from toolcrib.index.index import Selection
 
 CLEARLY_MEANT = 0.85
@@ -20,6 +23,11 @@ CLEARLY_MEANT = 0.85
 
 MAX_TOLD = 20
 """Children of a node that a hint names."""
+
+OTHER_WORDS = "Say it in other words, what is to be done and to what, or look at what there is."
+
+Searched = Selection | Set[str] | None
+"""The tools to search; None for all that are visible."""
 
 
 def not_found(view: View, name: str) -> ToolNotFound | SourceUnavailable:
@@ -39,7 +47,8 @@ def not_found(view: View, name: str) -> ToolNotFound | SourceUnavailable:
     words = name[:MAX_COMPARED_CHARS].replace(".", " ").replace("_", " ")
     near = _near(name, _comparable_ids(view, source), most=3)
     meant = near[0] if near and difflib.SequenceMatcher(None, name, near[0]).ratio() >= CLEARLY_MEANT else None
-    near += [hit.tool_id for hit in view.search(words, limit=3).hits if hit.tool_id not in near]
+    # By words alone: nobody has looked up what an id means, and a model would be run while all others wait.
+    near += [hit.tool_id for hit in replace(view, insight=None).search(words, limit=3).hits if hit.tool_id not in near]
     if meant is None and (ends := [tool_id for tool_id in near if tool_id.endswith(f".{name}")]):
         meant = ends[0] if len(ends) == 1 else None
     return ToolNotFound(
@@ -73,21 +82,58 @@ def unknown_path(view: View, path: Sequence[str]) -> UnknownPath:
     )
 
 
-def no_match(
-    view: View, category: Path, wider: NextAction, searched: Selection | Collection[str] | None
-) -> NoMatchInCategory:
+def no_match(view: View, category: Path, wider: NextAction, searched: Searched, tagged: Searched) -> NoMatchInCategory:
     """The error for a query that nothing in `category` matches: the categories where something does.
 
-    `wider` is the search of the whole catalog, over the tools `searched`, None for all.
+    `wider` is the search of the whole catalog, over the tools `searched`; `tagged` as for `nothing_found`.
     """
-    hits = view.search(wider.arguments["query"], limit=10, scope=searched).hits
-    elsewhere = dict.fromkeys(view.ontology.places(view.tools[hit.tool_id])[0] for hit in hits)
-    paths = [shown(path) for path in islice(elsewhere, 3)]
+    message, given = f"Nothing in {shown(category)} matches.", wider.arguments
+    query: str = given["query"]
+    if hits := view.search(query, limit=10, scope=searched).hits:
+        elsewhere = dict.fromkeys(view.ontology.places(view.tools[hit.tool_id])[0] for hit in hits)
+        # A tool that stands low on the page of the whole catalog may be too little for one of its own.
+        paths = (shown(path) for path in elsewhere if _finds(view, query, path, searched))
+        named = ", ".join(islice(paths, 3))
+        return NoMatchInCategory(message, hints=[f"Matches stand in: {named}"] if named else [], next_action=wider)
+    include_unavailable = bool(given.get("include_unavailable"))
+    lead = nothing_found(view, query, given.get("tags", ()), tagged, include_unavailable=include_unavailable)
+    if lead.next_action.operation != "list":
+        return NoMatchInCategory(message, hints=lead.hints, next_action=lead.next_action)
     return NoMatchInCategory(
-        f"Nothing in {shown(category)} matches.",
-        hints=[f"Matches stand in: {', '.join(paths)}"] if paths else ["Nothing in the whole catalog matches either."],
-        next_action=wider if paths else NextAction("list"),
+        message,
+        hints=["Nothing in the whole catalog matches either.", OTHER_WORDS],
+        next_action=NextAction("list", {"path": [*category]} if category in view.ontology.nodes else {}),
     )
+
+
+def nothing_found(
+    view: View, query: str, tags: Sequence[str], tagged: Searched, *, include_unavailable: bool
+) -> Suggestion:
+    """What leads on from a search of the whole catalog that found nothing; `tagged` are all tools that carry the tags.
+
+    A search that finds something where there is one that asks for less, else the top of the catalog.
+    """
+    given: dict[str, Any] = {"query": query, "tags": [*tags], "include_unavailable": include_unavailable}
+    asked = {key: value for key, value in given.items() if value}
+    if not include_unavailable and view.unavailable and view.search(query, limit=1, scope=tagged).hits:
+        return Suggestion(
+            ("What matches cannot be called before somebody has done something.",),
+            NextAction("search_tools", {**asked, "include_unavailable": True}),
+        )
+    anywhere = None if include_unavailable else view.available
+    if tags and view.search(query, limit=1, scope=anywhere).hits:
+        del asked["tags"]
+        return Suggestion(("Without the tags something matches.",), NextAction("search_tools", asked))
+    return Suggestion(("No tool seems to serve this.", OTHER_WORDS), NextAction("list"))
+
+
+def _finds(view: View, query: str, path: Path, searched: Searched) -> bool:
+    """Whether a search at or below `path` finds something."""
+    if (branch := view.ontology.find(path)) is None:
+        return False
+    inside = view.ontology.within(branch)
+    scope = inside & searched if isinstance(searched, Set) else inside
+    return bool(view.search(query, limit=1, scope=scope).hits)
 
 
 def shown(path: Path) -> str:

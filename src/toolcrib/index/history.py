@@ -55,7 +55,7 @@ class History:
     of_tool: NDArray[np.int64]
     """(n_tools,): how many requests each tool served, 1 or more."""
     terms: Mapping[str, int]
-    """The row of each term, ascending; after a restriction there may be terms that no request holds."""
+    """The row of each term, ascending."""
     starts: NDArray[np.int64]
     """(n_terms + 1,): row `t` of the postings is `starts[t]:starts[t + 1]`."""
     requests: NDArray[np.int32]
@@ -92,8 +92,11 @@ class History:
     @cached_property
     def digest(self) -> str:
         """In hex: equal for two exactly when they say the same."""
-        told = blake2b(repr((self.tool_ids, [*self.terms])).encode("utf-8", "surrogatepass"), digest_size=8)
-        for array in (self.pairs, self.starts, self.requests):
+        lengths = np.diff(self.starts)
+        held = lengths > 0  # a restriction leaves words of what it hides
+        terms = [*compress(self.terms, held.tolist())]
+        told = blake2b(repr((self.tool_ids, terms)).encode("utf-8", "surrogatepass"), digest_size=8)
+        for array in (self.pairs, lengths[held], self.requests):
             told.update(array.tobytes())
         return told.hexdigest()
 
@@ -126,11 +129,13 @@ class History:
         pairs[:, 0] = (np.cumsum(is_kept) - 1)[pairs[:, 0]]
         pairs[:, 1] = (np.cumsum(visible) - 1)[pairs[:, 1]]
         held = is_kept[self.requests]
+        starts = np.concatenate([[0], np.cumsum(held)])[self.starts]
+        is_said = starts[1:] > starts[:-1]
         return _weighted(
             tuple(compress(self.tool_ids, visible.tolist())),
             pairs,
-            self.terms,
-            np.concatenate([[0], np.cumsum(held)])[self.starts],
+            {term: row for row, term in enumerate(compress(self.terms, is_said.tolist()))},
+            np.append(starts[:-1][is_said], starts[-1]),
             (np.cumsum(is_kept, dtype=np.int32) - 1)[self.requests[held]],
         )
 

@@ -29,9 +29,9 @@ class Knowledge:
         if self.understood is not None:
             vectors = self.understood.vectors
             known = [part.segment.keys[part.mask & (vectors.rows_of(part.segment) >= 0)] for part in parts]
-            # Sums, in which no order shows: to sort the keys of 100,000 tools takes longer than to rank them.
-            total = sum(int(keys.sum(dtype=np.uint64)) for keys in known) % 2**64
-            told += [vectors.model_id, str(len(self.understood.texts)), f"{sum(map(len, known))}:{total:x}"]
+            # Added up, so that it does not depend on their order.
+            which = sum(int(keys.sum(dtype=np.uint64)) for keys in known) % 2**64
+            told += [vectors.model_id, str(len(self.understood.texts)), str(sum(map(len, known))), f"{which:x}"]
         if self.recall is not None:
             told.append(self.recall.history.digest)
         return " ".join(told)

@@ -84,7 +84,7 @@ class Segment:
         if (found := self.postings(term)) is None:
             return 0.0
         docs, impacts = found
-        place = int(np.searchsorted(docs, at))
+        place = int(docs.searchsorted(np.int32(at)))  # of the same type: else all of `docs` would be converted
         return float(impacts[place]) if place < len(docs) and docs[place] == at else 0.0
 
 

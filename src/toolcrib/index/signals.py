@@ -194,11 +194,11 @@ def embedding(
     share = np.float32(min(1.0, share + weights.embedding_without_parameters * bareness(parts)))
     top = max(most(scores), _LEAST)
     fused: list[Impacts] = []
-    for part, part_scores, near in zip(parts, scores, similarities.near, strict=True):
+    for part_scores, near in zip(scores, similarities.near, strict=True):
         by_words = part_scores / np.float32(top)
         by_meaning = np.where(np.isnan(near), by_words, near)
         matches = (part_scores > 0) | (by_meaning >= np.float32(weights.similar))
-        fused.append(((1 - share) * by_words + share * by_meaning) * (matches & part.mask))
+        fused.append(((1 - share) * by_words + share * by_meaning) * matches)
     return fused
 
 

@@ -156,7 +156,14 @@ def _script(character: str) -> str:
 
 
 def _pairs(run: str) -> Iterable[str]:
-    return (run[at : at + 2] for at in range(len(run) - 1)) if len(run) > 1 else (run,)
+    letters: list[str] = []
+    for character in run:
+        if letters and _script(character) == _MARK:
+            letters[-1] += character  # no word begins with a vowel sign that stands on the letter before
+        else:
+            letters.append(character)
+    pairs = map(str.__add__, letters, letters[1:]) if len(letters) > 1 else letters
+    return (pair[:MAX_WORD_CHARS] for pair in pairs)
 
 
 def _parts(run: str) -> list[str]:

@@ -11,7 +11,7 @@ from toolcrib.core.principal import CallContext
 from toolcrib.core.results import ToolResult
 from toolcrib.core.tools import Tool
 from toolcrib.disclosure.messages import Answer
-from toolcrib.protocol.steps import leading_within
+from toolcrib.protocol.steps import answer_within, leading_within
 from toolcrib.protocol.tools import operation_tools
 from toolcrib.sources.plugins import Plugin
 from toolcrib.version import VERSION
@@ -69,7 +69,7 @@ class DiscoveryPlugin(Plugin):
             answer = await self._crib.perform(tool_name, arguments, context=context)
         except ToolcribError as error:
             return _result(leading_within(error, DESCRIPTIONS).to_wire(), is_error=True)
-        return _result(answer.to_wire(), is_error=False)
+        return _result(answer_within(answer, DESCRIPTIONS).to_wire(), is_error=False)
 
 
 def _result(value: Mapping[str, Any], *, is_error: bool) -> ToolResult:

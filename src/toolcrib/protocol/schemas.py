@@ -181,7 +181,11 @@ _RESPONSES: Mapping[str, Any] = {
             },
             "next_cursor": _CURSOR,
         },
-        _MISSING,
+        {
+            **_MISSING,
+            "hints": {**_TEXTS, "description": "Where nothing serves the query: what to try."},
+            "next_action": {**_ref("NextAction"), "description": "Likewise: an operation, ready to send."},
+        },
     ),
     "SearchToolByCategoryResponse": _object(
         {"category_path": _ref("Path"), "results": _list(_ref("ToolPointer"), MAX_LIMIT), "next_cursor": _CURSOR},

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from toolcrib.core.errors import NextAction, ToolcribError
 from toolcrib.core.results import ToolResult
-from toolcrib.disclosure.messages import Answer, Expansions
+from toolcrib.disclosure.messages import Answer, Expansions, SearchPage
 
 
 def leading_within(error: ToolcribError, operations: Collection[str]) -> ToolcribError:
@@ -21,7 +21,9 @@ def leading_within(error: ToolcribError, operations: Collection[str]) -> Toolcri
 
 
 def answer_within(answer: Answer | ToolResult, operations: Collection[str]) -> Answer | ToolResult:
-    """`answer`, where the errors in it lead to nothing but `operations`."""
+    """`answer`, where the errors in it, or what it suggests, lead to nothing but `operations`."""
+    if isinstance(answer, SearchPage) and (told := answer.suggestion) is not None:
+        return replace(answer, suggestion=replace(told, next_action=_within(told.next_action, operations)))
     if not isinstance(answer, Expansions):
         return answer
     errors = {asked: leading_within(error, operations) for asked, error in answer.errors.items()}

@@ -1,0 +1,75 @@
+"""Characters that are there and cannot be seen, or that change the order of what can."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+_TAGS = "\U000e0000-\U000e007f"
+_BIDI = "\u202a-\u202e\u2066-\u2069"
+_MARKS = "\u200e\u200f\u061c"
+_SELECTORS = "\ufe00-\ufe0f\U000e0100-\U000e01ef"
+_BLANKS = (
+    "\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u00ad\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200d\u2028\u2029"
+    "\u2060-\u2065\u206a-\u206f\u3164\ufeff\uffa0\ufff0-\ufffb\U0001d173-\U0001d17a"
+)
+UNSEEN = re.compile(f"[{_TAGS}{_BIDI}{_MARKS}{_SELECTORS}{_BLANKS}]")
+"""Source: Unicode's `Default_Ignorable_Code_Point` and `Bidi_Control`, with the control characters of ASCII and
+Latin-1; but for tabs and the ends of lines."""
+
+TAGS = re.compile(f"[{_TAGS}]+")
+BIDI = re.compile(f"[{_BIDI}]")
+
+_FLAGS = frozenset(
+    "\U0001f3f4" + "".join(chr(0xE0000 + ord(letter)) for letter in region) + "\U000e007f"
+    for region in ("gbeng", "gbsct", "gbwls")
+)
+"""England, Scotland and Wales: all that Unicode recommends to write with tags."""
+_FLAG = re.compile("|".join(sorted(_FLAGS)))
+
+_RIGHT_TO_LEFT = frozenset({"R", "AL"})
+_JOINING = re.compile("[\u0600-\u1cff\ua800-\uabff\U00010a00-\U00011fff]")
+"""Scripts in which a joiner, or the lack of one, is spelling; and those that mark where a word ends with no space."""
+
+
+def visible(text: str) -> str:
+    """`text` on one line, with what cannot be seen as `⟨U+200B⟩`, and ends of lines as `⏎`."""
+    return UNSEEN.sub(lambda found: f"⟨U+{ord(found[0]):04X}⟩", re.sub(r"\r\n|\r|\n", "⏎", text)).replace("\t", " ")
+
+
+def without_flags(text: str) -> str:
+    """`text` without the flags that are written with tags; as long as it was."""
+    return _FLAG.sub(lambda found: " " * len(found[0]), text) if "\U0001f3f4" in text else text
+
+
+def unspelled(text: str) -> list[int]:
+    """Positions of invisible characters, without those that a script or an emoji is spelled with."""
+    found = [match.start() for match in UNSEEN.finditer(text)]
+    if not found:
+        return []
+    reads_left = any(unicodedata.bidirectional(character) in _RIGHT_TO_LEFT for character in text)
+    return [at for at in found if not _is_spelling(text, at, reads_left)]
+
+
+def _is_spelling(text: str, at: int, reads_left: bool) -> bool:
+    before, after = text[at - 1 : at], text[at + 1 : at + 2]
+    match text[at]:
+        case "\u200e" | "\u200f" | "\u061c":
+            return reads_left
+        case "\u200d" if _is_pictured(before) and _is_pictured(after):
+            return True
+        case "\u200b" | "\u200c" | "\u200d":
+            return bool(_JOINING.match(before) or _JOINING.match(after))
+        case "\u180b" | "\u180c" | "\u180d" | "\u180e" | "\u180f":
+            return bool(_JOINING.match(before))
+        case "\ufe0e" | "\ufe0f":
+            return bool(before) and (not before.isascii() or before in "#*0123456789") and not UNSEEN.match(before)
+        case selector if re.match(f"[{_SELECTORS}]", selector):
+            return unicodedata.category(before or " ") in {"Lo", "Sm"} and not UNSEEN.match(before)
+        case _:
+            return False
+
+
+def _is_pictured(character: str) -> bool:
+    """Whether a part of an emoji: a picture, a tone of skin, or what makes a sign one."""
+    return character == "\ufe0f" or (bool(character) and unicodedata.category(character) in {"So", "Sk"})

@@ -1,0 +1,45 @@
+"""A tool's definition as one JSON value, as MCP writes it, so that places in it can be named."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, cast
+
+from toolcrib.core.metadata import EXPANDED
+from toolcrib.core.schema import pointer
+from toolcrib.core.tools import Tool
+
+
+def definition_of(tool: Tool) -> dict[str, Any]:
+    """All that its source sent, with the hints written out, and `metadata`: what of that a model reads."""
+    sent = {key: value for key, value in tool.wire.items() if key not in {"input_schema", "output_schema"}}
+    claimed = sent.get("annotations")
+    claims = {**cast("Mapping[str, Any]", claimed)} if isinstance(claimed, Mapping) else {}
+    if tool.annotations.title is not None:
+        claims["title"] = tool.annotations.title
+    definition = {
+        **sent,
+        "name": tool.name,
+        "title": tool.title,
+        "description": tool.description,
+        "inputSchema": tool.input_schema,
+        "outputSchema": tool.output_schema,
+        "annotations": {**claims, **tool.annotations.to_wire()},
+        "metadata": {key: said for key, said in tool.metadata.to_wire().items() if key in EXPANDED},
+    }
+    return {key: value for key, value in definition.items() if value is not None}
+
+
+def texts_in(value: Any) -> Iterator[tuple[str, str]]:
+    """Every text in a JSON value with its place, a JSON Pointer; keys count, each in the place that it leads to."""
+    waiting: list[tuple[tuple[str, ...], Any]] = [((), value)]
+    while waiting:
+        place, part = waiting.pop()
+        if isinstance(part, str):
+            yield pointer(place), part
+        elif isinstance(part, Mapping):
+            for key, below in cast("Mapping[str, Any]", part).items():
+                yield pointer((*place, key)), key
+                waiting.append(((*place, key), below))
+        elif isinstance(part, list | tuple):
+            waiting += [((*place, str(at)), below) for at, below in enumerate(cast("list[Any]", part))]

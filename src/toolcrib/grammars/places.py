@@ -1,0 +1,355 @@
+"""What a schema says of one place in a value: its keywords with those of its `$ref`s and `allOf`s, and its choices."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+from urllib.parse import unquote
+
+from toolcrib.core.schema import at_reference, type_name
+
+TYPES = ("object", "array", "string", "number", "integer", "boolean", "null")
+
+_IMPLIED = {
+    "properties": "object",
+    "required": "object",
+    "additionalProperties": "object",
+    "patternProperties": "object",
+    "propertyNames": "object",
+    "minProperties": "object",
+    "maxProperties": "object",
+    "items": "array",
+    "prefixItems": "array",
+    "minItems": "array",
+    "maxItems": "array",
+    "minLength": "string",
+    "maxLength": "string",
+    "pattern": "string",
+    "format": "string",
+    "minimum": "number",
+    "maximum": "number",
+    "exclusiveMinimum": "number",
+    "exclusiveMaximum": "number",
+    "multipleOf": "number",
+}
+"""What an author means who gives a keyword and no type. By the letter every other type would be allowed, too."""
+
+_OLD = ("draft-03", "draft-04", "draft-05", "draft-06", "draft-07", "draft-3", "draft-4", "draft-6", "draft-7")
+
+
+MAX_STEPS = 1_000_000
+"""Schemas looked at for one grammar, each as often as it was."""
+
+
+class TooLarge(Exception):
+    """A schema says so much that its grammar would be of no use."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unenforced:
+    """A keyword that a grammar does not hold: what it forbids may be written."""
+
+    pointer: str
+    """Where the schema with the keyword stands, as a JSON Pointer into the tool's input schema (RFC 6901)."""
+    keyword: str
+    why: str
+    """As a clause."""
+    tool: str = ""
+    """The name of the tool, where the grammar is of several."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One schema that applies to a place, and where it stands."""
+
+    pointer: str
+    schema: Mapping[str, Any]
+
+    def get(self, keyword: str, kind: type | tuple[type, ...]) -> Any:
+        """The value of `keyword`; None where it is absent or no `kind`."""
+        value = self.schema.get(keyword)
+        return value if isinstance(value, kind) and not (isinstance(value, bool) and kind is not bool) else None
+
+    def schemas(self, keyword: str) -> dict[str, str]:
+        """Pointers of the schemas under `keyword`, by their names."""
+        found = cast("Mapping[str, Any]", self.get(keyword, Mapping) or {})
+        return {str(name): f"{self.pointer}/{keyword}/{escaped(str(name))}" for name in found}
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """Parts that all apply to one place, with nothing left to choose; not to be met where `never`."""
+
+    parts: tuple[Part, ...]
+    never: bool = False
+
+    @property
+    def types(self) -> frozenset[str]:
+        """JSON types allowed; `number` includes `integer`."""
+        said = [part for part in self.parts if "type" in part.schema]
+        found = frozenset(TYPES)
+        for part in said:
+            named = part.schema["type"]
+            names = {named} if isinstance(named, str) else {str(name) for name in cast("Sequence[object]", named)}
+            if "number" in names:
+                names.add("integer")
+            found &= names
+        if not said and (implied := {_IMPLIED[key] for part in self.parts for key in part.schema if key in _IMPLIED}):
+            return frozenset(implied | ({"integer"} if "number" in implied else set()))
+        return found
+
+    @property
+    def values(self) -> tuple[Part, Sequence[Any]] | None:
+        """The first enumeration, of one value for `const`, and the part with it; None for none."""
+        for part in self.parts:
+            if "const" in part.schema:
+                return part, (part.schema["const"],)
+            if (listed := part.get("enum", list)) is not None:
+                return part, listed
+        return None
+
+    def closes(self) -> bool:
+        """Whether only declared keys are written.
+
+        Unless a part says that others are welcome, or none declares any: an author who lists keys means these.
+        """
+        is_welcoming = False
+        for part in self.parts:
+            for keyword in ("additionalProperties", "unevaluatedProperties"):
+                more = part.schema.get(keyword)
+                if more is False and not part.schema.get("patternProperties"):
+                    return True
+                is_welcoming |= more is not None and more is not False
+            is_welcoming |= bool(part.schema.get("patternProperties"))
+        return not is_welcoming and any("properties" in part.schema for part in self.parts)
+
+    def declared(self) -> dict[str, tuple[str, ...]]:
+        """Pointers of the schemas of each declared key, in order of first mention; required ones without any last.
+
+        Raises:
+            TooLarge: there is more of it than can be looked at.
+        """
+        found: dict[str, dict[str, str]] = {}
+        for part in self.parts:
+            for name, pointer in part.schemas("properties").items():
+                found.setdefault(name, {})[part.pointer] = pointer
+        for name in self.required():
+            found.setdefault(name, {})
+        closing = [
+            part.pointer
+            for part in self.parts
+            if "additionalProperties" in part.schema and not part.schema.get("patternProperties")
+        ]
+        if len(closing) * len(found) > MAX_STEPS:
+            raise TooLarge
+        return {
+            name: (*own.values(), *(f"{pointer}/additionalProperties" for pointer in closing if pointer not in own))
+            for name, own in found.items()
+        }
+
+    def required(self) -> tuple[str, ...]:
+        listed = (cast("list[object]", part.get("required", list) or []) for part in self.parts)
+        return tuple(dict.fromkeys(name for names in listed for name in names if isinstance(name, str)))
+
+    def of_other_keys(self) -> tuple[str, ...]:
+        """Pointers of the schemas that the value of an undeclared key must meet."""
+        return tuple(
+            f"{part.pointer}/additionalProperties"
+            for part in self.parts
+            if isinstance(part.schema.get("additionalProperties"), Mapping) and not part.schema.get("patternProperties")
+        )
+
+
+@dataclass
+class Places:
+    """Finds what applies to places of one document; collects what it had to leave out."""
+
+    document: Mapping[str, Any]
+    unenforced: dict[tuple[str, str], Unenforced] = field(default_factory=dict[tuple[str, str], Unenforced])
+
+    def __post_init__(self) -> None:
+        dialect = self.document.get("$schema")
+        self._steps = 0
+        self._is_old = isinstance(dialect, str) and any(old in dialect for old in _OLD)
+
+    def report(self, pointer: str, keyword: str, why: str) -> None:
+        self.unenforced.setdefault((pointer, keyword), Unenforced(pointer, keyword, why))
+
+    def flat(self, pointers: Sequence[str]) -> Leaf:
+        """All that applies where the schemas at `pointers` do, `$ref`s and `allOf`s followed; choices stay in it.
+
+        A schema that leads back to itself adds nothing, so a cycle ends.
+
+        Raises:
+            TooLarge: `MAX_STEPS` were taken.
+        """
+        seen: dict[str, Part] = {}
+        never = False
+        waiting = list(reversed(pointers))
+        while waiting:
+            pointer = waiting.pop()
+            if pointer in seen:
+                continue
+            schema = at_reference(self.document, _fragment(pointer))
+            if schema is False:
+                never = True
+            part = Part(pointer, cast("Mapping[str, Any]", schema) if isinstance(schema, Mapping) else {})
+            if self._is_old and "$ref" in part.schema:  # which hides what stands beside it
+                part = Part(pointer, {"$ref": part.schema["$ref"]})
+            seen[pointer] = part
+            self._steps += 1
+            if self._steps > MAX_STEPS:
+                raise TooLarge
+            waiting += reversed([*self._referred(part), *_listed(part, "allOf")])
+        return Leaf(tuple(seen.values()), never)
+
+    def _referred(self, part: Part) -> list[str]:
+        for keyword in ("$dynamicRef", "$recursiveRef"):
+            if keyword in part.schema:
+                self.report(part.pointer, keyword, "where it leads hangs on who refers to it")
+        ref = part.schema.get("$ref")
+        if ref is None:
+            return []
+        if not isinstance(ref, str) or at_reference(self.document, ref) is None:
+            self.report(part.pointer, "$ref", "only JSON Pointers within the schema are followed")
+            return []
+        return ["".join("/" + step for step in unquote(ref).split("/")[1:])]
+
+    def leaves(self, pointers: Sequence[str], most: int) -> list[Leaf]:
+        """The alternatives of a place, each with one branch of every `anyOf` and `oneOf`; at most `most`."""
+        found: dict[tuple[tuple[str, ...], bool], Leaf] = {}
+        waiting: list[tuple[tuple[str, ...], frozenset[tuple[str, str]]]] = [(tuple(pointers), frozenset())]
+        tried: set[tuple[tuple[str, ...], frozenset[tuple[str, str]]]] = set()
+        while waiting:
+            place, settled = waiting.pop()
+            leaf = self.flat(place)
+            key = tuple(part.pointer for part in leaf.parts)
+            if (key, settled) in tried or leaf.never:
+                continue
+            tried.add((key, settled))
+            choice = next(
+                (
+                    (part, keyword)
+                    for part in leaf.parts
+                    for keyword in ("anyOf", "oneOf")
+                    if part.get(keyword, list) and (part.pointer, keyword) not in settled
+                ),
+                None,
+            )
+            if choice is None:
+                found.setdefault((key, leaf.never), leaf)
+                continue
+            part, keyword = choice
+            branches = _listed(part, keyword)
+            settled |= {(part.pointer, keyword)}
+            if len(found) + len(waiting) + len(branches) > most:
+                self.report(part.pointer, keyword, f"there would be more than {most:,} alternatives in one place")
+                waiting.append((key, settled))
+                continue
+            if keyword == "oneOf":
+                self._look_for_overlaps(key, part, branches)
+            owners = {owner for owner, _ in settled}
+            # A branch that leads back to its own choice is met by what the other branches are met by.
+            onward = [b for b in branches if not any(inner.pointer in owners for inner in self.flat((b,)).parts)]
+            waiting += [((*key, branch), settled) for branch in reversed(onward)]
+        return list(found.values())
+
+    def _look_for_overlaps(self, place: tuple[str, ...], part: Part, branches: list[str]) -> None:
+        """Report a `oneOf` unless what is written for one branch can never fit another."""
+        if len(branches) > MAX_COMPARED:
+            self.report(part.pointer, "oneOf", f"only up to {MAX_COMPARED} alternatives are compared")
+            return
+        rest = tuple(pointer for pointer in place if pointer != part.pointer)
+        leaves = [self.flat((*rest, part.pointer, branch)) for branch in branches]
+        own = [self.flat((branch,)) for branch in branches]
+        for at, one in enumerate(leaves):
+            for other_at in range(at + 1, len(leaves)):
+                if not self._are_apart(one, leaves[other_at], own[at], own[other_at]):
+                    self.report(part.pointer, "oneOf", "a value may fit several of its alternatives")
+                    return
+
+    def _are_apart(self, one: Leaf, other: Leaf, own: Leaf, other_own: Leaf, depth: int = 3) -> bool:
+        if one.never or other.never or _never_meet(own, other_own):
+            return True
+        if "object" not in one.types & other.types or len(one.types & other.types) > 1:
+            return False
+        if _lacks_required(one, other) and _lacks_required(other, one):
+            return True  # neither is ever written with all the keys that the other needs
+        first, second = own.declared(), other_own.declared()
+        both = set(own.required()) & set(other_own.required())
+        if depth == 0:
+            return False
+        for name in sorted(both):
+            a, b = self.flat(first[name]), self.flat(second[name])
+            if _never_meet(a, b):
+                return True
+        return False
+
+
+MAX_COMPARED = 60
+"""Branches of a `oneOf` that are compared, each with each."""
+
+
+def _lacks_required(one: Leaf, other: Leaf) -> bool:
+    """Whether what is written for `one` always lacks a key that `other` requires."""
+    choices = sum(keyword in part.schema for part in one.parts for keyword in ("anyOf", "oneOf"))
+    is_settled = choices == 1  # the one that is being looked at
+    return is_settled and one.closes() and not set(other.required()) <= set(one.declared())
+
+
+def _never_meet(one: Leaf, other: Leaf) -> bool:
+    """Whether no value at all fits both, judged by types and enumerations."""
+    types, others = _said_types(one), _said_types(other)
+    if not types & others:
+        return True
+    listed, other_listed = one.values, other.values
+    if listed is not None and other_listed is not None:
+        keys = {_identity(value) for value in listed[1]}
+        return not any(_identity(value) in keys for value in other_listed[1])
+    if listed is not None:
+        return not any(fits_type(value, others) for value in listed[1])
+    if other_listed is not None:
+        return not any(fits_type(value, types) for value in other_listed[1])
+    return False
+
+
+def _said_types(leaf: Leaf) -> frozenset[str]:
+    """Types by the letter: nothing is implied."""
+    return Leaf(
+        tuple(Part(part.pointer, {"type": part.schema["type"]}) for part in leaf.parts if "type" in part.schema)
+    ).types
+
+
+def fits_type(value: Any, types: frozenset[str]) -> bool:
+    name = type_name(value)
+    if name == "number" and "integer" in types:
+        return "number" in types or float(value).is_integer()
+    return name in types
+
+
+def _identity(value: Any) -> object:
+    """Equal for values that JSON Schema calls equal."""
+    match value:
+        case bool() | None | str():
+            return (type_name(value), value)
+        case int() | float():
+            return ("number", value)
+        case Mapping():
+            pairs = cast("Mapping[str, Any]", value).items()
+            return ("object", frozenset((key, _identity(inner)) for key, inner in pairs))
+        case _:
+            return ("array", tuple(_identity(inner) for inner in cast("Sequence[Any]", value)))
+
+
+def _listed(part: Part, keyword: str) -> list[str]:
+    return [f"{part.pointer}/{keyword}/{at}" for at in range(len(part.get(keyword, list) or ()))]
+
+
+def escaped(step: str) -> str:
+    """One step of a JSON Pointer."""
+    return step.replace("~", "~0").replace("/", "~1")
+
+
+def _fragment(pointer: str) -> str:
+    return "#" + pointer.replace("%", "%25")

@@ -1,0 +1,79 @@
+"""`toolcrib.search`: every key of it, and what is said wrongly."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from toolcrib.config import Config, parse_config
+from toolcrib.config.embedder import EmbedderConfig
+from toolcrib.config.history import HistoryConfig
+from toolcrib.config.search import DEFAULT_SEARCH, SEARCH_SETTINGS, Search
+from toolcrib.core.errors import InvalidConfig
+from toolcrib.embedders import ModelFolder
+from toolcrib.index.weights import SIGNALS, WEIGHTS
+
+FILE = Path("/there/mcp.json")
+
+
+def read(search: Any) -> Config:
+    return parse_config(json.dumps({"toolcrib": {"search": search}}), FILE, {})
+
+
+def search(**said: Any) -> Search:
+    return read(said).search
+
+
+def test_where_nothing_is_said_all_signals_count_and_nothing_is_asked_of_a_model_or_the_past() -> None:
+    assert parse_config("{}", FILE, {}).search == search() == DEFAULT_SEARCH
+    assert Search(WEIGHTS, None, None) == DEFAULT_SEARCH
+
+
+@pytest.mark.parametrize("signal", SIGNALS)
+def test_each_signal_can_be_done_without(signal: str) -> None:
+    weights = search(without=[signal]).weights
+    assert weights == WEIGHTS.without(signal) != WEIGHTS
+    assert getattr(weights, signal) == 0
+
+
+def test_all_that_is_said_holds_together() -> None:
+    everything: dict[str, Any] = {
+        "without": ["clauses", "synonyms"],
+        "refuse": False,
+        "embedder": {"folder": "models/tiny"},
+        "history": {"share": [["team-*"]], "max_days": 7},
+    }
+    assert everything.keys() == SEARCH_SETTINGS.keys()
+    assert search(**everything) == Search(
+        WEIGHTS.without("clauses", "synonyms").refusing_nothing(),
+        EmbedderConfig(ModelFolder(Path("/there/models/tiny"))),
+        HistoryConfig((("team-*",),), 7),
+    )
+    assert search(refuse=True) == DEFAULT_SEARCH
+
+
+WRONG: list[tuple[Any, str]] = [
+    ([], "toolcrib.search: "),
+    ({"withuot": []}, "did you mean `without`?"),
+    ({"without": [1]}, "toolcrib.search.without: "),
+    ({"without": ["bm25"]}, "toolcrib.search.without: `bm25` is no signal; there are: synonyms, clauses"),
+    ({"without": ["name"]}, "`name` is no signal"),
+    ({"refuse": "no"}, "toolcrib.search.refuse: "),
+    ({"embedder": "models/tiny"}, "toolcrib.search.embedder: "),
+    ({"embedder": {}}, "toolcrib.search.embedder: "),
+    ({"embedder": {"folder": "a", "endpoint": "https://b"}}, "toolcrib.search.embedder: "),
+    ({"embedder": {"folder": "a", "modle": "b"}}, "did you mean `model`?"),
+    ({"history": 1}, "toolcrib.search.history: "),
+    ({"history": {"days": 3}}, "toolcrib.search.history"),
+]
+
+
+@pytest.mark.parametrize(("said", "told"), WRONG)
+def test_what_is_said_wrongly_is_named_with_its_place(said: Any, told: str) -> None:
+    with pytest.raises(InvalidConfig) as raised:
+        read(said)
+    assert str(FILE) in raised.value.message
+    assert told in raised.value.message

@@ -1,0 +1,56 @@
+"""An insight that knows what a test tells it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from toolcrib.catalog.view import View
+from toolcrib.core.principal import Principal
+from toolcrib.index.history import Confirmed, History
+from toolcrib.index.meaning import Understood
+from toolcrib.index.query import Query
+from toolcrib.index.vectors import Vectors
+
+MEANT = (0.5, 0.5, 0.5, 0.5)
+"""The vector of every query. It and the others have few digits, so that no product of them is rounded."""
+
+NEAR, NEARER, FAR = (1.0, 0.0, 0.0, 0.0), MEANT, (-0.5, -0.5, 0.5, 0.5)
+
+
+@dataclass
+class Knowing:
+    """May be changed at any time."""
+
+    vectors: Vectors | None = None
+    history: History | None = None
+
+    def understood(self, query: Query) -> Understood | None:
+        if self.vectors is None or not query.texts:
+            return None
+        return Understood(self.vectors, np.array([MEANT] * len(query.texts), np.float32))
+
+    def history_for(self, principal: Principal) -> History | None:
+        return self.history
+
+
+def vectors_of(view: View, vectors: Mapping[str, Sequence[float]]) -> Vectors:
+    """Those of tools in the state of `view`, whoever may see them, by id."""
+    keys = {
+        tool_id: int(key)
+        for part in view.visible.state.index.parts
+        for tool_id, key in zip(part.segment.ids, part.segment.keys.tolist(), strict=True)
+    }
+    there = [tool_id for tool_id in vectors if tool_id in keys]
+    return Vectors(
+        "model",
+        np.array([keys[tool_id] for tool_id in there], np.uint64),
+        np.array([vectors[tool_id] for tool_id in there], np.float32).reshape(-1, len(MEANT)),
+    )
+
+
+def past_of(calls: Iterable[tuple[str, str]]) -> History:
+    """Of queries, each with the tool that was called for it."""
+    return History.of(Confirmed(Query.parse(query), tool_id, float(at)) for at, (query, tool_id) in enumerate(calls))
