@@ -28,7 +28,6 @@ from toolcrib.core.tools import Tool
 from toolcrib.crib import Toolcrib
 from toolcrib.disclosure.messages import SearchPage
 from toolcrib.embedders import EmbeddingFailed
-from toolcrib.embedding import CLOSING_S
 from toolcrib.index.vectors import Rows
 from toolcrib.stores.vectors import Vectors, VectorStore
 from toolcrib.testing.scripted import ScriptedSource
@@ -221,7 +220,6 @@ async def test_closing_a_crib_keeps_nothing_else_waiting() -> None:
             tasks.start_soon(go_on)
         order.append("closed")
     assert order == ["something else", "closed"]
-    assert CLOSING_S < LONG_S
 
 
 async def test_after_its_end_a_crib_is_searched_by_words() -> None:
@@ -479,3 +477,17 @@ async def test_where_the_audit_is_off_it_is_said_that_nothing_is_learned(
         crib.add_config(config)
     assert "nothing is learned from past calls" in caplog.text
     assert crib.insights.history_for(Principal("local")) is None
+
+
+async def test_a_program_hands_over_a_model_of_its_own_which_stands_before_that_of_a_configuration(
+    tmp_path: Path,
+) -> None:
+    mine, theirs = Model("mine"), Model("theirs")
+    crib = Toolcrib(embedder=mine)
+    crib.registry.merge([SEND, READ, WEIGH])
+    take_over(crib, config_of(theirs))
+    for _ in range(2):  # a crib that has ended can be entered once more
+        async with crib:
+            assert await crib.insights.settled(LONG_S)
+            assert crib.search_tools("mail").results[0].tool_id == SEND.id
+    assert (len(mine.documents) >= 3, theirs.documents) == (True, [])

@@ -361,6 +361,7 @@ class Toolcrib(Counter):
         self._capabilities.loop = current_token()
         if self._said is _NO_CONFIG and self._registered.read():
             self._take_registered()
+        self.insights.resume()
         await self.lockers.__aenter__()
         await self._intake.__aenter__()
         return self

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +49,7 @@ class Insights:
         self._lockers = lockers
         self._store = store
         self._search = DEFAULT_SEARCH
+        self._heeded: Config | None = None
         self._is_resting = False
         self._audit: Path | None = None
         self._histories: Histories | None = None
@@ -58,23 +59,31 @@ class Insights:
         """Of their own: functions that take long hold up no search."""
         self.embedding: Embedding | None = None
         """None where no model is set up."""
-        self._is_given = embedder is not None
-        if embedder is not None:
-            self._embed(Embedding(lambda: embedder, store=store))
+        self._given = embedder
+        self._take_given()
 
     def heed(self, config: Config) -> None:
         """From now on, what it says of searching holds. A model that could not be used is tried once more."""
         if self._is_resting:
             return
+        self._heeded = config
         search, audit = config.search, config.audit.place if config.audit is not None else None
         known = self.embedding
         is_lost = known is not None and known.condition.is_final
-        if not self._is_given and (search.embedder != self._search.embedder or is_lost):
+        if self._given is not None:
+            self._take_given()
+        elif search.embedder != self._search.embedder or is_lost:
             self._close_embedding()
             if search.embedder is not None:
                 self._embed(Embedding(search.embedder.open, store=self._store))
         self._remember(search, audit)
         self._search = search
+
+    def resume(self) -> None:
+        """Go on where `aclose` ended; nothing where it did not."""
+        self._take_given()
+        if self._search is DEFAULT_SEARCH and self._heeded is not None:
+            self.heed(self._heeded)
 
     def rest(self) -> None:
         """Know of nothing, whatever a configuration will say: for whoever will not search."""
@@ -117,6 +126,10 @@ class Insights:
                 await to_thread.run_sync(embedding.queries, texts, limiter=self._threads)
 
     # -- vectors ------------------------------------------------------------------------------------------------------
+
+    def _take_given(self) -> None:
+        if self._given is not None and self.embedding is None and not self._is_resting:
+            self._embed(Embedding(partial(_as_it_is, self._given), store=self._store))
 
     def _embed(self, embedding: Embedding) -> None:
         self.embedding = embedding
@@ -164,6 +177,10 @@ class Insights:
         self._close_embedding()
         self._close_histories()
         self._search = DEFAULT_SEARCH
+
+
+def _as_it_is(embedder: Embedder) -> Embedder:
+    return embedder
 
 
 def _wanted(state: CatalogState) -> Wanted:

@@ -63,7 +63,7 @@ def document(tool: Tool, *, category: Sequence[str] = (), source_text: str = "")
         tool_id=tool.id,
         name=tuple(name),
         description=tuple(terms(description)),
-        parameter_names=tuple(terms(names)),
+        parameter_names=tuple(terms(names) or terms(names, keep_stopwords=True)),
         parameter_texts=tuple(terms(texts)),
         category=tuple(terms("\n".join([*category, *metadata.tags]))),
         source=tuple(terms(source_text)),

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from toolcrib.index import signals
+from toolcrib.index.confidence import Estimate, Evidence
 from toolcrib.index.history import Recall
 from toolcrib.index.meaning import Understood, similarities
 from toolcrib.index.query import Query
 from toolcrib.index.segment import Impacts, Part
-from toolcrib.index.weights import Calibration, Weights
+from toolcrib.index.weights import Weights
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,23 +47,16 @@ class Standing:
     scores: Sequence[Impacts]
     """For each part, (n_tools,), float32: 0 for a tool that does not match or does not count."""
     best: float
-    evidence: float
-    """What speaks for the best of all tools that count, as log-odds that it serves."""
-    calibration: Calibration
-    bare: float
-    """The share of tools that have no parameters."""
-
-    def is_refused(self, score: float) -> bool:
-        """Whether a best result with this score is none."""
-        least = self.calibration.refused + self.bare * (self.calibration.refused_of_bare - self.calibration.refused)
-        return self.confidence(score) < least
+    estimates: tuple[Estimate, ...]
+    """By words, and then by meaning where that is known; the last is the best informed."""
 
     def confidence(self, score: float) -> float:
         """In [0, 1], to 4 digits: the estimated chance that a tool with this score serves the query."""
-        if score <= 0:
-            return 0.0
-        odds = self.evidence + self.calibration.share * math.log(score / self.best)
-        return round(1 / (1 + math.exp(-max(min(odds, 50.0), -50.0))), 4)
+        return self.estimates[-1].chance(score / self.best) if score > 0 else 0.0
+
+    def is_refused(self, score: float) -> bool:
+        """Whether a best result with this score is none, by every estimate: what words alone would show is shown."""
+        return score <= 0 or all(estimate.refuses(score / self.best) for estimate in self.estimates)
 
 
 def rank(
@@ -85,25 +78,20 @@ def rank(
         lent = signals.sources(scores, parts, origins, weights)
         scores = [one + other for one, other in zip(scores, lent, strict=True)]
 
-    calibration, lead, past = weights.by_words, 0.0, 0.0
+    lead, past = None, 0.0
     if weights.embedding and knowledge.understood is not None:
         found = similarities(knowledge.understood, parts)
         if found is not None:
-            scores = signals.embedding(scores, found, parts, query, weights)
-            calibration, lead = weights.by_meaning, found.lead
+            scores, lead = signals.embedding(scores, found, parts, query, weights), found.lead
     if weights.history and knowledge.recall is not None:
         votes = knowledge.recall.history.votes(query, weights)
         scores, past = knowledge.recall.weighed(votes, scores, weights), max(votes.values(), default=0.0)
-    evidence = math.log(earned + 0.1) - weights.query_power * math.log(words.weight + 0.1)
-    if (best := _best(parts, scores)) is not None:
-        evidence += sum(words.shares(*best))
-    return Standing(
-        scores,
-        signals.most(scores),
-        calibration.bias + calibration.evidence * evidence + calibration.similarity * lead + calibration.history * past,
-        calibration,
-        signals.bareness(parts),
-    )
+    best = _best(parts, scores)
+    shares = sum(words.shares(*best)) if best is not None else 0.0
+    evidence = Evidence(earned, words.weight, shares, signals.bareness(parts), lead, past)
+    calibrations = (weights.by_words,) if lead is None else (weights.by_words, weights.by_meaning)
+    estimates = tuple(Estimate.of(evidence, calibration) for calibration in calibrations)
+    return Standing(scores, signals.most(scores), estimates)
 
 
 def _best(parts: Sequence[Part], scores: signals.Scores) -> tuple[Part, int] | None:

@@ -38,14 +38,18 @@ class Calibration:
 
     bias: float
     evidence: float
-    """Of what the words say: the logarithm of the most that any visible tool earns by them over what they weigh, and of
-    the best result how much of the query it holds, and how much of it the query asks for."""
+    """Of what the words say: the logarithm of the most that they earn any visible tool over a power of what they weigh,
+    and of the best result how much of the query it holds, and how much of it the query asks for."""
     share: float
     """Of the logarithm of a tool's share of the best score."""
     refused: float
     """The confidence below which a best result is taken for none, where all tools have parameters."""
     refused_of_bare: float
     """The same where none has, and between the two where some have: they have few words to match."""
+    slack: float
+    """Added to what words earn, and to what they weigh: the more, the less it says that they meet nothing."""
+    power: float = 0.8
+    """Of what the words weigh: 0 favours long queries, 1 short ones."""
     similarity: float = 0.0
     """Of how much nearer to the query the nearest tool is than most, as cosines."""
     history: float = 3.0
@@ -54,7 +58,7 @@ class Calibration:
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """All constants of the ranking, chosen on ToolBench alone; of the signals, 0 switches one off.
+    """All constants of the ranking, chosen on ToolBench with a look at the other sets; 0 switches a signal off.
 
     The pivots are near the mean lengths of ToolBench's fields. The signals and what each is worth: `signals.py`.
 
@@ -105,11 +109,11 @@ class Weights:
     history_nearest: int = 5
     """Past requests that are heeded, the nearest."""
 
-    query_power: float = 0.8
-    """The power of a query's own weight by which what its best tool earns is judged: 0 favours long ones, 1 short."""
-    by_words: Calibration = Calibration(bias=-0.31, evidence=0.96, share=8.2, refused=0.25, refused_of_bare=0.16)
+    by_words: Calibration = Calibration(
+        bias=-0.31, evidence=0.96, share=8.2, refused=0.25, refused_of_bare=0.16, slack=0.1
+    )
     by_meaning: Calibration = Calibration(
-        bias=-1.0, evidence=0.49, share=8.3, refused=0.28, refused_of_bare=0.22, similarity=1.96
+        bias=-1.19, evidence=0.31, share=8.3, refused=0.28, refused_of_bare=0.25, slack=3.0, similarity=2.5
     )
     """Where similarities are known."""
 
