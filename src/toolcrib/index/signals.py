@@ -132,7 +132,7 @@ def clauses(query: Query, words: Words, weights: Weights) -> list[Impacts] | Non
 
     The best tool for each clause earns nearly the same (`weights.clause_parity`): of a request for three things, the
     one said in the most and the rarest words does not push out the other two. Worth .033 on Seal-Tools and .027 on
-    ToolBench, where requests need several tools; costs .003 on BFCL and .002 on MetaTool, where they need one. Without
+    ToolBench, where requests need several tools; costs .002 on BFCL and MetaTool, where they need one. Without
     parity it is worth half of that.
     """
     if not query.clauses or not weights.clauses:
