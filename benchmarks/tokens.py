@@ -18,11 +18,11 @@ from mcp import Client
 
 from toolcrib.config import Config, read_config
 from toolcrib.core.principal import LOCAL
+from toolcrib.core.weight import BYTES_PER_TOKEN
 from toolcrib.crib import Toolcrib
 from toolcrib.surfaces.mcp_gateway.server import Gateway
 
 BAR_TOKENS = 1_200
-BYTES_PER_TOKEN = 4
 REAL_SERVERS = Path(__file__).parents[2] / "shared" / "real-servers" / "tools.json"
 
 

@@ -13,6 +13,8 @@ BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 
 SMALL = {
     "calling.py": ["--calls", "2"],
+    "drift.py": ["--tools", "20"],
+    "grammars.py": ["--real", "5", "--bench", "5", "--instances", "1"],
     "memory.py": ["--calls", "40", "--samples", "2"],
     "real_servers.py": ["--only", "time", "--offline"],
     "registering.py": ["--tools", "200", "--many", "50"],

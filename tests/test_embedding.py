@@ -22,7 +22,7 @@ from tests.embedders.serving import DIM as SERVED_DIM
 from tests.embedders.serving import Answer, Asked, embeddings, found, serving
 
 from toolcrib.embedders import Embedder, EmbeddingFailed, ModelEndpoint, ModelFolder, open_embedder
-from toolcrib.embedding import BATCH, FLIGHTS, LOOKED_UP, QUERIES, Embedding, Wanted
+from toolcrib.embedding import BATCH, FLIGHTS, LOOKED_UP, PUBLISHED_S, QUERIES, Embedding, Wanted
 from toolcrib.index.query import Query
 from toolcrib.index.vectors import Rows, Vectors
 from toolcrib.stores.vectors import VectorStore
@@ -78,14 +78,12 @@ def embedding(
     opening: Callable[[], Embedder] | Embedder,
     *,
     store: VectorStore | None = None,
-    publish: Callable[[Vectors], object] | None = None,
     backoff_s: tuple[float, float] = (0.001, 0.001),
     clock: Callable[[], float] = time.monotonic,
 ) -> Generator[Embedding]:
     made = Embedding(
         opening if callable(opening) else lambda: opening,
         store=store,
-        publish=publish,
         backoff_s=backoff_s,
         clock=clock,
     )
@@ -124,22 +122,63 @@ def test_all_that_is_wanted_has_vectors_in_the_end() -> None:
 
 def test_snapshots_are_published_as_they_grow_and_never_change() -> None:
     published: list[tuple[Vectors, bytes]] = []
+    now = 0.0
 
-    def publish(each: Vectors) -> None:
-        published.append((each, each.matrix.tobytes()))
+    def before(texts: Sequence[str]) -> None:
+        nonlocal now
+        assert service.vectors is not None
+        published.append((service.vectors, service.vectors.matrix.tobytes()))
+        now += PUBLISHED_S
 
     texts = [f"tool {each}" for each in range(10 * BATCH)]
-    with embedding(Model(), publish=publish) as service:
+    with embedding(Model(before), clock=lambda: now) as service:
         service.want("catalog", wanted(texts))
         assert service.settle(LONG_S)
-        assert service.vectors is published[-1][0]
-    assert [len(each) for each, _ in published] == [*range(0, len(texts) + 1, BATCH)]
-    for each, before in published:
-        assert each.matrix.tobytes() == before
+        assert texts_with_vectors(service, texts) == {*texts}
+    assert [len(each) for each, _ in published] == [*range(0, len(texts), BATCH)]
+    for each, was in published:
+        assert each.matrix.tobytes() == was
         assert len(each.keys) == len(each.matrix)
         with pytest.raises(ValueError, match="read-only"):
             each.matrix[:] = 0
-    assert {each.generation for each, _ in published} == {0}
+
+
+def test_snapshots_are_published_a_few_times_a_second_and_the_last_at_once() -> None:
+    seen: list[int] = []
+    now = 0.0
+
+    def before(texts: Sequence[str]) -> None:
+        nonlocal now
+        seen.append(len(service.vectors or ()))
+        now += 0.4 * PUBLISHED_S
+
+    texts = [f"tool {each}" for each in range(10 * BATCH)]
+    with embedding(Model(before), clock=lambda: now) as service:
+        service.want("catalog", wanted(texts))
+        assert service.settle(LONG_S)
+        assert texts_with_vectors(service, texts) == {*texts}
+    assert seen == [BATCH * (batch // 3 * 3) for batch in range(10)]
+
+
+def test_what_there_is_can_be_searched_while_the_model_is_slow_or_fails(tmp_path: Path) -> None:
+    texts = [f"tool {each}" for each in range(BATCH)]
+    seen: list[int] = []
+
+    def before(asked: Sequence[str]) -> None:
+        seen.append(len(service.vectors or ()))
+        if len(seen) > 1:
+            raise EmbeddingFailed("away")
+
+    with VectorStore(tmp_path / "v") as store:
+        with embedding(Model(), store=store) as service:
+            service.want("catalog", wanted(texts))
+            assert service.settle(LONG_S)
+        more = [f"new {each}" for each in range(2 * BATCH)]
+        with embedding(Model(before), store=store, backoff_s=(600.0, 600.0), clock=lambda: 0.0) as service:
+            service.want("catalog", wanted([*texts, *more]))
+            wait_for_problem(service)
+            assert texts_with_vectors(service, [*texts, *more]) == {*texts, *more[:BATCH]}
+    assert seen == [BATCH, BATCH]
 
 
 def test_a_text_is_embedded_once_however_often_and_by_whomever_it_is_wanted() -> None:
@@ -218,9 +257,8 @@ def test_what_nobody_wants_any_more_is_forgotten_and_memory_does_not_creep() -> 
         service.want("comes", None)
         assert service.settle(LONG_S)
         assert service.condition.wanted == 1
-        table = service.vectors
-        assert table is not None
-        assert (len(table), table.generation > 0) == (1, True)
+        assert service.vectors is not None
+        assert len(service.vectors) == 1
     assert max(sizes) <= 4 * 1_500
 
 

@@ -16,11 +16,11 @@ from toolcrib import Toolcrib
 from toolcrib.config.history import HistoryConfig
 from toolcrib.core.principal import LOCAL, CallContext, Principal
 from toolcrib.history import Histories
-from toolcrib.index.history import History
+from toolcrib.index.history import MOST_OF_A_TOOL, History
 from toolcrib.index.query import Query
 from toolcrib.index.weights import WEIGHTS
-from toolcrib.stores.audit import MAX_NAME, AuditStore
-from toolcrib.stores.audit_file import DAY_S
+from toolcrib.stores.audit import AuditStore
+from toolcrib.stores.audit_file import DAY_S, MAX_NAME
 
 Operation: TypeAlias = dict[str, Any]
 
@@ -122,6 +122,18 @@ async def test_a_call_that_failed_or_was_never_searched_for_does_not_count(path:
         await searched_and_called(on, "calendar tea", "functions.add_event")
         await until(lambda: prior(histories, "calendar tea"), "what counts is read")
         assert (len(known(histories)), known(histories).tool_ids) == (1, ("functions.add_event",))
+
+
+def test_whoever_waits_for_the_past_has_all_that_was_there_before(path: Path) -> None:
+    write(path, *(step for number in range(500) for step in used("a.b", f"calendar {number}", number=number)))
+    with reading(path) as histories:
+        assert histories.settle(10)
+        assert len(known(histories)) == MOST_OF_A_TOOL
+        histories.heed(SHARED)
+        assert histories.settle(10)
+        assert histories.history_for(ADA) is None
+    with reading(path.with_name("none")) as histories:
+        assert histories.settle(10)
 
 
 def test_a_call_counts_for_the_last_search_before_it_that_showed_its_tool(path: Path) -> None:

@@ -49,10 +49,11 @@ EVERYTHING = DEFAULT_SEARCH.weights.refusing_nothing()
 
 @dataclass
 class Model:
-    """Knows what `TOPICS` says; does first what `before` says."""
+    """Knows what `TOPICS` says; does first what `before` says, or `asking` of queries."""
 
     model_id: str = "model"
     before: Callable[[Sequence[str]], object] = len
+    asking: Callable[[Sequence[str]], object] = len
     is_local: bool = True
     dim: int = 4
     documents: list[str] = field(default_factory=list[str])
@@ -64,6 +65,7 @@ class Model:
         return self._rows(texts)
 
     def embed_queries(self, texts: Sequence[str]) -> Rows:
+        self.asking(texts)
         self.queries += texts
         return self._rows(texts)
 
@@ -150,6 +152,23 @@ async def test_search_waits_for_no_model_that_is_still_being_opened() -> None:
         assert await found(crib, "letter") == [SEND.id]
         may_open.set()
         assert await crib.insights.settled(LONG_S)
+        assert await found(crib, "mail") == [SEND.id]
+
+
+async def test_search_waits_half_a_second_for_a_model_on_this_machine_and_then_for_none() -> None:
+    may_go_on = threading.Event()
+    model = Model(asking=lambda _: may_go_on.wait(2 * LONG_S))
+    async with crib_of(SEND, READ, model=model) as crib:
+        assert await crib.insights.settled(LONG_S)
+        embedding = crib.insights.embedding
+        assert embedding is not None
+        try:
+            with anyio.fail_after(LONG_S):
+                assert await found(crib, "mail") == []
+                assert await found(crib, "letter") == [SEND.id]
+        finally:
+            may_go_on.set()
+        await until(lambda: embedding.queries(["mail"]) is not None, "it has answered")
         assert await found(crib, "mail") == [SEND.id]
 
 
@@ -295,6 +314,19 @@ async def test_without_the_signal_vectors_change_nothing_and_no_query_is_sent_aw
         take_over(crib, replace(config, search=replace(config.search, weights=EVERYTHING)))
         assert await found(crib, "mail") == [SEND.id]
         assert len(model.documents) == 2
+
+
+async def test_a_second_file_says_how_is_searched_only_where_it_says_something_of_it(tmp_path: Path) -> None:
+    def file(name: str, search: Json) -> Path:
+        return write_config(tmp_path / name, toolcrib={"search": search})
+
+    crib = Toolcrib()
+    first = crib.add_config(file("one.json", {"without": ["embedding"], "embedder": {"folder": "there"}}))
+    assert crib.add_config(file("two.json", {})).search == first.search
+    assert crib.registry.state.index.weights.embedding == 0
+    third = crib.add_config(file("three.json", {"without": ["brevity"]}))
+    assert (third.search.weights.brevity, third.search.embedder) == (0, None)
+    assert crib.registry.state.index.weights == third.search.weights
 
 
 # -- what is embedded, and how often ----------------------------------------------------------------------------------
@@ -491,3 +523,8 @@ async def test_a_program_hands_over_a_model_of_its_own_which_stands_before_that_
             assert await crib.insights.settled(LONG_S)
             assert crib.search_tools("mail").results[0].tool_id == SEND.id
     assert (len(mine.documents) >= 3, theirs.documents) == (True, [])
+
+
+def test_what_is_no_model_is_refused_where_it_is_handed_over() -> None:
+    with pytest.raises(TypeError, match="no embedder"):
+        Toolcrib(embedder=object())  # pyright: ignore[reportArgumentType]

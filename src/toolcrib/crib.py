@@ -29,6 +29,7 @@ from toolcrib.catalog.views import Views, permissions_within
 from toolcrib.config import Config, ServerConfig, read_config
 from toolcrib.config.plugins import PluginConfig
 from toolcrib.config.registrations import Beside, Kind, Registering, Registrable, rows_of
+from toolcrib.config.search import DEFAULT_SEARCH
 from toolcrib.core.client import NOBODY, Client
 from toolcrib.core.errors import InvalidConfig, InvalidTool, ToolcribError, ToolNotFound, UnknownBundle
 from toolcrib.core.events import Recorder
@@ -577,6 +578,7 @@ class Toolcrib(Counter):
             overrides=Overrides((*before.overrides.given, *config.overrides.given)),
             bundles=Bundles([*before.bundles.given, *config.bundles.given]),
             capabilities=(*before.capabilities, *config.capabilities),
+            search=before.search if config.search == DEFAULT_SEARCH else config.search,
         )
 
     def _arrange(self, configured: Arrangement, added: Arrangement) -> None:

@@ -59,6 +59,9 @@ CLOSING_S = 2.0
 NICENESS = 5
 """Of the thread; more, and who waits for Python's lock while it has it would wait too long on a busy machine."""
 
+PUBLISHED_S = 0.3
+"""How long what is new is gathered before searches see it: the first after that looks up anew where all tools stand."""
+
 _SMALL = 1_024
 """So many rows are never too many."""
 
@@ -112,17 +115,12 @@ class Embedding:
         opening: Callable[[], Embedder],
         *,
         store: Kept | None = None,
-        publish: Callable[[Vectors], object] | None = None,
         backoff_s: tuple[float, float] = BACKOFF_S,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`opening` gives the embedder or raises `EmbeddingFailed`; it is called when something is first wanted.
-
-        `publish` gets every new snapshot, in the thread that embeds.
-        """
+        """`opening` gives the embedder or raises `EmbeddingFailed`; it is called when something is first wanted."""
         self._opening = opening
         self._store = store
-        self._publish = publish
         self._backoff_s = backoff_s
         self._clock = clock
         self._changed = threading.Condition()
@@ -139,6 +137,7 @@ class Embedding:
         self._embedder: Embedder | None = None
         self._thread: threading.Thread | None = None
         self._vectors: Vectors | None = None
+        self._published_at = float("-inf")
         self._table: _Table | None = None
         self._waiting: Iterator[_Place] = iter(())
         self._refused: set[int] = set()
@@ -178,10 +177,17 @@ class Embedding:
                 lambda: bool(self._condition.model or self._condition.problem or self._is_settled), timeout_s
             )
 
-    def settle(self, timeout_s: float) -> bool:
-        """Wait until all that is wanted has vectors, or never will; False where that takes longer."""
+    def settle(self, timeout_s: float, *, patient: bool = True) -> bool:
+        """Wait until all that is wanted has vectors, or never will; False where that takes longer.
+
+        If not `patient`, only until there is a problem, which may pass.
+        """
+
+        def is_over() -> bool:
+            return self._is_settled or self._is_closed or (not patient and self._condition.problem is not None)
+
         with self._changed:
-            return self._changed.wait_for(lambda: self._is_settled or self._is_closed, timeout_s)
+            return self._changed.wait_for(is_over, timeout_s)
 
     @property
     def condition(self) -> EmbeddingCondition:
@@ -247,7 +253,12 @@ class Embedding:
             for each in ends:
                 await each.wait()
         if scope.cancelled_caught:
-            self._rest()
+            self.rest()
+
+    def rest(self) -> None:
+        """During some seconds have no vector of a query that none is known of, and wait for none."""
+        with self._changed:
+            self._rests_until = self._clock() + REST_S
 
     def _boarded(self, texts: Sequence[str]) -> set[_Flight]:
         """What is on its way with some of `texts`, by now; none where not all of them can be had."""
@@ -310,12 +321,8 @@ class Embedding:
                 while len(self._queries) > QUERIES:
                     self._queries.popitem(last=False)
             return found
-        self._rest()
+        self.rest()
         return None
-
-    def _rest(self) -> None:
-        with self._changed:
-            self._rests_until = self._clock() + REST_S
 
     # -- the thread ---------------------------------------------------------------------------------------------------
 
@@ -344,7 +351,7 @@ class Embedding:
         self._table = _Table(embedder.model_id, embedder.dim)
         with self._changed:
             self._embedder = embedder
-        self._tell()
+        self._publish()
 
     def _step(self) -> bool:
         """Embed some texts, or wait until there is something to do; False where this is over."""
@@ -362,6 +369,7 @@ class Embedding:
         if wanted is not None:
             self._plan(wanted)
         if not self._advance():
+            self._publish_more()
             self._rest_assured()
         return True
 
@@ -372,7 +380,7 @@ class Embedding:
         unique, first = np.unique(keys, return_index=True)
         unique, first = unique[unique != 0], first[unique != 0]
         if table.keep(unique):
-            self._tell()
+            self._publish()
         self._refused.intersection_update(unique.tolist() if self._refused else ())
         missing = ~np.isin(unique, table.keys)
         embedded = len(unique) - int(np.count_nonzero(missing))
@@ -388,6 +396,8 @@ class Embedding:
         if not places:
             return False
         missing = self._from_store(places)
+        if missing:
+            self._publish_more()  # the model may take long
         for start in range(0, len(missing), BATCH):
             if self._is_closed or self._is_dirty:
                 break
@@ -434,22 +444,28 @@ class Embedding:
         with self._changed:
             embedded = self._condition.embedded + len(places)
             self._condition = replace(self._condition, embedded=embedded, problem=None)
-        self._tell()
+        if self._clock() >= self._published_at + PUBLISHED_S:
+            self._publish()
 
     def _refuse(self, place: _Place) -> None:
         self._refused.add(place.key)
         with self._changed:
             self._condition = replace(self._condition, refused=len(self._refused))
 
-    def _tell(self) -> None:
-        """Publish what there is by now."""
+    def _publish(self) -> None:
+        """Let searches see what there is by now."""
         table = self._opened_table
+        vectors = table.snapshot()
+        self._published_at = self._clock()
         with self._changed:
-            self._vectors = vectors = table.snapshot()
+            self._vectors = vectors
             self._condition = replace(self._condition, model=table.model_id, dim=table.dim)
             self._changed.notify_all()
-        if self._publish is not None:
-            self._publish(vectors)
+
+    def _publish_more(self) -> None:
+        """Likewise, where there is something that they do not see yet."""
+        if self._vectors is not None and len(self._opened_table.keys) > len(self._vectors):
+            self._publish()
 
     def _rest_assured(self) -> None:
         """All that can be done is done."""
@@ -467,6 +483,7 @@ class Embedding:
         first, most = self._backoff_s
         delay_s = max(min(first * 2.0 ** min(failures, 60), most), retry_after_s or 0.0)
         logger.info("embedding waits %g s: %s", delay_s, why)
+        self._publish_more()
         with self._changed:
             self._condition = replace(self._condition, problem=why, wanted=self._count_wanted())
             self._next_try_at = self._clock() + delay_s
@@ -531,7 +548,6 @@ class _Table:
         self._keys = np.empty(_SMALL, np.uint64)
         self._matrix = np.empty((_SMALL, dim), np.float32)
         self._count = 0
-        self._generation = 0
 
     @property
     def keys(self) -> Keys:
@@ -555,14 +571,13 @@ class _Table:
             return False
         self._move(kept, max(_SMALL, len(kept)))
         self._count = len(kept)
-        self._generation += 1
         return True
 
     def snapshot(self) -> Vectors:
         keys, matrix = self._keys[: self._count], self._matrix[: self._count]
         keys.setflags(write=False)
         matrix.setflags(write=False)
-        return Vectors(self.model_id, keys, matrix, self._generation)
+        return Vectors(self.model_id, keys, matrix)
 
     def _move(self, rows: slice | NDArray[np.intp], capacity: int) -> None:
         keys, matrix = self._keys[rows], self._matrix[rows]

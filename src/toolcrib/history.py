@@ -15,8 +15,7 @@ from toolcrib.config.history import HistoryConfig
 from toolcrib.core.principal import Principal
 from toolcrib.index.history import Confirmed, History
 from toolcrib.index.query import Query
-from toolcrib.stores.audit import MAX_NAME
-from toolcrib.stores.audit_file import DAY_S, reason_of
+from toolcrib.stores.audit_file import DAY_S, MAX_NAME, reason_of
 from toolcrib.stores.audit_reader import CALLING, AuditReader, Entry, NoAudit
 from toolcrib.stores.redaction import REDACTED
 
@@ -75,6 +74,8 @@ class Histories:
         # Shared, under `_changed`.
         self._config: HistoryConfig | None = None
         self._known = _NOTHING
+        self._looked_for: HistoryConfig | None = None
+        """With which configuration the audit was looked at last."""
         self._has_ended = False
         self._thread: threading.Thread | None = None
         # The thread's own.
@@ -90,7 +91,7 @@ class Histories:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._work, name="history", daemon=True)
                 self._thread.start()
-            self._changed.notify()
+            self._changed.notify_all()
 
     def history_for(self, principal: Principal) -> History | None:
         """What is known of the past that counts for `principal`; None where there is nothing.
@@ -103,11 +104,16 @@ class Histories:
             return None
         return known.histories.get(known.config.group_of(principal.id))
 
+    def settle(self, timeout_s: float) -> bool:
+        """Wait until what stood in the audit by now counts, or cannot be read; False where that takes longer."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._looked_for == self._config or self._has_ended, timeout_s)
+
     def close(self, wait_s: float = CLOSING_S) -> None:
         """Read no more; what is known is forgotten. Waits for a look at the audit, but no longer than that."""
         with self._changed:
             self._has_ended, self._config, self._known = True, None, _NOTHING
-            self._changed.notify()
+            self._changed.notify_all()
         if self._thread is not None:
             self._thread.join(wait_s)
 
@@ -122,6 +128,8 @@ class Histories:
                 self._let_go()
             pause_s = max(self._poll_s, _REST * (time.monotonic() - began))
             with self._changed:
+                self._looked_for = config
+                self._changed.notify_all()
                 if self._config == config and not self._has_ended:
                     self._changed.wait(pause_s if config is not None else None)
         self._let_go()

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import anyio
 import numpy as np
@@ -22,7 +24,7 @@ from toolcrib.config.search import DEFAULT_SEARCH, Search
 from toolcrib.core.events import CatalogPublished, Event
 from toolcrib.core.principal import Principal
 from toolcrib.embedders import Embedder
-from toolcrib.embedding import Embedding, Wanted
+from toolcrib.embedding import PATIENCE_S, Embedding, Wanted
 from toolcrib.history import Histories
 from toolcrib.index.history import History
 from toolcrib.index.meaning import Understood
@@ -44,7 +46,13 @@ class Insights:
     def __init__(
         self, registry: ToolRegistry, lockers: Lockers[Any], store: Vectors | None, embedder: Embedder | None = None
     ) -> None:
-        """`embedder` stands before any that a configuration names."""
+        """`embedder` stands before any that a configuration names.
+
+        Raises:
+            TypeError: it lacks something of the protocol.
+        """
+        if embedder is not None and not isinstance(cast("object", embedder), Embedder):
+            raise TypeError(f"{embedder!r} is no embedder: it lacks something of `toolcrib.embedders.Embedder`")
         self._registry = registry
         self._lockers = lockers
         self._store = store
@@ -91,9 +99,21 @@ class Insights:
         self._is_resting = True
 
     async def settled(self, timeout_s: float) -> bool:
-        """Wait until every tool that is there by now has its vector, or never will; False where that takes longer."""
-        embedding = self.embedding
-        return embedding is None or await to_thread.run_sync(embedding.settle, timeout_s, abandon_on_cancel=True)
+        """Wait until every tool that is there by now has its vector, or a problem says why not, and the past is known.
+
+        False where that takes longer.
+        """
+        until = time.monotonic() + timeout_s
+        waits: list[Callable[[float], bool]] = []
+        if self.embedding is not None:
+            waits.append(partial(self.embedding.settle, patient=False))
+        if self._histories is not None:
+            waits.append(self._histories.settle)
+        for wait in waits:
+            left_s = max(0.0, until - time.monotonic())
+            if not await to_thread.run_sync(wait, left_s, abandon_on_cancel=True):
+                return False
+        return True
 
     async def aclose(self) -> None:
         """Make no more vectors, and forget what was asked; searches go on by words.
@@ -123,7 +143,10 @@ class Insights:
             texts = Query.parse(text).texts
             await embedding.prepare(texts)
             if embedding.computes(texts):
-                await to_thread.run_sync(embedding.queries, texts, limiter=self._threads)
+                with anyio.move_on_after(PATIENCE_S) as scope:
+                    await to_thread.run_sync(embedding.queries, texts, limiter=self._threads, abandon_on_cancel=True)
+                if scope.cancelled_caught:
+                    embedding.rest()  # or the search would run the model once more, and wait
 
     # -- vectors ------------------------------------------------------------------------------------------------------
 

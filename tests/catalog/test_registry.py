@@ -168,6 +168,28 @@ def test_an_example_that_its_own_schema_refuses_comes_in_by_no_door(door: str) -
     assert registry.state is before
 
 
+@pytest.mark.parametrize("door", ["register", "replace", "merge"])
+def test_a_schema_that_could_not_be_sent_comes_in_by_no_door(door: str) -> None:
+    registry = ToolRegistry()
+    schema: dict[str, Any] = {"type": "string"}
+    for _ in range(900):
+        schema = {"properties": {"a": schema}}
+
+    with pytest.raises(InvalidTool) as refused:
+        DOORS[door](registry, replace(tool("git.commit"), output_schema=schema))
+
+    assert refused.value.message == "`git.commit`: its schema is nested too deeply"
+    assert not registry.state.tools
+
+
+def test_a_schema_that_holds_itself_is_refused() -> None:
+    schema: dict[str, Any] = {}
+    schema["anyOf"] = [schema, {"not": schema}]
+
+    with pytest.raises(InvalidTool, match="nested too deeply"):
+        ToolRegistry().register(replace(tool("git.commit"), input_schema=schema))
+
+
 def test_an_example_that_its_own_schema_refuses_is_refused_where_a_function_is_added() -> None:
     crib = Toolcrib()
 

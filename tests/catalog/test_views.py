@@ -8,7 +8,7 @@ import weakref
 from collections.abc import Callable, Iterable
 
 import pytest
-from tests.catalogs import registry_of, tool
+from tests.catalogs import registry_of, tool, view_of
 
 from toolcrib.catalog import views as module
 from toolcrib.catalog.access import ALLOW_ALL, EVERYTHING, Access, Permissions, Policy, Rule, Rules
@@ -16,6 +16,8 @@ from toolcrib.catalog.registry import ToolRegistry
 from toolcrib.catalog.state import CatalogState
 from toolcrib.catalog.views import Views
 from toolcrib.core.principal import Principal
+from toolcrib.index.history import Confirmed, History
+from toolcrib.index.query import Query
 
 ADA, EVE = Principal("ada"), Principal("eve")
 
@@ -120,3 +122,17 @@ def test_while_one_policy_follows_another_only_what_both_allow_is_seen() -> None
     assert allowed(views, ids) == {"pay.transfer", "fs.read"}
     policy: Policy = views.policy
     assert policy is second
+
+
+def test_a_past_that_counts_no_more_is_let_go() -> None:
+    """However long the same tools are visible: of a busy gateway it is another one every few seconds."""
+    visible = view_of(tool("git.log")).visible
+
+    def laid_over(words: str) -> weakref.ref[History]:
+        history = History.of([Confirmed(Query.parse(words), "git.log", at=1.0)])
+        assert visible.recall(history).history is history
+        return weakref.ref(history)
+
+    pasts = [laid_over(f"what was done {number}") for number in range(5)]
+    gc.collect()
+    assert [past() for past in pasts] == [None] * 5

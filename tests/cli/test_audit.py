@@ -28,6 +28,7 @@ from tests.stores.auditing import performed, until_written
 from tests.waiting import DEADLINE_S
 
 from toolcrib.stores.audit import AuditStore
+from toolcrib.stores.audit_file import AuditFile
 from toolcrib.stores.audit_reader import AuditReader
 
 Json = dict[str, Any]
@@ -610,6 +611,28 @@ def test_traces_in_which_all_that_is_said_is_met_are_forgotten_whole(
     assert ended.code == 0
     assert traces(path) == left
     assert ended.json == {"traces": 3 - len(left), "operations": before - len(lines(path))}
+
+
+def test_a_principal_and_a_tool_whose_names_were_cut_are_forgotten_by_their_whole_names(path: Path) -> None:
+    long = "https://issuer.example/realm|" + "a" * 300
+    for words in (("--principal", long), ("--tool", f"git.{long}")):
+        record(path, {"principal": long, "tool_ids": (f"git.{long}",), "query": CANARY})
+        assert toolcrib("audit", "forget", "--path", path, *words, "--yes", "--json").json["traces"] == 1
+    assert len(traces(path)) == 3
+
+
+def test_what_was_deleted_is_told_even_where_the_file_cannot_be_written_anew(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_: AuditFile) -> bool:
+        raise sqlite3.OperationalError("database or disk is full")
+
+    monkeypatch.setattr(AuditFile, "scrub", full)
+    ended = toolcrib("audit", "forget", "--path", path, "--all", "--yes")
+    assert (ended.code, traces(path)) == (1, [])
+    told = ended.err.replace("\n", " ")
+    assert told.startswith("Forgot 3 traces with 6 operations.")
+    assert "database or disk is full" in told
 
 
 def test_nothing_is_forgotten_unless_somebody_agrees(path: Path) -> None:

@@ -252,11 +252,11 @@ def test_how_embedding_is_doing_is_told(tmp_path: Path) -> None:
     assert toolcrib("doctor", write_config(tmp_path / "none.json"), "--json").json["embedding"] is None
 
 
-def test_a_model_that_cannot_be_used_is_told_with_the_reason_and_the_rest_is_healthy(tmp_path: Path) -> None:
+def test_a_model_that_cannot_be_used_is_told_with_the_reason_and_makes_the_whole_unhealthy(tmp_path: Path) -> None:
     search = {"search": {"embedder": {"folder": "none"}}}
     config = write_config(tmp_path / "mcp.json", toolcrib=search, bench=faulty_entry())
     ended = toolcrib("doctor", config, "--json")
-    assert (ended.code, ended.json["healthy"]) == (0, True)
+    assert (ended.code, ended.json["healthy"]) == (1, False)
     found = ended.json["embedding"]
     assert (found["model"], found["embedded"], found["next_try_in_s"]) == (None, 0, None)
     assert found["problem"] == f"{tmp_path / 'none'}: there is no such folder"

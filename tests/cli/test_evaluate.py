@@ -363,3 +363,19 @@ def test_nothing_is_wider_than_the_terminal_and_no_number_is_cut(
         assert all(len(line) <= columns for line in ended.out.splitlines()), ended.out
         assert "…" not in ended.out
         assert "recall@10" in ended.out
+
+
+@pytest.mark.parametrize("columns", [44, 100])
+def test_a_long_query_that_another_setting_answers_differently_is_cut_where_the_terminal_ends(
+    reworded: list[str], tmp_path: Path, columns: int
+) -> None:
+    long = {"id": "q-long", "query": "erase " + "all of it, " * 20, "relevant": ["delete"]}
+    queries = lines(tmp_path / "long.jsonl", [long, {"id": "q-short", "query": "buy", "relevant": ["purchase"]}])
+    words = ["eval", *reworded[:3], queries, "--worst", "0", "--compare", "without:synonyms"]
+    ended = typed(*words, answers=[], environ={**os.environ}, folder=tmp_path, columns=columns)
+    assert ended.code == 0
+    cut, whole = (line for line in ended.out.splitlines() if "→" in line)
+    assert cut.startswith("1.00 → 0.00  q-long  erase all of")
+    assert cut.endswith("…")
+    assert len(cut) <= columns
+    assert whole == "1.00 → 0.00  q-short  buy"

@@ -33,6 +33,23 @@ def test_a_schema_by_hand_that_agrees_with_its_function_is_passed(tmp_path: Path
     assert linted(tmp_path, code) == (0, [])
 
 
+@pytest.mark.parametrize(
+    ("code", "problem"),
+    [
+        ("import sys; sys.exit(0)", "tools: it cannot be imported: SystemExit: 0"),
+        (
+            "from toolcrib import Plugin\nclass Bare(Plugin):\n    def __init__(self, key: str) -> None: ...",
+            "tools:Bare: it cannot be made: TypeError: ",
+        ),
+    ],
+)
+def test_a_module_that_ends_or_a_plugin_that_cannot_be_made_is_a_finding(
+    tmp_path: Path, code: str, problem: str
+) -> None:
+    status, (told,) = linted(tmp_path, code)
+    assert (status, told[: len(problem)]) == (1, problem)
+
+
 def test_a_schema_by_hand_that_does_not_is_named_with_all_that_is_wrong(tmp_path: Path) -> None:
     code = HEAD + 'crib.add(convert, input_schema={"properties": {"amout": {"type": "number"}}})'
     assert linted(tmp_path, code) == (

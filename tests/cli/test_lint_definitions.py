@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from pathlib import Path
 from typing import Any, cast
+from urllib.parse import quote
 
 import pytest
 from tests.cli.running import Ended, toolcrib, toolcrib_process
@@ -253,6 +254,15 @@ def test_a_sarif_log_is_one_and_points_into_the_file(definitions: Path) -> None:
     }
     (logical,) = location["logicalLocations"]
     assert logical["fullyQualifiedName"] == "desk.open_ticket/inputSchema/properties/title"
+
+
+def test_sarif_names_files_relative_to_the_root_of_a_file_system_as_well(definitions: Path) -> None:
+    done = toolcrib_process("lint", "--tools", definitions, "--sarif", cwd=Path(definitions.anchor))
+    (location, *_) = done.json["runs"][0]["results"][0]["locations"]
+    assert location["physicalLocation"]["artifactLocation"] == {
+        "uri": quote(definitions.relative_to(definitions.anchor).as_posix()),
+        "uriBaseId": "SRCROOT",
+    }
 
 
 def test_sarif_tells_of_all_tools_of_a_group_and_keeps_fingerprints_apart(tmp_path: Path) -> None:

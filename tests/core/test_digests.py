@@ -5,7 +5,9 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import Any
 
-from hypothesis import given
+import pytest
+import rfc8785
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from toolcrib.core.digests import canonical_bytes, digest
@@ -41,6 +43,37 @@ def test_integers_beyond_two_to_the_53rd_are_told_apart(one: int, other: int) ->
     assert (digest({"maximum": one}) == digest({"maximum": other})) == (one == other)
 
 
+@given(JSON)
+def test_bytes_are_those_of_another_implementation_wherever_it_has_any(value: Any) -> None:
+    try:
+        expected = rfc8785.dumps(value)
+    except rfc8785.CanonicalizationError:
+        assume(False)
+        raise
+    assert canonical_bytes(value) == expected
+
+
+def test_a_number_beside_one_that_rfc_8785_cannot_hold_is_written_as_ever() -> None:
+    assert canonical_bytes({"é": [1.0, 2**64, 1e21]}) == '{"é":[1,18446744073709551616,1e+21]}'.encode()
+
+
+def test_letters_that_look_alike_are_told_apart() -> None:
+    assert len({digest(text) for text in ("é", "e\u0301", "a", "а", "ａ")}) == 5
+
+
+def test_depth_has_no_bound() -> None:
+    value: list[Any] = []
+    for _ in range(100_000):
+        value = [value]
+
+    assert len(canonical_bytes(value)) == 200_002
+
+
+def test_what_is_no_json_value_is_refused() -> None:
+    with pytest.raises(TypeError):
+        digest({"a": {1, 2}})
+
+
 def test_what_rfc_8785_cannot_hold_still_has_a_digest() -> None:
     values = [{"a": "\ud800"}, {"a": "\ud801"}, float("inf"), float("nan"), 2**64, -(2**64)]
 
@@ -48,6 +81,6 @@ def test_what_rfc_8785_cannot_hold_still_has_a_digest() -> None:
 
 
 def test_a_read_only_mapping_is_the_object_it_shows() -> None:
-    inner: dict[str, Any] = {"b": []}
+    inner: dict[str, Any] = {"é": [], "b": ()}
 
     assert digest(MappingProxyType({"a": MappingProxyType(inner)})) == digest({"a": inner})

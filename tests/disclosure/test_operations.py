@@ -32,6 +32,7 @@ from toolcrib.core.schema import MAX_COMPARED
 from toolcrib.core.tools import Tool
 from toolcrib.disclosure.messages import Expansion, ListPage, SearchPage
 from toolcrib.disclosure.operations import MAX_EXPANDED, MAX_LIMIT, Operations
+from toolcrib.index.index import Ranking
 from toolcrib.protocol.desk import Desk
 from toolcrib.testing.scripted import ScriptedSource
 
@@ -231,6 +232,26 @@ async def test_a_search_in_a_category_without_a_match_names_those_that_have_one(
     page = await sent(VIEW, caught.value.next_action)
     assert isinstance(page, SearchPage)
     assert page.results[0].tool_id == "git.log"
+
+
+def test_few_categories_are_searched_to_name_those_that_have_a_match(monkeypatch: pytest.MonkeyPatch) -> None:
+    searched: list[int] = []
+    search = View.search
+
+    def counted(view: View, *given: Any, **more: Any) -> Ranking:
+        found = search(view, *given, **more)
+        searched.append(len(found.hits))
+        return found
+
+    letter = tool("post.send_mail_letter", "Sends a letter by mail to a recipient abroad, express.")
+    walls = [tool(f"s{n}.paint", "Paints walls, roofs and floors of a house; says so in a letter.") for n in range(9)]
+    view = view_of(tool("notes.read", "Reads a note."), letter, *walls)
+    monkeypatch.setattr(View, "search", counted)
+    with pytest.raises(NoMatchInCategory) as caught:
+        OPERATIONS.search_tools(view, "send an express letter by mail to a recipient abroad", category=["notes"])
+
+    assert caught.value.hints == ("Matches stand in: post",)
+    assert searched == [0, 10, 1, 0, 0]
 
 
 @pytest.mark.anyio

@@ -148,6 +148,12 @@ def test_the_page_on_evaluation_shows_the_requests_that_it_asks() -> None:
     assert shown == (ROOT / "examples" / "evaluation" / "queries.jsonl").read_text()
 
 
+def test_the_drift_shown_is_what_its_page_says(capsys: pytest.CaptureFixture[str]) -> None:
+    (code,) = blocks(ROOT / "docs" / "drift.md", "python")
+    exec(code, {})
+    assert f"```\n{capsys.readouterr().out}```" in page("drift.md")
+
+
 def test_the_registry_shown_tells_what_its_page_says() -> None:
     (code,) = blocks(ROOT / "docs" / "registry.md", "python")
     namespace: dict[str, object] = {}

@@ -178,6 +178,22 @@ def test_an_interruption_leaves_nothing(server: Server, tmp_path: Path) -> None:
     assert [*(tmp_path / "models").iterdir()] == []
 
 
+def test_a_folder_that_cannot_be_read_is_said_to_be(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = manifest(tmp_path, pinned(server, a=b"1"))
+    with pytest.raises(EmbeddingFailed, match="cannot be read: File name too long"):
+        fetched(file, tmp_path / ("long" * 100))
+
+    def denied(path: Path) -> None:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    (tmp_path / "tiny").mkdir()
+    monkeypatch.setattr(Path, "iterdir", denied)
+    with pytest.raises(EmbeddingFailed, match="tiny: cannot be read: Permission denied"):
+        fetched(file, tmp_path / "tiny")
+
+
 def test_redirects_end(server: Server, tmp_path: Path) -> None:
     entries = pinned(server, a=b"1")
     server.elsewhere["a"] = "/a"

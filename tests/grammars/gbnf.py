@@ -6,6 +6,7 @@ import random
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import cast
 
 _NAME = re.compile(r"[A-Za-z0-9-]+")
 _TIMES = re.compile(r"\{(\d+)(,?)(\d*)\}")
@@ -13,6 +14,12 @@ _ESCAPES = {"n": "\n", "r": "\r", "t": "\t", '"': '"', "\\": "\\", "[": "[", "]"
 _HEX = {"x": 2, "u": 4, "U": 8}
 
 REPEATED_MOST = 1_999
+
+NOTHING = (True, ((0, 0x10FFFF),))
+"""A class that no character is of."""
+
+Class = tuple[bool, tuple[tuple[int, int], ...]]
+"""Whether it is of all other characters, and ranges of code points."""
 
 Item = tuple[str, object, int, int | None]
 """Kind (`literal`, `class`, `rule`), what it is of, and how often it stands there."""
@@ -44,7 +51,8 @@ class Read:
         while waiting:
             kind, of, least, times_most = waiting.pop()
             if (least, times_most) != (1, 1):
-                more = min(source.choice((0, 1, 2, 5)), (times_most or REPEATED_MOST) - least) if left > 0 else 0
+                room = (REPEATED_MOST if times_most is None else times_most) - least
+                more = min(source.choice((0, 1, 2, 5)), room) if left > 0 else 0
                 waiting += [(kind, of, 1, 1)] * (least + max(more, 0))
             elif kind == "literal":
                 said.append(str(of))
@@ -54,33 +62,40 @@ class Read:
                 left -= 1
                 rule = self.rules[str(of)]
                 best = min(rule, key=self._depth)
-                waiting += reversed(source.choice(rule) if left > 0 else best)
+                possible = [items for items in rule if self._depth(items) < float("inf")]
+                waiting += reversed(source.choice(possible) if left > 0 else best)
         return "".join(said)
 
     def _depth(self, items: list[Item]) -> float:
+        if any(kind == "class" and of == NOTHING for kind, of, *_ in items):
+            return float("inf")
         return max((self._depths[str(of)] for kind, of, least, _ in items if kind == "rule" and least), default=0)
 
     def _least_depths(self) -> dict[str, float]:
         self._depths = dict.fromkeys(self.rules, float("inf"))
+        names = [*self.rules]
         while True:
-            found = {name: 1 + min(map(self._depth, rule)) for name, rule in self.rules.items()}
-            if found == self._depths:
-                assert float("inf") not in found.values(), "a rule has no end"
-                return found
-            self._depths = found
+            names.reverse()  # what is referred to stands before or after, so one of two sweeps goes far
+            before = dict(self._depths)
+            for name in names:
+                self._depths[name] = 1 + min(map(self._depth, self.rules[name]))
+            if before == self._depths:
+                ends = {name for name, depth in self._depths.items() if depth < float("inf")}
+                assert ends >= set(names) - {"json-never"}, "a rule has no end"
+                return self._depths
 
     def left_recursive(self) -> set[str]:
         """Rules that may begin with themselves, which llama.cpp refuses."""
         empty: set[str] = set()
+        names = [*self.rules]
         while True:
-            found = {
-                name
-                for name, rule in self.rules.items()
-                if any(all(self._may_be_empty(item, empty) for item in items) for items in rule)
-            }
-            if found == empty:
+            names.reverse()
+            before = len(empty)
+            for name in names:
+                if any(all(self._may_be_empty(item, empty) for item in items) for items in self.rules[name]):
+                    empty.add(name)
+            if len(empty) == before:
                 break
-            empty = found
         begins: dict[str, set[str]] = {}
         for name, rule in self.rules.items():
             begins[name] = set()
@@ -93,7 +108,7 @@ class Read:
         for items in (items for rule in self.rules.values() for items in rule):
             for kind, of, least, most in items:
                 assert (least, most) == (1, 1) or kind != "rule" or of not in empty, f"{of} repeats what may be empty"
-        return {name for name in begins if _reaches(begins, name)}
+        return _on_circles(begins)
 
     @staticmethod
     def _may_be_empty(item: Item, empty: set[str]) -> bool:
@@ -101,17 +116,22 @@ class Read:
         return least == 0 or (kind == "literal" and not of) or (kind == "rule" and of in empty)
 
 
-def _reaches(begins: dict[str, set[str]], name: str) -> bool:
-    seen: set[str] = set()
-    waiting = [*begins[name]]
+def _on_circles(begins: dict[str, set[str]]) -> set[str]:
+    """What is left when whatever leads to nothing but ends has been taken away, again and again."""
+    leading: dict[str, set[str]] = {name: set() for name in begins}
+    left = {name: len(after) for name, after in begins.items()}
+    for name, after in begins.items():
+        for each in after:
+            leading[each].add(name)
+    waiting = [name for name, count in left.items() if count == 0]
     while waiting:
-        each = waiting.pop()
-        if each == name:
-            return True
-        if each not in seen:
-            seen.add(each)
-            waiting += begins[each]
-    return False
+        name = waiting.pop()
+        del left[name]
+        for each in leading[name]:
+            left[each] -= 1
+            if left[each] == 0:
+                waiting.append(each)
+    return set(left)
 
 
 def _alternatives(body: str) -> Iterator[str]:
@@ -194,8 +214,7 @@ _SOME = [ord(char) for char in 'aZ09 _-./"\\{}[]:,éß漢😀\x00\x01\n\t\x7f\u2
 
 
 def _any_of(of: object, source: random.Random) -> str:
-    assert isinstance(of, tuple)
-    is_negated, ranges = of
+    is_negated, ranges = cast("Class", of)
     if not is_negated:
         low, high = source.choice(ranges)
         return chr(source.randint(low, high))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import random
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, cast
 
 _TEXTS = ("", "a", "main.go", "2024-02-29", "12:30:00Z", 'say "hi"\\\n', "ünï😀\x00", "https://example.org/x?y=1")
 _DEPTH = 6
@@ -36,22 +36,20 @@ class Maker:
             return copy.deepcopy(merged["const"])
         if merged.get("enum"):
             return copy.deepcopy(self._source.choice(merged["enum"]))
-        kind = merged.get("type") or self._implied(merged)
-        if isinstance(kind, list):
-            kind = self._source.choice(kind) if kind else "null"
-        return getattr(self, f"_{kind}")(merged, depth)
+        kinds = _names(merged.get("type") or self._implied(merged))
+        return getattr(self, f"_{self._source.choice(kinds)}")(merged, depth)
 
     def _merged(self, schema: Any, depth: int) -> dict[str, Any]:
         """`schema` with what it refers to, all it demands, and one of what it leaves to choose, as one object."""
-        if not isinstance(schema, Mapping) or depth > 20:
+        if isinstance(schema, bool) or depth > 20:
             return {}
-        parts = [schema]
-        if isinstance(ref := schema.get("$ref"), str):
-            parts.append(self._merged(self._at(ref), depth + 1))
+        parts: list[dict[str, Any]] = [schema]
+        if "$ref" in schema:
+            parts.append(self._merged(self._at(schema["$ref"]), depth + 1))
         parts += [self._merged(part, depth + 1) for part in schema.get("allOf", ())]
-        parts += [
-            self._merged(self._source.choice(schema[key]), depth + 1) for key in ("anyOf", "oneOf") if schema.get(key)
-        ]
+        for key in ("anyOf", "oneOf"):
+            if schema.get(key):
+                parts.append(self._merged(self._source.choice(schema[key]), depth + 1))
         found: dict[str, Any] = {}
         for part in parts:
             for key, said in part.items():
@@ -69,10 +67,7 @@ class Maker:
         return found
 
     def _at(self, ref: str) -> Any:
-        node: Any = self._document
-        for step in ref.split("/")[1:]:
-            node = node[int(step)] if isinstance(node, list) else node[step.replace("~1", "/").replace("~0", "~")]
-        return node
+        return at(self._document, ref)
 
     def _implied(self, schema: Mapping[str, Any]) -> str:
         for keyword, kind in (
@@ -139,6 +134,14 @@ class Maker:
         return None
 
 
+def at(document: Any, ref: str) -> Any:
+    """The part of `document` that a reference names by JSON Pointer."""
+    for step in ref.split("/")[1:]:
+        key = step.replace("~1", "/").replace("~0", "~")
+        document = document[int(key) if type(document) is list else key]
+    return document
+
+
 def _names(said: Any) -> list[str]:
     return [said] if isinstance(said, str) else list(said)
 
@@ -174,13 +177,19 @@ _GONE = object()
 
 
 def _other(old: Any, source: random.Random) -> Any:
-    any_value = source.choice((None, True, 0, -1, 1.5, "", "other", [], {}, [None], {"other": 1}, 10**15))
+    any_value = source.choice((None, True, 0, -1, 1.5, "", "other", [], {}, [None], {"other": 1}, 10**12))
     choices: list[Any] = [_GONE, any_value]
     match old:
         case bool() | None:
             pass
         case int() | float():
-            choices += [old + 1, old - 1, -old, old + 0.5, old * 1_000]
+            choices += [
+                old + 1,
+                old - 1,
+                -old,
+                old + 0.5 if abs(old) < 10**6 else old,
+                old * 1_000 if abs(old) < 10**12 else 0,
+            ]
         case str():
             choices += [old + "x", old[:-1], old.upper(), old + '"', "\\" + old]
         case list():
@@ -193,9 +202,15 @@ def _other(old: Any, source: random.Random) -> Any:
 def _paths(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
     if path:
         yield path
-    if isinstance(value, dict):
-        for key in value:
-            yield from _paths(value[key], (*path, key))
-    elif isinstance(value, list):
-        for at in range(len(value)):
-            yield from _paths(value[at], (*path, at))
+    for key in _keys(value):
+        yield from _paths(value[key], (*path, key))
+
+
+def _keys(value: Any) -> list[Any]:
+    match value:
+        case dict():
+            return list(cast("dict[str, Any]", value))
+        case list():
+            return list(range(len(cast("list[Any]", value))))
+        case _:
+            return []

@@ -121,7 +121,7 @@ def test_what_the_past_adds_is_capped_and_who_has_none_is_left_alone(
         if tool_id not in history.tool_ids:
             assert after == before
         else:
-            assert 0 <= after <= (before + WEIGHTS.history * top) * (1 + 1e-6)
+            assert 0 <= after <= (before + WEIGHTS.history * (1 + WEIGHTS.history_sure) * top) * (1 + 1e-6)
             assert after * (1 + WEIGHTS.history) >= before * (1 - 1e-6)
 
 
@@ -129,6 +129,13 @@ def test_a_tool_that_served_before_rises_above_one_whose_words_fit_as_well() -> 
     index = index_of(("log", "commits"), ("show", "commits"))
     past = History.of([confirmed("what changed lately", "a.show")])
     after = weighed(past, index.whole(), "what changed lately?", {"a.log": 3.0, "a.show": 2.9})
+    assert after["a.show"] > after["a.log"] == 3.0
+
+
+def test_what_served_the_same_request_stands_first_however_little_its_words_fit() -> None:
+    index = index_of(("log", "commits"), ("show", "commits"))
+    past = History.of([confirmed("what changed lately", "a.show")])
+    after = weighed(past, index.whole(), "what changed lately?", {"a.log": 3.0, "a.show": 0.1})
     assert after["a.show"] > after["a.log"] == 3.0
 
 

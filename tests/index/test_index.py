@@ -25,10 +25,11 @@ from tests.index.strategies import (
 )  # fmt: skip
 
 from toolcrib.core.tools import Tool
+from toolcrib.index import signals
 from toolcrib.index.fields import Document, document
 from toolcrib.index.index import Hit, Index, Ranking
 from toolcrib.index.ranking import Knowledge
-from toolcrib.index.segment import Segment
+from toolcrib.index.segment import Impacts, Segment
 from toolcrib.index.vectors import Vectors
 from toolcrib.index.weights import WEIGHTS, Weights
 
@@ -338,6 +339,34 @@ def test_negative_limits_and_offsets_are_refused(limit: int, offset: int) -> Non
 
 def test_a_page_of_no_hits_still_counts_the_matches() -> None:
     assert Index.build([tool("create_issue")]).search("issue", limit=0) == Ranking((), 1)
+
+
+def test_the_place_of_each_key_is_known_before_the_first_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    def slow(*given: object, **more: object) -> None:
+        raise AssertionError("a search does not wait for this")
+
+    keys = np.array([7, 3, 5], np.uint64)
+    vectors = Vectors("m", keys, np.ones((3, 2), np.float32))
+    monkeypatch.setattr(np, "argsort", slow)
+
+    assert vectors.rows(np.array([3, 4, 7], np.uint64)).tolist() == [1, -1, 0]
+
+
+def test_what_is_the_same_for_every_query_is_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    computed: list[Segment] = []
+    brevity = signals.brevity
+
+    def counted(segment: Segment, weights: Weights) -> Impacts:
+        computed.append(segment)
+        return brevity(segment, weights)
+
+    monkeypatch.setattr(signals, "brevity", counted)
+    index = Index.build([tool("create_issue"), tool("create_pull_request", "Of a repository")])
+    for query in ("create", "issue"):
+        assert index.search(query, limit=1, visible=index.select(lambda _: True)).hits
+    assert computed == [part.segment for part in index.parts]
+    plain = index.weighted(index.weights.without("brevity"))
+    assert plain.search("create", limit=2) != index.search("create", limit=2), "of its own weights"
 
 
 def test_tools_that_come_and_go_a_thousand_times_leave_nothing_behind() -> None:

@@ -17,6 +17,7 @@ from toolcrib.index.index import Index, Ranking
 from toolcrib.index.query import Query
 from toolcrib.index.ranking import Knowledge
 from toolcrib.index.synonyms import RELATED
+from toolcrib.index.vocabulary import SHARES
 from toolcrib.index.weights import WEIGHTS, Weights
 
 
@@ -36,6 +37,7 @@ class _Formula:
 
     def idf(self, term: str) -> float:
         holders = sum(self.impact(other, term) > 0 for other in self.documents)
+        holders += self.weights.unseen * SHARES.get(term, 0.0)
         return math.log(1 + (len(self.documents) + self.weights.unseen - holders + 0.5) / (holders + 0.5))
 
     def term(self, document: Document, term: str) -> float:

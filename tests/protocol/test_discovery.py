@@ -257,7 +257,12 @@ async def test_each_principal_is_shown_what_it_may_see(counter: Counter) -> None
 ERRORS: list[tuple[str, Json, str, tuple[str, Json] | None]] = [
     ("search_tools", {"category": "trakker"}, "UNKNOWN_PATH", ("search_tools", {"category": ["tracker"]})),
     ("search_tools", {"category": "xyzzy"}, "UNKNOWN_PATH", ("list_categories", {})),
-    ("search_tools", {"query": "xyzzy", "category": "git"}, "NO_MATCH_IN_CATEGORY", ("search_tools", {"category": ["git"]})),
+    (
+        "search_tools",
+        {"query": "xyzzy", "category": "git"},
+        "NO_MATCH_IN_CATEGORY",
+        ("search_tools", {"category": ["git"]}),
+    ),
     ("search_tools", {"query": 5}, "INVALID_ARGUMENTS", ("list_categories", {})),
     ("search_tools", {"detail_level": "full", "limit": 50}, "INVALID_ARGUMENTS", None),
     ("search_tools", {"cursor": "made up"}, "INVALID_CURSOR", None),

@@ -80,6 +80,18 @@ def test_a_definition_that_cannot_be_used_is_refused_with_the_reason(wire: Any, 
     assert reason in refused.value.message
 
 
+@pytest.mark.parametrize("side", ["inputSchema", "outputSchema"])
+@pytest.mark.parametrize("levels", [100, 5_000])
+def test_a_definition_whose_schema_could_not_be_sent_is_set_aside_alone(side: str, levels: int) -> None:
+    schema: dict[str, Any] = {"type": "object"}
+    for _ in range(levels):
+        schema = {"type": "object", "properties": {"a": schema}}
+    good: dict[str, Any] = {"name": "good", "inputSchema": {}}
+    tools, set_aside = read_definitions("s", [good, {**good, "name": "deep", side: schema}])
+    assert [tool.name for tool in tools] == ["good"]
+    assert set_aside == (SetAside("deep", "its schema is nested too deeply"),)
+
+
 def test_one_bad_definition_is_set_aside_alone() -> None:
     good: dict[str, Any] = {"name": "good", "inputSchema": {}, "description": None}
     tools, set_aside = read_definitions("s", [good, {"name": "bad"}, None, {**good, "description": "again"}])

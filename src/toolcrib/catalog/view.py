@@ -24,7 +24,7 @@ from toolcrib.core.principal import LOCAL, Principal
 from toolcrib.core.tools import Path, Tool
 from toolcrib.core.uris import spellings
 from toolcrib.index.fields import Document, document, embedded_text
-from toolcrib.index.history import History, Recall
+from toolcrib.index.history import History, Places, Recall
 from toolcrib.index.index import Index, Ranking, Selection
 from toolcrib.index.meaning import Understood
 from toolcrib.index.query import Query
@@ -274,11 +274,15 @@ class Visible:
     def recall(self, history: History) -> Recall:
         """`history` as far as it is one of visible tools."""
         if (known := self._recalls.get(history)) is None:
-            known = self._recalls[history] = history.over(self.parts)
-        return known
+            recall = history.over(self.parts)
+            known = None if recall.history is history else recall.history, recall.places
+            self._recalls[history] = known
+        visible, places = known
+        return Recall(history if visible is None else visible, places)
 
     @cached_property
-    def _recalls(self) -> WeakKeyDictionary[History, Recall]:
+    def _recalls(self) -> WeakKeyDictionary[History, tuple[History | None, Places]]:
+        """What recalls are made of; None stands for the key, which nothing here may keep alive."""
         return WeakKeyDictionary()
 
     @cached_property

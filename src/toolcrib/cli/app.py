@@ -375,6 +375,43 @@ def describe(**options: Any) -> None:
     run(**options)
 
 
+@main.command(short_help="Print a grammar under which a model can only write valid calls.")
+@click.argument("tool_ids", metavar="[TOOL]...", nargs=-1)
+@config_option
+@tools_option
+@click.option(
+    "--of",
+    "what",
+    type=click.Choice(["call", "arguments", "text-or-call"]),
+    default="call",
+    show_default=True,
+    help="A call of one of the tools, the arguments of the one TOOL, or text or a call.",
+)
+@click.option(
+    "--style",
+    type=click.Choice(["plain", "hermes", "llama"]),
+    default="plain",
+    show_default=True,
+    help='How the model calls: {"name", "arguments"}; the same in <tool_call> tags; {"name", "parameters"}.',
+)
+@click.option("--strict", is_flag=True, help="Print schemas for the strict modes of OpenAI and Anthropic instead.")
+@bundle_option
+@wait_option
+@json_option
+def grammar(**options: Any) -> None:
+    """Print a grammar for llama.cpp (GBNF) of calls of TOOLs, or of all tools of CONFIG's servers.
+
+    What of their schemas it does not hold is told on standard error.
+
+    \b
+      toolcrib grammar files.read files.write > calls.gbnf
+      llama-server -m model.gguf --grammar-file calls.gbnf
+    """
+    from toolcrib.cli.grammar import grammar as run
+
+    run(**options)
+
+
 @main.command(short_help="Run a tool.")
 @click.argument("tool_id", metavar="ID")
 @click.argument("arguments", metavar="[JSON]", default="{}")

@@ -15,19 +15,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import orjson
 from rich.table import Table
 
 from toolcrib.cli.opening import opened
 from toolcrib.cli.output import escape, print_json, run, stdout
 from toolcrib.core.errors import InvalidConfig, ToolFailed
+from toolcrib.core.weight import BYTES_PER_TOKEN, size_of
 from toolcrib.sources.mcp.server import inherited
 
 if TYPE_CHECKING:
     from mcp import Client
-
-BYTES_PER_TOKEN = 4
-"""UTF-8 bytes of compact JSON that are estimated to make one token."""
 
 FOUND = 5
 """Results a search asks for; the tool must be among them."""
@@ -262,7 +259,7 @@ async def _weigh(config: Path, report: Report, *, as_json: bool) -> None:
             raise ToolFailed(f"Not every server started: {failed}", hints=["The first run downloads them."])
         for tool in view.tools.values():
             report.servers[tool.source] = report.servers.get(tool.source, 0) + 1
-            report.bill.up_front += _size(tool.wire)
+            report.bill.up_front += size_of(tool.wire)
     if not as_json:
         counts = ", ".join(f"{name} {count}" for name, count in report.servers.items())
         stdout.print(f"[bold]{sum(report.servers.values())} tools[/] in {time.monotonic() - began:.1f} s: {counts}")
@@ -279,7 +276,7 @@ async def _work(config: Path, tasks: tuple[Task, ...], report: Report, *, as_jso
     async with Client(gateway) as client:
         listed = await client.list_tools()
         shown = [tool.model_dump(mode="json", by_alias=True, exclude_none=True) for tool in listed.tools]
-        report.bill.operations = sum(map(_size, shown)) + len((client.instructions or "").encode())
+        report.bill.operations = sum(map(size_of, shown)) + len((client.instructions or "").encode())
         if not as_json:
             names = ", ".join(tool.name for tool in listed.tools)
             stdout.print(f"Behind Toolcrib it sends {names}: {_tokens(report.bill.operations)}.\n")
@@ -298,7 +295,7 @@ async def _work(config: Path, tasks: tuple[Task, ...], report: Report, *, as_jso
 async def _take(client: Client, step: Step, bill: Bill) -> dict[str, Any]:
     """Search, expand, call: what a model would send, and what it would have read."""
     found = await client.call_tool("search_tools", {"query": step.query, "limit": FOUND})
-    bill.answers += _size(found.structured_content)
+    bill.answers += size_of(found.structured_content)
     ids = [result["tool_id"] for result in found.structured_content.get("results", ())]
     outcome: dict[str, Any] = {
         "query": step.query,
@@ -309,7 +306,7 @@ async def _take(client: Client, step: Step, bill: Bill) -> dict[str, Any]:
     if step.tool_id not in ids:
         return {**outcome, "result": f"not among the first {FOUND}: {', '.join(ids)}"}
     expanded = await client.call_tool("expand_tool", {"tool_id": step.tool_id})
-    bill.answers += _size(expanded.structured_content)
+    bill.answers += size_of(expanded.structured_content)
     began = time.monotonic()
     arguments = {"tool_id": expanded.structured_content["handle"], "arguments": dict(step.arguments)}
     called = await client.call_tool("call_tool", arguments)
@@ -374,11 +371,6 @@ def _sum_up(report: Report) -> None:
     stdout.print(
         "[dim]A token is estimated as four bytes. Results of the tools themselves are the same on both sides.[/]"
     )
-
-
-def _size(value: object) -> int:
-    """UTF-8 bytes of compact JSON."""
-    return len(orjson.dumps(value, default=dict))
 
 
 def _weight(size: int) -> dict[str, int]:

@@ -11,6 +11,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -171,7 +172,8 @@ class _Report:
     @property
     def is_healthy(self) -> bool:
         ready = all(each.entry.status is SourceStatus.READY for each in self.found)
-        return ready and all(each.is_healthy for each in self.isolated)
+        has_model = self.embedding is None or self.embedding.problem is None
+        return ready and has_model and all(each.is_healthy for each in self.isolated)
 
     def to_wire(self) -> dict[str, Any]:
         return {
@@ -241,11 +243,16 @@ def _policy_wire(config: Config) -> dict[str, Any] | None:
     return {"rules": len(config.policy.rules), "otherwise": otherwise}
 
 
+_EMBEDDING_S = 3.0
+"""How long is waited for vectors, so that those that are kept are counted; the others take as long as they take."""
+
+
 async def _embedding(embedding: Embedding | None, wait_s: float) -> EmbeddingCondition | None:
     """How it is doing once its model is there, or cannot be had."""
     if embedding is None:
         return None
     await to_thread.run_sync(embedding.opened, wait_s)
+    await to_thread.run_sync(partial(embedding.settle, min(wait_s, _EMBEDDING_S), patient=False))
     return embedding.condition
 
 
@@ -263,7 +270,10 @@ def _embedding_wire(condition: EmbeddingCondition) -> dict[str, Any]:
 
 def _show_embedding(condition: EmbeddingCondition) -> None:
     model = "the model is not there" if condition.model is None else f"{condition.model}, {condition.dim} dimensions"
-    lines = [f"Embedding: {model}; {condition.embedded} of {condition.wanted} tools have vectors."]
+    if condition.model is None and condition.problem is not None:
+        lines = ["Embedding:"]
+    else:
+        lines = [f"Embedding: {model}; {condition.embedded} of {condition.wanted} tools have vectors."]
     if condition.refused:
         lines.append(f"{condition.refused} of them the model does not take.")
     if condition.problem is not None:

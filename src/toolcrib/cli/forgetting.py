@@ -31,20 +31,26 @@ def forget(unwanted: Unwanted, config: Path, path: Path | None, *, yes: bool, as
                 if not yes:
                     _ask(*file.matching(unwanted), as_json=as_json)
                 traces, operations = file.forget(unwanted)
-                is_gone = file.scrub()
+                left = _left_after(file, place)
             finally:
                 file.close()
         except (OSError, sqlite3.Error) as error:
             raise InvalidConfig(f"{place}: the audit cannot be changed: {reason_of(error)}") from error
         _tell(place, traces, operations, as_json=as_json)
-        if not is_gone:
-            stderr.print(
-                f"Something else reads the audit: copies may be found in {plain(str(place))}-wal. Repeat this later.",
-                markup=False,
-            )
+        if left is not None:
+            stderr.print(f"{plain(left)} Repeat this later.", markup=False)
             sys.exit(1)
 
     run(main, as_json=as_json)
+
+
+def _left_after(file: AuditFile, place: Path) -> str | None:
+    """Why copies of what was deleted may be left, as a sentence; None where there are none."""
+    try:
+        is_gone = file.scrub()
+    except (OSError, sqlite3.Error) as error:  # what was deleted is deleted all the same
+        return f"Copies may be found in {place}, which cannot be written anew: {reason_of(error)}."
+    return None if is_gone else f"Something else reads the audit: copies may be found in {place}-wal."
 
 
 def _ask(traces: int, operations: int, *, as_json: bool) -> None:

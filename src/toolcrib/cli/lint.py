@@ -171,7 +171,7 @@ async def _of_module(target: str, wanted: Wanted) -> AsyncIterator[Finding]:
     except InvalidTool as error:  # a tool is refused where it is added
         yield _finding("definition-unusable", target, error.message)
         return
-    except Exception as error:  # noqa: BLE001  it is somebody's code
+    except (Exception, SystemExit) as error:  # noqa: BLE001  it is somebody's code
         yield _finding("module-unusable", target, f"it cannot be imported: {type(error).__name__}: {error}")
         return
     file = Path(module.__file__) if module.__file__ is not None else None
@@ -205,7 +205,12 @@ async def _of_value(value: object, where: str, wanted: Wanted) -> AsyncIterator[
                 yield _finding("definition-unusable", where, error.message)
                 return
         case type() if issubclass(value, Plugin):
-            async for finding in _of_value(value(), where, wanted):
+            try:
+                plugin = value()
+            except (Exception, SystemExit) as error:  # noqa: BLE001  likewise
+                yield _finding("module-unusable", where, f"it cannot be made: {type(error).__name__}: {error}")
+                return
+            async for finding in _of_value(plugin, where, wanted):
                 yield finding
             return
         case _:

@@ -7,11 +7,14 @@ from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
 import anyio
+import click
 import platformdirs
+from click.core import ParameterSource
 
 from toolcrib.cli.approvals import default_approvals
 from toolcrib.cli.output import plain, stderr
 from toolcrib.cli.registering import store_of
+from toolcrib.config import read_config
 from toolcrib.core.errors import InvalidConfig
 from toolcrib.core.principal import LOCAL
 from toolcrib.crib import Toolcrib
@@ -42,27 +45,31 @@ async def opened(
     """A crib of the servers in `config`, or of the definitions in `tools`, once all have listed or `wait_s` is over.
 
     With `wanted`, only the servers and plugins of such names are started. Nothing exists in it but what `bundle` holds.
-    Where it is to be `searched`, the model and the past that the configuration names count.
+    Where it is to be `searched`, the model and the past that the configuration names count, and over `tools` all that
+    it says of searching, if somebody named one.
 
     Raises:
         InvalidConfig: the file cannot be used.
         UnknownBundle: no bundle is called so.
     """
     registrations = store_of(config) if tools is None else None
-    vectors = VectorStore(default_vectors())
-    crib = Toolcrib(approvals=ApprovalStore(default_approvals()), registrations=registrations, vectors=vectors)
-    if not searched:
-        crib.insights.rest()
-    if tools is not None:
-        from toolcrib.sources.catalog_file import load_catalog_file
+    with closing(VectorStore(default_vectors())) as vectors:
+        crib = Toolcrib(approvals=ApprovalStore(default_approvals()), registrations=registrations, vectors=vectors)
+        if not searched:
+            crib.insights.rest()
+        if tools is not None:
+            from toolcrib.sources.catalog_file import load_catalog_file
 
-        for source in load_catalog_file(tools):
-            crib.add_source(source)
-    else:
-        crib.add_config(config, wanted)
-    if bundle is not None:
-        crib.confine(bundle)
-    with closing(vectors):
+            for source in load_catalog_file(tools):
+                crib.add_source(source)
+            if searched and is_config_named():
+                said = read_config(config)
+                crib.registry.set_weights(said.search.weights)
+                crib.insights.heed(said)
+        else:
+            crib.add_config(config, wanted)
+        if bundle is not None:
+            crib.confine(bundle)
         async with crib:
             await _wait(crib, wait_s)
             if tools is not None:
@@ -70,12 +77,25 @@ async def opened(
             yield crib
 
 
+def is_config_named() -> bool:
+    """Whether whoever runs this command said which configuration, and did not only leave it at the default."""
+    context = click.get_current_context()
+    if context.params.get("argument") is not None:
+        return True
+    return context.get_parameter_source("config") in (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT)
+
+
 async def until_understood(crib: Toolcrib, wait_s: float) -> None:
-    """Until every tool has its vector, or `wait_s` is over."""
+    """Until every tool has its vector and the past is known, or `wait_s` is over."""
     with stderr.status("embedding what tools say"):
         is_settled = await crib.insights.settled(wait_s)
-    if not is_settled:
-        stderr.print("Not waiting any longer for vectors; tools without one are found by their words.", style="yellow")
+    embedding = crib.insights.embedding
+    if embedding is not None and (problem := embedding.condition.problem) is not None:
+        stderr.print(f"By words alone: {plain(problem)}.", markup=False, style="yellow")
+    elif not is_settled:
+        stderr.print(
+            "Not waiting any longer for vectors and the past; words alone count where they lack.", style="yellow"
+        )
 
 
 def _tell_of_set_aside(crib: Toolcrib, tools: Path) -> None:

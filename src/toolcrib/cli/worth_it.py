@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,17 +9,16 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-import orjson
 from rich.padding import Padding
 from rich.table import Table
 
 from toolcrib.catalog.state import SourceStatus
 from toolcrib.catalog.view import View
-from toolcrib.cli.demo import BYTES_PER_TOKEN
 from toolcrib.cli.opening import opened
 from toolcrib.cli.output import escape, print_json, run, stderr, stdout
 from toolcrib.config import read_config
 from toolcrib.core.tools import Tool
+from toolcrib.core.weight import BYTES_PER_TOKEN, size_of
 from toolcrib.crib import Toolcrib
 from toolcrib.protocol.briefing import briefing
 from toolcrib.protocol.rules import Top
@@ -172,7 +170,7 @@ def weighed(crib: Toolcrib, named: Sequence[Top]) -> Worth:
         name: [] for name, entry in view.sources.items() if entry.status is SourceStatus.READY
     }
     for tool in view.tools.values():
-        servers[tool.source].append((tool.id, Weight(_size(_as_shown(tool)))))
+        servers[tool.source].append((tool.id, Weight(size_of(_as_shown(tool)))))
     weights = [ServerWeight(name, _heaviest_first(tools)) for name, tools in servers.items()]
     weights.sort(key=lambda server: (-server.weight.size, server.name))
     told = briefing(SETS[DEFAULT_SET], named).size
@@ -180,8 +178,8 @@ def weighed(crib: Toolcrib, named: Sequence[Top]) -> Worth:
     return Worth(
         tuple(weights),
         Weight(told),
-        _median(_size(crib.search_tools(tool.summary).to_wire()) for tool in probes),
-        _median(_size(crib.expand_tool(tool.id).to_wire()) for tool in probes),
+        _median(size_of(crib.search_tools(tool.summary).to_wire()) for tool in probes),
+        _median(size_of(crib.expand_tool(tool.id).to_wire()) for tool in probes),
         tuple(sorted(name for name, entry in view.sources.items() if entry.status is not SourceStatus.READY)),
     )
 
@@ -234,14 +232,6 @@ def _median(sizes: Iterable[int]) -> Weight:
 
 def _heaviest_first(tools: Sequence[tuple[str, Weight]]) -> tuple[tuple[str, Weight], ...]:
     return tuple(sorted(tools, key=lambda tool: (-tool[1].size, tool[0])))
-
-
-def _size(value: object) -> int:
-    """UTF-8 bytes of compact JSON."""
-    try:
-        return len(orjson.dumps(value, default=dict))
-    except TypeError:  # an integer beyond 64 bits, or half a surrogate pair
-        return len(json.dumps(value, separators=(",", ":"), default=dict))
 
 
 def _tool_wire(tool_id: str, weight: Weight) -> dict[str, Any]:

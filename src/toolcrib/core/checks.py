@@ -6,17 +6,20 @@ from collections.abc import Iterator
 
 from toolcrib.core.errors import InvalidTool
 from toolcrib.core.metadata import Optionality, ToolExample, ToolMetadata
+from toolcrib.core.schema import check_nesting
 from toolcrib.core.tools import Tool
 
 
 def check_tool(tool: Tool) -> None:
-    """Pass where what is said of `tool` agrees with its schema and with itself.
+    """Pass where what is said of `tool` agrees with its schema and with itself, and can be sent.
 
     Raises:
-        InvalidTool: an example that the input schema would refuse, or what `check_metadata` refuses; the message names
-            the tool and the place.
+        InvalidTool: an example that the input schema would refuse, a schema that is nested too deeply, or what
+            `check_metadata` refuses; the message names the tool and the place.
     """
     try:
+        check_nesting(tool.input_schema)
+        check_nesting(tool.output_schema)
         check_metadata(tool.metadata)
         problem = next(example_problems(tool, tool.metadata.examples), None)
     except InvalidTool as error:

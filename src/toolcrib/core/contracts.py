@@ -24,23 +24,24 @@ Json = Mapping[str, Any]
 
 _BY_NAME = frozenset({"properties", "patternProperties", "dependentSchemas", "dependencies"}) | TARGETS
 _LISTS = frozenset({"prefixItems", "items", "anyOf", "oneOf", "allOf"})
-_SINGLE = frozenset(
-    "items additionalItems additionalProperties unevaluatedProperties unevaluatedItems contains propertyNames not if "
-    "then else contentSchema".split()
-)
+# fmt: off
+_SINGLE = frozenset({
+    "items", "additionalItems", "additionalProperties", "unevaluatedProperties", "unevaluatedItems", "contains",
+    "propertyNames", "not", "if", "then", "else", "contentSchema",
+})
+# fmt: on
 
 _NAMED = frozenset({"$id", "id", "$anchor", "$dynamicAnchor", "$dynamicRef", "$recursiveRef", "$recursiveAnchor"})
 """Keywords by which a reference means something else than a JSON Pointer from the root."""
 
-_SAME_IN_ALL = (
-    WORDS
-    | TARGETS
-    | frozenset(
-        "$schema type enum const default properties patternProperties additionalProperties propertyNames required "
-        "minProperties maxProperties items minItems maxItems uniqueItems minimum maximum exclusiveMinimum "
-        "exclusiveMaximum multipleOf minLength maxLength pattern format anyOf oneOf allOf not $ref".split()
-    )
-)
+# fmt: off
+_SAME_IN_ALL = WORDS | TARGETS | {
+    "$schema", "type", "enum", "const", "default", "properties", "patternProperties", "additionalProperties",
+    "propertyNames", "required", "minProperties", "maxProperties", "items", "minItems", "maxItems", "uniqueItems",
+    "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "minLength", "maxLength", "pattern",
+    "format", "anyOf", "oneOf", "allOf", "not", "$ref",
+}
+# fmt: on
 """Keywords that `_DIALECTS` read alike, but for lists of `items` and what stands beside a `$ref`."""
 
 _DIALECTS = frozenset(

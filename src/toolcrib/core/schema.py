@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, cast
@@ -36,6 +37,12 @@ Source: MCP 2026-07-28, "Composition-Keyword Resource Use"."""
 
 MAX_STRAYS = 8
 """References by `$id` or anchor; more of them could hide such a chain."""
+
+MAX_NESTING = 150
+"""Objects and lists within one another in a schema. With the messages around it, more could not be written or read:
+the usual parsers stop at 200 or 255."""
+
+_SCALARS = (str, int, float, type(None))
 
 _MESSAGE_CHARS = 300
 
@@ -243,6 +250,33 @@ def _check_size(document: Mapping[str, Any]) -> None:
             strays += isinstance(ref, str) and at_reference(document, ref) is None
             if branches(schema, frozenset()) > MAX_BRANCHES or strays > MAX_STRAYS:
                 raise InvalidTool(f"its schema looks at one value in more than {MAX_BRANCHES} ways")
+
+
+def check_nesting(document: object) -> None:
+    """Pass where `document` is nested no deeper than can be sent.
+
+    Raises:
+        InvalidTool: more than `MAX_NESTING` objects and lists stand within one another.
+    """
+    with suppress(TypeError):  # an integer beyond 64 bits, say, or far too deep
+        text = orjson.dumps(document)
+        if text.count(b"{") + text.count(b"[") <= MAX_NESTING:  # most by far, and a tenth of the time
+            return
+    level: list[object] = [document]
+    for _ in range(MAX_NESTING + 1):
+        # Each once: of one that holds itself there would be more with each level.
+        inside: dict[int, object] = {}
+        for value in level:
+            parts: Iterable[object] = ()
+            if isinstance(value, dict | Mapping):
+                parts = cast("Mapping[object, object]", value).values()
+            elif isinstance(value, list | tuple):
+                parts = cast("Sequence[object]", value)
+            inside |= {id(part): part for part in parts if not isinstance(part, _SCALARS)}
+        if not inside:
+            return
+        level = [*inside.values()]
+    raise InvalidTool("its schema is nested too deeply")
 
 
 def pointer(steps: Sequence[str | int]) -> str:

@@ -31,6 +31,10 @@ DIGEST_CHARS = 24
 """Hex digits of the digest in a handle: 96 bits, so that nobody can make two definitions with the same one."""
 
 
+DECLARATION = "toolcrib/declaration"
+"""Under this key of `_meta` stands a digest of what a declared tool runs: who approved of a tool approved of that."""
+
+
 @dataclass(frozen=True, slots=True)
 class ToolAnnotations:
     """What a tool's author claims of its behaviour: a stranger's hints, which may tighten a decision, never loosen it.
@@ -131,7 +135,9 @@ class Tool:
         return Digests(
             wire=digest(self.wire or {**schemas, **self._texts, "annotations": self.annotations.to_wire()}),
             contract=digest({side: contract_of(schema) for side, schema in given.items()}),
-            text=digest([self._texts, [[side, *words] for side, schema in given.items() for words in words_of(schema)]]),
+            text=digest(
+                [self._texts, [[side, *words] for side, schema in given.items() for words in words_of(schema)]]
+            ),
         )
 
     @property

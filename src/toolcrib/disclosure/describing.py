@@ -14,12 +14,10 @@ from toolcrib.catalog.view import View
 from toolcrib.core.errors import InvalidArguments
 from toolcrib.core.metadata import Optionality
 from toolcrib.core.tools import Path, Tool, summarize
+from toolcrib.core.weight import BYTES_PER_TOKEN
 from toolcrib.disclosure.messages import DetailLevel
 from toolcrib.disclosure.outlines import outline
 from toolcrib.disclosure.quoting import as_block, as_id, as_json, as_path, on_one_line
-
-BYTES_PER_TOKEN = 4
-"""UTF-8 bytes of text that count as one token, the usual estimate."""
 
 MIN_BUDGET_TOKENS = 100
 """Room for how to reach the tools where none of them is described."""

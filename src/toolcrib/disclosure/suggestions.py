@@ -21,6 +21,9 @@ from toolcrib.index.index import Selection
 CLEARLY_MEANT = 0.85
 """The Ratcliff-Obershelp ratio from which an id that does not exist is taken for a slip in one that does."""
 
+MAX_TRIED = 3
+"""Categories that are searched to name those in which something matches: each ranks the whole catalog once more."""
+
 MAX_TOLD = 20
 """Children of a node that a hint names."""
 
@@ -92,8 +95,8 @@ def no_match(view: View, category: Path, wider: NextAction, searched: Searched, 
     if hits := view.search(query, limit=10, scope=searched).hits:
         elsewhere = dict.fromkeys(view.ontology.places(view.tools[hit.tool_id])[0] for hit in hits)
         # A tool that stands low on the page of the whole catalog may be too little for one of its own.
-        paths = (shown(path) for path in elsewhere if _finds(view, query, path, searched))
-        named = ", ".join(islice(paths, 3))
+        tried = islice(elsewhere, MAX_TRIED)
+        named = ", ".join(shown(path) for path in tried if _finds(view, query, path, searched))
         return NoMatchInCategory(message, hints=[f"Matches stand in: {named}"] if named else [], next_action=wider)
     include_unavailable = bool(given.get("include_unavailable"))
     lead = nothing_found(view, query, given.get("tags", ()), tagged, include_unavailable=include_unavailable)

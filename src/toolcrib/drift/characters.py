@@ -47,7 +47,7 @@ def unspelled(text: str) -> list[int]:
     found = [match.start() for match in UNSEEN.finditer(text)]
     if not found:
         return []
-    reads_left = any(unicodedata.bidirectional(character) in _RIGHT_TO_LEFT for character in text)
+    reads_left = any(unicodedata.bidirectional(character) in _RIGHT_TO_LEFT for character in UNSEEN.sub("", text))
     return [at for at in found if not _is_spelling(text, at, reads_left)]
 
 

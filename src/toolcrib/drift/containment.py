@@ -9,7 +9,8 @@ import jsonschema_rs
 from jsonschema_rs.canonical import Containment
 
 from toolcrib.core.contracts import TARGETS
-from toolcrib.core.schema import IN_PLACE, at_reference
+from toolcrib.core.errors import InvalidTool
+from toolcrib.core.schema import IN_PLACE, Schema, at_reference
 
 MAX_VALUES = 20_000
 """JSON values of one schema that is compared. What two schemas cost beyond reading them depends on the rest below:
@@ -17,8 +18,15 @@ a stranger's definition must not keep a gateway busy, or overflow its stack."""
 
 MAX_DEPTH = 100
 MAX_REFERENCES = 200
-MAX_BRANCHES = 100
-"""Subschemas that stand in lists of choices, are conditions or are negated."""
+MAX_BRANCHES = 64
+"""Subschemas that stand in lists of choices, are negated or depend on others; a condition counts `CONDITION` times."""
+
+CONDITION = 8
+"""Ten conditions on one object take as long as hundreds of choices."""
+
+QUICK_BRANCHES = 16
+QUICK_VALUES = 2_000
+"""Up to here a schema can be compared many times."""
 
 MAX_LISTED = 2_000
 """Values in all `enum`s together."""
@@ -45,8 +53,11 @@ def covers(wider: Json, narrower: Json) -> bool:
     if not (_is_small(wider) and _is_small(narrower)):
         return False
     try:
+        # What no validator takes means nothing: a schema that is only a reference to itself, say.
+        for schema in (wider, narrower):
+            Schema(schema)
         return _canonical(wider).covers(_canonical(narrower)) == Containment.YES
-    except (ValueError, TypeError, RecursionError, jsonschema_rs.ReferencingError):
+    except (InvalidTool, ValueError, TypeError, RecursionError, jsonschema_rs.ReferencingError):
         return False
     except BaseException as error:
         # How a bug of the library shows, which calls this part of itself experimental.
@@ -56,36 +67,38 @@ def covers(wider: Json, narrower: Json) -> bool:
 
 
 def _canonical(schema: Json) -> jsonschema_rs.CanonicalSchema:
-    return jsonschema_rs.canonicalize(
-        dict(schema), validate_formats=True, pattern_options=_BACKTRACKS, offline=True, retriever=_refuse
-    )
+    return jsonschema_rs.canonicalize(dict(schema), validate_formats=True, pattern_options=_BACKTRACKS, offline=True)
 
 
-def _refuse(uri: str) -> Any:
-    raise ValueError(f"remote references are refused ({uri})")
+def is_quick(schema: Json) -> bool:
+    """Whether `schema` is so small that it can be compared many times."""
+    return _is_small(schema, QUICK_VALUES, QUICK_BRANCHES)
 
 
-def _is_small(schema: Json) -> bool:
+def _is_small(schema: Json, max_values: int = MAX_VALUES, max_branches: int = MAX_BRANCHES) -> bool:
     values = listed = branches = references = 0
     can_negate = False
     waiting: list[tuple[Any, int]] = [(schema, 1)]
     while waiting:
         part, depth = waiting.pop()
         values += 1
-        if depth > MAX_DEPTH or values > MAX_VALUES:
+        if depth > MAX_DEPTH or values > max_values:
             return False
         if isinstance(part, Mapping):
             for key, value in cast("Json", part).items():
-                size = len(cast("list[Any]", value)) if isinstance(value, list) else 1
-                listed += size if key == "enum" else 0
-                branches += size if key in IN_PLACE else 0
+                listed += _size(value) if key == "enum" else 0
+                branches += CONDITION if key == "if" else _size(value) if key in IN_PLACE else 0
                 references += key in {"$ref", "$dynamicRef", "$recursiveRef"}
                 can_negate = can_negate or key in _NEGATING
                 waiting.append((value, depth + 1))
         elif isinstance(part, list):
             waiting += [(each, depth + 1) for each in cast("list[Any]", part)]
     most = MAX_LISTED_NEGATED if can_negate else MAX_LISTED
-    return listed <= most and branches <= MAX_BRANCHES and references <= MAX_REFERENCES
+    return listed <= most and branches <= max_branches and references <= MAX_REFERENCES
+
+
+def _size(value: Any) -> int:
+    return len(cast("list[Any]", value)) if isinstance(value, list) else 1
 
 
 def closed(schema: Json, *, with_root: bool = False) -> Json:

@@ -13,8 +13,8 @@ from toolcrib.core.tools import Tool
 def definition_of(tool: Tool) -> dict[str, Any]:
     """All that its source sent, with the hints written out, and `metadata`: what of that a model reads."""
     sent = {key: value for key, value in tool.wire.items() if key not in {"input_schema", "output_schema"}}
-    claimed = sent.get("annotations")
-    claims = {**cast("Mapping[str, Any]", claimed)} if isinstance(claimed, Mapping) else {}
+    claims = _object(sent.get("annotations"))
+    said = {key: text for key, text in tool.metadata.to_wire().items() if key in EXPANDED}
     if tool.annotations.title is not None:
         claims["title"] = tool.annotations.title
     definition = {
@@ -25,9 +25,13 @@ def definition_of(tool: Tool) -> dict[str, Any]:
         "inputSchema": tool.input_schema,
         "outputSchema": tool.output_schema,
         "annotations": {**claims, **tool.annotations.to_wire()},
-        "metadata": {key: said for key, said in tool.metadata.to_wire().items() if key in EXPANDED},
+        "metadata": {**_object(sent.get("metadata")), **said},
     }
     return {key: value for key, value in definition.items() if value is not None}
+
+
+def _object(value: object) -> dict[str, Any]:
+    return {**cast("Mapping[str, Any]", value)} if isinstance(value, Mapping) else {}
 
 
 def texts_in(value: Any) -> Iterator[tuple[str, str]]:

@@ -6,15 +6,14 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from itertools import zip_longest
 from typing import Any, cast
 
 from toolcrib.core.contracts import TARGETS, WORDS, contract_of, without
 from toolcrib.core.digests import canonical_bytes
 from toolcrib.core.schema import pointer
-from toolcrib.core.tools import Tool
+from toolcrib.core.tools import DECLARATION, Tool
 from toolcrib.drift.characters import visible
-from toolcrib.drift.containment import closed, covers
+from toolcrib.drift.containment import closed, covers, is_quick
 from toolcrib.drift.definitions import definition_of
 
 MAX_CHANGES = 50
@@ -133,6 +132,8 @@ def _grade_beside_schemas(place: Place, was: Any, now: Any) -> Grade:
             return Grade.WEAKENED
         case ("metadata", "requires_permission") if was is True:
             return Grade.WEAKENED
+        case ("_meta", key) if key == DECLARATION:
+            return Grade.SOURCE
         case _:
             return Grade.TEXT
 
@@ -161,7 +162,7 @@ def _grades_of_binding(side: str, was: Json, now: Json, places: Iterable[Place])
         return {}
     whole = _grade_of_schema(side, was, now)
     suspects = sorted(set(parts.values()))
-    if whole is not Grade.BREAKING or not 1 < len(suspects) <= MAX_SUSPECTS:
+    if whole is not Grade.BREAKING or not 1 < len(suspects) <= MAX_SUSPECTS or not (is_quick(was) and is_quick(now)):
         return dict.fromkeys(parts, whole)
     alone = {part: _grade_of_schema(side, was, _with_part(was, now, part)) for part in suspects}
     if Grade.BREAKING not in alone.values():
@@ -187,13 +188,14 @@ def _grade_of_schema(side: str, was: Json, now: Json) -> Grade:
     if canonical_bytes(contract_of(was)) == canonical_bytes(contract_of(now)):
         return Grade.TEXT
     is_input = side == "inputSchema"
-    # Callers send what is declared, and a tool gives what is declared; who reads a result passes over the rest of it.
     narrow_was, narrow_now = (closed(schema, with_root=is_input) for schema in (was, now))
-    holds = covers(narrow_now, narrow_was) if is_input else covers(was, narrow_now)
-    if not holds:
+    # Callers send what was declared: that must be accepted as it is written now, and be declared still.
+    is_taken = covers(now, narrow_was) and covers(narrow_now, narrow_was)
+    # A tool gives what it declares now, and who reads that passes over what was not declared.
+    is_promised = covers(was, narrow_now)
+    if not (is_taken if is_input else is_promised):
         return Grade.BREAKING
-    is_equal = covers(narrow_was, narrow_now) and (is_input or covers(narrow_now, narrow_was))
-    return Grade.TEXT if is_equal else Grade.COMPATIBLE
+    return Grade.TEXT if is_taken and is_promised and covers(narrow_was, narrow_now) else Grade.COMPATIBLE
 
 
 _NOTHING = object()
@@ -208,18 +210,17 @@ def _moves(was: Any, now: Any) -> dict[Place, tuple[Any, Any]]:
         place, one, other = waiting.pop()
         if isinstance(one, Mapping) and isinstance(other, Mapping):
             former, latter = cast("Json", one), cast("Json", other)
-            for key in former.keys() | latter.keys():
-                waiting.append(((*place, str(key)), former.get(key, _NOTHING), latter.get(key, _NOTHING)))
+            keys = former.keys() | latter.keys()
+            waiting += [((*place, key), former.get(key, _NOTHING), latter.get(key, _NOTHING)) for key in keys]
         elif isinstance(one, list) and isinstance(other, list):
             former, latter = cast("list[Any]", one), cast("list[Any]", other)
             if len(former) == len(latter) and any(isinstance(each, Mapping | list) for each in (*former, *latter)):
-                pairs = enumerate(zip_longest(former, latter))
+                pairs = enumerate(zip(former, latter, strict=True))
                 waiting += [((*place, str(position)), *pair) for position, pair in pairs]
             elif canonical_bytes(former) != canonical_bytes(latter):
                 found[place] = _set_apart(former, latter)
         elif one is _NOTHING or other is _NOTHING or canonical_bytes(one) != canonical_bytes(other):
-            if one is not other:
-                found[place] = (one, other)
+            found[place] = (one, other)
     return found
 
 
@@ -233,12 +234,10 @@ def _set_apart(former: Sequence[Any], latter: Sequence[Any]) -> tuple[Any, Any]:
 
 def _told(was: Any, now: Any) -> tuple[str | None, str | None]:
     if isinstance(was, str) and isinstance(now, str):
-        start = 0
-        for start, pair in enumerate(zip_longest(was, now)):
-            if pair[0] != pair[1]:
-                break
-        cut = max(0, start - _LEAD_CHARS)
-        return _excerpt(was, cut), _excerpt(now, cut)
+        pairs = enumerate(zip(was, now, strict=False))
+        parted = next((at for at, (one, other) in pairs if one != other), min(len(was), len(now)))
+        start = max(0, parted - _LEAD_CHARS)
+        return _excerpt(was, start), _excerpt(now, start)
     return (None if was is _NOTHING else _shown(was)), (None if now is _NOTHING else _shown(now))
 
 

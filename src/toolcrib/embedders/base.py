@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +28,7 @@ class EmbeddingFailed(Exception):
         self.retry_after_s = retry_after_s
 
 
+@runtime_checkable
 class Embedder(Protocol):
     """Turns texts into vectors whose dot product says how near they are in meaning. Any thread may use it."""
 

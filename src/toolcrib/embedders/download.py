@@ -73,9 +73,13 @@ def download(manifest: Manifest, folder: Path, tell: Callable[[str], object]) ->
     nothing. `tell` gets a line for each file.
 
     Raises:
-        EmbeddingFailed: a file cannot be had, or is another; or something else is in the folder.
+        EmbeddingFailed: a file cannot be had, or is another; or something else is in the folder, or it cannot be read.
     """
-    if folder.is_dir() and any(folder.iterdir()):
+    try:
+        is_filled = folder.is_dir() and any(folder.iterdir())
+    except OSError as error:
+        raise EmbeddingFailed(f"{folder}: cannot be read: {error.strerror or error}") from error
+    if is_filled:
         if all(_is_there(folder / file.name, file.sha256) for file in manifest.files):
             return False
         raise EmbeddingFailed(f"{folder}: there is something else in it already; name another folder, or remove it")

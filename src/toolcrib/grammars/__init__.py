@@ -2,6 +2,7 @@
 
 from toolcrib.grammars.calls import (
     PLAIN,
+    STYLES,
     Degraded,
     Envelope,
     Grammar,
@@ -10,14 +11,18 @@ from toolcrib.grammars.calls import (
     text_or_call_grammar,
 )
 from toolcrib.grammars.places import Unenforced
+from toolcrib.grammars.strict import StrictSchema, strict_schema
 
 __all__ = [
     "PLAIN",
+    "STYLES",
     "Degraded",
     "Envelope",
     "Grammar",
+    "StrictSchema",
     "Unenforced",
     "arguments_grammar",
     "call_grammar",
+    "strict_schema",
     "text_or_call_grammar",
 ]

@@ -9,12 +9,12 @@ from typing import Any
 from toolcrib.core.errors import InvalidTool
 from toolcrib.core.schema import Schema
 from toolcrib.grammars.codepoints import spelled
-from toolcrib.grammars.emitter import COLON, COMMA, OBJECT, SHARED, SPACE, Emitter
+from toolcrib.grammars.emitter import COLON, COMMA, OBJECT, ROOT, SHARED, SPACE, Emitter
 from toolcrib.grammars.gbnf import Chars, Literal, Ref, Repeat, Rule, Sequence, without_dead_ends, written
 from toolcrib.grammars.places import Places, TooLarge, Unenforced
 
-ROOT = "root"
 _CALL = "call"
+_TOOL = "call-of"
 _TEXT = "text"
 _TEXT_CHAR = "text-char"
 
@@ -35,6 +35,13 @@ class Envelope:
 
 
 PLAIN = Envelope()
+
+STYLES: Mapping[str, Envelope] = {
+    "plain": PLAIN,
+    "hermes": Envelope(before="<tool_call>\n", after="\n</tool_call>"),
+    "llama": Envelope(arguments="parameters"),
+}
+"""How families of models were taught to call; Qwen calls as Hermes does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,17 +109,19 @@ def _calls(schemas: Mapping[str, Mapping[str, Any]], envelope: Envelope) -> tupl
     if not schemas:
         raise ValueError("there is no tool to call")
     (envelope.before + envelope.after).encode()
-    rules: dict[str, Rule] = {_CALL: tuple((Ref(f"t{at}-call"),) for at in range(len(schemas)))}
+    before, after = (((Literal(text),) if text else ()) for text in (envelope.before, envelope.after))
+    opening: Sequence = (*before, Literal("{"), Ref(SPACE), Literal(spelled(envelope.name)), Ref(COLON))
+    # What all calls begin with is written once: llama.cpp follows every alternative, character by character.
+    rules: dict[str, Rule] = {
+        _CALL: ((*opening, Ref(_TOOL), Ref(SPACE), Literal("}"), *after),),
+        _TOOL: tuple((Ref(f"t{at}"),) for at in range(len(schemas))),
+    }
     tools: dict[str, _Tool] = {}
     for at, (name, schema) in enumerate(schemas.items()):
         own, tools[name] = _tool(schema, f"t{at}")
-        before, after = (((Literal(text),) if text else ()) for text in (envelope.before, envelope.after))
-        call: Sequence = (
-            *(*before, Literal("{"), Ref(SPACE), Literal(spelled(envelope.name)), Ref(COLON), Literal(spelled(name))),
-            *(Ref(COMMA), Literal(spelled(envelope.arguments)), Ref(COLON), Ref(tools[name].root)),
-            *(Ref(SPACE), Literal("}"), *after),
-        )
-        rules |= {f"t{at}-call": (call,), **own}
+        key = Literal(spelled(envelope.arguments))
+        rules[f"t{at}"] = ((Literal(spelled(name)), Ref(COMMA), key, Ref(COLON), Ref(tools[name].root)),)
+        rules |= own
     return rules, tools
 
 

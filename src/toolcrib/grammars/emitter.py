@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, cast
 
+from toolcrib.core.errors import InvalidTool
+from toolcrib.core.schema import Schema
 from toolcrib.grammars import codepoints, numbers
 from toolcrib.grammars.codepoints import CHAR, CHAR_RULES, spelled
 from toolcrib.grammars.gbnf import MAX_REPEATS, Chars, Literal, Ref, Repeat, Rule, Symbol
@@ -36,6 +38,7 @@ MAX_KEY_CHARS = 2_000
 MAX_NESTING = 60
 """Arrays and objects within a value of an enumeration."""
 
+ROOT = "root"
 VALUE = "json-value"
 OBJECT = "json-object"
 ARRAY = "json-array"
@@ -50,12 +53,16 @@ _MORE_ITEMS = "json-more-item"
 _OBJECT_REST = "json-object-rest"
 _ARRAY_REST = "json-array-rest"
 _BLANK = "json-blank"
+_NEVER = "json-never"
 
 MAX_INDENT = 20
 """Blanks at the start of a line; without a bound a model could write blanks for ever."""
 
 SHARED: Mapping[str, Rule] = {
-    SPACE: ((), (Literal(" "),), (Literal("\n"), Repeat(_BLANK, 0, MAX_INDENT))),
+    SPACE: ((), (Literal(" "),), (Literal("\n"), Repeat(_BLANK, 0, MAX_INDENT)), (Ref(_NEVER),)),
+    # Nothing is ever written by this. But llguidance's reader makes one token of each rule that does not lead back to
+    # itself, and then reads as much as it can into that; so every rule with white space in it leads back.
+    _NEVER: ((Chars(((0, codepoints.LAST),), negated=True), Ref(ROOT)),),
     _BLANK: ((Chars(((0x09, 0x09), (0x20, 0x20))),),),
     COLON: ((Literal(":"),), (Literal(": "),)),
     COMMA: ((Literal(","), Ref(SPACE)),),
@@ -104,11 +111,6 @@ _SILENT: Mapping[str, tuple[object, ...]] = {
     "patternProperties": ({},),
 }
 """Values with which these say nothing."""
-
-_BESIDE_VALUES = (
-    *("pattern", "format", "minLength", "maxLength", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"),
-    *("multipleOf", "not", "if", "required", "minItems", "maxItems", "minProperties", "maxProperties", "contains"),
-)
 
 
 @dataclass
@@ -164,48 +166,66 @@ class Emitter:
         return self._names[key]
 
     def _alternatives(self, pointers: tuple[str, ...], *, only_object: bool) -> Rule:
-        found: list[Symbols] = []
+        found: list[list[Symbols]] = []
         for leaf in self.places.leaves(pointers, MAX_ALTERNATIVES):
-            types = leaf.types & {"object"} if only_object else leaf.types
-            if not leaf.never:
-                found += self._of_leaf(leaf, types)
-        return tuple(dict.fromkeys(found))
+            found += self._of_leaf(leaf, leaf.types & {"object"} if only_object else leaf.types)
+        if len(found) > 1:  # a text or number of several symbols is one rule, which readers take for one token
+            found = [self._as_one(kind) for kind in found]
+        return tuple(dict.fromkeys(sequence for kind in found for sequence in kind))
 
-    def _of_leaf(self, leaf: Leaf, types: frozenset[str]) -> list[Symbols]:
+    def _as_one(self, kind: list[Symbols]) -> list[Symbols]:
+        is_token = not any(isinstance(symbol, Ref) and symbol.rule == SPACE for sequence in kind for symbol in sequence)
+        is_simple = all(len(sequence) == 1 for sequence in kind)
+        return [(Ref(self._rule("", kind)),)] if is_token and not is_simple else kind
+
+    def _of_leaf(self, leaf: Leaf, types: frozenset[str]) -> list[list[Symbols]]:
+        """Alternatives, those of each type together."""
         if leaf.values is not None:
             part, values = leaf.values
             if len(values) <= MAX_VALUES:
-                return self._enumerated(leaf, part, values, types)
+                return [self._enumerated(leaf, part, values, types)]
             self.places.report(part.pointer, "enum", f"it has more than {MAX_VALUES:,} values")
             types = frozenset(name for name in types if any(fits_type(v, frozenset({name})) for v in values))
-        says_nothing = types == frozenset(TYPES) and not any(part.schema.keys() & _SAYING for part in leaf.parts)
-        if says_nothing:
-            return [(Ref(VALUE),)]
-        found: list[Symbols] = []
-        for name in TYPES:
-            if name not in types or (name == "integer" and "number" in types):
-                continue
-            found += self._by_type[name](self, leaf)
-        return found
+        if types == frozenset(TYPES) and not any(part.schema.keys() & _SAYING for part in leaf.parts):
+            return [[(Ref(VALUE),)]]
+        named = [name for name in TYPES if name in types and not (name == "integer" and "number" in types)]
+        return [self._by_type[name](self, leaf) for name in named]
 
     # Enumerations
 
     def _enumerated(self, leaf: Leaf, part: Part, values: Sequence[Any], types: frozenset[str]) -> list[Symbols]:
-        for other in leaf.parts:
-            for keyword in _BESIDE_VALUES:
-                if keyword in other.schema:
-                    self.places.report(other.pointer, keyword, "beside an enumeration only types are looked at")
-            if other.pointer != part.pointer and ("enum" in other.schema or "const" in other.schema):
-                keyword = "enum" if "enum" in other.schema else "const"
-                self.places.report(other.pointer, keyword, "of several enumerations one is held")
         found: list[Symbols] = []
-        for value in values:
-            if fits_type(value, types):
-                try:
-                    found.append(_joined(_constant(value)))
-                except (UnicodeEncodeError, _TooDeep, ValueError, OverflowError):
-                    continue  # no text can hold it, so nothing is lost
+        for value in self._fitting([value for value in values if fits_type(value, types)], leaf, part):
+            try:
+                found.append(_joined(_constant(value)))
+            except (UnicodeEncodeError, _TooDeep, ValueError, OverflowError):
+                continue  # no text can hold it, or nobody would write it
         return found
+
+    def _fitting(self, values: list[Any], leaf: Leaf, enumerating: Part) -> list[Any]:
+        """Those of `values` that meet all else that applies beside the enumeration of one part."""
+        for part in leaf.parts:
+            values = self._formatted(values, part)
+            beside: dict[str, Any] = {key: part.schema[key] for key in _BESIDE_VALUES if key in part.schema}
+            if part.pointer != enumerating.pointer:
+                beside |= {key: part.schema[key] for key in ("enum", "const") if key in part.schema}
+            if not beside:
+                continue
+            check = _alone(beside)
+            if check is not None:
+                values = [value for value in values if check.is_valid(value)]
+                continue
+            for keyword in beside:
+                self.places.report(part.pointer, keyword, "beside an enumeration it is not held")
+        return values
+
+    def _formatted(self, values: list[Any], part: Part) -> list[Any]:
+        said = part.get("format", str)
+        if said in FORMATS:
+            return [value for value in values if not isinstance(value, str) or re.search(FORMATS[said], value)]
+        if said is not None and any(isinstance(value, str) for value in values):
+            self.places.report(part.pointer, "format", f"of formats only {', '.join(FORMATS)} are held")
+        return values
 
     # Objects
 
@@ -262,12 +282,13 @@ class Emitter:
         if not declared and names:
             found: list[Symbols] = []
             for key in self.places.leaves([f"{pointer}/propertyNames" for pointer in names], MAX_ALTERNATIVES):
-                found += self._of_leaf(key, key.types & {"string"})
+                found += [sequence for kind in self._of_leaf(key, key.types & {"string"}) for sequence in kind]
             return self._rule("member", [(Ref(self._rule("key", found)), Ref(COLON), Ref(value))])
         if sum(map(len, declared)) > MAX_KEY_CHARS:
             self.places.report(leaf.parts[0].pointer, "properties", "a declared key may be written as another, too")
             declared = {}
-        return self._rule("member", [(Literal('"'), Ref(self._key_apart(declared)), Ref(COLON), Ref(value))])
+        key = self._rule("key", [(Literal('"'), Ref(self._key_apart(declared)))]) if declared else STRING
+        return self._rule("member", [(Ref(key), Ref(COLON), Ref(value))])
 
     def _key_schemas(self, leaf: Leaf) -> list[str]:
         """Pointers of the parts whose `propertyNames` says more than that keys are texts."""
@@ -281,8 +302,6 @@ class Emitter:
             for char in name:
                 node = node.setdefault(ord(char), {})
             node[-1] = True
-        if not tree:
-            return KEY_REST
         return self._key_node(tree)
 
     def _key_node(self, tree: dict[int, Any]) -> str:
@@ -313,7 +332,8 @@ class Emitter:
             if most is not None and not (is_closed and len(declared) <= most):
                 self.places.report(part.pointer, "maxProperties", "keys are not counted")
             more = part.schema.get("unevaluatedProperties")
-            if isinstance(more, Mapping) and more:
+            sees_all = part is leaf.parts[0] and leaf.is_lone
+            if (isinstance(more, Mapping) and more) or (more is False and not sees_all):
                 self.places.report(part.pointer, "unevaluatedProperties", "keys are not told apart")
 
     def _report_ignored(self, leaf: Leaf, kind: str) -> None:
@@ -531,6 +551,9 @@ _SAYING = frozenset(
 )
 
 
+_BESIDE_VALUES = sorted(_SAYING - {"format", "unevaluatedProperties", "unevaluatedItems"} | {"then", "else"})
+
+
 class _TooDeep(Exception):
     """A value is nested so deep that it is left out."""
 
@@ -568,6 +591,17 @@ def _joined(symbols: Symbols) -> Symbols:
         else:
             found.append(symbol)
     return tuple(found)
+
+
+def _alone(schema: Mapping[str, Any]) -> Schema | None:
+    """Keywords by themselves; None where they refer to the rest, or have a pattern that could backtrack for ever."""
+    if '"$' in json.dumps(schema):
+        return None
+    try:
+        parsed(schema.get("pattern", ""))
+        return Schema(schema)
+    except (InvalidTool, UnheldPattern):
+        return None
 
 
 def _ahead(part: Part) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 from urllib.parse import unquote
 
@@ -38,7 +38,7 @@ _IMPLIED = {
 _OLD = ("draft-03", "draft-04", "draft-05", "draft-06", "draft-07", "draft-3", "draft-4", "draft-6", "draft-7")
 
 
-MAX_STEPS = 1_000_000
+MAX_STEPS = 100_000
 """Schemas looked at for one grammar, each as often as it was."""
 
 
@@ -83,6 +83,8 @@ class Leaf:
 
     parts: tuple[Part, ...]
     never: bool = False
+    is_lone: bool = False
+    """Whether the first part, with what it refers to, demands and leaves to choose, is all there is."""
 
     @property
     def types(self) -> frozenset[str]:
@@ -179,7 +181,7 @@ class Places:
     def flat(self, pointers: Sequence[str]) -> Leaf:
         """All that applies where the schemas at `pointers` do, `$ref`s and `allOf`s followed; choices stay in it.
 
-        A schema that leads back to itself adds nothing, so a cycle ends.
+        Each counts once. (What leads back to itself in one place is no usable schema: `Schema` refuses it.)
 
         Raises:
             TooLarge: `MAX_STEPS` were taken.
@@ -197,6 +199,8 @@ class Places:
             part = Part(pointer, cast("Mapping[str, Any]", schema) if isinstance(schema, Mapping) else {})
             if self._is_old and "$ref" in part.schema:  # which hides what stands beside it
                 part = Part(pointer, {"$ref": part.schema["$ref"]})
+            if pointer and isinstance(part.schema.get("$id"), str):
+                self.report(pointer, "$id", "references are followed from the top of the schema alone")
             seen[pointer] = part
             self._steps += 1
             if self._steps > MAX_STEPS:
@@ -238,7 +242,7 @@ class Places:
                 None,
             )
             if choice is None:
-                found.setdefault((key, leaf.never), leaf)
+                found.setdefault((key, leaf.never), replace(leaf, is_lone=len(set(pointers)) == 1))
                 continue
             part, keyword = choice
             branches = _listed(part, keyword)
@@ -249,10 +253,7 @@ class Places:
                 continue
             if keyword == "oneOf":
                 self._look_for_overlaps(key, part, branches)
-            owners = {owner for owner, _ in settled}
-            # A branch that leads back to its own choice is met by what the other branches are met by.
-            onward = [b for b in branches if not any(inner.pointer in owners for inner in self.flat((b,)).parts)]
-            waiting += [((*key, branch), settled) for branch in reversed(onward)]
+            waiting += [((*key, branch), settled) for branch in reversed(branches)]
         return list(found.values())
 
     def _look_for_overlaps(self, place: tuple[str, ...], part: Part, branches: list[str]) -> None:
@@ -269,22 +270,17 @@ class Places:
                     self.report(part.pointer, "oneOf", "a value may fit several of its alternatives")
                     return
 
-    def _are_apart(self, one: Leaf, other: Leaf, own: Leaf, other_own: Leaf, depth: int = 3) -> bool:
+    def _are_apart(self, one: Leaf, other: Leaf, own: Leaf, other_own: Leaf) -> bool:
         if one.never or other.never or _never_meet(own, other_own):
             return True
-        if "object" not in one.types & other.types or len(one.types & other.types) > 1:
+        # What is written goes by the types that are meant, what validates by those that are said.
+        if ((one.types & _said_types(other)) | (other.types & _said_types(one))) - {"object"}:
             return False
         if _lacks_required(one, other) and _lacks_required(other, one):
             return True  # neither is ever written with all the keys that the other needs
         first, second = own.declared(), other_own.declared()
-        both = set(own.required()) & set(other_own.required())
-        if depth == 0:
-            return False
-        for name in sorted(both):
-            a, b = self.flat(first[name]), self.flat(second[name])
-            if _never_meet(a, b):
-                return True
-        return False
+        both = sorted({*own.required()} & {*other_own.required()})
+        return any(_never_meet(self.flat(first[name]), self.flat(second[name])) for name in both)
 
 
 MAX_COMPARED = 60

@@ -27,7 +27,23 @@ class Evidence:
     lead: float | None = None
     """How much nearer in meaning the nearest is than most, as cosines; None where nothing is known of meaning."""
     past: float = 0.0
-    """In [0, 1]: how clearly the past speaks for any of them."""
+    """In [0, 1]: how clearly the past speaks for the best tool."""
+    compared: int = 0
+    """Of how many tools the meaning is known."""
+
+
+_FEW = 5
+"""So few tools whose meaning is known have no middle to be nearer than."""
+
+
+def estimates(evidence: Evidence, by_words: Calibration, by_meaning: Calibration) -> tuple[Estimate, ...]:
+    """What is estimated by words, and by meaning where that is known; the one to go by is the last."""
+    found = [Estimate.of(evidence, by_words)]
+    if evidence.lead is not None:
+        found.append(Estimate.of(evidence, by_meaning))
+        if evidence.compared < _FEW:
+            found.sort(key=lambda estimate: estimate.odds)
+    return tuple(found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +66,7 @@ class Estimate:
             calibration.bias
             + calibration.evidence * (by_words + evidence.shares)
             + calibration.similarity * (evidence.lead or 0.0)
-            + calibration.history * evidence.past,
+            + calibration.history * evidence.past**2,
             calibration.share,
             calibration.refused + evidence.bare * (calibration.refused_of_bare - calibration.refused),
         )

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
 from itertools import chain, compress
-from typing import ClassVar
+from typing import ClassVar, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -23,6 +23,9 @@ MOST_OF_A_TOOL = 100
 
 Of each tool by itself: were it of all together, calls of tools that somebody may not see would push out others.
 """
+
+Places: TypeAlias = tuple[tuple[NDArray[np.int64], NDArray[np.int64]], ...]
+"""For each part, the positions in `History.tool_ids` of the tools it has, and their positions in its segment."""
 
 # Requests of other words that are taken to have been there: what two of three requests share is not yet a common word.
 _UNSEEN = 100
@@ -229,16 +232,15 @@ class Recall:
     """A history laid over the parts of an index: only tools that count in them have one."""
 
     history: History
-    places: tuple[tuple[NDArray[np.int64], NDArray[np.int64]], ...]
-    """For each part, the positions in `history.tool_ids` of the tools it has, and their positions in its segment."""
+    places: Places
 
     def weighed(self, votes: Mapping[int, float], scores: Sequence[Impacts], weights: Weights) -> Sequence[Impacts]:
         """`scores`, one array for each part, with what the past says: `votes`, which `history.votes` gives.
 
-        A tool with a past gains up to `weights.history` of the top score. Of one without, nothing is known: it is to be
-        judged as if its past agreed with its words, to the degree of `weights.history_doubt`, and so is, less and less,
-        one that was called for few requests. All are divided by what that comes to for a tool without a past, whose
-        scores thus stay as they are.
+        A tool with a past gains up to `weights.history` of the top score, and more where the same was asked. Of one
+        without, nothing is known: it is to be judged as if its past agreed with its words, to the degree of
+        `weights.history_doubt`, and so is, less and less, one that was called for few requests. All are divided by what
+        that comes to for a tool without a past, whose scores thus stay as they are.
 
         Were the others not divided, as many would rise, and tools without a past would lose up to .04 nDCG@10 where
         others are asked for in similar words (BFCL).
@@ -247,7 +249,7 @@ class Recall:
         if not votes or top <= 0:
             return scores
         gained = np.zeros(len(self.history.tool_ids), np.float32)
-        gained[[*votes]] = [*votes.values()]
+        gained[[*votes]] = [vote * (1 + weights.history_sure * vote**8) for vote in votes.values()]
         gained *= np.float32(weights.history * top)
         unknown = weights.history * weights.history_doubt * max(votes.values())
         doubted = (unknown / (1 + self.history.of_tool)).astype(np.float32)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Set
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
@@ -15,7 +15,7 @@ from toolcrib.index.fields import Document
 from toolcrib.index.query import Query
 from toolcrib.index.ranking import NOTHING_KNOWN, Knowledge, rank
 from toolcrib.index.segment import Impacts, Mask, Part, Segment, merged, segment
-from toolcrib.index.signals import Origins, most
+from toolcrib.index.signals import Layout, Scores, most
 from toolcrib.index.weights import WEIGHTS, Weights
 
 # A segment is at least this many times as large as the next: few segments to search, and few merges of each tool.
@@ -179,13 +179,13 @@ class Index:
             raise ValueError("the selection was made of another index")
         parts = self.parts if visible is None else visible.parts
         query = Query.parse(query) if isinstance(query, str) else query
-        standing = rank(query, parts, self._origins, self.weights, knowledge)
+        standing = rank(query, parts, self._layout, self.weights, knowledge)
         scores = standing.scores
         if isinstance(scope, Selection) and scope.index is self:
             scores = [part_scores * kept.mask for part_scores, kept in zip(scores, scope.parts, strict=True)]
         elif scope is not None:
             scores = [_within(scope, part, part_scores) for part, part_scores in zip(parts, scores, strict=True)]
-        if standing.is_refused(most(scores)):
+        if standing.is_refused(most(scores)) and not _is_any(standing.is_known_of, standing.past, parts, scores):
             return Ranking((), 0)
 
         total, best = 0, list[tuple[float, str]]()
@@ -198,8 +198,8 @@ class Index:
         return Ranking(tuple(Hit(tool_id, -score, standing.confidence(-score)) for score, tool_id in page), total)
 
     @cached_property
-    def _origins(self) -> Origins:
-        return Origins.of([part.segment for part in self.parts])
+    def _layout(self) -> Layout:
+        return Layout.of([part.segment for part in self.parts], self.weights)
 
 
 Index.EMPTY = Index()
@@ -215,6 +215,17 @@ def _merged_where_many(parts: Iterable[Part]) -> tuple[Part, ...]:
         last = kept.pop()
         kept[-1] = Part.whole(merged([kept[-1], last]))
     return tuple(kept)
+
+
+def _is_any(claim: Callable[[str], bool], tool_ids: Iterable[str], parts: Sequence[Part], scores: Scores) -> bool:
+    """Whether `claim` is true of any of these tools that has a score."""
+    return any(
+        part_scores[at] > 0
+        for tool_id in tool_ids
+        if claim(tool_id)
+        for part, part_scores in zip(parts, scores, strict=True)
+        if (at := part.segment.positions.get(tool_id)) is not None
+    )
 
 
 def _within(scope: Scope, part: Part, scores: Impacts) -> Impacts:

@@ -46,6 +46,8 @@ class Similarities:
     that is no nearer than most, NaN where its vector is not known."""
     lead: float
     """How much nearer the nearest tool is than most, as cosines: models differ in what they give to what is unlike."""
+    known: int
+    """Of how many tools the vector is known."""
 
 
 def similarities(understood: Understood, parts: Sequence[Part]) -> Similarities | None:
@@ -72,4 +74,6 @@ def similarities(understood: Understood, parts: Sequence[Part]) -> Similarities 
     middle, best = np.float32(np.median(every)), every.max()  # no mean: it would depend on the order of what is added
     lead = float(best - middle)
     scale = np.float32(max(lead, _LEAST_LEAD))
-    return Similarities([(np.maximum(cosine - middle, 0) / scale).astype(np.float32) for cosine in found], lead)
+    return Similarities(
+        [(np.maximum(cosine - middle, 0) / scale).astype(np.float32) for cosine in found], lead, len(every)
+    )

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from toolcrib.index import signals
-from toolcrib.index.confidence import Estimate, Evidence
+from toolcrib.index.confidence import Estimate, Evidence, estimates
 from toolcrib.index.history import Recall
 from toolcrib.index.meaning import Understood, similarities
 from toolcrib.index.query import Query
@@ -39,6 +39,8 @@ class Knowledge:
 
 NOTHING_KNOWN = Knowledge()
 
+_CLEARLY = 0.5
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Standing:
@@ -48,7 +50,10 @@ class Standing:
     """For each part, (n_tools,), float32: 0 for a tool that does not match or does not count."""
     best: float
     estimates: tuple[Estimate, ...]
-    """By words, and then by meaning where that is known; the last is the best informed."""
+    """The last is the one to go by."""
+
+    past: Mapping[str, float]
+    """By id, in (0, 1]: how clearly it speaks for a tool."""
 
     def confidence(self, score: float) -> float:
         """In [0, 1], to 4 digits: the estimated chance that a tool with this score serves the query."""
@@ -58,40 +63,51 @@ class Standing:
         """Whether a best result with this score is none, by every estimate: what words alone would show is shown."""
         return score <= 0 or all(estimate.refuses(score / self.best) for estimate in self.estimates)
 
+    def is_known_of(self, tool_id: str) -> bool:
+        """Whether the past speaks for a tool clearly enough to show it, whatever else does."""
+        return self.past.get(tool_id, 0.0) >= _CLEARLY
+
 
 def rank(
     query: Query,
     parts: Sequence[Part],
-    origins: signals.Origins,
+    layout: signals.Layout,
     weights: Weights,
     knowledge: Knowledge = NOTHING_KNOWN,
 ) -> Standing:
-    """How the tools that count in `parts` stand to `query`; no other tool leaves any trace in it."""
+    """How the tools that count in `parts`, of whose segments `layout` is, stand to `query`.
+
+    No other tool leaves any trace in it.
+    """
     words = signals.Words(query, parts, weights)
     scores = words.scores(query.terms)
     earned = signals.most(scores)
     if (of_clauses := signals.clauses(query, words, weights)) is not None:
         scores = [one + other for one, other in zip(scores, of_clauses, strict=True)]
     if weights.brevity:
-        scores = [one * factor for one, factor in zip(scores, signals.brevity(parts, weights), strict=True)]
+        scores = [one * factor for one, factor in zip(scores, layout.brevity, strict=True)]
     if weights.sources:
-        lent = signals.sources(scores, parts, origins, weights)
+        lent = signals.sources(scores, parts, layout.origins, weights)
         scores = [one + other for one, other in zip(scores, lent, strict=True)]
 
-    lead, past = None, 0.0
+    lead, compared, past = None, 0, dict[str, float]()
     if weights.embedding and knowledge.understood is not None:
         found = similarities(knowledge.understood, parts)
         if found is not None:
-            scores, lead = signals.embedding(scores, found, parts, query, weights), found.lead
+            scores = signals.embedding(scores, found, parts, query, weights)
+            lead, compared = found.lead, found.known
     if weights.history and knowledge.recall is not None:
-        votes = knowledge.recall.history.votes(query, weights)
-        scores, past = knowledge.recall.weighed(votes, scores, weights), max(votes.values(), default=0.0)
+        history = knowledge.recall.history
+        votes = history.votes(query, weights)
+        scores = knowledge.recall.weighed(votes, scores, weights)
+        past = {history.tool_ids[place]: vote for place, vote in votes.items()}
     best = _best(parts, scores)
-    shares = sum(words.shares(*best)) if best is not None else 0.0
-    evidence = Evidence(earned, words.weight, shares, signals.bareness(parts), lead, past)
-    calibrations = (weights.by_words,) if lead is None else (weights.by_words, weights.by_meaning)
-    estimates = tuple(Estimate.of(evidence, calibration) for calibration in calibrations)
-    return Standing(scores, signals.most(scores), estimates)
+    shares, spoken_for = 0.0, 0.0
+    if best is not None:
+        part, at = best
+        shares, spoken_for = sum(words.shares(part, at)), past.get(part.segment.ids[at], 0.0)
+    evidence = Evidence(earned, words.weight, shares, signals.bareness(parts), lead, spoken_for, compared)
+    return Standing(scores, signals.most(scores), estimates(evidence, weights.by_words, weights.by_meaning), past)
 
 
 def _best(parts: Sequence[Part], scores: signals.Scores) -> tuple[Part, int] | None:

@@ -21,6 +21,7 @@ from toolcrib.index.meaning import Similarities
 from toolcrib.index.query import Query
 from toolcrib.index.segment import Docs, Impacts, Part, Segment
 from toolcrib.index.synonyms import RELATED
+from toolcrib.index.vocabulary import SHARES
 from toolcrib.index.weights import Weights
 
 Scores: TypeAlias = Sequence[Impacts]
@@ -29,6 +30,9 @@ Scores: TypeAlias = Sequence[Impacts]
 Earned: TypeAlias = tuple[Docs, Impacts]
 """Some tools of a part, and what each earns; one that stands there twice earns both."""
 
+
+_MOST = 0.5
+"""The share of tools whose vectors must be known for a tool to match by meaning alone."""
 
 _LEAST = 1e-9
 """A score of nothing that one may divide by."""
@@ -61,6 +65,19 @@ class Origins:
         return cls(len(first) + len(more), tuple(of_runs))
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Layout:
+    """What is the same for every query over some segments, whoever asks."""
+
+    origins: Origins
+    brevity: tuple[Impacts, ...]
+    """For each segment, (n_tools,), float32: see `brevity`."""
+
+    @classmethod
+    def of(cls, segments: Sequence[Segment], weights: Weights) -> Self:
+        return cls(Origins.of(segments), tuple(brevity(segment, weights) for segment in segments))
+
+
 class Words:
     """What each term of one query earns each tool, over the tools that count in `parts`.
 
@@ -71,6 +88,7 @@ class Words:
         self._parts = parts
         self._terms = query.terms
         self._size = sum(part.size for part in parts) + weights.unseen
+        self._unseen = weights.unseen
         self._idf = dict[str, float]()
         self.weight = sum(map(self.idf, query.terms))
         """What all terms of the query weigh."""
@@ -83,7 +101,7 @@ class Words:
         if (known := self._idf.get(term)) is None:
             found = (part.segment.postings(term) for part in self._parts)
             held = (part.count(each[0]) for part, each in zip(self._parts, found, strict=True) if each is not None)
-            holders = sum(held)
+            holders = sum(held) + self._unseen * SHARES.get(term, 0.0)
             known = self._idf[term] = math.log1p((self._size - holders + 0.5) / (holders + 0.5))
         return known
 
@@ -150,14 +168,13 @@ def clauses(query: Query, words: Words, weights: Weights) -> list[Impacts] | Non
     return best
 
 
-def brevity(parts: Sequence[Part], weights: Weights) -> list[Impacts]:
+def brevity(segment: Segment, weights: Weights) -> Impacts:
     """What scores are multiplied by: a tool that says much besides matches less than one that says little.
 
     A mild form of the cosine's division by the length of the document, on top of BM25F's by that of each field. Worth
     .010 on ToolBench and .002 on Seal-Tools; costs .001 on BFCL and MetaTool.
     """
-    power = np.float32(-weights.brevity)
-    return [np.maximum(part.segment.lengths, np.float32(0.1)) ** power for part in parts]
+    return np.maximum(segment.lengths, np.float32(0.1)) ** np.float32(-weights.brevity)
 
 
 def sources(scores: Scores, parts: Sequence[Part], origins: Origins, weights: Weights) -> list[Impacts]:
@@ -184,20 +201,25 @@ def embedding(
     """Scores by words and by meaning as one: a convex sum, each over its best.
 
     Long requests, which name what they want, lean on words; tools without parameters, which have few, on meaning. A
-    tool whose vector is not there yet counts as if it were as near as its words say. Not by ranks: reciprocal rank
-    fusion of the same two costs .05 to .2.
+    tool whose vector is not there yet counts as if it were as near as its words say; and as long as few vectors are
+    there, the nearest of them may be far from the query, and meaning counts in proportion. Not by ranks: reciprocal
+    rank fusion of the same two costs .05 to .2.
 
     With all-MiniLM-L6-v2 worth .12 on MetaTool, .04 on BFCL, .014 on ToolBench and .008 on Seal-Tools.
     """
+    size = sum(part.size for part in parts)
+    of_all = similarities.known / size
     by_length = weights.embedding - weights.embedding_by_clause * len(query.clauses)
     share = max(by_length, min(weights.embedding, weights.embedding_at_least))
-    share = np.float32(min(1.0, share + weights.embedding_without_parameters * bareness(parts)))
+    share = np.float32(min(1.0, share + weights.embedding_without_parameters * bareness(parts)) * of_all)
     top = max(most(scores), _LEAST)
     fused: list[Impacts] = []
     for part_scores, near in zip(scores, similarities.near, strict=True):
         by_words = part_scores / np.float32(top)
         by_meaning = np.where(np.isnan(near), by_words, near)
-        matches = (part_scores > 0) | (by_meaning >= np.float32(weights.similar))
+        matches = part_scores > 0
+        if of_all >= _MOST:
+            matches |= by_meaning >= np.float32(weights.similar)
         fused.append(((1 - share) * by_words + share * by_meaning) * matches)
     return fused
 

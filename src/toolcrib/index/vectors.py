@@ -24,8 +24,9 @@ class Vectors:
     """(n,): the `Document.key` of each row; none stands there twice, and none is 0."""
     matrix: Rows
     """(n, dim), float32, unit rows, or zeros where a text says nothing to the model."""
-    generation: int = 0
-    """While it stays the same rows are only added: what was row 7 is row 7."""
+
+    def __post_init__(self) -> None:
+        _ = self._sorted  # by whoever makes it, in a thread: all others would wait for the search that did
 
     def __len__(self) -> int:
         return len(self.keys)

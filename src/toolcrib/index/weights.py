@@ -53,7 +53,7 @@ class Calibration:
     similarity: float = 0.0
     """Of how much nearer to the query the nearest tool is than most, as cosines."""
     history: float = 3.0
-    """Of how clearly the past speaks for any tool, from 0 to 1; chosen, not fitted: 19 to 1 for the same request."""
+    """Of how clearly the past speaks for the best tool, squared; chosen, not fitted: 19 to 1 for the same request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +76,8 @@ class Weights:
     k1: float = 1.2
     """How soon further occurrences of a term stop counting."""
     unseen: int = 100
-    """Tools without any of the query's words that are taken to be there besides: in a catalog of two, that both hold a
-    word does not make it a common one."""
+    """Tools that are taken to be there besides, with words as common as among tools anywhere (`vocabulary.py`): in a
+    catalog of two, a word of both need not be a common one, and `get` in one of them no rare one."""
 
     synonyms: float = 0.25
     """What a word of the same meaning counts, where the word itself counts 1."""
@@ -104,6 +104,8 @@ class Weights:
     """What a past that speaks for a tool adds, in top scores."""
     history_doubt: float = 0.8
     """In [0, 1]: how far a tool without a past is judged as if it had one that agrees with its words."""
+    history_sure: float = 2.0
+    """What is added to 1 where the past speaks as clearly as it can: what served the same request stands first."""
     history_floor: float = 0.2
     """The cosine from which on a past request is like another."""
     history_nearest: int = 5

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, cast
@@ -12,6 +12,7 @@ from urllib.parse import unquote
 
 from toolcrib.core.schema import IN_PLACE, at_reference
 from toolcrib.core.tools import Tool
+from toolcrib.drift.suspicions import Suspicion, suspicions_in
 from toolcrib.index.tokens import terms
 
 MAX_PARTS = 2_000
@@ -19,6 +20,9 @@ MAX_PARTS = 2_000
 
 MAX_DEPTH = 12
 """How deep below the root of a schema."""
+
+MAX_APPLIED = 200
+"""Subschemas that apply to one value and are looked at together: each of many parameters may refer to as many."""
 
 MAX_TOKENS = 1_000
 """What one definition may take of a model's context, in estimated tokens, if nobody says otherwise."""
@@ -74,6 +78,11 @@ class Definition:
         return tuple(terms(self.tool.description))
 
     @cached_property
+    def suspicions(self) -> tuple[Suspicion, ...]:
+        """What is suspicious in it whatever other tools there are."""
+        return suspicions_in(self.tool)
+
+    @cached_property
     def parts(self) -> tuple[Part, ...]:
         """Of the input schema, each once, breadth first; at most `MAX_PARTS`, at most `MAX_DEPTH` deep.
 
@@ -100,7 +109,7 @@ class Definition:
             return False
         name = re.escape(parameter)
         return (
-            re.search(rf"`{name}\b|(?<!\w){name}[*`\"']*\s*(?:\([^)\n]*\)\s*)?[:=–—]", self.tool.description)
+            re.search(rf"`{name}\b|(?<!\w){name}[*`\"']*\s*(?:\([^)\n]{{0,200}}\)\s*)?[:=–—]", self.tool.description)
             is not None
         )
 
@@ -140,13 +149,14 @@ def _parts(document: Json) -> Iterator[Part]:
     while waiting:
         part, depth = waiting.popleft()
         yield part
-        for below in _below(part, document) if depth < MAX_DEPTH else ():
+        for below in _below(part, document, seen) if depth < MAX_DEPTH else ():
             if below.place not in seen and len(seen) < MAX_PARTS:
                 seen.add(below.place)
                 waiting.append((below, depth + 1))
 
 
-def _below(part: Part, document: Json) -> Iterator[Part]:
+def _below(part: Part, document: Json, seen: Set[str]) -> Iterator[Part]:
+    """What stands in `part`, and what it refers to unless that is `seen`."""
     schema = part.schema
     shared = part.above | _declared(schema, document) if any(key in schema for key in IN_PLACE) else frozenset[str]()
     for keys, value in _values(schema):
@@ -156,7 +166,9 @@ def _below(part: Part, document: Json) -> Iterator[Part]:
             yield Part(step(part.place, *keys), found, parameter, shared if keys[0] in IN_PLACE else frozenset())
     ref = schema.get("$ref")
     if isinstance(ref, str) and (found := mapping(at_reference(document, ref))) is not None:
-        yield Part(INPUT_SCHEMA + unquote(ref.removeprefix("#")), found, None, part.above | _declared(schema, document))
+        place = INPUT_SCHEMA + unquote(ref.removeprefix("#"))
+        if place not in seen:
+            yield Part(place, found, None, part.above | _declared(schema, document))
 
 
 def _values(schema: Json) -> Iterator[tuple[tuple[str, ...], object]]:
@@ -173,7 +185,7 @@ def _declared(schema: Json, document: Json) -> frozenset[str]:
 
 
 def _applied(schema: Json, document: Json) -> Iterator[Json]:
-    """`schema` and all that applies to the same value as it does, each once."""
+    """`schema` and all that applies to the same value as it does, each once, at most `MAX_APPLIED`."""
     waiting, seen = deque([schema]), {id(schema)}
     while waiting:
         yield (here := waiting.popleft())
@@ -181,6 +193,6 @@ def _applied(schema: Json, document: Json) -> Iterator[Json]:
         values += [here.get(key) for key in ("if", "then", "else")]
         values.append(at_reference(document, here.get("$ref")))
         for value in values:
-            if (branch := mapping(value)) is not None and id(branch) not in seen and len(seen) < MAX_PARTS:
+            if (branch := mapping(value)) is not None and id(branch) not in seen and len(seen) < MAX_APPLIED:
                 seen.add(id(branch))
                 waiting.append(branch)

@@ -72,10 +72,10 @@ def values_in_words(definition: Definition) -> Iterator[Problem]:
 def required_undeclared(definition: Definition) -> Iterator[Problem]:
     """Names in `required` that are no property."""
     for part in definition.parts:
-        if "patternProperties" in part.schema:
+        names = [name for name in sequence(part.schema.get("required")) if isinstance(name, str)]
+        if not names or "patternProperties" in part.schema:
             continue
         declared = part.above | definition.declared_by(part.schema)
-        names = [name for name in sequence(part.schema.get("required")) if isinstance(name, str)]
         if lost := [name for name in names if name not in declared]:
             closed = part.schema.get("additionalProperties") is False
             yield Problem(

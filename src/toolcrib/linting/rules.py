@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from toolcrib.linting import descriptions, hints, lookalikes, names, parameters, weight
+from toolcrib.linting import descriptions, hints, lookalikes, names, parameters, suspicious, weight
 from toolcrib.linting.definition import MAX_TOKENS
 from toolcrib.linting.findings import Level, Rule
 
@@ -153,6 +153,66 @@ _RULES = (
         "A tool that claims to be read-only, and whose name says delete, remove or drop.",
         "A client may run what is read-only without asking anybody.",
         of_tool=hints.doubtful,
+    ),
+    Rule(
+        "hidden-characters",
+        Level.WARNING,
+        "Characters that nobody sees and a model reads.",
+        "Those that a script or an emoji is spelled with are no finding. Whatever else is hidden was hidden by "
+        "somebody, or copied without looking.",
+        of_tool=suspicious.hidden_characters,
+    ),
+    Rule(
+        "tag-characters",
+        Level.WARNING,
+        "A text in Unicode's tag characters, which nobody sees and a model reads.",
+        "They have no use but three flags. The finding says what stands there.",
+        of_tool=suspicious.tag_characters,
+    ),
+    Rule(
+        "bidi-controls",
+        Level.WARNING,
+        "Controls that show a text in another order than a model reads it in.",
+        "Who approves of such a text has not read what the model reads.",
+        of_tool=suspicious.bidi_controls,
+    ),
+    Rule(
+        "instructions-to-model",
+        Level.WARNING,
+        "Instructions to the model that go beyond how the tool is used.",
+        "To ignore what it was told, to keep something from the user, to do something before every other tool, to pass "
+        "on the conversation.",
+        of_tool=suspicious.instructions,
+    ),
+    Rule(
+        "secrets-named",
+        Level.NOTE,
+        "Files and variables in which secrets are kept: `~/.ssh`, `/etc/passwd`, `mcp.json`.",
+        "A model that reads of them may read them. A tool that is for them may well name them.",
+        of_tool=suspicious.secrets,
+    ),
+    Rule(
+        "url-credentials",
+        Level.WARNING,
+        "An address with a password or key in it.",
+        "It is sent to a model with every definition. `user:password` and other words that only stand for one are "
+        "fine.",
+        of_tool=suspicious.credentials,
+    ),
+    Rule(
+        "other-tool-named",
+        Level.NOTE,
+        "The name of a tool of another source.",
+        "A source that tells a model what to do with the tools of another may want to be asked in its place. Names "
+        "that could be words are passed over.",
+        of_catalog=suspicious.other_tools,
+    ),
+    Rule(
+        "lookalike-name",
+        Level.WARNING,
+        "A name that looks like that of another tool, or letters among others that only look like them.",
+        "`sеarch` with a Cyrillic `е` is another tool. Parameters count, too.",
+        of_catalog=suspicious.lookalikes,
     ),
     Rule(
         "definition-unusable",

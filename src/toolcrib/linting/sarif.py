@@ -10,6 +10,7 @@ import hashlib
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from toolcrib.linting.findings import Finding, Rule
 from toolcrib.linting.rules import RULES
@@ -81,10 +82,10 @@ def _logical(where: str, place: str = "") -> dict[str, str]:
 
 
 def _artifact(file: Path, root: Path) -> dict[str, str]:
-    absolute = file.absolute()
-    if absolute.is_relative_to(root.absolute()):
+    absolute, above = file.absolute(), root.absolute()
+    if absolute.is_relative_to(above):
         # As a part of an address: `tools#1.json` would end at the `#`.
-        return {"uri": absolute.as_uri().removeprefix(f"{root.absolute().as_uri()}/"), "uriBaseId": ROOT}
+        return {"uri": quote(absolute.relative_to(above).as_posix()), "uriBaseId": ROOT}
     return {"uri": absolute.as_uri()}
 
 

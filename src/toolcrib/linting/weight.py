@@ -4,13 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import orjson
-
+from toolcrib.core.weight import BYTES_PER_TOKEN, size_of
 from toolcrib.linting.definition import Definition
 from toolcrib.linting.findings import Problem
-
-BYTES_PER_TOKEN = 4
-"""UTF-8 bytes of compact JSON that are estimated to make one token."""
 
 
 def over_budget(definition: Definition) -> Iterator[Problem]:
@@ -28,9 +24,5 @@ def over_budget(definition: Definition) -> Iterator[Problem]:
 
 
 def estimated_tokens(value: object) -> int:
-    """What a model reads of a JSON value: a quarter of its bytes, as for everything that Toolcrib weighs."""
-    try:
-        size = len(orjson.dumps(value, default=dict))
-    except TypeError:  # half a surrogate pair, or an integer beyond 64 bits
-        size = len(repr(value).encode("utf-8", "surrogatepass"))
-    return size // BYTES_PER_TOKEN
+    """What a model reads of a JSON value, as everything is weighed."""
+    return size_of(value) // BYTES_PER_TOKEN

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from toolcrib.core.errors import InvalidTool
 from toolcrib.core.metadata import ToolMetadata
-from toolcrib.core.schema import Schema
+from toolcrib.core.schema import Schema, check_nesting
 from toolcrib.core.tools import Tool, ToolAnnotations
 from toolcrib.sources.base import SetAside
 
@@ -23,7 +23,8 @@ def read_definition(source: str, wire: object) -> Tool:
     kept even when it does not compile: it only ever judges an answer, which is no reason to lose the tool.
 
     Raises:
-        InvalidTool: no usable name, description or input schema; the message is the reason, without the tool's name.
+        InvalidTool: no usable name, description or input schema, or a schema that is nested too deeply; the message is
+            the reason, without the tool's name.
 
     Source: MCP specification 2025-11-25, "Tools", data type `Tool`.
     """
@@ -58,6 +59,8 @@ def read_definition(source: str, wire: object) -> Tool:
         wire=definition,
     )
     _check_text(name, description, tool.title)
+    check_nesting(tool.input_schema)
+    check_nesting(tool.output_schema)
     # Compiled to fail here and not at the first call, and not kept: 100,000 compiled schemas nobody calls are 400 MB.
     Schema(tool.input_schema)
     return tool

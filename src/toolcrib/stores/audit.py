@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Self
 
 from toolcrib.core.events import OperationPerformed
-from toolcrib.stores.audit_file import MAX_AGE_S, MAX_BYTES, AuditFile, Gap, Row, reason_of
+from toolcrib.stores.audit_file import MAX_AGE_S, MAX_BYTES, MAX_NAME, AuditFile, Gap, Row, reason_of
 from toolcrib.stores.redaction import Redaction
 
 logger = logging.getLogger(__name__)
@@ -43,9 +43,6 @@ _LOG_AGAIN_S = 3_600.0
 
 _SOON_S = 0.05
 """Between attempts while closing, and while the file is locked and that is no problem yet."""
-
-MAX_NAME = 200
-"""Characters kept of a name: a principal, a trace id, a tool id, a node."""
 
 _MAX_NAMES = 50
 """Tool ids kept of one operation."""

@@ -28,6 +28,9 @@ MAX_BYTES = 64 * 1024 * 1024
 
 MAX_AGE_S = 30 * DAY_S
 
+MAX_NAME = 200
+"""Characters kept of a name: a principal, a trace id, a tool id, a node."""
+
 _TABLES = (
     # AUTOINCREMENT: an id is never given twice, so whoever follows the file knows what is new.
     """CREATE TABLE IF NOT EXISTS events (
@@ -82,11 +85,12 @@ class Unwanted:
         """As an SQL condition on groups of `events`, with its values; `HOLDS` has to be a function there."""
         parts: list[tuple[str, list[object]]] = []
         if self.principal is not None:
-            parts.append(("MAX(principal = ?)", [self.principal]))
+            # As it was written down: better the traces of two are forgotten than those of neither.
+            parts.append(("MAX(principal = ?)", [self.principal[:MAX_NAME]]))
         if self.tool is not None:
             source = f"{self.tool}."
             named = "EXISTS (SELECT 1 FROM json_each(tool_ids) WHERE value = ? OR SUBSTR(value, 1, ?) = ?)"
-            parts.append((f"MAX({named})", [self.tool, len(source), source]))
+            parts.append((f"MAX({named})", [self.tool[:MAX_NAME], len(source), source]))
         if self.query is not None:
             parts.append(("MAX(HOLDS(query, ?))", [self.query]))
         if self.before is not None:

@@ -128,7 +128,7 @@ class VectorStore:
         for some in _batches(digests):
             marks = ",".join("?" * len(some))
             for digest, used_at, vector in file.execute(
-                f"SELECT digest, used_at, vector FROM vectors WHERE model = ? AND digest IN ({marks})",  # noqa: S608
+                f"SELECT digest, CAST(used_at AS INTEGER), vector FROM vectors WHERE model = ? AND digest IN ({marks})",  # noqa: S608
                 (*model, *some),
             ):
                 if isinstance(vector, bytes):

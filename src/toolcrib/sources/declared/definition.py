@@ -11,7 +11,7 @@ from toolcrib.core.checks import check_tool
 from toolcrib.core.digests import digest
 from toolcrib.core.errors import InvalidTool
 from toolcrib.core.metadata import ToolMetadata
-from toolcrib.core.tools import EMPTY_SCHEMA, Tool, ToolAnnotations
+from toolcrib.core.tools import DECLARATION, EMPTY_SCHEMA, Tool, ToolAnnotations
 from toolcrib.sources.base import source_name
 from toolcrib.sources.declared.command import COMMAND_KEYS, CommandLine
 from toolcrib.sources.declared.endpoint import Endpoint
@@ -40,9 +40,6 @@ TOOL_KEYS: Mapping[str, str] = {
     **COMMAND_KEYS,
 }
 """Every key of a declared tool."""
-
-DECLARATION = "toolcrib/declaration"
-"""Under this key of `_meta` stands a digest of what is run: who approved of a tool approved of that."""
 
 _HINTS = ("read_only", "destructive", "idempotent", "open_world")
 _OPEN_KEYS = ("patternProperties", "unevaluatedProperties")

@@ -1,0 +1,282 @@
+"""What `toolcrib eval` found out, as it is told to programs and shown to a person."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from rich.padding import Padding
+from rich.table import Table
+
+from toolcrib.catalog.state import SourceStatus
+from toolcrib.catalog.view import View
+from toolcrib.cli.output import escape, plain, stderr, stdout
+from toolcrib.cli.standings import Mistake, Standing
+from toolcrib.evaluation import NDCG, Answer, Change, Comparison, Estimate, Evaluation, Floor
+
+SHOWN_GROUPS = 12
+"""Categories that a person is shown, the worst ones."""
+
+SHOWN_ABOVE = 3
+"""Tools above those that serve a query."""
+
+SHOWN_CHANGES = 3
+"""Queries that got better, and that got worse."""
+
+SHOWN_UNKNOWN = 5
+"""Queries that name tools which are not there."""
+
+ROOMY = 64
+"""Columns of a terminal from which on there is room for intervals beside other numbers."""
+
+SHOWN_CHARS = 300
+"""Of a query that went wrong."""
+
+SHOWN_WORDS = 6
+"""Words of a query that a tool holds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Other:
+    """What another setting makes of the same queries."""
+
+    name: str
+    comparison: Comparison
+
+
+@dataclass(frozen=True, slots=True)
+class Scorecard:
+    """All that there is to tell."""
+
+    evaluation: Evaluation
+    unknown: Mapping[str, tuple[str, ...]]
+    """By id of a query, what it names that is in no definition."""
+    mistakes: tuple[Mistake, ...]
+    """The worst first."""
+    other: Other | None
+    floors: tuple[Floor, ...]
+
+    @property
+    def missed(self) -> tuple[Floor, ...]:
+        return tuple(floor for floor in self.floors if floor.missed_by(self.evaluation))
+
+    def to_wire(self) -> dict[str, Any]:
+        wire = self.evaluation.to_wire()
+        wire["unknown"] = {query_id: list(names) for query_id, names in self.unknown.items()}
+        wire["categories"] = [group.to_wire() for group in self.evaluation.groups]
+        wire["worst"] = [mistake.to_wire() for mistake in self.mistakes]
+        wire["answers"] = [_answer_wire(answer) for answer in self.evaluation.answers]
+        if self.floors:
+            wire["floors"] = [
+                {
+                    "metric": floor.metric,
+                    "floor": floor.least,
+                    "mean": round(self.evaluation.means[floor.metric], 4),
+                    "missed_by": floor.missed_by(self.evaluation),
+                }
+                for floor in self.floors
+            ]
+        if self.other is not None:
+            comparison = self.other.comparison
+            wire["comparison"] = {
+                "with": self.other.name,
+                **comparison.other.to_wire(),
+                "difference": comparison.to_wire(),
+                "answers": [_answer_wire(answer) for answer in comparison.other.answers],
+            }
+        return wire
+
+
+def _answer_wire(answer: Answer) -> dict[str, Any]:
+    judged = answer.judged
+    return {
+        "id": judged.id,
+        "query": judged.query,
+        "relevant": sorted(judged.relevant),
+        "refused": not answer.found,
+        "rank": answer.rank,
+        "found": [{"tool_id": found.tool_id, "confidence": found.confidence} for found in answer.found],
+        **({NDCG: round(answer.scores[0], 4)} if judged.relevant else {}),
+    }
+
+
+# -- what a person sees -----------------------------------------------------------------------------------------------
+
+
+def tell_of_unavailable(view: View) -> None:
+    lost = sorted(name for name, entry in view.sources.items() if entry.status is not SourceStatus.READY)
+    if lost:
+        stderr.print(f"Not searched, for they are unavailable: {plain(', '.join(lost))}.", style="yellow", markup=False)
+
+
+def tell_of_unknown(unknown: Mapping[str, tuple[str, ...]]) -> None:
+    if not unknown:
+        return
+    what = "1 query names tools" if len(unknown) == 1 else f"{len(unknown)} queries name tools"
+    stderr.print(f"{what} that are not in the catalog; they count as not found:", style="yellow")
+    for query_id, names in [*unknown.items()][:SHOWN_UNKNOWN]:
+        stderr.print(f"  {plain(query_id)}: {plain(', '.join(names))}", style="yellow", markup=False)
+    if len(unknown) > SHOWN_UNKNOWN:
+        stderr.print(f"  … and {len(unknown) - SHOWN_UNKNOWN} more (`--json` has all).", style="yellow", markup=False)
+
+
+def tell_of_missed(card: Scorecard) -> None:
+    for floor in card.missed:
+        stderr.print(f"[bold red]Below the floor[/]: {_missed(card.evaluation, floor)}", soft_wrap=True)
+
+
+def _missed(evaluation: Evaluation, floor: Floor) -> str:
+    estimate = evaluation.metrics[floor.metric]
+    return (
+        f"{floor.metric} is {estimate.mean:.4f} ({estimate.low:.3f} to {estimate.high:.3f}), "
+        f"{floor.missed_by(evaluation):.4f} less than {floor.least:g}."
+    )
+
+
+def show(card: Scorecard) -> None:
+    evaluation = card.evaluation
+    if card.other is None:
+        _print(_metrics_table(evaluation))
+    else:
+        _print(f"[dim]“other” is {escape(card.other.name)}[/]")
+        _print(_comparison_table(card.other.comparison))
+    counted = f"{evaluation.queries} queries" if evaluation.queries != 1 else "1 query"
+    _print(f"\n{counted} over {evaluation.tools} tools")
+    _show_refused(evaluation)
+    if card.other is not None:
+        _show_changes(card.other.comparison)
+    if len(evaluation.groups) > 1:
+        _show_groups(evaluation)
+    if card.mistakes:
+        _print("\n[bold]Worst[/]")
+    for mistake in card.mistakes:
+        _show_mistake(mistake)
+
+
+def _print(shown: Any, indent: int = 0) -> None:
+    stdout.print(Padding.indent(shown, indent) if indent else shown, soft_wrap=False)
+
+
+def _table(*columns: str) -> Table:
+    """One whose first column is a text, which gives way where there is little room, and the others numbers."""
+    table = Table(box=None, header_style="dim", padding=(0, 2, 0, 0), pad_edge=False)
+    for at, column in enumerate(columns):
+        if at == 0:
+            table.add_column(column, overflow="fold", min_width=9)
+        else:
+            table.add_column(column, justify="right", no_wrap=True)
+    return table
+
+
+def _metrics_table(evaluation: Evaluation) -> Table:
+    table = _table("", "mean", "95 % interval")
+    for name, estimate in evaluation.metrics.items():
+        table.add_row(f"[bold]{name}[/]", f"{estimate.mean:.3f}", _interval(estimate))
+    return table
+
+
+def _comparison_table(comparison: Comparison) -> Table:
+    interval = ("95 % interval",) if stdout.width >= ROOMY else ()
+    table = _table("", "this", "other", "gain", *interval, "chance?")
+    for name, difference in comparison.differences.items():
+        gain, style = difference.estimate, ""
+        if difference.is_distinguishable:
+            style = "green" if gain.mean > 0 else "red"
+        table.add_row(
+            f"[bold]{name}[/]",
+            f"{comparison.one.means[name]:.3f}",
+            f"{comparison.other.means[name]:.3f}",
+            f"{gain.mean:+.3f}",
+            *([f"{gain.low:+.3f} to {gain.high:+.3f}"] if interval else []),
+            "no" if difference.is_distinguishable else "maybe",
+            style=style,
+        )
+    return table
+
+
+def _interval(estimate: Estimate) -> str:
+    return f"{estimate.low:.3f} to {estimate.high:.3f}"
+
+
+def _show_refused(evaluation: Evaluation) -> None:
+    negatives = len(evaluation.negatives)
+    told = f"an empty page for {_share(evaluation.refused, evaluation.queries)}"
+    if evaluation.auroc is None:
+        _print(told)
+        return
+    _print(f"{told}, and for {_share(evaluation.rightly_refused, negatives)} that nothing serves")
+    error = evaluation.calibration_error
+    gap = f", calibration error {error:.3f}" if error is not None else ""
+    _print(f"confidence of the first result: AUROC {evaluation.auroc:.3f}{gap}")
+
+
+def _share(count: int, of: int) -> str:
+    return f"{count} of {of} ({count / of:.1%})"
+
+
+def _show_groups(evaluation: Evaluation) -> None:
+    groups = evaluation.groups
+    _print("\n[bold]By category[/]")
+    is_roomy = stdout.width >= ROOMY
+    table = _table("", "queries", NDCG, *(("95 % interval", "recall@5") if is_roomy else ()), "empty")
+    for group in groups[:SHOWN_GROUPS]:
+        ndcg, recall = group.metrics[NDCG], group.metrics["recall@5"]
+        more = (_interval(ndcg), f"{recall.mean:.3f}") if is_roomy else ()
+        table.add_row(escape(group.name), str(group.queries), f"{ndcg.mean:.3f}", *more, str(group.refused or ""))
+    _print(table)
+    if len(groups) > SHOWN_GROUPS:
+        _print(f"[dim]… and {len(groups) - SHOWN_GROUPS} that are better (`--json` has all)[/]")
+
+
+def _show_changes(comparison: Comparison) -> None:
+    difference = comparison.differences[NDCG]
+    if not difference.better + difference.worse:
+        _print(f"no query has another {NDCG}")
+        return
+    better, worse = comparison.most_changed(SHOWN_CHANGES)
+    for word, count, changes in (("better", difference.better, better), ("worse", difference.worse, worse)):
+        if changes:
+            most = f", most of all these {len(changes)}" if len(changes) < count else ""
+            _print(f"\n[bold]{count} {word} with “other”[/]{most}")
+            for change in changes:
+                _show_change(change)
+
+
+def _show_change(change: Change) -> None:
+    went = f"{change.before.scores[0]:.2f} → {change.after.scores[0]:.2f}"
+    judged = change.after.judged
+    line = f"{went}  [dim]{escape(judged.id)}[/]  {_line(judged.query)}"
+    stdout.print(line, no_wrap=True, overflow="ellipsis", soft_wrap=False)
+
+
+def _line(text: str, limit: int | None = None) -> str:
+    line = " ".join(text.split())
+    return escape(line if limit is None or len(line) <= limit else f"{line[:limit]}…")
+
+
+def _show_mistake(mistake: Mistake) -> None:
+    answer = mistake.answer
+    said = "" if answer.found else ", an empty page"
+    stdout.print(f"\n[bold]{escape(answer.judged.id)}[/]  [dim]{NDCG} {answer.scores[0]:.2f}{said}[/]", soft_wrap=True)
+    _print(_line(answer.judged.query, SHOWN_CHARS), 2)
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(justify="right", no_wrap=True)
+    table.add_column(overflow="fold", ratio=3)
+    table.add_column(justify="right", no_wrap=True)
+    table.add_column(overflow="fold", ratio=4)
+    shown = mistake.above[:SHOWN_ABOVE]
+    for standing in sorted((*shown, *mistake.relevant), key=lambda standing: standing.rank or math.inf):
+        _add_standing(table, standing, "red" if standing in shown else "green")
+        if (more := len(mistake.above) - len(shown)) and standing is shown[-1]:
+            table.add_row("", f"[dim]… {more} more above[/]", "", "")
+    _print(table, 2)
+
+
+def _add_standing(table: Table, standing: Standing, style: str) -> None:
+    words = ", ".join(standing.words[:SHOWN_WORDS]) + (", …" if len(standing.words) > SHOWN_WORDS else "")
+    rank = str(standing.rank) if standing.rank is not None else "–"
+    confidence = f"{standing.confidence:.2f}" if standing.confidence is not None else ""
+    why = standing.reason if standing.reason is not None else words or "no word of it"
+    table.add_row(rank, f"[{style}]{escape(standing.tool_id)}[/]", confidence, f"[dim]{escape(why)}[/]")
