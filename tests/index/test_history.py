@@ -14,6 +14,7 @@ from toolcrib.index.fields import document
 from toolcrib.index.history import MOST_OF_A_TOOL, Confirmed, History
 from toolcrib.index.index import Index, Selection
 from toolcrib.index.query import Query
+from toolcrib.index.ranking import Knowledge
 from toolcrib.index.weights import WEIGHTS
 
 WORDS = ["send", "mail", "invoice", "weather", "berlin", "commit", "branch", "image"]
@@ -115,7 +116,7 @@ def test_what_the_past_adds_is_capped_and_who_has_none_is_left_alone(
     index = Index.build(document(Tool(source, name)) for source, name in (tool_id.split(".") for tool_id in TOOLS))
     history = History.of(past)
     assert all(0 < value <= 1 for value in prior(history, asked).values())
-    top = max(scores.values(), default=0.0)
+    top = max(scores.values(), default=0.0) or 1.0
     for tool_id, after in weighed(history, index.whole(), asked, scores).items():
         before = scores.get(tool_id, 0.0)
         if tool_id not in history.tool_ids:
@@ -158,7 +159,32 @@ def test_calls_of_tools_that_are_not_visible_leave_no_trace_in_the_scores() -> N
     assert told == weighed(History.of(calls), index_of(*tools[:2]).whole(), "show the commits", scores)
 
 
-def test_where_no_words_match_the_past_alone_finds_nothing() -> None:
-    index = index_of(("log", "commits"))
-    past = History.of([confirmed("what changed", "a.log"), confirmed("gone since", "a.gone")])
-    assert weighed(past, index.whole(), "what changed", {}) == {"a.log": 0.0}
+def test_where_no_words_match_what_served_before_is_all_that_is_found() -> None:
+    index = index_of(("log", "commits"), ("show", "commits"))
+    past = History.of([confirmed("what changed lately", "a.log")])
+    after = weighed(past, index.whole(), "what changed lately?", {})
+    assert [tool_id for tool_id, score in after.items() if score > 0] == ["a.log"]
+
+
+def test_the_past_makes_surer_of_what_served_and_not_of_the_tools_beside_it() -> None:
+    told = {
+        "git.log": "Shows the commit logs.",
+        "git.show": "Shows the contents of a commit.",
+        "git.diff": "Shows differences between branches or commits.",
+        "time.now": "Get current time in a specific timezone.",
+    }
+    index = Index.build(document(Tool(*tool_id.split("."), description=text)) for tool_id, text in told.items())
+    asked = "show me the last commits"
+    before = {hit.tool_id: hit.confidence for hit in index.search(asked, limit=9).hits}
+    recall = History.of([confirmed(asked, "git.log")]).over(index.parts)
+    first, *others = index.search(asked, limit=9, knowledge=Knowledge(recall=recall)).hits
+    assert (first.tool_id, first.confidence > max(before.values())) == ("git.log", True)
+    assert all(hit.confidence <= before[hit.tool_id] for hit in others)
+
+
+def test_what_served_a_request_before_is_shown_where_its_words_alone_would_be_refused() -> None:
+    index = Index.build([document(Tool("git", "log", "Shows the commit logs."))])
+    asked = "what happened in the project lately"
+    assert index.search(asked, limit=1).hits == ()
+    recall = History.of([confirmed(asked, "git.log")]).over(index.parts)
+    assert [hit.tool_id for hit in index.search(asked, limit=1, knowledge=Knowledge(recall=recall)).hits] == ["git.log"]

@@ -62,14 +62,17 @@ class Estimate:
         """What comes of `evidence` by one calibration."""
         slack = calibration.slack
         by_words = math.log(evidence.earned + slack) - calibration.power * math.log(evidence.weight + slack)
-        return cls(
+        odds = (
             calibration.bias
             + calibration.evidence * (by_words + evidence.shares)
             + calibration.similarity * (evidence.lead or 0.0)
-            + calibration.history * evidence.past**2,
-            calibration.share,
-            calibration.refused + evidence.bare * (calibration.refused_of_bare - calibration.refused),
         )
+        if evidence.past:
+            # The clearer the past, the less it says against the tool that it was asked for in other words than its own.
+            clear = evidence.past**2
+            odds = max(odds, -calibration.history * (1 - clear)) + calibration.history * clear
+        least = calibration.refused + evidence.bare * (calibration.refused_of_bare - calibration.refused)
+        return cls(odds, calibration.share, least)
 
     def chance(self, share: float) -> float:
         """To 4 digits."""

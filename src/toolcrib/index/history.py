@@ -245,9 +245,10 @@ class Recall:
         Were the others not divided, as many would rise, and tools without a past would lose up to .04 nDCG@10 where
         others are asked for in similar words (BFCL).
         """
-        top = max((float(part_scores.max(initial=0.0)) for part_scores in scores), default=0.0)
-        if not votes or top <= 0:
+        if not votes:
             return scores
+        # Where no tool matches, what served before is all that there is.
+        top = max((float(part_scores.max(initial=0.0)) for part_scores in scores), default=0.0) or 1.0
         gained = np.zeros(len(self.history.tool_ids), np.float32)
         gained[[*votes]] = [vote * (1 + weights.history_sure * vote**8) for vote in votes.values()]
         gained *= np.float32(weights.history * top)
