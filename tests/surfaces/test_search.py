@@ -122,7 +122,7 @@ async def test_with_a_model_that_cannot_be_used_search_goes_on_by_words_and_doct
         assert await tools_for(client, "send") == ["notes.dispatch"]
         assert await tools_for(client, "mail") == []
     ended = toolcrib_process("doctor", config, "--json")
-    assert ended.code == 0, ended.err
+    assert ended.code == 1, ended.err
     condition = ended.json["embedding"]
     assert (condition["model"], condition["embedded"]) == (None, 0)
     assert str(tmp_path / "tiny") in condition["problem"]
