@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
+from importlib.util import find_spec
 from multiprocessing import get_context
 from typing import Any
 
@@ -59,7 +60,9 @@ def main() -> None:
 
 def measure(size: int) -> dict[str, Any]:
     """Everything about a catalog of `size` tools."""
-    weighed = (name for name in _WEIGHED if name not in PEERS or size <= PEERS[name][1])
+    # A peer that is not installed is told of among the skipped ones.
+    here = (name for name in _WEIGHED if find_spec(name) is not None)
+    weighed = (name for name in here if name not in PEERS or size <= PEERS[name][1])
     resident = {name: apart(resident_per_tool, name, size) for name in weighed}
     rows = list(catalog.rows(size))
     queries = catalog.queries(300)
@@ -146,7 +149,7 @@ def resident_per_tool(name: str, size: int) -> int:
     """Bytes of resident memory that building an engine adds for each tool, the definitions not counted."""
     make = PEERS[name][0] if name in PEERS else toolcrib_search
     rows = list(catalog.rows(size))
-    assert all(row.tool.id for row in rows)  # which a tool remembers itself
+    assert all(row.tool.id and row.tool.fingerprint for row in rows)  # which a tool remembers itself
     make(rows[:LIMIT], LIMIT)("imports what is needed")
     before = _resident()
     search = make(rows, LIMIT)
