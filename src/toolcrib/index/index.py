@@ -164,7 +164,8 @@ class Index:
     ) -> Ranking:
         """Rank the tools that match `query`; `limit` of them after the first `offset`.
 
-        None where the confidence of the best in scope is below `Calibration.refused`: then no tool serves the query.
+        None where the confidence of the best in scope is below `Calibration.refused`, unless the past speaks for one
+        there: then no tool serves the query.
 
         Tools that are not `visible` do not exist: the answer, scores included, is that of an index built without them.
         `scope` only narrows what is returned and counted; statistics stay those of all visible tools. A query of

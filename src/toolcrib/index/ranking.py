@@ -51,7 +51,6 @@ class Standing:
     best: float
     estimates: tuple[Estimate, ...]
     """The last is the one to go by."""
-
     past: Mapping[str, float]
     """By id, in (0, 1]: how clearly it speaks for a tool."""
 

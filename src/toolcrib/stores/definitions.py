@@ -8,7 +8,6 @@ import logging
 import secrets
 import sqlite3
 import threading
-import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from types import TracebackType
 from typing import Any, Protocol, Self
 
 from toolcrib.core.digests import canonical_bytes
+from toolcrib.stores.journal import write_ahead
 from toolcrib.stores.private import make_private
 
 logger = logging.getLogger(__name__)
@@ -146,7 +146,7 @@ class DefinitionStore:
             if layout > LAYOUT:
                 raise sqlite3.DatabaseError(f"a newer version of Toolcrib wrote it (layout {layout})")
             self._keep_to_owner()
-            _write_ahead(file)
+            write_ahead(file, BUSY_TIMEOUT_S)
             file.execute("PRAGMA synchronous = NORMAL")
             file.execute("BEGIN IMMEDIATE")
             for table in _TABLES:
@@ -176,20 +176,3 @@ class DefinitionStore:
         if self._file is not None:
             self._file.close()
         self._file = None
-
-
-def _write_ahead(file: sqlite3.Connection) -> None:
-    """Switch the file's journal; SQLite does not wait for another process that is about the same, so we do."""
-    until = time.monotonic() + BUSY_TIMEOUT_S
-    while True:
-        try:
-            file.execute("PRAGMA journal_mode = WAL")
-        except sqlite3.OperationalError:
-            if time.monotonic() >= until:
-                raise
-            time.sleep(BUSY_STEP_S)
-        else:
-            return
-
-
-BUSY_STEP_S = 0.02

@@ -16,6 +16,7 @@ from typing import Any, Protocol, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from toolcrib.stores.journal import write_ahead
 from toolcrib.stores.private import make_private
 
 logger = logging.getLogger(__name__)
@@ -27,8 +28,6 @@ LAYOUT = 1
 
 BUSY_TIMEOUT_S = 2.0
 """How long to wait for another process that is writing; what cannot be written then is not kept."""
-
-BUSY_STEP_S = 0.02
 
 MAX_BYTES = 512 * 1024 * 1024
 """Of all vectors together: 100,000 tools with 384 dimensions take 77 MB."""
@@ -253,7 +252,7 @@ def _opened(path: Path) -> sqlite3.Connection:
         for each in (path, *(path.with_name(f"{path.name}{end}") for end in ("-wal", "-shm"))):
             with suppress(FileNotFoundError):
                 each.chmod(0o600)
-        _write_ahead(file)
+        write_ahead(file, BUSY_TIMEOUT_S)
         file.execute("PRAGMA synchronous = NORMAL")
         with _transaction(file):
             for table in _TABLES:
@@ -263,20 +262,6 @@ def _opened(path: Path) -> sqlite3.Connection:
         file.close()
         raise
     return file
-
-
-def _write_ahead(file: sqlite3.Connection) -> None:
-    """Switch the file's journal; SQLite does not wait for another process that is about the same, so we do."""
-    until = time.monotonic() + BUSY_TIMEOUT_S
-    while True:
-        try:
-            file.execute("PRAGMA journal_mode = WAL")
-        except sqlite3.OperationalError:
-            if time.monotonic() >= until:
-                raise
-            time.sleep(BUSY_STEP_S)
-        else:
-            return
 
 
 def _is_damaged(path: Path) -> bool:
