@@ -82,5 +82,5 @@ KNOWN = st.none() | st.builds(
 
 def everything(index: Index, query: str, known: Known | None = None, visible: Selection | None = None) -> Ranking:
     """All that matches `query`, with what is known laid over the index as a catalog does it."""
-    knowledge = Knowledge() if known is None else known.over(query, visible or index.whole())
+    knowledge = Knowledge() if known is None else known.over(query, index.whole() if visible is None else visible)
     return index.search(query, limit=EVERYTHING, visible=visible, knowledge=knowledge)
