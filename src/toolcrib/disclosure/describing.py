@@ -13,11 +13,11 @@ from toolcrib.catalog.access import Access
 from toolcrib.catalog.view import View
 from toolcrib.core.errors import InvalidArguments
 from toolcrib.core.metadata import Optionality
+from toolcrib.core.quoting import as_block, as_id, as_json, as_path, on_one_line
 from toolcrib.core.tools import Path, Tool, summarize
 from toolcrib.core.weight import BYTES_PER_TOKEN
 from toolcrib.disclosure.messages import DetailLevel
 from toolcrib.disclosure.outlines import outline
-from toolcrib.disclosure.quoting import as_block, as_id, as_json, as_path, on_one_line
 
 MIN_BUDGET_TOKENS = 100
 """Room for how to reach the tools where none of them is described."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 from urllib.parse import unquote
 
-from toolcrib.disclosure.quoting import as_id, as_json, on_one_line
+from toolcrib.core.quoting import as_id, as_json, on_one_line
 
 MAX_LOOKS = 500
 """Subschemas that are read, each as often as it is referred to; one that has more is shown as it is."""
