@@ -6,7 +6,9 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import make_dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.docs.generate import PARTS, SCHEMA_FILE, generated, schema_file
@@ -203,6 +205,19 @@ def test_what_the_page_on_registrations_keeps_is_there_again_and_its_document_ca
     assert joined(Config(Path("mcp.json")), rows).passed_over == ()
 
 
+def test_the_sections_shown_are_rendered_and_read_as_their_page_says() -> None:
+    code, rule = blocks(ROOT / "docs" / "sections.md", "python")
+    namespace: dict[str, Any] = {}
+    exec(code, namespace)
+    rendered, read, opened = namespace["rendered"], namespace["read"], namespace["opened"]
+    assert [rendered.text + "\n", read.value.content + "\n"] == blocks(ROOT / "docs" / "sections.md", "text")
+    assert (rendered.tools, rendered.summarized) == ((), (("sources",),))
+    assert opened.text.endswith(read.value.content)
+    assert opened.tools == read.value.expanded_tools
+    assert [each.tool for each in read.value.expanded_tools] == ["archive.search", namespace["cite"]]
+    exec(rule, {"Paper": make_dataclass("Paper", [("pages", int)], frozen=True)})
+
+
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
 def test_json_on_a_page_parses(path: Path) -> None:
     for text in blocks(path, "json"):
@@ -211,7 +226,8 @@ def test_json_on_a_page_parses(path: Path) -> None:
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
 def test_links_on_a_page_lead_to_a_file(path: Path) -> None:
-    for target in re.findall(r"\]\(([^)#]+)[^)]*\)", path.read_text()):
+    words = re.sub(r"```.*?```", "", path.read_text(), flags=re.DOTALL)  # `Kind[Of](...)` in code is no link
+    for target in re.findall(r"\]\(([^)#]+)[^)]*\)", words):
         assert (path.parent / target).exists(), target
 
 

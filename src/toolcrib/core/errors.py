@@ -27,6 +27,7 @@ class ErrorCode(StrEnum):
     BUNDLE_INCOMPLETE = "BUNDLE_INCOMPLETE"
     INVALID_CONFIG = "INVALID_CONFIG"
     INVALID_TOOL = "INVALID_TOOL"
+    INVALID_PROMPT = "INVALID_PROMPT"
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,3 +244,10 @@ class InvalidTool(ToolcribError):
 
     code = ErrorCode.INVALID_TOOL
     advice = "The message says why."
+
+
+class InvalidPrompt(ToolcribError):
+    """A prompt cannot be made as it is written, or rendered with what it is given; the message names the section."""
+
+    code = ErrorCode.INVALID_PROMPT
+    advice = "The message names the section, and what is wrong with it."

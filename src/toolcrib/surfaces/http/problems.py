@@ -28,6 +28,7 @@ STATUSES: Mapping[ErrorCode, HTTPStatus] = {
     ErrorCode.BUNDLE_INCOMPLETE: HTTPStatus.SERVICE_UNAVAILABLE,
     ErrorCode.INVALID_CONFIG: HTTPStatus.INTERNAL_SERVER_ERROR,
     ErrorCode.INVALID_TOOL: HTTPStatus.INTERNAL_SERVER_ERROR,
+    ErrorCode.INVALID_PROMPT: HTTPStatus.INTERNAL_SERVER_ERROR,
 }
 """The status of each code."""
 
