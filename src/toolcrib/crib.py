@@ -39,7 +39,9 @@ from toolcrib.core.tools import Tool, ToolAnnotations
 from toolcrib.counter import Counter
 from toolcrib.declarations import Declarations
 from toolcrib.disclosure.operations import MAX_QUERY_CHARS
+from toolcrib.drift import DEFAULT_PINS
 from toolcrib.embedders import Embedder
+from toolcrib.guard import Guard
 from toolcrib.insights import Insights
 from toolcrib.plugins import ConfiguredPlugins
 from toolcrib.protocol.desk import Desk
@@ -52,6 +54,7 @@ from toolcrib.sources.declared.definition import DeclaredTools
 from toolcrib.sources.installed import installed_plugins
 from toolcrib.sources.plugins import Plugin
 from toolcrib.stores.definitions import Definitions
+from toolcrib.stores.pins import PinStore
 from toolcrib.stores.registrations import Registrations
 from toolcrib.stores.vectors import Vectors
 from toolcrib.tops import tops
@@ -85,6 +88,7 @@ class Toolcrib(Counter):
         definitions: Definitions | None = None,
         approvals: Approvals | None = None,
         registrations: Registrations | None = None,
+        pins: PinStore | None = None,
         embedder: Embedder | None = None,
         vectors: Vectors | None = None,
         record: Recorder | None = None,
@@ -93,8 +97,10 @@ class Toolcrib(Counter):
 
         `policy` stands before any that a configuration sets. `approvals` keeps what people approved for good, else that
         lasts as long as the program. What stands in `registrations` is taken in with a configuration, or when the crib
-        is entered; `keep` puts more there. `embedder` knows what texts mean, and stands before any that a configuration
-        names; `vectors` keeps what it made of tools. `record` is told of every operation.
+        is entered; `keep` puts more there. `pins` holds which definitions people approved of, and which versions there
+        were; without it nothing is approved, and versions are counted as long as the program lasts. `embedder` knows
+        what texts mean, and stands before any that a configuration names; `vectors` keeps what it made of tools.
+        `record` is told of every operation.
         """
         self.client: Client = NOBODY
         """Whom a server of the handshake era may count on from its start, and ask while nobody calls."""
@@ -114,9 +120,11 @@ class Toolcrib(Counter):
         """The last configuration with a policy."""
         self._confined_to: str | None = None
         """The bundle beside which nothing exists, whoever asks."""
-        self._intake = Intake(self.registry)
+        self.guard = Guard(pins)
+        """Who says what is shown, given what people approved of."""
+        self._intake = Intake(self.registry, self.guard)
         self._functions: FunctionSource | None = None
-        self._servers = ConfiguredServers(self._intake, definitions, lambda: self.client)
+        self._servers = ConfiguredServers(self._intake, definitions, lambda: self.client, self.guard)
         self._plugins = ConfiguredPlugins(self._intake)
         self._declarations = Declarations(self.registry)
         self.lockers = self._servers.lockers
@@ -333,7 +341,7 @@ class Toolcrib(Counter):
         changed: Callable[[Config], None] | None = None,
         before: Callable[[Config], None] | None = None,
     ) -> None:
-        """Keep in step with the file of `config`, and with what is registered, until cancelled.
+        """Keep in step with the file of `config`, with what is registered and with what is approved, until cancelled.
 
         What is new is started, and what left is stopped.
 
@@ -353,8 +361,15 @@ class Toolcrib(Counter):
             if counts is None and self._registered.version != known:
                 counts = _unless_refused(self._take_registered, "what was registered before")
             seen, known = now, self._registered.version
+            if await self.guard.has_turned():
+                await self.judge_again()
             if counts is not None and changed is not None:
                 changed(counts)
+
+    async def judge_again(self) -> None:
+        """Show what may be shown by now, given what is approved; no source is asked."""
+        await self._intake.judge_again()
+        await self.lockers.judge_again()
 
     # -- its life -----------------------------------------------------------------------------------------------------
 
@@ -544,6 +559,7 @@ class Toolcrib(Counter):
         self.desk.runner.limits.rate = config.rate
         self.registry.set_weights(config.search.weights)
         self.insights.heed(config)
+        self.guard.policy = config.pins
         self._said = said
         last = self._closed_by
         if said.policy is not None and (last is None or said.policy is not last.policy):
@@ -579,6 +595,7 @@ class Toolcrib(Counter):
             bundles=Bundles([*before.bundles.given, *config.bundles.given]),
             capabilities=(*before.capabilities, *config.capabilities),
             search=before.search if config.search == DEFAULT_SEARCH else config.search,
+            pins=before.pins if config.pins == DEFAULT_PINS else config.pins,
         )
 
     def _arrange(self, configured: Arrangement, added: Arrangement) -> None:

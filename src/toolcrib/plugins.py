@@ -92,6 +92,7 @@ class ConfiguredPlugins:
             summary=plugin.summary,
             trusted=plugin.trusted,
             identity=_identity(plugin),
+            address=_address(plugin),
         )
 
     def _source(self, name: str, plugin: PluginConfig) -> Source:
@@ -107,6 +108,11 @@ def _planned(plugin: PluginConfig, taken: Container[str], used: Container[str]) 
         return plugin.name, plugin
     problem = "a server or another source has its name; call that otherwise"
     return free_name(plugin.name, used), replace(plugin, installed=replace(plugin.installed, problem=problem))
+
+
+def _address(plugin: PluginConfig) -> str:
+    installed = plugin.installed
+    return "" if installed.entry is None else f"{installed.entry.value} of {installed.distribution}"
 
 
 def _identity(plugin: PluginConfig) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from toolcrib.catalog.intake import Intake
+from toolcrib.catalog.intake import Intake, Judge
 from toolcrib.catalog.lockers import Lockers
 from toolcrib.catalog.state import SourceEntry
 from toolcrib.config import Config, ServerConfig
@@ -21,9 +21,10 @@ from toolcrib.sources.base import Source
 from toolcrib.sources.cached import CachedSource
 from toolcrib.sources.condition import Condition
 from toolcrib.sources.limited import LimitedSource
-from toolcrib.sources.mcp.server import McpServer, StdioServer, address, identity
+from toolcrib.sources.mcp.server import HttpServer, McpServer, StdioServer, address, identity
 from toolcrib.sources.unavailable import UnavailableSource
 from toolcrib.stores.definitions import Definitions
+from toolcrib.stores.redaction import Redaction
 
 if TYPE_CHECKING:
     from toolcrib.sources.mcp.source import McpSource
@@ -81,8 +82,10 @@ class Change:
 class ConfiguredServers:
     """Shared ones are handed to the intake; those that each principal has for itself stand in its locker."""
 
-    def __init__(self, intake: Intake, definitions: Definitions | None, client: Callable[[], Client]) -> None:
-        """`client`: whom a server may ask while nobody calls."""
+    def __init__(
+        self, intake: Intake, definitions: Definitions | None, client: Callable[[], Client], judge: Judge | None = None
+    ) -> None:
+        """`client`: whom a server may ask while nobody calls; `judge` says which tools of one's own are shown."""
         self._intake = intake
         self._definitions = definitions
         self._client = client
@@ -91,7 +94,7 @@ class ConfiguredServers:
         """Names of the servers that a change is about to bring."""
         self._own_servers: weakref.WeakSet[McpSource] = weakref.WeakSet()
         """Those that principals have for themselves, as long as their lockers hold them."""
-        self.lockers = Lockers(self._isolated_for, self._isolated_entry)
+        self.lockers = Lockers(self._isolated_for, self._isolated_entry, judge=judge)
         """What principals have for themselves."""
 
     @property
@@ -223,8 +226,17 @@ def _entry(config: ServerConfig, path: Path, assembled: _Assembled | None) -> So
         summary=config.summary,
         trusted=config.trusted,
         identity="" if config.server is None else digest(identity(config.server)),
+        address="" if config.server is None else _shown(config.server),
         plain_names=config.plain_names,
     )
+
+
+def _shown(server: McpServer) -> str:
+    """What makes it the one that somebody means, on one line and without what looks like a secret."""
+    if isinstance(server, HttpServer):
+        return Redaction().text(server.url.partition("?")[0])
+    told = Redaction().arguments({"line": [server.command, *server.args]}, None)
+    return " ".join(map(str, told["line"]))
 
 
 def _marked(server: McpServer, path: Path) -> McpServer:

@@ -154,7 +154,7 @@ def _placed(view: View, tool: Tool, shown: Handle | None, arguments: object, *, 
     access = view.access_to(tool)
     if access < Access.ASK:
         raise NotAuthorized(f"`{tool.id}` may be seen and not called by `{view.principal.id}`.")
-    _check_expansion(tool, shown)
+    _check_expansion(view, tool, shown)
     if (lack := view.lacking.get(tool.id)) is not None:
         raise CapabilityMissing(f"`{tool.id}` was not run. {lack}", next_action=_search_another(tool))
     checked = _check_arguments(tool, arguments)
@@ -173,7 +173,7 @@ async def _run(order: _Order, context: CallContext, progress: ProgressListener |
     tool, entry = order.tool, order.entry
     try:
         with anyio.fail_after(context.remaining_s()):
-            result = await entry.source.call_tool(tool, order.arguments, context, progress=progress)
+            result = await entry.source.call_tool(entry.offered(tool), order.arguments, context, progress=progress)
     except TimeoutError as error:
         raise SourceUnavailable(f"`{tool.id}` was given up: the caller's time is over.") from error
     except StaleExpansion as stale:
@@ -199,13 +199,13 @@ async def _run(order: _Order, context: CallContext, progress: ProgressListener |
     return ToolResult(under_catalog_names(entry, result.wire), result.warnings)
 
 
-def _check_expansion(tool: Tool, shown: Handle | None) -> None:
+def _check_expansion(view: View, tool: Tool, shown: Handle | None) -> None:
     if shown is None:
         raise NotExpanded(
             f"`{tool.id}` was not expanded, so its arguments are not known. Expand it, then call it by its handle.",
             next_action=_expand(tool),
         )
-    if f"{tool.id}@{shown.digest}" != tool.handle:
+    if not view.takes(shown, tool):
         raise StaleExpansion(
             f"The definition of `{tool.id}` is not the one behind this handle. Expand it again.",
             next_action=_expand(tool),

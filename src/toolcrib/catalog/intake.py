@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from types import TracebackType
-from typing import Self
+from typing import Protocol, Self
 
 import anyio
 from anyio.abc import TaskGroup
@@ -16,6 +16,8 @@ from anyio.abc import TaskGroup
 from toolcrib.catalog.registry import ToolRegistry
 from toolcrib.catalog.state import SourceEntry, SourceStatus
 from toolcrib.core.errors import InvalidTool, SourceUnavailable, ToolcribError
+from toolcrib.core.tools import Tool
+from toolcrib.drift import Judgement
 from toolcrib.sources.base import Listing, Source
 
 logger = logging.getLogger(__name__)
@@ -41,6 +43,14 @@ LAST_PAUSE_S = 30.0
 """A source that tells of a change as soon as it was listed is listed after the first, then after twice as long."""
 
 
+class Judge(Protocol):
+    """Who says which tools of a source may be shown, and as what."""
+
+    async def judge(self, entry: SourceEntry, tools: Iterable[Tool]) -> Mapping[str, Judgement]:
+        """By name; of a tool that is not in it nothing is said, and it is shown as it is."""
+        ...
+
+
 @dataclass(slots=True)
 class _Attended:
     """A source that is taken in, and how its task is doing."""
@@ -54,6 +64,10 @@ class _Attended:
     """The ends of others that it waits for before it starts."""
     scope: anyio.CancelScope | None = None
     """None until its task is started: outside of an event loop there can be none."""
+    listing: Listing | None = None
+    """The last one."""
+    publishing: anyio.Lock = field(default_factory=anyio.Lock)
+    """Held from judging a listing to publishing it: of two, the later one has to count."""
     is_left: bool = False
     """Whether it has nothing more to say, even if it comes with a listing."""
 
@@ -64,8 +78,10 @@ class Intake:
     Sources can be added at any time; they are started from when the intake is entered.
     """
 
-    def __init__(self, registry: ToolRegistry) -> None:
+    def __init__(self, registry: ToolRegistry, judge: Judge | None = None) -> None:
+        """Without a `judge`, every tool is shown as its source offers it."""
         self._registry = registry
+        self._judge = judge
         self._attended: dict[str, _Attended] = {}
         self._leaving: tuple[anyio.Event, ...] = ()
         """Set as those that were removed have ended."""
@@ -138,6 +154,12 @@ class Intake:
             return True
         return False
 
+    async def judge_again(self) -> None:
+        """Publish what there is anew, as it is judged by now; no source is asked."""
+        for attended in [*self._attended.values()]:
+            if attended.listing is not None:
+                await self._publish(attended, attended.listing)
+
     @property
     def starting(self) -> tuple[str, ...]:
         """Names of the sources that have neither listed their tools nor failed to."""
@@ -192,7 +214,6 @@ class Intake:
 
     async def _list(self, attended: _Attended) -> Listing | ToolcribError:
         """List and publish; the error where that failed."""
-        entry = attended.entry
         began = time.monotonic()
         with anyio.move_on_after(TURN_S) as waiting:
             await self._places.acquire()
@@ -204,10 +225,25 @@ class Intake:
         finally:
             if not waiting.cancelled_caught:
                 self._places.release()
-        if attended.is_left:  # the listing was there when it was cancelled
-            return listing
-        self._registry.put_source(
-            replace(
+        await self._publish(attended, listing, time.monotonic() - began)
+        return listing
+
+    async def _publish(self, attended: _Attended, listing: Listing, took_s: float | None = None) -> None:
+        """`took_s`: seconds from the attempt to the listing, where it is new."""
+        entry = attended.entry
+        async with attended.publishing:
+            if took_s is not None:
+                attended.listing = listing
+            elif attended.listing is not listing:  # by now there is a later one
+                return
+            judgements: Mapping[str, Judgement] = {}
+            if self._judge is not None:
+                judgements = await self._judge.judge(entry, listing.tools)
+            if attended.is_left:  # the listing was there when it was cancelled
+                return
+            known = self._registry.state.sources[entry.name]
+            is_failed = took_s is None and known.status is SourceStatus.FAILED
+            published = replace(
                 entry,
                 status=SourceStatus.READY,
                 title=entry.title or listing.title,
@@ -217,12 +253,20 @@ class Intake:
                 warnings=listing.warnings,
                 extras=listing.extras,
                 nodes=tuple(replace(node, path=(entry.name, *node.path)) for node in listing.nodes),
+                judgements=judgements,
                 # What a later listing takes says nothing of how long a start takes.
-                listed_in_s=self._registry.state.sources[entry.name].listed_in_s or time.monotonic() - began,
-            ),
-            listing.tools,
-        )
-        return listing
+                listed_in_s=known.listed_in_s or took_s,
+            )
+            if is_failed:
+                published = replace(
+                    published,
+                    status=known.status,
+                    reason=known.reason,
+                    diagnosis=known.diagnosis,
+                    is_lasting=known.is_lasting,
+                )
+            shown = (judgements[tool.name].shown if tool.name in judgements else tool for tool in listing.tools)
+            self._registry.put_source(published, [tool for tool in shown if tool is not None])
 
     def _fail(self, attended: _Attended, error: ToolcribError) -> None:
         """Publish why; what is known from an earlier listing stays."""

@@ -17,7 +17,7 @@ from anyio.abc import TaskGroup
 from anyio.lowlevel import EventLoopToken, current_token
 
 from toolcrib.catalog.categories import NO_CATEGORIES, Categories
-from toolcrib.catalog.intake import Intake
+from toolcrib.catalog.intake import Intake, Judge
 from toolcrib.catalog.overrides import NO_OVERRIDES, Overrides
 from toolcrib.catalog.registry import ToolRegistry
 from toolcrib.catalog.state import CatalogState, SourceEntry, SourceStatus
@@ -53,10 +53,15 @@ class Lockers(Generic[PlanT]):
         make: Callable[[str, PlanT], SourceEntry],
         *,
         most: int = MAX_LOCKERS,
+        judge: Judge | None = None,
     ) -> None:
-        """`plans` gives, by name, what the principal of an id is to have; `make` makes one of these for it."""
+        """`plans` gives, by name, what the principal of an id is to have; `make` makes one of these for it.
+
+        `judge` is that of every intake.
+        """
         self._plans = plans
         self._make = make
+        self._judge = judge
         self._most = most
         self._places = anyio.CapacityLimiter(most)
         """Held from the start of a locker's sources to the end of the last of them."""
@@ -116,6 +121,11 @@ class Lockers(Generic[PlanT]):
         self._categories = categories
         for locker in [*self._lockers.values()]:
             locker.registry.set_categories(categories)
+
+    async def judge_again(self) -> None:
+        """Publish what every open locker has anew, as it is judged by now."""
+        for locker in [*self._lockers.values()]:
+            await locker.intake.judge_again()
 
     @property
     def open_ids(self) -> tuple[str, ...]:
@@ -220,7 +230,7 @@ class Lockers(Generic[PlanT]):
             return NO_OVERLAY
         if not self._made_room(self._most - 1):
             return _refused(plans)
-        locker = self._lockers[whose] = _Locker[PlanT](whose)
+        locker = self._lockers[whose] = _Locker[PlanT](whose, self._judge)
         locker.registry.set_overrides(self._overrides)
         locker.registry.set_categories(self._categories)
         for name, plan in plans.items():
@@ -272,10 +282,10 @@ class Lockers(Generic[PlanT]):
 class _Locker(Generic[PlanT]):
     """What one principal has for itself."""
 
-    def __init__(self, whose: str) -> None:
+    def __init__(self, whose: str, judge: Judge | None) -> None:
         self.whose = whose
         self.registry = ToolRegistry()
-        self.intake = Intake(self.registry)
+        self.intake = Intake(self.registry, judge)
         self.plans: dict[str, PlanT] = {}
         """What its sources were made from, by name."""
         self.begun = anyio.Event()

@@ -14,6 +14,7 @@ from toolcrib.catalog.overrides import NO_OVERRIDES, Overrides
 from toolcrib.core.names import model_names
 from toolcrib.core.nodes import Node
 from toolcrib.core.tools import Path, Tool
+from toolcrib.drift import Judgement
 from toolcrib.index.index import Index
 from toolcrib.sources.base import NO_EXTRAS, Extras, SetAside, Source
 
@@ -46,6 +47,8 @@ class SourceEntry:
     """Whether its owner vouches for what its tools claim of themselves."""
     identity: str = ""
     """A digest of what is run or where it is reached: two sources of one name are the same where theirs is equal."""
+    address: str = ""
+    """The same, fit to be shown to its owner."""
     plain_names: bool = False
     """Whether what it offers keeps its own names where tools, prompts and resources are listed themselves."""
     extras: Extras = NO_EXTRAS
@@ -53,12 +56,21 @@ class SourceEntry:
     """What it says of its own categories; their paths begin with its name."""
     set_aside: tuple[SetAside, ...] = ()
     warnings: tuple[str, ...] = ()
+    judgements: Mapping[str, Judgement] = field(default_factory=dict[str, Judgement])
+    """What becomes of each of its tools, by the name of that; empty where nobody judges them."""
     listed_in_s: float | None = None
     """Seconds from the first attempt to its listing."""
 
     @property
     def name(self) -> str:
         return self.source.name
+
+    def offered(self, tool: Tool) -> Tool:
+        """What is behind `tool`, one of its own that callers see: another where that is shown as it was approved."""
+        judgement = self.judgements.get(tool.name)
+        if judgement is None or judgement.shown is None or judgement.shown is judgement.tool:
+            return tool
+        return judgement.tool
 
     def is_same_server(self, other: SourceEntry) -> bool:
         """Whether both lead to one; where nothing is known of what is behind a source, only it itself is the same."""

@@ -23,6 +23,7 @@ from toolcrib.core.names import may_be_model_name, model_names
 from toolcrib.core.principal import LOCAL, Principal
 from toolcrib.core.tools import Path, Tool
 from toolcrib.core.uris import spellings
+from toolcrib.drift import Judgement
 from toolcrib.index.fields import Document, document, embedded_text
 from toolcrib.index.history import History, Places, Recall
 from toolcrib.index.index import Index, Ranking, Selection
@@ -470,6 +471,19 @@ class View:
             return tool, None
         handle = Handle.parse(reference)
         return (self.find(handle.tool_id) if handle is not None else None), handle
+
+    def judgement_of(self, tool: Tool) -> Judgement | None:
+        """What is known of what was approved of a visible tool; None where nobody judges it."""
+        entry = self.sources.get(tool.source)
+        return entry.judgements.get(tool.name) if entry is not None else None
+
+    def takes(self, handle: Handle, tool: Tool) -> bool:
+        """Whether `handle` shows what `tool` is, or was: then every call of it is still right, and may pass."""
+        if f"{tool.id}@{handle.digest}" == tool.handle:
+            return True
+        judgement, overrides = self.judgement_of(tool), self.visible.state.overrides
+        earlier = judgement.covered if judgement is not None else ()
+        return any(f"{tool.id}@{handle.digest}" == overrides.applied(each).handle for each in earlier)
 
     def access_to(self, tool: Tool) -> Access:
         """What may be done with a visible tool."""

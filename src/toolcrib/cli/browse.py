@@ -175,6 +175,8 @@ def expand(tool_id: str, config: Path, tools: Path | None, wait_s: float, *, bun
             stdout.print(f"[bold]{escape(expansion.tool_id)}[/]  [dim]{escape('/'.join(expansion.path))}[/]")
             if expansion.description:
                 stdout.print(indent(plain(expansion.description), "  "), markup=False)
+            for warning in expansion.warnings:
+                stdout.print(f"\n{plain(warning)}", markup=False, style="yellow")
             if expansion.obstacle is not None:
                 stdout.print(f"\n{plain(expansion.obstacle)}", markup=False, style="yellow")
             _show_metadata(expansion.metadata)

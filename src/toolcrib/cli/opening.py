@@ -19,12 +19,18 @@ from toolcrib.core.errors import InvalidConfig
 from toolcrib.core.principal import LOCAL
 from toolcrib.crib import Toolcrib
 from toolcrib.stores.approvals import ApprovalStore
+from toolcrib.stores.pins import PinStore
 from toolcrib.stores.vectors import VectorStore
 
 REFRESH_S = 0.1
 
 SHOWN_ASIDE = 5
 """Definitions that could not be used and are told of one by one."""
+
+
+def pins_of(config: Path) -> PinStore:
+    """What was approved of the tools in `config`."""
+    return PinStore(platformdirs.user_state_path("toolcrib") / "pins.sqlite", config)
 
 
 def default_vectors() -> Path:
@@ -54,7 +60,12 @@ async def opened(
     """
     registrations = store_of(config) if tools is None else None
     with closing(VectorStore(default_vectors())) as vectors:
-        crib = Toolcrib(approvals=ApprovalStore(default_approvals()), registrations=registrations, vectors=vectors)
+        crib = Toolcrib(
+            approvals=ApprovalStore(default_approvals()),
+            registrations=registrations,
+            pins=pins_of(config) if tools is None else None,
+            vectors=vectors,
+        )
         if not searched:
             crib.insights.rest()
         if tools is not None:

@@ -12,7 +12,7 @@ from typing import Any
 import platformdirs
 
 from toolcrib.cli.approvals import default_approvals
-from toolcrib.cli.opening import default_vectors
+from toolcrib.cli.opening import default_vectors, pins_of
 from toolcrib.cli.output import log_warnings, plain, run, stderr
 from toolcrib.cli.registering import store_of
 from toolcrib.config import read_config
@@ -47,6 +47,7 @@ def serve(
             definitions=definitions,
             approvals=ApprovalStore(default_approvals()),
             registrations=store_of(config),
+            pins=pins_of(config),
             vectors=vectors,
             record=None if audit is None else audit.record,
         )

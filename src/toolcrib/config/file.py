@@ -25,6 +25,7 @@ from toolcrib.config.categories import read_categories
 from toolcrib.config.declared import read_declarations
 from toolcrib.config.isolation import Isolation, read_principals
 from toolcrib.config.overrides import read_overrides
+from toolcrib.config.pins import read_pins
 from toolcrib.config.plugins import PluginConfig, read_plugins
 from toolcrib.config.policy import read_policy
 from toolcrib.config.search import DEFAULT_SEARCH, Search, read_search
@@ -33,6 +34,7 @@ from toolcrib.config.settings import Settings, as_object, parsed
 from toolcrib.core.errors import InvalidConfig
 from toolcrib.core.placeholders import for_each_principal
 from toolcrib.core.schema import nearest
+from toolcrib.drift import DEFAULT_PINS, PinPolicy
 from toolcrib.sources.base import free_name, source_name
 from toolcrib.sources.declared.definition import DeclaredTools
 from toolcrib.sources.limited import DEFAULT_CAPACITY, Capacity
@@ -77,6 +79,7 @@ SETTINGS: Mapping[str, str] = {
     "policy": "Who may see and call what: `rules` in order, and `otherwise`.",
     "auth": "Who may ask over HTTP: `tokens`, `jwt`, and the names that it is reached under.",
     "audit": "Whether what is done is written down: `true` (as if not said), `false`, or an object that says how.",
+    "pins": "What becomes of tools whose definitions nobody approved of as they are.",
     "search": "How tools are found: signals to do `without`, an `embedder`, whether past calls count (`history`).",
     "sources": "By name of a server or plugin: `title`, `summary`, `trusted`; time-outs and limits of its own.",
 }
@@ -128,6 +131,8 @@ class Config:
     """How fast each principal may call; None where there is no limit."""
     search: Search = DEFAULT_SEARCH
     """How tools are found."""
+    pins: PinPolicy = DEFAULT_PINS
+    """What becomes of tools whose definitions nobody approved of."""
     audit: Audit | None = DEFAULT_AUDIT
     """None where nothing is to be written down."""
     categories: Categories = NO_CATEGORIES
@@ -211,6 +216,7 @@ def parse_config(text: str, path: Path, environ: Mapping[str, str] = os.environ)
         max_isolated_principals=ours.count("max_isolated_principals", MAX_LOCKERS, 1, _MOST_LOCKERS, "principals"),
         rate=_rate(ours),
         search=read_search(ours.settings("search")),
+        pins=read_pins(ours.settings("pins")),
         audit=read_audit(ours),
         categories=categories,
         overrides=overrides,

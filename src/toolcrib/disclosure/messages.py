@@ -163,8 +163,12 @@ class Expansion:
     result_schema: Mapping[str, Any] | None
     annotations: Mapping[str, bool]
     metadata: ToolMetadata = NO_METADATA
+    version: str | None = None
+    """Major, minor and patch of its contract since it was first seen; None where nobody counts."""
     obstacle: str | None = None
     """Why a call would be refused or put off, if it would."""
+    warnings: tuple[str, ...] = ()
+    """What a person should know of the definition."""
 
     @property
     def tool_ids(self) -> tuple[str, ...]:
@@ -192,8 +196,12 @@ class Expansion:
         if examples is not None:
             wire["examples"] = examples
         wire["annotations"] = dict(self.annotations)
+        if self.version is not None:
+            wire["version"] = self.version
         if self.obstacle is not None:
             wire["obstacle"] = self.obstacle
+        if self.warnings:
+            wire["warnings"] = [*self.warnings]
         return wire
 
 

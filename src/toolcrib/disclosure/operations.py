@@ -258,6 +258,8 @@ class Operations:
         tool, _ = view.resolve(tool_id)  # whoever sends an old handle wants what stands there now
         if tool is None:
             raise not_found(view, tool_id)
+        judgement = view.judgement_of(tool)
+        version = judgement.shown_version if judgement is not None else None
         return Expansion(
             tool_id=tool.id,
             handle=tool.handle,
@@ -268,7 +270,9 @@ class Operations:
             result_schema=tool.output_schema,
             annotations=tool.annotations.to_wire(),
             metadata=tool.metadata,
+            version=str(version) if version is not None else None,
             obstacle=view.unavailable.get(tool.id) or _OBSTACLES.get(view.access_to(tool)),
+            warnings=judgement.warnings if judgement is not None else (),
         )
 
     def expand_tools(self, view: View, tool_ids: Iterable[str]) -> Expansions:

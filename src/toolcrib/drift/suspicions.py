@@ -79,6 +79,9 @@ RULES: Mapping[str, str] = MappingProxyType(
 )
 """What can be found, each with what it is."""
 
+BESIDE_OTHERS = frozenset({"other-tool-named", "lookalike-name"})
+"""Rules that look at the tools that one stands beside: whoever may not see those must not be told."""
+
 
 def suspicions_in(
     tool: Tool, neighbours: Neighbours = NOBODY, *, rules: Collection[str] = RULES.keys()

@@ -132,7 +132,13 @@ _PARTS: Mapping[str, Any] = {
             "risk": _TEXT,
             "result_schema": _OBJECT,
             "examples": _list(_object({"description": _TEXT, "input": _OBJECT}, {"output": _TEXT})),
+            "version": {
+                **_TEXT,
+                "description": "Of its contract since it was first seen: major where calls may fail, minor where more "
+                "are right, else patch.",
+            },
             "obstacle": {**_TEXT, "description": "Why a call would be refused or put off."},
+            "warnings": {**_TEXTS, "description": "What a person should know of the definition."},
         },
     ),
     "NextAction": _object({"operation": {"type": "string", "enum": [*OPERATIONS]}, "arguments": _OBJECT}),

@@ -1,0 +1,247 @@
+"""Which tools may be shown and as what, given what people approved of: it follows the store and the policy."""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+
+import anyio
+from anyio import to_thread
+
+from toolcrib.catalog.state import SourceEntry
+from toolcrib.core.tools import Tool
+from toolcrib.drift import (
+    DEFAULT_PINS,
+    FIRST,
+    Approved,
+    Judgement,
+    Neighbours,
+    Origin,
+    PinPolicy,
+    Verdict,
+    Version,
+    drift_between,
+)
+from toolcrib.drift.judging import is_still_right
+from toolcrib.drift.kept import read, written
+from toolcrib.stores.pins import Pin, PinStore, Seen
+
+logger = logging.getLogger(__name__)
+
+_JUDGING = 2
+"""Listings that are judged at once."""
+
+_EARLIER = 4
+"""Definitions of one tool that were shown before it, and whose handles may be out."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What is known of the tools of one source besides what it offers."""
+
+    approved: Mapping[str, Approved]
+    """By name."""
+    seen: Mapping[str, Seen]
+    """Likewise."""
+    is_readable: bool = True
+
+
+class Guard:
+    """Judges what sources offer, but for those of which nobody can say what is behind them.
+
+    Versions are counted in the store; without one, or while it cannot be used, as long as the program lasts.
+    """
+
+    def __init__(self, store: PinStore | None = None) -> None:
+        self.policy: PinPolicy = DEFAULT_PINS
+        self.problem: str | None = None
+        """Why what was approved is not known; None while it is."""
+        self._store = store
+        self._seen: dict[tuple[str, str], dict[str, Seen]] = {}
+        """By source and origin, what the store does not hold."""
+        self._shown: dict[tuple[str, str], dict[str, tuple[Tool, ...]]] = {}
+        """Likewise, by name what was shown last of each tool, the latest first."""
+        self._offered: dict[str, tuple[Tool, ...]] = {}
+        """The last listing of each source that is judged."""
+        self._last_neighbours: tuple[list[tuple[Tool, ...]], Neighbours] | None = None
+        """Those of these listings, as long as they are the last."""
+        self._judged_by: object = None
+        """What the last judgements went by."""
+        self._threads = anyio.CapacityLimiter(_JUDGING)
+        """Of their own: a definition that takes long to compare holds up nothing else."""
+
+    async def judge(self, entry: SourceEntry, tools: Iterable[Tool]) -> Mapping[str, Judgement]:
+        """See `toolcrib.catalog.intake.Judge`."""
+        if not entry.identity:
+            return {}
+        offered = tuple(tools)
+        return await to_thread.run_sync(partial(self._judge, entry, offered), limiter=self._threads)
+
+    async def has_turned(self) -> bool:
+        """Whether what was judged since this was asked last may be judged otherwise by now."""
+        now = await to_thread.run_sync(self._goes_by, limiter=self._threads)
+        turned, self._judged_by = now != self._judged_by, now
+        return turned
+
+    def approve(self, judgements: Iterable[tuple[SourceEntry, Judgement]], by: str) -> None:
+        """Have what these sources offer approved of as it is.
+
+        Raises:
+            OSError, sqlite3.Error: it cannot be kept.
+            ValueError: no store was given.
+        """
+        store, given = self._kept(), list(judgements)
+        places = dict.fromkeys((entry.name, entry.identity) for entry, _ in given)
+        # What was approved elsewhere counts only as long as nothing is here, so it comes along.
+        elsewhere = [
+            replace(pin, source=source)
+            for source, origin in places
+            for pin in store.of(source, origin)
+            if pin.origin == origin and (pin.catalog, pin.source) != (store.catalog, source)
+        ]
+        store.put([*elsewhere, *(_pin(entry, each, by) for entry, each in given)])
+
+    def withdraw(self, pins: Iterable[Pin], by: str) -> None:
+        """Have these approvals end; raises as `approve` does."""
+        self._kept().put(Pin(pin.source, pin.origin, pin.shown, pin.name, None, pin.version, by) for pin in pins)
+
+    def _kept(self) -> PinStore:
+        if self._store is None:
+            raise ValueError("nothing keeps what is approved: no store of pins was given")
+        return self._store
+
+    def _goes_by(self) -> object:
+        """What judgements go by besides the tools of their own source."""
+        stamp = None
+        if self._store is not None:
+            try:
+                stamp = self._store.stamp()
+            except (OSError, sqlite3.Error) as error:
+                stamp = str(error)
+        names = None
+        if self.policy.suspicious is Verdict.QUARANTINE:
+            names = frozenset(tool.id for tools in [*self._offered.values()] for tool in tools)
+        return stamp, self.policy, names
+
+    def _judge(self, entry: SourceEntry, tools: tuple[Tool, ...]) -> Mapping[str, Judgement]:
+        if self._judged_by is None:
+            self._judged_by = self._goes_by()
+        known = self._known(entry)
+        versions = self._counted(entry, tools, known)
+        self._offered[entry.name] = tools
+        origin = Origin(entry.address, is_pinned=bool(known.approved), is_known=known.is_readable)
+        found: dict[str, Judgement] = {}
+        for tool in tools:
+            found[tool.name] = judgement = Judgement(
+                tool,
+                known.approved.get(tool.name),
+                origin,
+                self.policy,
+                versions[tool.name],
+                neighbours=self._neighbours,
+            )
+            _ = judgement.shown  # decided here and not by the first who asks: a stranger's definition may take long
+        return self._with_covered(entry, found) if self.policy.takes_older else found
+
+    def _neighbours(self) -> Neighbours:
+        """The names of all tools that any judged source offers, hidden ones too."""
+        offered, known = [*self._offered.values()], self._last_neighbours
+        is_as_before = known is not None and [*map(id, known[0])] == [*map(id, offered)]
+        if known is None or not is_as_before:
+            known = self._last_neighbours = offered, Neighbours.of(tool for tools in offered for tool in tools)
+        return known[1]
+
+    def _with_covered(self, entry: SourceEntry, found: Mapping[str, Judgement]) -> Mapping[str, Judgement]:
+        before = self._shown.get((entry.name, entry.identity), {})
+        shown: dict[str, tuple[Tool, ...]] = {}
+        judgements: dict[str, Judgement] = {}
+        for name, judgement in found.items():
+            tool, judgements[name] = judgement.shown, judgement
+            if tool is None:
+                continue
+            others = tuple(each for each in before.get(name, ()) if each.fingerprint != tool.fingerprint)[:_EARLIER]
+            shown[name] = (tool, *others)
+            covered = tuple(each for each in others if is_still_right(drift_between(each, tool)))
+            judgements[name] = replace(judgement, covered=covered)
+        self._shown[entry.name, entry.identity] = shown
+        return judgements
+
+    def _known(self, entry: SourceEntry) -> _Known:
+        """What the store holds; where it cannot be used, that is logged once."""
+        place = entry.name, entry.identity
+        here = self._seen.setdefault(place, {})
+        if self._store is None:
+            return _Known({}, here)
+        try:
+            pins = self._store.of(*place)
+            known = _Known(
+                {pin.name: _approved(entry, pin) for pin in pins},
+                {**{each.name: each for each in self._store.seen(*place)}, **here},
+            )
+        except (OSError, sqlite3.Error, ValueError) as error:
+            self._note(f"{self._store.path}: {error}")
+            return _Known({}, here, is_readable=False)
+        self._note(None)
+        return known
+
+    def _note(self, problem: str | None) -> None:
+        if problem != self.problem:
+            if problem is not None:
+                logger.warning("what was approved cannot be read, and nothing counts as approved: %s", problem)
+            else:
+                logger.warning("what was approved can be read again")
+        self.problem = problem
+
+    def _counted(self, entry: SourceEntry, tools: Iterable[Tool], known: _Known) -> Mapping[str, Version]:
+        """The version of each tool, by name; those that are new are kept."""
+        versions: dict[str, Version] = {}
+        new: list[Seen] = []
+        for tool in tools:
+            seen, definition = known.seen.get(tool.name), written(tool)
+            if seen is not None and seen.definition == definition:
+                versions[tool.name] = Version.parse(seen.version)
+                continue
+            versions[tool.name] = FIRST if seen is None else _next(entry.name, seen, tool)
+            new.append(Seen(tool.name, definition, str(versions[tool.name])))
+        self._keep(entry, new)
+        return versions
+
+    def _keep(self, entry: SourceEntry, new: list[Seen]) -> None:
+        place = entry.name, entry.identity
+        if new and self._store is not None and self.problem is None:
+            try:
+                self._store.see(*place, new)
+            except (OSError, sqlite3.Error) as error:
+                logger.warning("versions of definitions are not kept: %s: %s", self._store.path, error)
+            else:
+                for each in new:
+                    self._seen[place].pop(each.name, None)
+                return
+        self._seen[place].update((each.name, each) for each in new)
+
+
+def _pin(entry: SourceEntry, judgement: Judgement, by: str) -> Pin:
+    tool, version = judgement.tool, str(judgement.version or FIRST)
+    return Pin(entry.name, entry.identity, entry.address, tool.name, written(tool), version, by)
+
+
+def _approved(entry: SourceEntry, pin: Pin) -> Approved:
+    """What was approved, as a tool of the source of `entry`; raises ValueError where it cannot be read."""
+    origin = pin.shown
+    if pin.origin != entry.identity and origin == entry.address:
+        # They differ in what is not shown, a key for instance.
+        origin = f"{origin} ({pin.origin[:8]})"
+    if pin.origin == entry.identity:
+        origin = entry.address  # whatever was shown of it then
+    return Approved(read(entry.name, pin.definition or b""), Version.parse(pin.version), origin)
+
+
+def _next(source: str, seen: Seen, tool: Tool) -> Version:
+    try:
+        earlier = read(source, seen.definition)
+        return Version.parse(seen.version).after(drift_between(earlier, tool))
+    except ValueError:  # nobody knows what was seen
+        return FIRST

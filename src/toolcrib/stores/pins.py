@@ -1,0 +1,226 @@
+"""Which definitions people approved of, by whom and when, and which versions of them there were."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import time
+from collections.abc import Callable, Generator, Iterable
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from toolcrib.stores.private import make_private
+
+LAYOUT = 1
+"""Of the tables; a file that a newer Toolcrib wrote is left alone."""
+
+BUSY_TIMEOUT_S = 2.0
+"""How long to wait for another process that is writing."""
+
+_TABLES = (
+    """
+    CREATE TABLE pins (
+        number INTEGER PRIMARY KEY AUTOINCREMENT,
+        catalog TEXT NOT NULL, source TEXT NOT NULL, origin TEXT NOT NULL, shown TEXT NOT NULL, name TEXT NOT NULL,
+        definition BLOB, version TEXT NOT NULL, at REAL NOT NULL, by TEXT NOT NULL
+    )
+    """,
+    "CREATE INDEX pins_of_source ON pins (catalog, source, origin, name)",
+    "CREATE INDEX pins_of_origin ON pins (origin)",
+    """
+    CREATE TABLE seen (
+        source TEXT NOT NULL, origin TEXT NOT NULL, name TEXT NOT NULL,
+        definition BLOB NOT NULL, version TEXT NOT NULL, since REAL NOT NULL,
+        PRIMARY KEY (source, origin, name)
+    )
+    """,
+)
+"""Nothing in `pins` is ever changed: one that was taken back has a later row without a definition."""
+
+_COLUMNS = "number, catalog, source, origin, shown, name, definition, version, at, by"
+_LATEST = f"""
+SELECT {_COLUMNS} FROM pins
+WHERE number IN (SELECT max(number) FROM pins {{where}} GROUP BY catalog, source, origin, name)
+ORDER BY number
+"""  # noqa: S608  no value stands in it
+_LOG = f"SELECT {_COLUMNS} FROM pins WHERE catalog = ? ORDER BY number"  # noqa: S608  likewise
+_PUT = """
+INSERT INTO pins (catalog, source, origin, shown, name, definition, version, at, by) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
+"""
+_SEEN = "SELECT name, definition, version FROM seen WHERE source = ? AND origin = ?"
+_SEE = "INSERT OR REPLACE INTO seen VALUES (?, ?, ?, ?, ?, ?)"
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Pin:
+    """One approval of a definition, or its end."""
+
+    source: str
+    """What the configuration called it."""
+    origin: str
+    """A digest of the command or URL."""
+    shown: str
+    """The same, fit to be shown."""
+    name: str
+    """Of the tool."""
+    definition: bytes | None
+    """None where the approval was taken back."""
+    version: str
+    by: str
+    """Who approved, or took it back."""
+    at: float = 0.0
+    """In seconds since 1970; set when it is kept."""
+    number: int = 0
+    """In the order in which they came, from 1; likewise."""
+    catalog: str = ""
+    """The configuration for which somebody approved; likewise."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """The definition of a tool that was seen last."""
+
+    name: str
+    definition: bytes
+    version: str
+
+
+class PinStore:
+    """Pins in one SQLite file that several processes may share.
+
+    The file is opened for each question, and made by the first answer: approving is rare, and a file that was replaced
+    or removed is noticed. Each method raises `OSError` or `sqlite3.Error` where the file cannot be used: what was
+    approved is not known then, and whoever asks has to treat nothing as approved.
+    """
+
+    def __init__(self, path: Path, catalog: Path | None = None) -> None:
+        """`catalog` is the configuration for which these are; None for none."""
+        self.path = path
+        self.catalog = "" if catalog is None else os.path.realpath(catalog)
+
+    def stamp(self) -> tuple[int, int]:
+        """Another one after each approval and each that is taken back; `(0, 0)` where there were none."""
+
+        def look(file: sqlite3.Connection) -> tuple[int, int]:
+            count, last = file.execute("SELECT count(*), coalesce(max(number), 0) FROM pins").fetchone()
+            return int(count), int(last)
+
+        return self._read(look, nothing=(0, 0))
+
+    def of(self, source: str, origin: str) -> tuple[Pin, ...]:
+        """What is approved of a source, at most one for each name of a tool.
+
+        Of a tool of which nothing ever was: what is of the same origin under another name or in another configuration,
+        for an owner may move it; or else what was approved of another origin under this name, for that is to be told.
+        """
+
+        def look(file: sqlite3.Connection) -> tuple[Pin, ...]:
+            found = {
+                pin.name: pin
+                for where, values in (
+                    ("WHERE catalog = ? AND source = ?", (self.catalog, source)),
+                    ("WHERE origin = ?", (origin,)),
+                    ("WHERE catalog = ? AND source = ? AND origin = ?", (self.catalog, source, origin)),
+                )
+                for pin in _latest(file, where, *values)
+            }
+            return _approved(found.values())
+
+        return self._read(look, nothing=())
+
+    def all(self) -> tuple[Pin, ...]:
+        """What is approved for this configuration, in the order in which it was."""
+        return self._read(lambda file: _approved(_latest(file, "WHERE catalog = ?", self.catalog)), nothing=())
+
+    def log(self) -> tuple[Pin, ...]:
+        """All that ever happened to those of this configuration, the oldest first."""
+        return self._read(lambda file: tuple(_pin(row) for row in file.execute(_LOG, (self.catalog,))), nothing=())
+
+    def put(self, pins: Iterable[Pin]) -> None:
+        """Have all of these count from now on, or none."""
+        now = time.time()
+        rows = [
+            (self.catalog, pin.source, pin.origin, pin.shown, pin.name, pin.definition, pin.version, now, pin.by)
+            for pin in pins
+        ]
+        with self._writing() as file:
+            file.executemany(_PUT, rows)
+
+    def seen(self, source: str, origin: str) -> tuple[Seen, ...]:
+        """What was seen last of each tool of a source."""
+        return self._read(
+            lambda file: tuple(Seen(*row) for row in file.execute(_SEEN, (source, origin)).fetchall()), nothing=()
+        )
+
+    def see(self, source: str, origin: str, seen: Iterable[Seen]) -> None:
+        """Have these been seen last; what was seen of others stays."""
+        rows = [(source, origin, each.name, each.definition, each.version, time.time()) for each in seen]
+        if rows:
+            with self._writing() as file:
+                file.executemany(_SEE, rows)
+
+    def _read(self, action: Callable[[sqlite3.Connection], T], *, nothing: T) -> T:
+        """What `action` does with the tables; `nothing` where there is no file yet."""
+        if not self.path.exists():
+            return nothing
+        with self._opened() as file:
+            if not _layout(file):  # whoever makes the file makes its tables: an empty one was cut short
+                raise sqlite3.DatabaseError("there are no tables in it")
+            return action(file)
+
+    @contextmanager
+    def _writing(self) -> Generator[sqlite3.Connection]:
+        make_private(self.path)
+        with self._opened() as file:
+            file.execute("BEGIN IMMEDIATE")
+            try:
+                if not _layout(file):
+                    for table in _TABLES:
+                        file.execute(table)
+                    file.execute(f"PRAGMA user_version = {LAYOUT}")
+                yield file
+                file.execute("COMMIT")
+            except BaseException:
+                if file.in_transaction:
+                    file.execute("ROLLBACK")
+                raise
+
+    @contextmanager
+    def _opened(self) -> Generator[sqlite3.Connection]:
+        # Never made here: it would be readable by others.
+        address = f"{self.path.absolute().as_uri()}?mode=rw"
+        file = sqlite3.connect(address, uri=True, timeout=BUSY_TIMEOUT_S, isolation_level=None)
+        try:
+            yield file
+        finally:
+            file.close()
+
+
+def _latest(file: sqlite3.Connection, where: str, *values: str) -> tuple[Pin, ...]:
+    """The last row of each tool, the oldest first."""
+    return tuple(_pin(row) for row in file.execute(_LATEST.format(where=where), values))
+
+
+def _approved(pins: Iterable[Pin]) -> tuple[Pin, ...]:
+    return tuple(pin for pin in pins if pin.definition is not None)
+
+
+def _pin(row: tuple[int, str, str, str, str, str, bytes | None, str, float, str]) -> Pin:
+    number, catalog, source, origin, shown, name, definition, version, at, by = row
+    return Pin(source, origin, shown, name, definition, version, by, at, number, catalog)
+
+
+def _layout(file: sqlite3.Connection) -> int:
+    """That of the tables, 0 where there are none yet.
+
+    Raises:
+        sqlite3.DatabaseError: it is of a newer version.
+    """
+    (layout,) = file.execute("PRAGMA user_version").fetchone()
+    if layout > LAYOUT:
+        raise sqlite3.DatabaseError(f"a newer version of Toolcrib wrote it (layout {layout})")
+    return int(layout)
