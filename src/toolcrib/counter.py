@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from toolcrib.calling import complete, get_prompt, read_resource, watch_resource
 from toolcrib.catalog.bundles import Resolution
+from toolcrib.catalog.own import OwnTools
+from toolcrib.catalog.state import SourceEntry, SourceStatus
 from toolcrib.catalog.view import View
+from toolcrib.conversation.conversation import Conversation
+from toolcrib.conversation.events import ConversationEvent
 from toolcrib.core.principal import LOCAL, LOCAL_CONTEXT, CallContext, Principal
 from toolcrib.core.results import ToolResult
-from toolcrib.core.tools import ROOT
+from toolcrib.core.tools import ROOT, Tool
 from toolcrib.disclosure.describing import DEFAULT_BUDGET_TOKENS, Description, describe
 from toolcrib.disclosure.messages import (
     Answer,
@@ -27,7 +32,10 @@ from toolcrib.disclosure.messages import (
 from toolcrib.disclosure.operations import DEFAULT_LIMIT
 from toolcrib.protocol.desk import Desk
 from toolcrib.protocol.tools import CALLS
-from toolcrib.sources.base import ProgressListener
+from toolcrib.sources.base import ProgressListener, free_name, source_name
+
+if TYPE_CHECKING:
+    from toolcrib.sources.functions import FunctionSource
 
 
 class Counter(ABC):
@@ -57,13 +65,17 @@ class Counter(ABC):
             UnknownBundle: no bundle is called so.
         """
 
-    def session(self, *, bundle: str | None = None, principal: Principal = LOCAL) -> Session:
-        """The operations on behalf of `principal`, within `bundle` if one is named.
+    def session(self, *, bundle: str | None = None, principal: Principal = LOCAL, saved: str | None = None) -> Session:
+        """The operations on behalf of `principal`, within `bundle` if one is named, and a conversation.
+
+        `saved` is one that `Session.to_json` wrote, to be gone on with.
 
         Raises:
             UnknownBundle: no bundle is called so.
+            InvalidPrompt: `saved` is no saved conversation.
         """
-        session = Session(self, CallContext(principal, bundle=bundle))
+        conversation = None if saved is None else Conversation.from_json(saved)
+        session = Session(self, CallContext(principal, bundle=bundle), conversation)
         session.view()
         return session
 
@@ -85,14 +97,14 @@ class Counter(ABC):
         context: CallContext = LOCAL_CONTEXT,
     ) -> ListPage:
         """The nodes and tools at `path`; see `Operations.list`."""
-        operation, view = self.desk.operations.list, self._view(context)
+        operation, view = self.desk.operations.list, self.seen_by(context)
         return self.desk.look(operation, view, context, path=path, tags=tags, query=query, limit=limit, cursor=cursor)
 
     def list_categories(
         self, *, limit: int | None = None, cursor: str | None = None, context: CallContext = LOCAL_CONTEXT
     ) -> CategoryPage:
         """What stands at the top, with ids of tools in it; see `Operations.list_categories`."""
-        operation, view = self.desk.operations.list_categories, self._view(context)
+        operation, view = self.desk.operations.list_categories, self.seen_by(context)
         return self.desk.look(operation, view, context, limit=limit, cursor=cursor)
 
     def search_tools(
@@ -110,7 +122,7 @@ class Counter(ABC):
         """The tools that serve `query`, best first; see `Operations.search_tools`."""
         return self.desk.look(
             self.desk.operations.search_tools,
-            self._view(context),
+            self.seen_by(context),
             context,
             query=query,
             category=category,
@@ -131,24 +143,24 @@ class Counter(ABC):
         context: CallContext = LOCAL_CONTEXT,
     ) -> SearchPage:
         """The tools at or below `category_path` that serve `query`; see `Operations.search_tool_by_category`."""
-        operation, view = self.desk.operations.search_tool_by_category, self._view(context)
+        operation, view = self.desk.operations.search_tool_by_category, self.seen_by(context)
         return self.desk.look(
             operation, view, context, query=query, category_path=category_path, limit=limit, cursor=cursor
         )
 
     def search_nodes(self, query: str, *, limit: int = DEFAULT_LIMIT, context: CallContext = LOCAL_CONTEXT) -> NodePage:
         """The categories that `query` means, best first; see `Operations.search_nodes`."""
-        operation, view = self.desk.operations.search_nodes, self._view(context)
+        operation, view = self.desk.operations.search_nodes, self.seen_by(context)
         return self.desk.look(operation, view, context, query=query, limit=limit)
 
     def expand_tool(self, tool_id: str, *, context: CallContext = LOCAL_CONTEXT) -> Expansion:
         """The full schemas of one tool and the handle to call it by; see `Operations.expand_tool`."""
-        operation, view = self.desk.operations.expand_tool, self._view(context)
+        operation, view = self.desk.operations.expand_tool, self.seen_by(context)
         return self.desk.look(operation, view, context, tool_id=tool_id)
 
     def expand_tools(self, tool_ids: Sequence[str], *, context: CallContext = LOCAL_CONTEXT) -> Expansions:
         """Those of several; see `Operations.expand_tools`."""
-        operation, view = self.desk.operations.expand_tools, self._view(context)
+        operation, view = self.desk.operations.expand_tools, self.seen_by(context)
         return self.desk.look(operation, view, context, tool_ids=tool_ids)
 
     def describe(
@@ -159,7 +171,7 @@ class Counter(ABC):
         context: CallContext = LOCAL_CONTEXT,
     ) -> Description:
         """The tools as text for a system prompt; see `toolcrib.disclosure.describing.describe`."""
-        view = self._view(context)
+        view = self.seen_by(context)
         return self.desk.look(describe, view, context, detail=detail, budget_tokens=budget_tokens)
 
     async def call_tool(
@@ -172,7 +184,7 @@ class Counter(ABC):
         progress: ProgressListener | None = None,
     ) -> ToolResult:
         """Run an expanded tool; see `toolcrib.calling.Runner.call_tool`."""
-        view = self._view(context)
+        view = self.seen_by(context)
         return await self.desk.call_tool(view, context, handle, arguments, only_read=only_read, progress=progress)
 
     async def perform(
@@ -186,41 +198,51 @@ class Counter(ABC):
         """The answer to an operation by its name and JSON arguments, as surfaces get them; see `Desk.perform`."""
         if name not in CALLS and isinstance(query := arguments.get("query"), str):
             await self.prepare(query)
-        return await self.desk.perform(self._view(context), context, name, arguments, progress=progress)
+        return await self.desk.perform(self.seen_by(context), context, name, arguments, progress=progress)
 
     async def get_prompt(
         self, name: str, arguments: Mapping[str, Any] | None = None, *, context: CallContext = LOCAL_CONTEXT
     ) -> Mapping[str, Any]:
         """A server's prompt, by its name in `view().shelf.prompts`; see `toolcrib.calling.get_prompt`."""
-        return await get_prompt(self._view(context), name, arguments, context, runner=self.desk.runner)
+        return await get_prompt(self.seen_by(context), name, arguments, context, runner=self.desk.runner)
 
     async def read_resource(self, uri: str, *, context: CallContext = LOCAL_CONTEXT) -> Mapping[str, Any]:
         """A server's resource, by a URI of `view().shelf` or of a link; see `toolcrib.calling.read_resource`."""
-        return await read_resource(self._view(context), uri, context, runner=self.desk.runner)
+        return await read_resource(self.seen_by(context), uri, context, runner=self.desk.runner)
 
     async def watch_resource(
         self, uri: str, updated: Callable[[], None], *, context: CallContext = LOCAL_CONTEXT
     ) -> Callable[[], None]:
         """Be told of changes of a resource until what this gives is called; see `toolcrib.calling.watch_resource`."""
-        return await watch_resource(self._view(context), uri, updated, context, runner=self.desk.runner)
+        return await watch_resource(self.seen_by(context), uri, updated, context, runner=self.desk.runner)
 
     async def complete(self, params: Mapping[str, Any], *, context: CallContext = LOCAL_CONTEXT) -> Mapping[str, Any]:
         """Values for an argument of a prompt or template; see `toolcrib.calling.complete`."""
-        return await complete(self._view(context), params, context, runner=self.desk.runner)
+        return await complete(self.seen_by(context), params, context, runner=self.desk.runner)
 
-    def _view(self, context: CallContext) -> View:
-        return self.view(context.principal, context.bundle)
+    def seen_by(self, context: CallContext) -> View:
+        """What whoever asks in `context` may see, its own tools included; raises as `view` does."""
+        view = self.view(context.principal, context.bundle)
+        return context.own.on(view) if isinstance(context.own, OwnTools) else view
 
 
 class Session:
-    """The operations of a counter on behalf of one principal, within one bundle; it holds nothing, and needs no end.
+    """The operations of a counter on behalf of one principal, within one bundle; it needs no end.
 
-    Each takes what the counter's own takes, without its `context`.
+    Each takes what the counter's own takes, without its `context`. It holds what belongs to it alone: a conversation,
+    and tools that nobody else sees.
     """
 
-    def __init__(self, counter: Counter, context: CallContext) -> None:
+    def __init__(self, counter: Counter, context: CallContext, conversation: Conversation | None = None) -> None:
         self.counter = counter
-        self.context = context
+        self.own = OwnTools()
+        """Tools of this session alone."""
+        self.context = context = replace(context, own=self.own)
+        self.conversation = conversation or Conversation()
+        """What was said in it, and done."""
+        self._functions: dict[str, FunctionSource] = {}
+        """By group."""
+        self._added: dict[tuple[str, Callable[..., Any]], Tool] = {}
         self.list = partial(counter.list, context=context)
         self.search_tools = partial(counter.search_tools, context=context)
         self.search_tool_by_category = partial(counter.search_tool_by_category, context=context)
@@ -236,7 +258,37 @@ class Session:
 
     def view(self) -> View:
         """What there is by now."""
-        return self.counter.view(self.context.principal, self.context.bundle)
+        return self.counter.seen_by(self.context)
+
+    def add(self, function: Callable[..., Any], *, group: str = "", **given: Any) -> Tool:
+        """Take in a Python function as a tool of this session alone; `given` as `Toolcrib.add` takes it.
+
+        Those of one `group` stand below one node, and differ by name. One that is there already stays what it is.
+
+        Raises:
+            InvalidTool: as `Toolcrib.add` does.
+        """
+        from toolcrib.sources.functions import FunctionSource  # noqa: PLC0415  reading signatures takes a parser
+
+        if (known := self._added.get((group, function))) is not None:
+            return known
+        source = self._functions.get(group)
+        if source is None:
+            name = free_name(source_name(f"session-{group}"), self.view().sources)
+            source = self._functions[group] = FunctionSource(name)
+        tool = self._added[group, function] = source.add(function, **given)
+        title = f"Functions of {group}" if group else "Functions of this session"
+        entry = SourceEntry(source, SourceStatus.READY, title, trusted=True, plain_names=True)
+        self.own.put(entry, source.tools)
+        return tool
+
+    def dispatch(self, event: ConversationEvent) -> None:
+        """Have it happened in the conversation."""
+        self.conversation.dispatch(event)
+
+    def to_json(self) -> str:
+        """The conversation, to be gone on with by `Counter.session(saved=...)`."""
+        return self.conversation.to_json()
 
     def resolve(self) -> Resolution:
         """The tools of its bundle that are there, of which each required entry has one; `ready` comes before.

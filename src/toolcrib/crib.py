@@ -105,7 +105,7 @@ class Toolcrib(Counter):
         self.client: Client = NOBODY
         """Whom a server of the handshake era may count on from its start, and ask while nobody calls."""
         self.registry = ToolRegistry()
-        runner = Runner(approver=Approver(approvals), view_of=self.view)
+        runner = Runner(approver=Approver(approvals), view_of=self.seen_by)
         super().__init__(Desk(runner=runner, recorders=[record] if record is not None else []))
         self._policy = policy
         self._configured = Arrangement()

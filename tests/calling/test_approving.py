@@ -459,11 +459,14 @@ class Changing:
     policy: Policy = ASK
     kept: MemoryApprovals = field(default_factory=MemoryApprovals)
 
-    def view(self, principal: Principal = LOCAL, _: str | None = None) -> View:
+    def view(self, principal: Principal = LOCAL) -> View:
         return View.of(self.registry.state, principal, self.policy)
 
+    def seen_by(self, context: CallContext) -> View:
+        return self.view(context.principal)
+
     async def call(self, person: Person, *, only_read: bool = False, **more: Any) -> ToolResult:
-        runner, view = Runner(approver=Approver(self.kept), view_of=self.view), self.view()
+        runner, view = Runner(approver=Approver(self.kept), view_of=self.seen_by), self.view()
         context = CallContext(client=person, **more)
         return await runner.call_tool(view, PUSH.handle, TO_HOME, context, only_read=only_read)
 
@@ -544,7 +547,7 @@ async def test_a_tool_that_is_vouched_for_no_longer_is_not_run_as_one_that_only_
     reading = replace(PUSH, annotations=ToolAnnotations(read_only=True))
     crib = Changing()
     crib.registry.put_source(replace(crib.registry.state.sources["git"], trusted=True), [reading])
-    view, runner = crib.view(), Runner(view_of=crib.view)
+    view, runner = crib.view(), Runner(view_of=crib.seen_by)
 
     def distrust() -> None:
         crib.registry.put_source(replace(crib.registry.state.sources["git"], trusted=False), [reading])
@@ -563,7 +566,7 @@ async def test_who_comes_back_with_fewer_scopes_may_do_no_more_than_these() -> N
     def now() -> Principal:
         return replace(LOCAL, scopes=frozenset(scopes))
 
-    runner, view = Runner(view_of=crib.view), crib.view(now())
+    runner, view = Runner(view_of=crib.seen_by), crib.view(now())
     context = CallContext(now(), client=saying_after(scopes.clear), returned_as=now)
     with pytest.raises(NotAuthorized, match="may be seen and not called"):
         await runner.call_tool(view, PUSH.handle, TO_HOME, context)
@@ -830,7 +833,7 @@ async def test_a_resource_is_not_read_that_may_not_be_by_the_time_a_person_has_a
 ) -> None:
     library, view = shelf()
     views = [view]
-    runner = Runner(view_of=lambda _who, _bundle: views[-1])
+    runner = Runner(view_of=lambda _: views[-1])
     person = saying_after(lambda: views.append(View.of(view.visible.state, policy=Rules((), harsher))), "once")
 
     with pytest.raises(error):
@@ -845,7 +848,7 @@ async def test_a_resource_is_not_read_from_another_server_than_a_person_was_aske
     registry = ToolRegistry()
     registry.put_source(replace(view.sources["library"], source=other))
     views = [view]
-    runner = Runner(view_of=lambda _who, _bundle: views[-1])
+    runner = Runner(view_of=lambda _: views[-1])
     person = saying_after(lambda: views.append(View.of(registry.state, policy=ASK)), "once")
 
     with pytest.raises(NotAuthorized, match="has become another"):

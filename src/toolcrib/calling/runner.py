@@ -33,7 +33,7 @@ from toolcrib.core.errors import (
     ToolFailed,
 )
 from toolcrib.core.handles import Handle
-from toolcrib.core.principal import CallContext, Principal
+from toolcrib.core.principal import CallContext
 from toolcrib.core.results import ToolResult
 from toolcrib.core.schema import Violation
 from toolcrib.core.tools import Tool
@@ -49,9 +49,8 @@ class Runner:
 
     limits: CallLimits = field(default_factory=CallLimits)
     approver: Approver = field(default_factory=Approver)
-    view_of: Callable[[Principal, str | None], View] | None = None
-    """The view of a principal within a bundle as of now, since a person may think for minutes; None where no view
-    becomes another."""
+    view_of: Callable[[CallContext], View] | None = None
+    """The view of whoever asks as of now, since a person may think for minutes; None where no view becomes another."""
 
     async def call_tool(
         self,
@@ -105,7 +104,7 @@ class Runner:
 
     def view_now(self, view: View, context: CallContext) -> View:
         """What has become of `view` by now, for whoever asks by now."""
-        return view if self.view_of is None else self.view_of(context.principal_now, context.bundle)
+        return view if self.view_of is None else self.view_of(replace(context, principal=context.principal_now))
 
     async def _run_approved(
         self, order: _Order, context: CallContext, progress: ProgressListener | None, *, only_read: bool

@@ -28,6 +28,9 @@ class ErrorCode(StrEnum):
     INVALID_CONFIG = "INVALID_CONFIG"
     INVALID_TOOL = "INVALID_TOOL"
     INVALID_PROMPT = "INVALID_PROMPT"
+    PROVIDER_FAILED = "PROVIDER_FAILED"
+    BUDGET_EXCEEDED = "BUDGET_EXCEEDED"
+    INVALID_OUTPUT = "INVALID_OUTPUT"
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,3 +254,42 @@ class InvalidPrompt(ToolcribError):
 
     code = ErrorCode.INVALID_PROMPT
     advice = "The message names the section, and what is wrong with it."
+
+
+class ProviderFailed(ToolcribError):
+    """A model's provider refused a request, failed at it, or cannot be reached.
+
+    `retry_after_s`: in how many seconds it asks to be tried again (`details.retry_after_s`); None where it did not say.
+    """
+
+    code = ErrorCode.PROVIDER_FAILED
+    advice = (
+        "The message says what to do; try again if `retryable`, in `details.retry_after_s` seconds where it says so."
+    )
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        hints: Sequence[str] = (),
+        retryable: bool = False,
+        retry_after_s: float | None = None,
+        details: Mapping[str, Any] | None = None,
+    ) -> None:
+        told = dict(details or {}) | ({} if retry_after_s is None else {"retry_after_s": retry_after_s})
+        super().__init__(message, hints=hints, retryable=retryable, details=told)
+        self.retry_after_s = retry_after_s
+
+
+class BudgetExceeded(ToolcribError):
+    """A conversation took more turns, tokens, time or restarts than it may; every call in it is answered."""
+
+    code = ErrorCode.BUDGET_EXCEEDED
+    advice = "Go on with the same session and a larger budget, or ask for less."
+
+
+class InvalidOutput(ToolcribError):
+    """A model's final answer is not of the type that was asked for, also after it was told why."""
+
+    code = ErrorCode.INVALID_OUTPUT
+    advice = "`details.problems` say what is wrong with it; a simpler type or another model may do."

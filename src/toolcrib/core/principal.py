@@ -42,6 +42,8 @@ class CallContext:
     """When to give up, on the clock of `time.monotonic`, in seconds."""
     bundle: str | None = None
     """The name of the bundle that the operation is kept within; None for all that the principal has."""
+    own: object | None = None
+    """What belongs to the session that asks, beside what its principal has; the catalog knows it as `OwnTools`."""
     client: Client | None = None
     """Who may be asked for input while the operation runs; None where nobody can be."""
     resumed: Resumption | None = None

@@ -89,6 +89,11 @@ class FunctionSource:
     def name(self) -> str:
         return self._name
 
+    @property
+    def tools(self) -> tuple[Tool, ...]:
+        """What it offers by now."""
+        return tuple(function.tool for function in self._functions.values())
+
     def add(
         self,
         fn: Callable[..., Any],
@@ -153,7 +158,7 @@ class FunctionSource:
         self._watches.tell()
 
     async def list_tools(self) -> Listing:
-        return Listing(tuple(fn.tool for fn in self._functions.values()), title=self._title, summary=self._summary)
+        return Listing(self.tools, title=self._title, summary=self._summary)
 
     async def call_tool(
         self,

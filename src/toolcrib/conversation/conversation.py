@@ -1,0 +1,53 @@
+"""A conversation as it goes on: its state, and who is told of what happens."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Self, TypeAlias
+
+from toolcrib.conversation.events import ConversationEvent
+from toolcrib.conversation.state import ConversationState
+
+logger = logging.getLogger(__name__)
+
+ConversationListener: TypeAlias = Callable[[ConversationEvent], None]
+"""Told of each event once the state has it; what it raises is logged and changes nothing."""
+
+
+class Conversation:
+    """Belongs to one task at a time: whoever goes on with it has it for itself."""
+
+    def __init__(self, state: ConversationState | None = None) -> None:
+        self._state = state or ConversationState()
+        self._listeners: tuple[ConversationListener, ...] = ()
+
+    @property
+    def state(self) -> ConversationState:
+        return self._state
+
+    def dispatch(self, event: ConversationEvent) -> None:
+        """Have it happened; raises as `ConversationState.after` does."""
+        self._state = self._state.after(event)
+        for listener in self._listeners:
+            try:
+                listener(event)
+            except Exception:
+                logger.exception("a listener raised on %s", type(event).__name__)
+
+    def subscribe(self, listener: ConversationListener) -> None:
+        """Tell it of every event from the next one on, in order."""
+        self._listeners = (*self._listeners, listener)
+
+    def unsubscribe(self, listener: ConversationListener) -> None:
+        """Tell it no more; no error where it was not subscribed."""
+        self._listeners = tuple(known for known in self._listeners if known != listener)
+
+    def to_json(self) -> str:
+        """What `from_json` goes on from."""
+        return self._state.to_json()
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Raises as `ConversationState.from_json` does."""
+        return cls(ConversationState.from_json(text))

@@ -1,0 +1,38 @@
+"""An adapter that is asked for each turn by itself, and leaves the loop to us."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from toolcrib.counter import Session
+from toolcrib.loop.config import DEFAULT_CONFIG, InnerLoopConfig
+from toolcrib.loop.inner import InnerLoop
+from toolcrib.loop.provider import PromptResponse, ProviderAdapter, Responder, TextListener
+from toolcrib.sections import Prompt
+
+OutputT = TypeVar("OutputT")
+
+
+class TurnAdapter(ProviderAdapter, Responder):
+    """What a vendor has to implement is `respond`, `delivery` and its end."""
+
+    async def evaluate(
+        self,
+        prompt: Prompt[OutputT],
+        *,
+        session: Session,
+        request: str = "",
+        config: InnerLoopConfig | None = None,
+        on_text: TextListener | None = None,
+    ) -> PromptResponse[OutputT]:
+        """See `ProviderAdapter`."""
+        loop = InnerLoop(
+            self,
+            prompt,
+            session,
+            config or DEFAULT_CONFIG,
+            delivery=self.delivery,
+            reveals_unlisted=self.reveals_unlisted,
+            on_text=on_text,
+        )
+        return await loop.run(request)

@@ -1,0 +1,37 @@
+"""How far a loop may go."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class InnerLoopConfig:
+    """Budgets of one evaluation. Where one is used up the evaluation ends, and every call of the model is answered."""
+
+    max_turns: int = 50
+    """Answers of the model."""
+    max_tokens: int | None = None
+    """Read and written together, as the provider counts them; looked at between turns."""
+    timeout_s: float | None = None
+    """For all of it."""
+    call_timeout_s: float = 300.0
+    """For one call of a tool."""
+    max_result_chars: int = 200_000
+    """Of one answer to a call; the rest is left out, and that is said."""
+    parallel_calls: int = 8
+    """Calls of one turn that run at once."""
+    retries: int = 4
+    """Times a request is sent again that failed and may work later."""
+    repair_turns: int = 2
+    """Times the model is told what is wrong with its final answer."""
+    operations: tuple[str, ...] = ()
+    """Operations of the discovery protocol that the model is given besides the prompt's own tools."""
+    supports_dynamic_tools: bool | None = None
+    """False has sections with tools begin the evaluation anew whatever the adapter can; None goes by the adapter.
+
+    Source: dynamic tool registration, "InnerLoopConfig Extension".
+    """
+
+
+DEFAULT_CONFIG = InnerLoopConfig()

@@ -1,0 +1,170 @@
+"""One evaluation of a prompt: the model is asked, its calls are run, until it gives its final answer."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from typing import Generic, TypeVar
+
+import anyio
+
+from toolcrib.conversation.events import Corrected, EvaluationBegan, EvaluationEnded, ModelAnswered
+from toolcrib.conversation.messages import AssistantMessage, ModelRequest, ModelTurn, Stop
+from toolcrib.conversation.state import ConversationState
+from toolcrib.core.errors import BudgetExceeded, InvalidOutput, ProviderFailed
+from toolcrib.counter import Session
+from toolcrib.loop.config import InnerLoopConfig
+from toolcrib.loop.executor import ToolExecutor
+from toolcrib.loop.output import NoOutput, OutputReader
+from toolcrib.loop.provider import Delivery, PromptResponse, Responder, TextListener
+from toolcrib.loop.shelf import SessionCatalog
+from toolcrib.loop.toolbox import Toolbox, check_operations
+from toolcrib.sections import Prompt
+
+logger = logging.getLogger(__name__)
+
+OutputT = TypeVar("OutputT")
+
+FIRST_PAUSE_S = 0.5
+LAST_PAUSE_S = 30.0
+"""Before a request is sent again: the first, then twice as long each time up to the last; or what the provider says."""
+
+MAX_PAUSE_S = 300.0
+"""A provider that asks for more patience is given up."""
+
+BEGIN = "Do what the prompt asks."
+"""What a model is asked that is asked nothing besides the prompt."""
+
+
+class InnerLoop(Generic[OutputT]):
+    """For one evaluation. Source: dynamic tool registration, "InnerLoop Tool Injection"."""
+
+    def __init__(
+        self,
+        responder: Responder,
+        prompt: Prompt[OutputT],
+        session: Session,
+        config: InnerLoopConfig,
+        *,
+        delivery: Delivery,
+        reveals_unlisted: bool = False,
+        on_text: TextListener | None = None,
+        sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
+    ) -> None:
+        check_operations(config.operations)
+        self._responder = responder
+        self._prompt = prompt
+        self._session = session
+        self._config = config
+        self._on_text = on_text
+        self._sleep = sleep
+        is_dynamic = delivery is not Delivery.RESTART and config.supports_dynamic_tools is not False
+        self._deadline = None if config.timeout_s is None else time.monotonic() + config.timeout_s
+        self._toolbox = Toolbox(session, delivery if is_dynamic else Delivery.RESTART, reveals_unlisted)
+        self._toolbox.take_in(prompt)
+        self._catalog = SessionCatalog(session)
+        self._executor = ToolExecutor(session, prompt, self._toolbox, self._catalog, config, is_dynamic, self._deadline)
+        self._output = OutputReader(prompt.output_type)
+        self._repairs = 0
+        self._first_turn = self._state.turns
+        self._first_tokens = _tokens(self._state)
+
+    @property
+    def _state(self) -> ConversationState:
+        return self._session.conversation.state
+
+    async def run(self, request: str = "") -> PromptResponse[OutputT]:
+        """See `ProviderAdapter.evaluate`."""
+        if self._state.system is None:
+            self._begin(request)
+        try:
+            with anyio.fail_after(_left_s(self._deadline)):
+                return await self._until_final()
+        except TimeoutError as error:
+            raise BudgetExceeded(f"It took longer than {self._config.timeout_s:g} seconds.") from error
+
+    async def _until_final(self) -> PromptResponse[OutputT]:
+        while True:
+            if self._state.open_calls:
+                await self._executor.execute_all()
+                continue
+            if (given := self._final()) is not None:
+                return given
+            self._check_budget()
+            turn = await self._ask()
+            self._session.dispatch(ModelAnswered(turn.message, turn.usage))
+            self._check_stop(turn)
+
+    def _begin(self, request: str) -> None:
+        rendered = self._prompt.render(self._state.sections, self._catalog)
+        offers, collided = self._toolbox.at_first(self._prompt, rendered.tools, self._config.operations)
+        last = self._state.messages[-1] if self._state.messages else None
+        # After a restart it was asked already, and sees what it did so far.
+        is_asked = last is not None and (not isinstance(last, AssistantMessage) or bool(last.calls))
+        self._session.dispatch(EvaluationBegan(rendered.text, offers, None if is_asked else request or BEGIN))
+        for collision in collided:
+            self._session.dispatch(collision)
+
+    async def _ask(self) -> ModelTurn:
+        state = self._state
+        request = ModelRequest(state.system or "", self._toolbox.listed(state), state.messages, self._output.schema)
+        for attempt in range(self._config.retries + 1):
+            try:
+                return await self._responder.respond(request, self._on_text)
+            except ProviderFailed as error:
+                pause_s = error.retry_after_s
+                if pause_s is None:
+                    pause_s = min(FIRST_PAUSE_S * 2**attempt, LAST_PAUSE_S)
+                if not error.retryable or attempt == self._config.retries or pause_s > MAX_PAUSE_S:
+                    raise
+                logger.warning("%s Trying again in %g seconds.", error.message, pause_s)
+                await self._sleep(pause_s)
+        raise AssertionError("the last attempt returns or raises")
+
+    def _final(self) -> PromptResponse[OutputT] | None:
+        """What came of it, where the last turn is a final answer; where that is none, the model is told why."""
+        state = self._state
+        last = state.messages[-1] if state.messages else None
+        if not isinstance(last, AssistantMessage) or last.calls:
+            return None
+        try:
+            output = self._output.read(last.text)
+        except NoOutput as error:
+            if self._repairs >= self._config.repair_turns:
+                raise InvalidOutput(
+                    f"The final answer is no {self._prompt.output_type.__name__}: {error}.",
+                    details={"problems": [*error.problems]},
+                ) from error
+            self._repairs += 1
+            told = "\n".join(f"- {problem}" for problem in error.problems)
+            self._session.dispatch(
+                Corrected(f"Your answer is not of the form that was asked for:\n{told}\nGive it again, as JSON alone.")
+            )
+            return None
+        self._session.dispatch(EvaluationEnded(last.text))
+        return PromptResponse(output, last.text, self._state.usage)
+
+    def _check_budget(self) -> None:
+        config, state = self._config, self._state
+        if state.turns - self._first_turn >= config.max_turns:
+            raise BudgetExceeded(f"The model took {config.max_turns} turns without a final answer.")
+        spent = _tokens(state) - self._first_tokens
+        if config.max_tokens is not None and spent >= config.max_tokens:
+            raise BudgetExceeded(f"{spent:,} tokens were used, of {config.max_tokens:,}.")
+
+    def _check_stop(self, turn: ModelTurn) -> None:
+        if turn.message.calls:
+            return
+        if turn.stop is Stop.REFUSED:
+            raise ProviderFailed(f"The model refused to answer: {turn.message.text[:200] or 'it did not say why'}")
+        if turn.stop is Stop.LENGTH:
+            raise BudgetExceeded("The answer was cut off where the provider's limit for one answer ends.")
+
+
+def _tokens(state: ConversationState) -> int:
+    return state.usage.input + state.usage.output
+
+
+def _left_s(deadline: float | None) -> float | None:
+    return None if deadline is None else max(0.0, deadline - time.monotonic())

@@ -1,0 +1,56 @@
+"""A model's final answer, made into what was asked for."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Generic, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
+
+OutputT = TypeVar("OutputT")
+
+MAX_PROBLEMS = 5
+"""Of one answer, that a model is told."""
+
+_FENCED = re.compile(r"\A```[a-zA-Z]*\n(?P<json>.*)\n```\Z", re.DOTALL)
+
+
+class NoOutput(Exception):
+    """An answer is not of the type; `problems` say what is wrong where."""
+
+    def __init__(self, problems: tuple[str, ...]) -> None:
+        super().__init__("; ".join(problems))
+        self.problems = problems
+
+
+class OutputReader(Generic[OutputT]):
+    """Reads answers of one type: text as it is, everything else as JSON."""
+
+    def __init__(self, output_type: type[OutputT]) -> None:
+        self._is_text = output_type is str
+        self._adapter: TypeAdapter[OutputT] = TypeAdapter(output_type)
+
+    @property
+    def schema(self) -> Mapping[str, Any] | None:
+        """The JSON Schema of the answer; None for text."""
+        return None if self._is_text else self._adapter.json_schema()
+
+    def read(self, text: str) -> OutputT:
+        """The answer in `text`, which may stand in a fence of Markdown.
+
+        Raises:
+            NoOutput: there is none of the type.
+        """
+        if self._is_text:
+            return self._adapter.validate_python(text)
+        fenced = _FENCED.match(text.strip())
+        try:
+            return self._adapter.validate_json(fenced["json"] if fenced else text)
+        except ValidationError as error:
+            raise NoOutput(tuple(_told(each) for each in error.errors(include_url=False)[:MAX_PROBLEMS])) from error
+
+
+def _told(problem: Mapping[str, Any]) -> str:
+    place = ".".join(map(str, problem["loc"]))
+    return f"{place}: {problem['msg']}" if place else str(problem["msg"])

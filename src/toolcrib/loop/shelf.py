@@ -1,0 +1,38 @@
+"""The catalog as the sections of a prompt read it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from toolcrib.core.errors import UnknownPath
+from toolcrib.core.tools import Path, ToolPointer
+from toolcrib.counter import Session
+from toolcrib.disclosure.operations import MAX_LIMIT
+
+MAX_POINTERS = 200
+"""Tools of one category that a section shows; whoever has more gives the model a search."""
+
+
+@dataclass(frozen=True)
+class SessionCatalog:
+    """A `CatalogReader` of what a session may see."""
+
+    session: Session
+
+    def summary(self, category: Path) -> str:
+        branch = self.session.view().ontology.find(category)
+        if branch is None:
+            raise UnknownPath(f"There is no category {'/'.join(category)}.")
+        return self.session.view().ontology.node(branch).summary
+
+    def pointers(self, category: Path) -> Sequence[ToolPointer]:
+        found: list[ToolPointer] = []
+        cursor = None
+        while len(found) < MAX_POINTERS:
+            page = self.session.list(category, limit=MAX_LIMIT, cursor=cursor)
+            found += page.tools
+            cursor = page.next_cursor
+            if cursor is None:
+                break
+        return found[:MAX_POINTERS]

@@ -1,0 +1,211 @@
+"""Which tools a model has in a conversation, and how those that it opens reach it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import orjson
+
+from toolcrib.conversation.events import NameCollided, Offer
+from toolcrib.conversation.messages import ToolMessage, ToolSpec
+from toolcrib.conversation.state import ConversationState
+from toolcrib.core.errors import InvalidPrompt
+from toolcrib.core.handles import Handle
+from toolcrib.core.names import may_be_model_name
+from toolcrib.core.tools import Tool
+from toolcrib.counter import Session
+from toolcrib.disclosure.messages import Expansion
+from toolcrib.loop.provider import Delivery
+from toolcrib.protocol.tools import OPERATIONS, operation_tools
+from toolcrib.sections import READ_SECTION, CatalogSection, Prompt, Section, SectionTool, dotted
+from toolcrib.sections.section import ToolReference
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Brought:
+    """Tools that a call opened, on their way to the model."""
+
+    offers: tuple[Offer, ...] = ()
+    """To be added to what the model has."""
+    revealed: tuple[ToolSpec, ...] = ()
+    """To be revealed by the answer to the call."""
+    text: str = ""
+    """To stand in that answer."""
+    collided: tuple[NameCollided, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of the tools that can be called by now under a name of their own."""
+        return tuple(dict.fromkeys((*(offer.name for offer in self.offers), *(tool.name for tool in self.revealed))))
+
+
+NOTHING_BROUGHT = Brought()
+
+
+@dataclass(frozen=True)
+class Toolbox:
+    """The tools of one prompt in one session, and the way in which more of them are brought in."""
+
+    session: Session
+    delivery: Delivery
+    reveals_unlisted: bool = False
+
+    def take_in(self, prompt: Prompt[Any]) -> None:
+        """Have the functions of all its sections be tools of the session: a saved one may speak of any of them."""
+        for each in _all_tools(prompt):
+            self._tool(each.tool, each)
+
+    def at_first(
+        self, prompt: Prompt[Any], tools: Sequence[SectionTool], operations: Iterable[str]
+    ) -> tuple[tuple[Offer, ...], tuple[NameCollided, ...]]:
+        """What the model is given with the prompt as it is rendered, of which `tools` are the tools that are open.
+
+        The list stays as it is for a provider that caches it: `read_section` is there whether or not there is something
+        to read by now.
+        """
+        sections = [*_every(prompt.template.sections)]
+        has_catalog = any(isinstance(section, CatalogSection) for section in sections)
+        wanted = dict.fromkeys(operations)
+        if has_catalog:
+            wanted["expand_tool"] = None
+        is_proxied = self.delivery is Delivery.PROXY and any(section.tools for section in sections)
+        if is_proxied or (has_catalog and self._proxies):
+            wanted["call_tool"] = None
+        names = [name for name in OPERATIONS if name in wanted]
+        own = [Offer(ToolSpec(each.name, each.description, each.input_schema)) for each in operation_tools(names)]
+        if any(section.has_summary for section in sections):
+            reading = ToolSpec(READ_SECTION.name, READ_SECTION.description, READ_SECTION.input_schema)
+            own.insert(0, Offer(reading))
+        offers = {offer.name: offer for offer in own}
+        collided = [*self._add(offers, tools)]
+        if self.delivery is Delivery.DEFER and not self.reveals_unlisted:
+            closed = [each for each in _all_tools(prompt) if each not in tools]
+            collided += self._add(offers, closed, deferred=True)
+        return tuple(offers.values()), tuple(collided)
+
+    def listed(self, state: ConversationState) -> tuple[ToolSpec, ...]:
+        """What of it stands in the list of a request."""
+        is_hidden = self.delivery is Delivery.DEFER and self.reveals_unlisted
+        return tuple(offer.spec for offer in state.offers if not (is_hidden and offer.spec.is_deferred))
+
+    def brought(self, tools: Sequence[SectionTool], state: ConversationState) -> Brought:
+        """How `tools`, which a section brought, reach the model."""
+        if not tools:
+            return NOTHING_BROUGHT
+        held = {offer.name: offer for offer in state.offers}
+        offers = dict(held)
+        collided = tuple(self._add(offers, tools, deferred=self.delivery is Delivery.DEFER))
+        new = tuple(offer for name, offer in offers.items() if name not in held)
+        ours = {offer.handle for offer in map(self._offer_of, tools) if offer is not None}
+        match self.delivery:
+            case Delivery.INJECT | Delivery.RESTART:
+                return Brought(offers=new, collided=collided)
+            case Delivery.DEFER if self.reveals_unlisted:
+                fresh = tuple(offer.spec for offer in new)
+                return Brought(new, fresh, collided=collided)
+            case Delivery.DEFER:
+                listed = tuple(offer.spec for offer in state.offers if offer.handle in ours and offer.spec.is_deferred)
+                text = self._told(offer.handle for offer in new) if "call_tool" in held else ""
+                return Brought(revealed=listed, text=text, collided=collided)
+            case Delivery.PROXY:
+                return Brought(text=self._told(offer.handle for offer in new), collided=collided)
+
+    def expanded(self, expansions: Sequence[Expansion], state: ConversationState) -> Brought:
+        """How tools that `expand_tool` expanded reach the model; without a name of their own, by their handles."""
+        if self._proxies:
+            return NOTHING_BROUGHT
+        tools = self.session.view().tools
+        chosen = [SectionTool((), tools[each.tool_id]) for each in expansions if each.tool_id in tools]
+        return self.brought(chosen, state)
+
+    @property
+    def _proxies(self) -> bool:
+        """Whether there are tools that reach the model by their handles alone."""
+        return self.delivery in {Delivery.PROXY, Delivery.RESTART} or (
+            self.delivery is Delivery.DEFER and not self.reveals_unlisted
+        )
+
+    def _add(
+        self, offers: dict[str, Offer], tools: Iterable[SectionTool], *, deferred: bool = False
+    ) -> Iterable[NameCollided]:
+        """Put the offers of `tools` into `offers`; what cannot be is given."""
+        for each in tools:
+            offer = self._offer_of(each)
+            if offer is None:
+                continue
+            known = offers.get(offer.name)
+            if known is None:
+                offers[offer.name] = replace(offer, spec=replace(offer.spec, is_deferred=deferred))
+            elif known.handle != offer.handle:
+                logger.warning("`%s` of section `%s` is not offered: its name is taken", offer.name, dotted(each.path))
+                yield NameCollided(offer.name, dotted(each.path))
+
+    def _offer_of(self, given: SectionTool) -> Offer | None:
+        """None for a tool of the catalog that may not be seen."""
+        tool = self._tool(given.tool, given)
+        if tool is None:
+            logger.info("a tool of section `%s` is not there, and not offered", dotted(given.path))
+            return None
+        is_own = not isinstance(given.tool, Tool | str)
+        name = tool.name if is_own and may_be_model_name(tool.name) else self.session.view().names[tool.id]
+        return Offer(ToolSpec(name, tool.description.strip(), tool.input_schema), tool.handle)
+
+    def _tool(self, reference: ToolReference, given: SectionTool) -> Tool | None:
+        match reference:
+            case Tool():
+                return self.session.view().tools.get(reference.id)
+            case str():
+                return self.session.view().find(reference)
+            case _:
+                return self.session.add(reference, group=dotted(given.path))
+
+    def _told(self, handles: Iterable[str | None]) -> str:
+        """The tools of these handles as a model can call them through `call_tool`."""
+        parsed = (Handle.parse(handle) for handle in handles if handle is not None)
+        expanded = [self.session.expand_tool(handle.tool_id) for handle in parsed if handle is not None]
+        if not expanded:
+            return ""
+        tools = [orjson.dumps(each.to_wire()).decode() for each in expanded]
+        return "\n".join(("Tools of this section, each to be called by its handle with `call_tool`:", *tools))
+
+
+def usable(state: ConversationState) -> Mapping[str, Offer]:
+    """What the model may call by now, by name: all it was given, but for what is held back and not revealed."""
+    revealed = {
+        tool.name for message in state.messages if isinstance(message, ToolMessage) for tool in message.revealed
+    }
+    return {offer.name: offer for offer in state.offers if not offer.spec.is_deferred or offer.name in revealed}
+
+
+def _every(sections: Iterable[Section]) -> Iterable[Section]:
+    for section in sections:
+        yield section
+        yield from _every(section.children)
+
+
+def _all_tools(prompt: Prompt[Any]) -> Iterable[SectionTool]:
+    """Those of every section, shown or not, enabled or not."""
+
+    def walk(sections: Iterable[Section], above: tuple[str, ...]) -> Iterable[SectionTool]:
+        for section in sections:
+            path = (*above, section.key)
+            yield from (SectionTool(path, tool) for tool in section.tools)
+            yield from walk(section.children, path)
+
+    return walk(prompt.template.sections, ())
+
+
+def check_operations(names: Iterable[str]) -> None:
+    """Pass where all of these are operations.
+
+    Raises:
+        InvalidPrompt: one is not.
+    """
+    for name in names:
+        if name not in OPERATIONS:
+            raise InvalidPrompt(f"`{name}` is no operation; there are: {', '.join(OPERATIONS)}")
