@@ -57,8 +57,8 @@ class Guard:
 
     def __init__(self, store: PinStore | None = None) -> None:
         self.policy: PinPolicy = DEFAULT_PINS
-        self.problem: str | None = None
-        """Why what was approved is not known; None while it is."""
+        self._problems: dict[tuple[str, str], str] = {}
+        """By source and origin, why what was approved is not known."""
         self._store = store
         self._seen: dict[tuple[str, str], dict[str, Seen]] = {}
         """By source and origin, what the store does not hold."""
@@ -72,6 +72,11 @@ class Guard:
         """What the last judgements went by."""
         self._threads = anyio.CapacityLimiter(_JUDGING)
         """Of their own: a definition that takes long to compare holds up nothing else."""
+
+    @property
+    def problem(self) -> str | None:
+        """Why what was approved of some source is not known; None while all is."""
+        return next(iter(self._problems.values()), None)
 
     async def judge(self, entry: SourceEntry, tools: Iterable[Tool]) -> Mapping[str, Judgement]:
         """See `toolcrib.catalog.intake.Judge`."""
@@ -93,16 +98,7 @@ class Guard:
             OSError, sqlite3.Error: it cannot be kept.
             ValueError: no store was given.
         """
-        store, given = self._kept(), list(judgements)
-        places = dict.fromkeys((entry.name, entry.identity) for entry, _ in given)
-        # What was approved elsewhere counts only as long as nothing is here, so it comes along.
-        elsewhere = [
-            replace(pin, source=source)
-            for source, origin in places
-            for pin in store.of(source, origin)
-            if pin.origin == origin and (pin.catalog, pin.source) != (store.catalog, source)
-        ]
-        store.put([*elsewhere, *(_pin(entry, each, by) for entry, each in given)])
+        self._kept().put(_pin(entry, each, by) for entry, each in judgements)
 
     def withdraw(self, pins: Iterable[Pin], by: str) -> None:
         """Have these approvals end; raises as `approve` does."""
@@ -129,8 +125,9 @@ class Guard:
     def _judge(self, entry: SourceEntry, tools: tuple[Tool, ...]) -> Mapping[str, Judgement]:
         if self._judged_by is None:
             self._judged_by = self._goes_by()
-        known = self._known(entry)
-        versions = self._counted(entry, tools, known)
+        definitions = {tool.name: written(tool) for tool in tools}
+        known = self._known(entry, tools, definitions)
+        versions = self._counted(entry, tools, definitions, known)
         self._offered[entry.name] = tools
         origin = Origin(entry.address, is_pinned=bool(known.approved), is_known=known.is_readable)
         found: dict[str, Judgement] = {}
@@ -169,7 +166,7 @@ class Guard:
         self._shown[entry.name, entry.identity] = shown
         return judgements
 
-    def _known(self, entry: SourceEntry) -> _Known:
+    def _known(self, entry: SourceEntry, tools: Iterable[Tool], definitions: Mapping[str, bytes]) -> _Known:
         """What the store holds; where it cannot be used, that is logged once."""
         place = entry.name, entry.identity
         here = self._seen.setdefault(place, {})
@@ -177,30 +174,38 @@ class Guard:
             return _Known({}, here)
         try:
             pins = self._store.of(*place)
+            same = {tool.name: tool for tool in tools}
+            same = {pin.name: same[pin.name] for pin in pins if definitions.get(pin.name) == pin.definition}
             known = _Known(
-                {pin.name: _approved(entry, pin) for pin in pins},
+                {pin.name: _approved(entry, pin, same.get(pin.name)) for pin in pins},
                 {**{each.name: each for each in self._store.seen(*place)}, **here},
             )
         except (OSError, sqlite3.Error, ValueError) as error:
-            self._note(f"{self._store.path}: {error}")
+            self._note(place, f"{self._store.path}: {error}")
             return _Known({}, here, is_readable=False)
-        self._note(None)
+        self._note(place, None)
         return known
 
-    def _note(self, problem: str | None) -> None:
-        if problem != self.problem:
-            if problem is not None:
-                logger.warning("what was approved cannot be read, and nothing counts as approved: %s", problem)
-            else:
-                logger.warning("what was approved can be read again")
-        self.problem = problem
+    def _note(self, place: tuple[str, str], problem: str | None) -> None:
+        before = self.problem
+        self._problems.pop(place, None)
+        if problem is not None:
+            self._problems[place] = problem
+        if self.problem == before:
+            return
+        if self.problem is not None:
+            logger.warning("what was approved cannot be read, and nothing counts as approved: %s", self.problem)
+        else:
+            logger.warning("what was approved can be read again")
 
-    def _counted(self, entry: SourceEntry, tools: Iterable[Tool], known: _Known) -> Mapping[str, Version]:
+    def _counted(
+        self, entry: SourceEntry, tools: Iterable[Tool], definitions: Mapping[str, bytes], known: _Known
+    ) -> Mapping[str, Version]:
         """The version of each tool, by name; those that are new are kept."""
         versions: dict[str, Version] = {}
         new: list[Seen] = []
         for tool in tools:
-            seen, definition = known.seen.get(tool.name), written(tool)
+            seen, definition = known.seen.get(tool.name), definitions[tool.name]
             if seen is not None and seen.definition == definition:
                 versions[tool.name] = Version.parse(seen.version)
                 continue
@@ -211,7 +216,7 @@ class Guard:
 
     def _keep(self, entry: SourceEntry, new: list[Seen]) -> None:
         place = entry.name, entry.identity
-        if new and self._store is not None and self.problem is None:
+        if new and self._store is not None and place not in self._problems:
             try:
                 self._store.see(*place, new)
             except (OSError, sqlite3.Error) as error:
@@ -228,15 +233,20 @@ def _pin(entry: SourceEntry, judgement: Judgement, by: str) -> Pin:
     return Pin(entry.name, entry.identity, entry.address, tool.name, written(tool), version, by)
 
 
-def _approved(entry: SourceEntry, pin: Pin) -> Approved:
-    """What was approved, as a tool of the source of `entry`; raises ValueError where it cannot be read."""
+def _approved(entry: SourceEntry, pin: Pin, same: Tool | None) -> Approved:
+    """What was approved, as a tool of the source of `entry`; `same` is one that is written just like it.
+
+    Raises:
+        ValueError: it cannot be read.
+    """
     origin = pin.shown
     if pin.origin != entry.identity and origin == entry.address:
         # They differ in what is not shown, a key for instance.
         origin = f"{origin} ({pin.origin[:8]})"
     if pin.origin == entry.identity:
         origin = entry.address  # whatever was shown of it then
-    return Approved(read(entry.name, pin.definition or b""), Version.parse(pin.version), origin)
+    tool = same if same is not None else read(entry.name, pin.definition or b"")
+    return Approved(tool, Version.parse(pin.version), origin)
 
 
 def _next(source: str, seen: Seen, tool: Tool) -> Version:

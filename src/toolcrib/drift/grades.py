@@ -104,7 +104,7 @@ def drift_between(earlier: Tool, later: Tool, *, origins: tuple[str, str] = ("",
 
     Bounded in time whatever a stranger wrote there: what is too large to be compared counts as breaking.
     """
-    changes = list(_changes(earlier, later))
+    changes = [] if earlier is later else list(_changes(earlier, later))
     if origins[0] != origins[1]:
         changes.append(Change("", Grade.SOURCE, *_told(*origins)))
     order = tuple(Grade)
