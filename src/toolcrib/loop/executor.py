@@ -168,7 +168,6 @@ class ToolExecutor:
             read = self.prompt.read_section(given["section_key"], state, self.catalog)
             if read.value is None:
                 return ToolExecutionOutcome(self._message(call, read.message, is_error=True))
-            is_new = read.message.endswith(":")  # it was closed
         except ToolcribError as error:
             return _failed(call, error)
         if read.value.expanded_tools and not self.is_dynamic:
@@ -178,7 +177,7 @@ class ToolExecutor:
         brought = self.toolbox.brought(read.value.expanded_tools, self._state)
         content = "\n\n".join(part for part in (read.message, read.value.content, brought.text) if part)
         message = self._message(call, content, revealed=brought)
-        return ToolExecutionOutcome(message, brought, read.path if is_new else None)
+        return ToolExecutionOutcome(message, brought, read.path if read.opens else None)
 
     @property
     def _sections(self) -> SectionState:

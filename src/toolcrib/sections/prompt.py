@@ -153,7 +153,7 @@ class Prompt(Generic[Output]):
         if opened is None:  # a function of it, or of one around it, answers otherwise once it is open
             return SectionRead(False, f'Section "{key}" cannot be read now.', path)
         result = ReadSectionResult(opened.markdown(catalog), tuple(opened.tools))
-        return SectionRead(True, f'Section "{key}":', path, result)
+        return SectionRead(True, f'Section "{key}":', path, result, opens=True)
 
     def override_for(self, key: str) -> SetVisibilityOverride:
         """What reading the section of the dotted `key` does to the state.

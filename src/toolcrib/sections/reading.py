@@ -62,3 +62,5 @@ class SectionRead:
     """Of the section that was asked for, whether it exists or not."""
     value: ReadSectionResult | None = None
     """None where there is no such section."""
+    opens: bool = False
+    """Whether it was closed until now."""
