@@ -37,7 +37,7 @@ def test_a_summary_is_read_with_its_tools_and_those_of_what_is_open_below() -> N
     content = f"# Guide\n\nAll.\n\n## API\n\nCalls.\n\n### Errors\n\nIn short.\n\n---\n{suffix}"
     tools = (SectionTool(("guide",), "web.read"), SectionTool(("guide", "api"), "web.call"))
     assert PROMPT.read_section("guide", NOTHING_SAID) == SectionRead(
-        True, 'Section "guide":', ("guide",), ReadSectionResult(content, tools)
+        True, 'Section "guide":', ("guide",), ReadSectionResult(content, tools), opens=True
     )
 
 
@@ -51,6 +51,7 @@ def test_a_summary_below_is_read_once_what_is_around_it_is_open() -> None:
 def test_a_section_that_is_open_gives_its_content_and_no_tools(key: str, state: SectionState) -> None:
     read = PROMPT.read_section(key, state)
     assert read.success
+    assert not read.opens
     assert read.message == f'Section "{key}" is open already.'
     assert read.value is not None
     assert read.value.content in PROMPT.render(state).text
