@@ -80,7 +80,7 @@ class Guard:
 
     async def judge(self, entry: SourceEntry, tools: Iterable[Tool]) -> Mapping[str, Judgement]:
         """See `toolcrib.catalog.intake.Judge`."""
-        if not entry.identity:
+        if not entry.origin:
             return {}
         offered = tuple(tools)
         return await to_thread.run_sync(partial(self._judge, entry, offered), limiter=self._threads)
@@ -152,7 +152,7 @@ class Guard:
         return known[1]
 
     def _with_covered(self, entry: SourceEntry, found: Mapping[str, Judgement]) -> Mapping[str, Judgement]:
-        before = self._shown.get((entry.name, entry.identity), {})
+        before = self._shown.get((entry.name, entry.origin), {})
         shown: dict[str, tuple[Tool, ...]] = {}
         judgements: dict[str, Judgement] = {}
         for name, judgement in found.items():
@@ -163,12 +163,12 @@ class Guard:
             shown[name] = (tool, *others)
             covered = tuple(each for each in others if is_still_right(drift_between(each, tool)))
             judgements[name] = replace(judgement, covered=covered)
-        self._shown[entry.name, entry.identity] = shown
+        self._shown[entry.name, entry.origin] = shown
         return judgements
 
     def _known(self, entry: SourceEntry, tools: Iterable[Tool], definitions: Mapping[str, bytes]) -> _Known:
         """What the store holds; where it cannot be used, that is logged once."""
-        place = entry.name, entry.identity
+        place = entry.name, entry.origin
         here = self._seen.setdefault(place, {})
         if self._store is None:
             return _Known({}, here)
@@ -215,7 +215,7 @@ class Guard:
         return versions
 
     def _keep(self, entry: SourceEntry, new: list[Seen]) -> None:
-        place = entry.name, entry.identity
+        place = entry.name, entry.origin
         if new and self._store is not None and place not in self._problems:
             try:
                 self._store.see(*place, new)
@@ -230,7 +230,7 @@ class Guard:
 
 def _pin(entry: SourceEntry, judgement: Judgement, by: str) -> Pin:
     tool, version = judgement.tool, str(judgement.version or FIRST)
-    return Pin(entry.name, entry.identity, entry.address, tool.name, written(tool), version, by)
+    return Pin(entry.name, entry.origin, entry.address, tool.name, written(tool), version, by)
 
 
 def _approved(entry: SourceEntry, pin: Pin, same: Tool | None) -> Approved:
@@ -240,10 +240,10 @@ def _approved(entry: SourceEntry, pin: Pin, same: Tool | None) -> Approved:
         ValueError: it cannot be read.
     """
     origin = pin.shown
-    if pin.origin != entry.identity and origin == entry.address:
+    if pin.origin != entry.origin and origin == entry.address:
         # They differ in what is not shown, a key for instance.
         origin = f"{origin} ({pin.origin[:8]})"
-    if pin.origin == entry.identity:
+    if pin.origin == entry.origin:
         origin = entry.address  # whatever was shown of it then
     tool = same if same is not None else read(entry.name, pin.definition or b"")
     return Approved(tool, Version.parse(pin.version), origin)

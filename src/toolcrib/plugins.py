@@ -92,6 +92,7 @@ class ConfiguredPlugins:
             summary=plugin.summary,
             trusted=plugin.trusted,
             identity=_identity(plugin),
+            origin=_identity(plugin),
             address=_address(plugin),
         )
 

@@ -16,6 +16,7 @@ from toolcrib.config import Config, ServerConfig
 from toolcrib.core.client import NOBODY, Client
 from toolcrib.core.digests import digest
 from toolcrib.core.errors import InvalidConfig
+from toolcrib.core.placeholders import unfilled
 from toolcrib.core.principal import LOCAL
 from toolcrib.sources.base import Source
 from toolcrib.sources.cached import CachedSource
@@ -160,7 +161,7 @@ class ConfiguredServers:
         if config.isolation == "principal":
             return _Placed(config, path)
         assembled = None if config.server is None else self._assembled(config, config.server, path, None)
-        return _Placed(config, path, assembled, _entry(config, path, assembled))
+        return _Placed(config, path, assembled, _entry(config, path, assembled, config.server))
 
     def _put(self, placed: _Placed) -> None:
         if placed.entry is not None:
@@ -179,7 +180,7 @@ class ConfiguredServers:
         assembled = None if config.server is None else self._assembled(config, config.server, path, principal_id)
         if assembled is not None:
             self._own_servers.add(assembled.server)
-        return _entry(config, path, assembled)
+        return _entry(config, path, assembled, self._placed[config.name].config.server)
 
     def _assembled(self, config: ServerConfig, server: McpServer, path: Path, principal_id: str | None) -> _Assembled:
         from toolcrib.sources.mcp.source import McpSource  # noqa: PLC0415  the SDK takes half a second to import
@@ -214,7 +215,8 @@ def refuse_own_file(path: Path) -> None:
         raise InvalidConfig(f"{path}: Toolcrib serves this file already, and one of its servers is Toolcrib again")
 
 
-def _entry(config: ServerConfig, path: Path, assembled: _Assembled | None) -> SourceEntry:
+def _entry(config: ServerConfig, path: Path, assembled: _Assembled | None, written: McpServer | None) -> SourceEntry:
+    """`written`: the server as it stands in the file, whoever has it."""
     source: Source = (
         assembled.limited
         if assembled is not None
@@ -226,7 +228,8 @@ def _entry(config: ServerConfig, path: Path, assembled: _Assembled | None) -> So
         summary=config.summary,
         trusted=config.trusted,
         identity="" if config.server is None else digest(identity(config.server)),
-        address="" if config.server is None else _shown(config.server),
+        origin="" if written is None else digest(identity(written)),
+        address="" if written is None else _shown(written),
         plain_names=config.plain_names,
     )
 
@@ -234,9 +237,10 @@ def _entry(config: ServerConfig, path: Path, assembled: _Assembled | None) -> So
 def _shown(server: McpServer) -> str:
     """What makes it the one that somebody means, on one line and without what looks like a secret."""
     if isinstance(server, HttpServer):
-        return Redaction().text(server.url.partition("?")[0])
-    told = Redaction().arguments({"line": [server.command, *server.args]}, None)
-    return " ".join(map(str, told["line"]))
+        shown = Redaction().text(server.url.partition("?")[0])
+    else:
+        shown = " ".join(map(str, Redaction().arguments({"line": [server.command, *server.args]}, None)["line"]))
+    return unfilled(shown)
 
 
 def _marked(server: McpServer, path: Path) -> McpServer:

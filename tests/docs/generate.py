@@ -20,6 +20,7 @@ from toolcrib.config.capabilities import CAPABILITY_SETTINGS
 from toolcrib.config.categories import CATEGORY_SETTINGS
 from toolcrib.config.embedder import EMBEDDER_SETTINGS
 from toolcrib.config.history import HISTORY_SETTINGS
+from toolcrib.config.pins import PIN_SETTINGS
 from toolcrib.config.policy import POLICY_SETTINGS, RULE_SETTINGS
 from toolcrib.config.search import SEARCH_SETTINGS
 from toolcrib.core.errors import ErrorCode, ToolcribError
@@ -118,6 +119,7 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "http settings": settings(HTTP_KEYS),
     "embedder settings": settings(EMBEDDER_SETTINGS),
     "metadata settings": settings(METADATA_KEYS),
+    "pin settings": settings(PIN_SETTINGS),
     "policy settings": settings(POLICY_SETTINGS),
     "rule settings": settings(RULE_SETTINGS),
     "audit settings": settings(AUDIT_SETTINGS),

@@ -18,6 +18,7 @@ from toolcrib.config import Config, parse_config
 from toolcrib.config.embedder import read_embedder
 from toolcrib.config.registrations import document, joined, read_document
 from toolcrib.config.settings import Settings, parsed
+from toolcrib.drift import PinPolicy, Verdict
 from toolcrib.embedders import ModelEndpoint, ModelFolder
 from toolcrib.embedders.download import Manifest
 from toolcrib.stores.registrations import RegistrationStore
@@ -216,6 +217,15 @@ def test_the_sections_shown_are_rendered_and_read_as_their_page_says() -> None:
     assert opened.tools == read.value.expanded_tools
     assert [each.tool for each in read.value.expanded_tools] == ["archive.search", namespace["cite"]]
     exec(rule, {"Paper": make_dataclass("Paper", [("pages", int)], frozen=True)})
+
+
+def test_the_page_on_pins_drops_the_result_of_a_tool_that_left_and_its_policy_shows_nothing_unapproved() -> None:
+    (code,) = blocks(ROOT / "docs" / "pins.md", "python")
+    namespace: dict[str, Any] = {}
+    exec(code, namespace)
+    assert namespace["results"] == {(namespace["fee"].handle, "{}"): "4.50"}
+    (shown,) = blocks(ROOT / "docs" / "pins.md", "json")
+    assert parse_config(shown, Path("mcp.json"), {}).pins == PinPolicy(unpinned=Verdict.QUARANTINE)
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)

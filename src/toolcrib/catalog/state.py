@@ -47,8 +47,10 @@ class SourceEntry:
     """Whether its owner vouches for what its tools claim of themselves."""
     identity: str = ""
     """A digest of what is run or where it is reached: two sources of one name are the same where theirs is equal."""
+    origin: str = ""
+    """The same as its owner wrote it, for whichever principal it is run: what approvals of definitions are bound to."""
     address: str = ""
-    """The same, fit to be shown to its owner."""
+    """That, fit to be shown to its owner."""
     plain_names: bool = False
     """Whether what it offers keeps its own names where tools, prompts and resources are listed themselves."""
     extras: Extras = NO_EXTRAS

@@ -460,11 +460,61 @@ def bundles(words: tuple[str, ...], config: Path, **options: Any) -> None:
 def doctor(**options: Any) -> None:
     """Start every server of CONFIG and tell what is wrong: does it start, how long does it take, what does it offer?
 
-    Names what is probably a slip in policy and categories, too. Exits with 1 when a server cannot be used.
+    Names what is probably a slip in policy and categories, too, and which definitions are quarantined or suspicious.
+    Exits with 1 when a server cannot be used, or a tool is quarantined.
     """
     from toolcrib.cli.doctor import doctor as run
 
     run(**options)
+
+
+@main.command(short_help="Approve of definitions as they are.")
+@click.argument("what", metavar="[WHAT]...", nargs=-1)
+@config_option
+@click.option("--yes", is_flag=True, help="Ask nothing.")
+@click.option("--full", is_flag=True, help="Show each definition that is new or changed in full.")
+@click.option("--by", metavar="NAME", help="Who approves; the user of this system if not said.")
+@click.option("--remove", "mode", flag_value="remove", help="Take approvals back instead; no server is started.")
+@click.option("--list", "mode", flag_value="list", help="Show what is approved; no server is started.")
+@click.option("--log", "mode", flag_value="log", help="Show all approvals there were, and their ends; likewise.")
+@wait_option
+@json_option
+def pin(what: tuple[str, ...], config: Path, mode: str | None, full: bool, wait_s: float, **options: Any) -> None:
+    """Approve of the definitions of CONFIG's servers as they are now: what changes later is shown to nobody before
+    somebody has approved of that. WHAT: servers, ids of tools, or patterns of ids; all if nothing is named.
+
+    Shows what is new, what changed and what is suspicious in it, and asks. Exits with 1 where something was not
+    approved of.
+
+    \b
+      toolcrib pin git 'tracker.get_*'
+    """
+    from toolcrib.cli import pin as command
+
+    shows = {"list": command.list_pins, "log": command.show_log}
+    if mode in shows:
+        shows[mode](what, config, as_json=options["as_json"])
+    elif mode == "remove":
+        command.unpin(what, config, **options)
+    else:
+        command.pin(what, config, wait_s=wait_s, full=full, **options)
+
+
+@main.command(short_help="Show what changed since it was approved.")
+@click.argument("what", metavar="[WHAT]...", nargs=-1)
+@config_option
+@wait_option
+@json_option
+def drift(what: tuple[str, ...], **options: Any) -> None:
+    """Show what changed in the definitions of CONFIG's servers since somebody approved of them with `toolcrib pin`.
+    WHAT: servers, ids of tools, or patterns of ids; all if nothing is named.
+
+    Exits with 1 where something changed, is gone, or is not approved and does not pass; with 2 where a server could
+    not be asked.
+    """
+    from toolcrib.cli.drift import drift as run
+
+    run(what, **options)
 
 
 @main.command(short_help="Tell what is wrong with definitions.")

@@ -1,8 +1,9 @@
 """`toolcrib doctor`: does every source start, how long does it take, what does it offer, what is wrong with it?
 
 It tells which limits hold, too: those of all sources once, and for a source what differs; which capabilities that tools
-need are missing; whether a policy is in force; and what in the file is probably a slip. A server that each principal
-has for itself is started for the one at this machine, if that has it. Nobody else has credentials here.
+need are missing; whether a policy is in force; which definitions are quarantined; and what in the file is probably a
+slip. A server that each principal has for itself is started for the one at this machine, if that has it. Nobody else
+has credentials here.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from toolcrib.catalog.view import View
 from toolcrib.cli.opening import opened
 from toolcrib.cli.output import escape, plain, print_json, run, stdout
 from toolcrib.cli.slips import Slips
+from toolcrib.cli.verdicts import Verdicts
 from toolcrib.config import Config, ServerConfig, read_config
 from toolcrib.config.policy import EFFECTS
 from toolcrib.core.principal import LOCAL
@@ -37,7 +39,7 @@ _MARKS = {
 
 
 def doctor(config: Path, wait_s: float, *, as_json: bool) -> None:
-    """Start everything and report; the process ends with 1 when a source cannot be used."""
+    """Start everything and report; the process ends with 1 when a source cannot be used, or a tool is quarantined."""
 
     async def main() -> bool:
         async with opened(config, None, wait_s=wait_s, searched=True) as crib:
@@ -58,9 +60,15 @@ def doctor(config: Path, wait_s: float, *, as_json: bool) -> None:
             for server in read.enabled
             if server.isolation == "principal"
         ]
-        registered = crib.registration_problems
         report = _Report(
-            read, [*found.values()], isolated, list(_lacking(read, view)), Slips(read, view), registered, embedding
+            read,
+            [*found.values()],
+            isolated,
+            list(_lacking(read, view)),
+            Slips(read, view),
+            crib.registration_problems,
+            embedding,
+            Verdicts.of(crib, view.sources.values(), config, read.pins),
         )
         if as_json:
             print_json({"config": str(config), **report.to_wire()})
@@ -164,6 +172,7 @@ class _Report:
     """What is registered and does not count, and why."""
     embedding: EmbeddingCondition | None
     """None where no model is configured."""
+    verdicts: Verdicts
 
     @property
     def disabled(self) -> list[str]:
@@ -173,7 +182,7 @@ class _Report:
     def is_healthy(self) -> bool:
         ready = all(each.entry.status is SourceStatus.READY for each in self.found)
         has_model = self.embedding is None or self.embedding.problem is None
-        return ready and has_model and all(each.is_healthy for each in self.isolated)
+        return ready and has_model and self.verdicts.is_healthy and all(each.is_healthy for each in self.isolated)
 
     def to_wire(self) -> dict[str, Any]:
         return {
@@ -184,6 +193,7 @@ class _Report:
             "isolated": [each.to_wire() for each in self.isolated],
             "disabled": self.disabled,
             "embedding": None if self.embedding is None else _embedding_wire(self.embedding),
+            "definitions": self.verdicts.to_wire(),
             "missing_capabilities": [each.to_wire() for each in self.lacking],
             "categories_named_as_sources": list(self.slips.named_as_sources),
             "passed_over": list(self.registered),
@@ -302,6 +312,7 @@ def _show(report: _Report) -> None:
         stdout.print(line, markup=False, style="dim", soft_wrap=False)
     if report.embedding is not None:
         _show_embedding(report.embedding)
+    report.verdicts.show()
     for each in report.registered:
         stdout.print(f"Registered, and passed over: {plain(each)}.", markup=False, style="yellow", soft_wrap=False)
     for slip in report.slips:

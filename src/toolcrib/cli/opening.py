@@ -83,6 +83,8 @@ async def opened(
             crib.confine(bundle)
         async with crib:
             await _wait(crib, wait_s)
+            if await crib.guard.has_turned():  # by now it is known what each tool stands beside
+                await crib.judge_again()
             if tools is not None:
                 _tell_of_set_aside(crib, tools)
             yield crib

@@ -18,6 +18,11 @@ class Problem(Exception):
     """What is wrong with one server or tool, and with which of its keys."""
 
 
+def unfilled(text: str) -> str:
+    """`text` as somebody wrote it, where the principal is still to be filled in."""
+    return text.replace(WHO, f"${{{_PRINCIPAL}}}")
+
+
 def for_each_principal(environ: Mapping[str, str]) -> Mapping[str, str]:
     """`environ` for a server that each principal has for itself: `${principal}` comes to `WHO`."""
     return {**environ, _PRINCIPAL: WHO}

@@ -1,0 +1,335 @@
+"""`toolcrib pin`: approve of definitions as they are, take that back, and show what was approved."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.table import Table
+from rich.text import Text
+
+from toolcrib.cli.definitions import (
+    Chosen,
+    Definition,
+    Look,
+    Standing,
+    counted,
+    grades_of,
+    id_of,
+    not_looked_at,
+    pin_wire,
+    show,
+    show_details,
+    show_elsewhere,
+    show_unlisted,
+    shown_name,
+    using,
+    when,
+)
+from toolcrib.cli.opening import pins_of
+from toolcrib.cli.output import plain, print_json, run, stderr, stdout
+from toolcrib.config import read_config
+from toolcrib.core.tools import Tool, summarize
+from toolcrib.drift import Verdict
+from toolcrib.drift.characters import visible
+from toolcrib.drift.definitions import definition_of
+from toolcrib.guard import Guard
+from toolcrib.stores.pins import Pin
+
+_NEW = {Standing.NEW, Standing.UNPINNED}
+
+
+def pin(
+    what: Sequence[str], config: Path, *, wait_s: float, by: str | None, full: bool, yes: bool, as_json: bool
+) -> None:
+    """Show what would be approved of, ask, and write it; the process ends with 1 where any of it was not written."""
+
+    async def main() -> bool:
+        who = _who(by)
+        look = (await Look.at(config, wait_s)).only(what, config)
+        offer = _Offer.of(look, {(each.source, each.origin, each.name) for each in pins_of(config).all()})
+        if not as_json:
+            _show(offer, full=full)
+            show_unlisted(look.unlisted)
+            show_elsewhere(look.elsewhere)
+        asking = _Asking(yes=yes, as_json=as_json)
+        writes = bool(offer.all) and asking.agrees(f"Approve of {counted(len(offer.all), 'definition')} as {who}?")
+        store = pins_of(config)
+        if writes:
+            with using(store, "written"):
+                Guard(store).approve([(each.entry, each.judgement) for each in offer.all], who)
+        if as_json:
+            wire = {**offer.to_wire(), "not_looked_at": not_looked_at(look)}
+            print_json({"config": str(config), "written": writes, "by": who, **wire})
+        elif writes:
+            stdout.print(f"Approved of {counted(len(offer.all), 'definition')} as {plain(who)}.", markup=False)
+        elif offer.all:
+            asking.tell("Nothing was approved")
+        elif not look.unlisted:
+            stdout.print("There is nothing to approve of." if offer.unchanged else "No server offers a tool.")
+        return (writes or not offer.all) and not look.unlisted
+
+    _end(main, as_json=as_json)
+
+
+def unpin(what: Sequence[str], config: Path, *, by: str | None, yes: bool, as_json: bool) -> None:
+    """Show which approvals would be taken back, ask, and write it; no server is started."""
+
+    async def main() -> bool:
+        who = _who(by)
+        pins = _pins(what, config)
+        if not as_json and pins:
+            _show_pins(pins)
+        asking = _Asking(yes=yes, as_json=as_json)
+        writes = bool(pins) and asking.agrees(f"Take back {counted(len(pins), 'approval')} as {who}?")
+        store = pins_of(config)
+        left: tuple[Pin, ...] = ()
+        if writes:
+            with using(store, "written"):
+                Guard(store).withdraw(pins, who)
+                left = store.all()
+        if as_json:
+            print_json({"config": str(config), "written": writes, "by": who, "removed": [*map(_wire, pins)]})
+        elif writes:
+            stdout.print(f"Took back {counted(len(pins), 'approval')} as {plain(who)}.", markup=False)
+            _tell_of_unpinned(config, {pin.source for pin in pins} - {pin.source for pin in left})
+        elif pins:
+            asking.tell("Nothing was taken back")
+        else:
+            stdout.print("Nothing is approved.")
+        return writes or not pins
+
+    _end(main, as_json=as_json)
+
+
+def list_pins(what: Sequence[str], config: Path, *, as_json: bool) -> None:
+    """Show what is approved; no server is started."""
+
+    async def main() -> bool:
+        pins = _pins(what, config)
+        if as_json:
+            print_json({"config": str(config), "pins": [*map(_wire, pins)]})
+        elif pins:
+            _show_pins(pins)
+        else:
+            stderr.print("Nothing is approved. `toolcrib pin` approves of what is there.")
+        return True
+
+    _end(main, as_json=as_json)
+
+
+def show_log(what: Sequence[str], config: Path, *, as_json: bool) -> None:
+    """Show all approvals there were, and their ends, the oldest first; no server is started."""
+
+    async def main() -> bool:
+        pins = _pins(what, config, ended=True)
+        if as_json:
+            print_json(
+                {"config": str(config), "log": [{"removed": pin.definition is None, **_wire(pin)} for pin in pins]}
+            )
+        elif pins:
+            _show_log(pins)
+        else:
+            stderr.print("Nothing was ever approved.")
+        return True
+
+    _end(main, as_json=as_json)
+
+
+@dataclass(frozen=True, slots=True)
+class _Offer:
+    """What is to be approved of."""
+
+    shown: tuple[Definition, ...]
+    """Those that are new or changed."""
+    unchanged: int
+    gone: int
+    moved: tuple[Definition, ...]
+    """Those that were approved as they are, but for another configuration or under another name of their source."""
+
+    @classmethod
+    def of(cls, look: Look, known: set[tuple[str, str, str]]) -> _Offer:
+        """`known`: source, origin and name of what is approved here."""
+        unchanged = [each for each in look.definitions if each.standing is Standing.UNCHANGED]
+        moved = [
+            each for each in unchanged if (each.entry.name, each.entry.identity, each.judgement.tool.name) not in known
+        ]
+        shown = [each for each in look.definitions if each.standing is not Standing.UNCHANGED]
+        return cls(tuple(shown), len(unchanged) - len(moved), len(look.gone), tuple(moved))
+
+    @property
+    def all(self) -> tuple[Definition, ...]:
+        return (*self.shown, *self.moved)
+
+    def to_wire(self) -> dict[str, Any]:
+        return {
+            "definitions": [each.to_wire() for each in self.shown],
+            "moved": [each.id for each in self.moved],
+            "unchanged": self.unchanged,
+            "gone": self.gone,
+        }
+
+
+class _Asking:
+    """Whether something may be written: what was agreed to, on the command line or at the terminal."""
+
+    def __init__(self, *, yes: bool, as_json: bool) -> None:
+        self._yes = yes
+        streams = (sys.stdin, sys.stdout, sys.stderr)  # it is shown on one, the question asked on another
+        self._somebody = all(stream.isatty() for stream in streams) and not as_json
+
+    def agrees(self, question: str) -> bool:
+        if self._yes or not self._somebody:
+            return self._yes
+        try:
+            return click.confirm(plain(question), default=False, err=True)
+        except click.Abort:
+            stderr.print()
+            return False
+
+    def tell(self, what: str) -> None:
+        """Say that nothing was written, and why."""
+        stderr.print(f"{what}." if self._somebody else f"{what}: there is no terminal to ask at. With --yes it is.")
+
+
+def _end(main: Any, *, as_json: bool) -> None:
+    """Run `main`, and end the process with 1 where it gives False."""
+    done: list[bool] = []
+
+    async def note() -> None:
+        done.append(await main())
+
+    run(note, as_json=as_json)
+    sys.exit(0 if done == [True] else 1)
+
+
+def _who(by: str | None) -> str:
+    """Who approves."""
+    if by is not None:
+        if not by.strip():
+            raise click.UsageError("--by: a name is expected.")
+        return by
+    try:
+        return getpass.getuser()
+    except (ImportError, KeyError, OSError):  # a user without a name, as containers have them
+        return f"uid {os.getuid()}"
+
+
+def _pins(what: Sequence[str], config: Path, *, ended: bool = False) -> tuple[Pin, ...]:
+    """What is approved, or with `ended` all that ever happened.
+
+    Raises:
+        InvalidConfig: the file cannot be used, or nobody can say what was approved.
+        NotFound: something of `what` meets nothing.
+    """
+    chosen = Chosen(what, read_config(config).source_names)
+    store = pins_of(config)
+    with using(store):
+        pins = store.log() if ended else store.all()
+    ids = [*map(id_of, pins)]
+    for word in chosen.what:
+        if not any(map(chosen.meets(word), ids)):
+            raise chosen.unmet(word, ids)
+    found = [pin for pin in pins if not what or id_of(pin) in chosen]
+    return tuple(found if ended else sorted(found, key=id_of))
+
+
+# -- what a person sees -----------------------------------------------------------------------------------------------
+
+
+def _show(offer: _Offer, *, full: bool) -> None:
+    for each in offer.shown:
+        judgement = each.judgement
+        name = (shown_name(each.id), "bold")
+        if each.standing in _NEW:
+            stdout.print(Text.assemble(("new      ", "green"), name, "  ", _summary(each)))
+        else:
+            line = Text.assemble(("changed  ", "yellow"), name, "  ")
+            if judgement.drift is not None:
+                line.append_text(grades_of(judgement.drift))
+            stdout.print(line.append(f"  {_versions(each)}", "dim"))
+        if full:
+            _show_definition(judgement.tool)
+        drift = judgement.drift
+        show_details(drift.changes if drift else (), each.suspicions, drift.omitted if drift else 0)
+    if offer.shown:
+        stdout.print()
+    for count, told in (
+        (sum(each.standing in _NEW for each in offer.shown), "new"),
+        (sum(each.standing is Standing.CHANGED for each in offer.shown), "changed"),
+        (offer.unchanged, "as approved"),
+        (offer.gone, "approved, and not there any more: `--remove` takes that back"),
+        (len(offer.moved), "as approved for another configuration, or under another name of the server"),
+    ):
+        if count:
+            stdout.print(f"{count:>6,}  {told}")
+
+
+def _show_definition(tool: Tool) -> None:
+    """All that a model may come to read."""
+    try:
+        told = json.dumps(definition_of(tool), indent=2, ensure_ascii=False, default=dict)
+    except RecursionError:
+        told = "It is nested too deeply to be shown."
+    for line in told.split("\n"):
+        show(Text(f"  {visible(line)}"))
+
+
+def _summary(each: Definition) -> Text:
+    return Text(shown_name(summarize(each.judgement.tool.description or "")), "dim")
+
+
+def _versions(each: Definition) -> str:
+    return " → ".join(str(version) for version in (each.pin and each.pin.version, each.judgement.version) if version)
+
+
+def _tell_of_unpinned(config: Path, sources: set[str]) -> None:
+    """Say what becomes of sources of which nothing is approved any more: it is easily taken for being closed."""
+    if not sources:
+        return
+    now = {
+        Verdict.PASS: "its tools are shown as they are",
+        Verdict.WARN: "its tools are shown as they are, with a warning",
+        Verdict.QUARANTINE: "its tools are not shown",
+    }[read_config(config).pins.unpinned]
+    for source in sorted(sources):
+        told = f"Nothing of {shown_name(source)} is approved any more: {now} (`toolcrib.pins.unpinned`)."
+        stderr.print(told, markup=False, style="yellow")
+
+
+def _show_pins(pins: Sequence[Pin]) -> None:
+    table = _table("tool", "version", "since", "by", "bound to")
+    for each in pins:
+        table.add_row(*_row(each))
+    show(table)
+
+
+def _show_log(pins: Sequence[Pin]) -> None:
+    table = _table("", "tool", "version", "when", "by", "bound to")
+    for each in pins:
+        what = Text("removed", "red") if each.definition is None else Text("approved", "green")
+        table.add_row(what, *_row(each))
+    show(table)
+
+
+def _row(pin: Pin) -> tuple[Text, ...]:
+    told = (pin.version, f"{when(pin):%Y-%m-%d %H:%M}", shown_name(pin.by), shown_name(pin.shown))
+    return Text(shown_name(id_of(pin)), "bold"), *map(Text, told)
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=None, header_style="dim", padding=(0, 3, 0, 0))
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    return table
+
+
+def _wire(pin: Pin) -> dict[str, Any]:
+    return {"tool_id": id_of(pin), **pin_wire(pin)}
