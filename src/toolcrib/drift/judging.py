@@ -182,6 +182,8 @@ class Judgement:
             yield _NOT_APPROVED[self.origin.is_pinned]
         else:
             telling = {grade for grade in self.drift.grades if self.policy.of(grade) is not Verdict.PASS}
+            if Grade.BREAKING in telling:
+                telling.discard(Grade.COMPATIBLE)
             changed = (said for grade, said in _CHANGED.items() if grade in telling)
             yield f"It is not as it was approved: {'; '.join(changed)}."
 
