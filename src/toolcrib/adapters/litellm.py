@@ -1,0 +1,198 @@
+"""LiteLLM, which speaks to a hundred vendors as if each were OpenAI: tools are injected.
+
+An answer is streamed where somebody listens to its text, and else taken whole.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import warnings
+from collections import Counter
+from collections.abc import Mapping
+from contextlib import aclosing
+from types import ModuleType, TracebackType
+from typing import Any, Self
+
+import anyio
+
+from toolcrib.adapters.openai_sdk import Asked, read
+from toolcrib.adapters.strict_output import StrictOutput
+from toolcrib.adapters.transport import DEFAULT_TIMEOUT_S, sendable
+from toolcrib.conversation.messages import ModelRequest, ModelTurn
+from toolcrib.core.errors import InvalidConfig
+from toolcrib.formats import openai_chat
+from toolcrib.loop.adapter import TurnAdapter
+from toolcrib.loop.provider import Delivery, TextListener
+
+Json = dict[str, Any]
+
+NATIVE = "litellm"
+"""The key of a message's `native`: what LiteLLM's vendors add to a message, OpenAI itself would refuse."""
+
+_STRUCTURED = frozenset({"openai", "azure"})
+"""Providers that hold an answer to a schema while there are tools. For some others LiteLLM makes up a tool that the
+model then has to call, so that it calls no other (1.106)."""
+
+_entered: Counter[int] = Counter()
+"""Adapters in use, by the id of their event loop: they share LiteLLM's connections."""
+
+
+class LiteLLMAdapter(TurnAdapter):
+    """`model` is `provider/model` as LiteLLM names it; `openai/NAME` with an `api_base` is any compatible server."""
+
+    name = "litellm"
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        api_base: str | None = None,
+        api_key: str | None = None,
+        timeout_s: float = DEFAULT_TIMEOUT_S,
+        max_output_tokens: int | None = None,
+    ) -> None:
+        """Without a key, the one in the variable that LiteLLM knows for the provider. `timeout_s`: without a byte.
+
+        Raises:
+            InvalidConfig: LiteLLM is not installed, or knows no such provider.
+        """
+        self.model = model
+        self._litellm: Any = _imported()
+        self._asks_for_schema = _provider(self._litellm, model) in _STRUCTURED
+        self._given: Json = {"timeout": timeout_s, "max_retries": 0, "num_retries": 0}
+        optional = {"api_base": api_base, "api_key": api_key, "max_tokens": max_output_tokens}
+        self._given |= {key: value for key, value in optional.items() if value is not None}
+        self._asked = Asked(model, f"`{model}`", timeout_s, key="`api_key`, or the variable that LiteLLM reads")
+
+    @property
+    def delivery(self) -> Delivery:
+        return Delivery.INJECT
+
+    async def __aenter__(self) -> Self:
+        _entered[id(asyncio.get_running_loop())] += 1
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        loop = id(asyncio.get_running_loop())
+        _entered[loop] -= 1
+        if not _entered[loop]:
+            del _entered[loop]
+            with anyio.CancelScope(shield=True):
+                await self._close()
+
+    async def _close(self) -> None:
+        """LiteLLM keeps its clients open, for each event loop; its own function closes those of the other loops too."""
+        cache = self._litellm.in_memory_llm_clients_cache
+        ours: str = cache.update_cache_key_with_event_loop("")  # what the keys of this loop end with
+        kept: dict[str, Any] = cache.cache_dict
+        for key in [key for key in kept if key.endswith(ours)]:
+            client = kept.pop(key, None)
+            if hasattr(client, "close"):
+                await client.close()
+
+    async def respond(self, request: ModelRequest, on_text: TextListener | None = None) -> ModelTurn:
+        output = StrictOutput.of(request.output_schema) if self._asks_for_schema else None
+        sent = sendable(self._request(request, output)) | self._given
+        with self._asked.failing():
+            if on_text is None:
+                completion = _plain(await self._litellm.acompletion(**sent))
+            else:
+                completion = await self._streamed(sent, on_text)
+        turn = read(_read_turn, completion, self._asked)
+        return turn if output is None else output.restored(turn)
+
+    def _request(self, request: ModelRequest, output: StrictOutput | None) -> Json:
+        messages = openai_chat.messages(request.system, request.messages, dialect=NATIVE)
+        sent: Json = {"model": self.model, "messages": [_well_formed(message) for message in messages]}
+        if request.tools:
+            sent["tools"] = openai_chat.tools(request.tools)
+        if output is not None:
+            sent["response_format"] = {"type": "json_schema", "json_schema": output.to_wire()}
+        return sent
+
+    async def _streamed(self, sent: Json, on_text: TextListener) -> Json:
+        chunks: list[Any] = []
+        refuses = False
+        stream = await self._litellm.acompletion(**sent, stream=True, stream_options={"include_usage": True})
+        async with aclosing(stream):
+            async for chunk in stream:
+                chunks.append(chunk)
+                told = _plain(chunk)
+                refuses = refuses or any("refusal" in choice["delta"] for choice in told["choices"])
+                if piece := openai_chat.text_of(told):
+                    on_text(piece)
+        answer = self._litellm.stream_chunk_builder(chunks)
+        if answer is None:
+            raise self._asked.lost()
+        completion = _plain(answer)
+        message = completion["choices"][0]["message"]
+        if refuses and not message.get("content") and not message.get("tool_calls"):
+            # Of a refusal's stream LiteLLM passes on the beginning alone, which is empty (1.106).
+            message["refusal"] = "The model refuses."
+        return completion
+
+
+def _imported() -> ModuleType:
+    # Unless told not to, it fetches a list of prices from GitHub and reads a file `.env` into the environment.
+    os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
+    os.environ.setdefault("LITELLM_MODE", "PRODUCTION")
+    try:
+        import litellm  # noqa: PLC0415  # an extra, which may be absent, and takes seconds to import
+    except ImportError as error:
+        raise InvalidConfig("LiteLLM is not installed: `pip install 'toolcrib[litellm]'`.") from error
+    litellm.suppress_debug_info = True  # it prints where to get help to stdout
+    # Pydantic's complaint about LiteLLM's own types, when these are first used (1.106).
+    warnings.filterwarnings("ignore", "Item '.*' on TypedDict class", UserWarning)
+    return litellm
+
+
+def _plain(answer: Any) -> Json:
+    return answer.model_dump(mode="json", exclude_none=True, warnings=False)
+
+
+def _provider(litellm: Any, model: str) -> str:
+    try:
+        return litellm.get_llm_provider(model)[1]
+    except litellm.BadRequestError as error:
+        raise InvalidConfig(
+            f"LiteLLM knows no provider for `{model}`: write `provider/model`, as in `openai/gpt-4.1`."
+        ) from error
+
+
+def _read_turn(completion: Mapping[str, Any]) -> ModelTurn:
+    return openai_chat.read_turn(_with_refusal(completion), dialect=NATIVE)
+
+
+def _with_refusal(completion: Mapping[str, Any]) -> Json:
+    """LiteLLM moves what it does not know itself, refusals among it, to `provider_specific_fields`."""
+    choices: list[Json] = []
+    for choice in completion["choices"]:
+        message: Json = choice["message"]
+        moved = dict(message.get("provider_specific_fields") or {})
+        refusal = moved.pop("refusal", None) or message.get("refusal")
+        choices.append({**choice, "message": {**message, "refusal": refusal, "provider_specific_fields": moved}})
+    return {**completion, "choices": choices}
+
+
+def _well_formed(message: Json) -> Json:
+    """Where a vendor takes an object for arguments, LiteLLM parses their text, and fails at one that is no JSON."""
+    if "tool_calls" not in message:
+        return message
+    return message | {
+        "tool_calls": [
+            call | {"function": call["function"] | {"arguments": _object(call["function"]["arguments"])}}
+            for call in message["tool_calls"]
+        ]
+    }
+
+
+def _object(arguments: str) -> str:
+    try:
+        is_object = isinstance(json.loads(arguments), dict)
+    except (ValueError, RecursionError):
+        is_object = False
+    return arguments if is_object else json.dumps({"malformed": arguments}, ensure_ascii=False)

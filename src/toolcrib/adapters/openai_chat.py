@@ -1,0 +1,68 @@
+"""Chat completions, of OpenAI and of all the servers that speak like it: tools are injected.
+
+An answer is streamed where somebody listens to its text, and else taken whole: some of these servers stream no calls,
+or no usage, and OpenAI streams some models only to organizations it has verified.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from toolcrib.adapters.openai_sdk import OpenAIAdapter, plain, read
+from toolcrib.adapters.strict_output import StrictOutput
+from toolcrib.adapters.transport import sendable
+from toolcrib.conversation.messages import ModelRequest, ModelTurn
+from toolcrib.formats import openai_chat
+from toolcrib.loop.provider import Delivery, TextListener
+
+if TYPE_CHECKING:
+    from openai.types.chat import ChatCompletionChunk
+
+Json = dict[str, Any]
+
+
+class OpenAIChat(OpenAIAdapter):
+    """One of its models. Since gpt-5.6 OpenAI's own take no tools here unless they do not reason: `OpenAIResponses`."""
+
+    name = "openai-chat"
+
+    @property
+    def delivery(self) -> Delivery:
+        return Delivery.INJECT
+
+    async def respond(self, request: ModelRequest, on_text: TextListener | None = None) -> ModelTurn:
+        output = StrictOutput.of(request.output_schema)
+        sent = sendable(self._request(request, output))
+        with self._asked.failing():
+            if on_text is None:
+                create: Any = self._client.chat.completions.create
+                completion = plain(await create(**sent), self._asked)
+            else:
+                completion = await self._streamed(sent, on_text)
+        turn = read(openai_chat.read_turn, completion, self._asked)
+        return turn if output is None else output.restored(turn)
+
+    def _request(self, request: ModelRequest, output: StrictOutput | None) -> Json:
+        sent: Json = {"model": self.model, "messages": openai_chat.messages(request.system, request.messages)}
+        if request.tools:  # an empty list is refused
+            sent["tools"] = openai_chat.tools(request.tools)
+        if output is not None:
+            sent["response_format"] = {"type": "json_schema", "json_schema": output.to_wire()}
+        if self._max_output_tokens is not None:
+            sent["max_completion_tokens"] = self._max_output_tokens
+        return sent
+
+    async def _streamed(self, sent: Json, on_text: TextListener) -> Json:
+        create: Any = self._client.chat.completions.create
+        chunks: list[Json] = []
+        async with await create(**sent, stream=True, stream_options={"include_usage": True}) as stream:
+            event: ChatCompletionChunk
+            async for event in stream:
+                chunk = plain(event, self._asked)
+                chunks.append(chunk)
+                if piece := openai_chat.text_of(chunk):
+                    on_text(piece)
+        completion = openai_chat.joined(chunks)
+        if completion["choices"][0]["finish_reason"] is None:
+            raise self._asked.lost()
+        return completion

@@ -1,0 +1,116 @@
+"""OpenAI's Responses API: tools arrive in the middle of a conversation, as what a search of the model's found.
+
+Nothing is stored with OpenAI: each request has the whole conversation, and what the model thought, sealed. An answer
+is streamed where somebody listens to its text, and else taken whole: OpenAI streams some models only to organizations
+that it has verified.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from toolcrib.adapters.openai_sdk import OpenAIAdapter, plain, read
+from toolcrib.adapters.strict_output import StrictOutput
+from toolcrib.adapters.transport import DEFAULT_TIMEOUT_S, sendable
+from toolcrib.conversation.messages import ModelRequest, ModelTurn
+from toolcrib.formats import openai_responses
+from toolcrib.loop.provider import Delivery, TextListener
+
+Json = dict[str, Any]
+
+_VERSION = re.compile(r"gpt-(\d+)(?:\.(\d+))?(.*)")
+_FIRST_THAT_SEARCHES = (5, 4)
+
+_WITHOUT_REASONING = re.compile(r"(?:^|:)(?:gpt-[34]|chatgpt|gpt-5[\d.]*-chat)")
+"""Models that refuse to be asked for what they thought: "Encrypted content is not supported with this model"."""
+
+_PIECES = ("response.output_text.delta", "response.refusal.delta")
+_LAST = ("response.completed", "response.incomplete", "response.failed")
+_READABLE = ("completed", "incomplete")
+
+
+def searches(model: str) -> bool:
+    """Whether a model can search for tools: since gpt-5.4, without its nano. Source: OpenAI, "Tool search"."""
+    match = _VERSION.match(model)
+    if match is None:
+        return False
+    major, minor, rest = match.groups()
+    number = (int(major), int(minor or 0))
+    return number > _FIRST_THAT_SEARCHES or (number == _FIRST_THAT_SEARCHES and not rest.startswith("-nano"))
+
+
+class OpenAIResponses(OpenAIAdapter):
+    """One of OpenAI's models, as it is meant to be asked."""
+
+    name = "openai"
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        api_key: str | None = None,
+        base_url: str | None = None,
+        timeout_s: float = DEFAULT_TIMEOUT_S,
+        max_output_tokens: int | None = None,
+        delivery: Delivery | None = None,
+    ) -> None:
+        """As every `OpenAIAdapter`. Without a `delivery`, DEFER for models that can search for tools, else INJECT."""
+        super().__init__(
+            model, api_key=api_key, base_url=base_url, timeout_s=timeout_s, max_output_tokens=max_output_tokens
+        )
+        self._delivery = delivery or (Delivery.DEFER if searches(model) else Delivery.INJECT)
+
+    @property
+    def delivery(self) -> Delivery:
+        return self._delivery
+
+    @property
+    def reveals_unlisted(self) -> bool:
+        return True
+
+    async def respond(self, request: ModelRequest, on_text: TextListener | None = None) -> ModelTurn:
+        output = StrictOutput.of(request.output_schema)
+        sent = sendable(self._request(request, output))
+        with self._asked.failing():
+            if on_text is None:
+                create: Any = self._client.responses.create
+                response = plain(await create(**sent), self._asked)
+            else:
+                response = await self._streamed(sent, on_text)
+        if response.get("status", "completed") not in _READABLE:
+            why: Json = response.get("error") or {"message": f"The response is {response['status']}."}
+            raise self._asked.refusal(why.get("message", ""), why.get("code"))
+        turn = read(openai_responses.read_turn, response, self._asked)
+        return turn if output is None else output.restored(turn)
+
+    def _request(self, request: ModelRequest, output: StrictOutput | None) -> Json:
+        is_deferring = self._delivery is Delivery.DEFER
+        sent: Json = {
+            "model": self.model,
+            "input": openai_responses.items(request.messages, searches=is_deferring),
+            "store": False,
+        }
+        if request.system:
+            sent["instructions"] = request.system
+        if request.tools:
+            sent["tools"] = openai_responses.tools(request.tools, searches=is_deferring)
+        if not _WITHOUT_REASONING.search(self.model):
+            sent["include"] = ["reasoning.encrypted_content"]
+        if output is not None:
+            sent["text"] = {"format": {"type": "json_schema", **output.to_wire()}}
+        if self._max_output_tokens is not None:
+            sent["max_output_tokens"] = self._max_output_tokens
+        return sent
+
+    async def _streamed(self, sent: Json, on_text: TextListener) -> Json:
+        create: Any = self._client.responses.create
+        async with await create(**sent, stream=True) as stream:
+            async for event in stream:
+                if event.type in _PIECES:
+                    on_text(event.delta)
+                elif event.type in _LAST:
+                    return plain(event.response, self._asked)
+                elif event.type == "error":  # the SDK only hands it on
+                    raise self._asked.refusal(event.message, event.code)
+        raise self._asked.lost()

@@ -1,0 +1,59 @@
+"""Requests to adapters, and what their failures are held against."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import psutil
+import pytest
+
+from toolcrib.conversation.messages import Message, ModelRequest, ModelTurn, ToolMessage, ToolSpec, UserMessage
+from toolcrib.core.errors import ProviderFailed
+from toolcrib.loop.provider import Responder
+from toolcrib.sections import READ_SECTION
+from toolcrib.testing.vendor_server import VendorServer
+
+ADD = ToolSpec("add", "Add.", {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]})
+READ = ToolSpec(READ_SECTION.name, READ_SECTION.description, READ_SECTION.input_schema)
+HELLO = UserMessage("Hello")
+
+
+def asked(
+    *messages: Message,
+    tools: Sequence[ToolSpec] = (ADD,),
+    system: str = "Be brief.",
+    output_schema: Mapping[str, Any] | None = None,
+) -> ModelRequest:
+    return ModelRequest(system, tuple(tools), messages or (HELLO,), output_schema)
+
+
+def answered(turn: ModelTurn, *revealed: ToolSpec) -> tuple[Message, ...]:
+    """The turn's message, and an answer to each of its calls; reading a section reveals tools."""
+    return turn.message, *(
+        ToolMessage(call.id, call.name, f"Did {call.name}.", revealed=revealed if call.name == READ.name else ())
+        for call in turn.message.calls
+    )
+
+
+def unheard(_: str) -> None:
+    """Listens to what is streamed, and keeps nothing."""
+
+
+async def failure(adapter: Responder, request: ModelRequest, *, streamed: bool = False) -> ProviderFailed:
+    with pytest.raises(ProviderFailed) as failed:
+        await adapter.respond(request, unheard if streamed else None)
+    return failed.value
+
+
+def connections(server: VendorServer) -> int:
+    """How many this process holds open to a server."""
+    port = int(server.url.rpartition(":")[2])
+    held = psutil.Process().net_connections("tcp")
+    return sum(bool(each.raddr) and each.raddr[1] == port for each in held)
+
+
+def is_prefix(shorter: Sequence[Any], longer: Sequence[Any]) -> bool:
+    """As bytes, item by item."""
+    return [json.dumps(item) for item in shorter] == [json.dumps(item) for item in longer[: len(shorter)]]
