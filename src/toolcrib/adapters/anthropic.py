@@ -1,0 +1,337 @@
+"""Anthropic's models: tools arrive in the middle of a conversation, by reference to definitions that were held back.
+
+An answer is always streamed, for the SDK takes no long one whole. It is put together here: the SDK's own way to do so
+fails at arguments that are no JSON, and passes over a stream that ends too early.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Generator, Iterable, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, cast
+
+from toolcrib.adapters.strict_output import StrictOutput
+from toolcrib.adapters.transport import DEFAULT_TIMEOUT_S, is_of_transport, retry_after_s, sendable
+from toolcrib.conversation.messages import AssistantMessage, Message, ModelRequest, ModelTurn
+from toolcrib.core.errors import InvalidConfig, ProviderFailed
+from toolcrib.formats import anthropic as form
+from toolcrib.loop.adapter import TurnAdapter
+from toolcrib.loop.provider import Delivery, TextListener
+
+if TYPE_CHECKING:
+    from anthropic import APIError, APIStatusError, AsyncAnthropic
+
+Json = dict[str, Any]
+
+DEFAULT_MAX_OUTPUT_TOKENS = 32_000
+"""As many as every model since Claude 4 can write in one answer, what it thinks included."""
+
+_MODEL = re.compile(r"claude-(?P<family>[a-z]+)-(?P<major>\d+)(?:[-.](?P<minor>\d{1,2}))?(?!\d)")
+_FIRST_THAT_DEFER = (4, 5)
+_FIRST_WITH_BOUND_THOUGHTS = {"fable": (5, 1), "mythos": (5, 1)}
+_OTHERS_WITH_BOUND_THOUGHTS = (5, 5)
+
+_NO_KEY = "Anthropic's SDK has no key: set ANTHROPIC_API_KEY, or pass `api_key`."
+
+_CACHED: Json = {"type": "ephemeral"}
+
+_PROMPT = "prompt"
+"""The key of a message's `native` under which stands a digest of the prompt and the tools that it was thought under."""
+
+_OF_SCHEMA = re.compile(r"output_config|grammar|^(?!.*input_schema).*schema", re.IGNORECASE | re.DOTALL)
+"""In what the vendor says where it refuses the schema of an answer, and not that of a tool."""
+
+_DROPPING: Json = {
+    "thinking": {"type": "adaptive", "block_binding": {"prefix_mismatch_behavior": "drop_block"}},
+    "extra_headers": {"anthropic-beta": "thinking-binding-controls-2026-08-01"},
+}
+
+_STATUSES = {
+    "invalid_request_error": 400,
+    "authentication_error": 401,
+    "billing_error": 402,
+    "permission_error": 403,
+    "not_found_error": 404,
+    "request_too_large": 413,
+    "rate_limit_error": 429,
+    "timeout_error": 504,
+    "overloaded_error": 529,
+}
+"""Of errors in the middle of a stream, which has the status of an answer."""
+
+
+def _version(model: str) -> tuple[str, tuple[int, int]] | None:
+    """Family and version of one of Anthropic's models, under whatever name a reseller gives it; None of any other."""
+    match = _MODEL.search(model)
+    if match is None:
+        return None
+    return match["family"], (int(match["major"]), int(match["minor"] or 0))
+
+
+def defers(model: str) -> bool:
+    """Whether a model can be shown tools later: since Claude 4.5. Source: Anthropic, "Tool search tool"."""
+    version = _version(model)
+    return version is not None and version[1] >= _FIRST_THAT_DEFER
+
+
+def binds_thoughts(model: str) -> bool:
+    """Whether a model takes its thoughts back only under the prompt and the tools that it had them under.
+
+    Source: Anthropic, "Preserved thinking".
+    """
+    version = _version(model)
+    if version is None:
+        return False
+    return version[1] >= _FIRST_WITH_BOUND_THOUGHTS.get(version[0], _OTHERS_WITH_BOUND_THOUGHTS)
+
+
+class Anthropic(TurnAdapter):
+    """One of Anthropic's models."""
+
+    name = "anthropic"
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        api_key: str | None = None,
+        base_url: str | None = None,
+        timeout_s: float = DEFAULT_TIMEOUT_S,
+        max_output_tokens: int = DEFAULT_MAX_OUTPUT_TOKENS,
+        delivery: Delivery | None = None,
+    ) -> None:
+        """Without a key or a URL, those that the SDK finds: in ANTHROPIC_API_KEY, ANTHROPIC_BASE_URL or its profiles.
+
+        `timeout_s`: without a byte. Without a `delivery`, DEFER for models that can defer tools, else INJECT.
+
+        Raises:
+            InvalidConfig: the SDK is not installed.
+            ProviderFailed: there is no key.
+        """
+        self.model = model
+        self._max_output_tokens = max_output_tokens
+        self._delivery = delivery or (Delivery.DEFER if defers(model) else Delivery.INJECT)
+        self._holds_answers = defers(model)
+        """Whether answers are held to a schema, which models can since the same version."""
+        self._connect = partial(_client, api_key=api_key, base_url=base_url, timeout_s=timeout_s)
+        self._client = self._connect()
+        self._asked = _Asked(model, "Anthropic" if base_url is None else f"The server at {base_url}", timeout_s)
+
+    @property
+    def delivery(self) -> Delivery:
+        return self._delivery
+
+    async def __aenter__(self) -> Self:
+        if self._client.is_closed():
+            self._client = self._connect()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self._client.close()
+
+    async def respond(self, request: ModelRequest, on_text: TextListener | None = None) -> ModelTurn:
+        if request.tools and all(tool.is_deferred for tool in request.tools):
+            raise ProviderFailed(
+                "Anthropic wants at least one tool that is not deferred: list one that reveals others."
+            )
+        output = StrictOutput.of(request.output_schema) if self._holds_answers else None
+        sent = sendable(self._request(request, output))
+        prompt = _digest(sent)
+        if binds_thoughts(self.model) and _thought_elsewhere(request.messages, prompt):
+            # After a restart, say, or where tools were injected. Left in as they are, they would be refused.
+            sent |= _DROPPING
+        with self._without_schema_next(sent), self._asked.failing():
+            events = await self._streamed(sent, on_text)
+        turn = _marked(self._read(events), prompt)
+        return turn if output is None else output.restored(turn)
+
+    def _request(self, request: ModelRequest, output: StrictOutput | None) -> Json:
+        sent: Json = {
+            "model": self.model,
+            "max_tokens": self._max_output_tokens,
+            "messages": form.messages(request.messages, request.tools),
+            # Marks the last block without a change in it, so that what is sent only grows.
+            "cache_control": _CACHED,
+        }
+        if request.system.strip():
+            # Marked by itself, for other conversations under the same prompt, and for turns of very many calls.
+            sent["system"] = [{"type": "text", "text": request.system, "cache_control": _CACHED}]
+        if request.tools:
+            sent["tools"] = form.tools(request.tools)
+        if output is not None and output.strict is not None:
+            sent["output_config"] = {"format": {"type": "json_schema", "schema": dict(output.schema)}}
+        return sent
+
+    @contextmanager
+    def _without_schema_next(self, sent: Mapping[str, Any]) -> Generator[None]:
+        """A schema may be too large for the vendor, who does not say beforehand what is: then it is not sent again, for
+        the answer is checked in any case."""
+        try:
+            yield
+        except ProviderFailed as failed:
+            is_for_schema = failed.details.get("status") == 400 and _OF_SCHEMA.search(failed.message)
+            if "output_config" not in sent or not is_for_schema:
+                raise
+            self._holds_answers = False
+            raise ProviderFailed(failed.message, retryable=True, retry_after_s=0, details=failed.details) from failed
+
+    async def _streamed(self, sent: Json, on_text: TextListener | None) -> list[Json]:
+        create: Any = self._client.messages.create
+        events: list[Json] = []
+        async with await create(**sent, stream=True) as stream:
+            if not stream.response.headers.get("content-type", "").startswith("text/event-stream"):
+                raise self._asked.unreadable()
+            async for event in stream:
+                if not hasattr(event, "to_dict"):
+                    raise self._asked.unreadable()
+                told = event.to_dict(mode="json", warnings=False)
+                events.append(told)
+                if on_text is not None and (piece := form.text_of(told)):
+                    on_text(piece)
+        return events
+
+    def _read(self, events: Iterable[Json]) -> ModelTurn:
+        """What is found in an answer, which the SDK does not check."""
+        try:
+            answer = form.joined(events)
+            if answer["stop_reason"] is None:
+                raise self._asked.lost()
+            return form.read_turn(answer)
+        except (LookupError, TypeError, AttributeError) as error:
+            raise self._asked.unreadable() from error
+
+
+def _digest(sent: Mapping[str, Any]) -> str:
+    """Of the prompt and the tools."""
+    return hashlib.sha256(json.dumps([sent.get("system"), sent.get("tools")]).encode()).hexdigest()[:16]
+
+
+def _thought_elsewhere(messages: Iterable[Message], prompt: str) -> bool:
+    """Whether a message has thoughts in it that the model had under another prompt, or other tools."""
+    said = (message for message in messages if isinstance(message, AssistantMessage) and form.thoughts(message))
+    return any(cast("Json", message.native).get(_PROMPT) != prompt for message in said)
+
+
+def _marked(turn: ModelTurn, prompt: str) -> ModelTurn:
+    if not form.thoughts(turn.message):
+        return turn
+    return replace(turn, message=replace(turn.message, native={**turn.message.native, _PROMPT: prompt}))
+
+
+def _client(*, api_key: str | None, base_url: str | None, timeout_s: float) -> AsyncAnthropic:
+    try:
+        import anthropic  # noqa: PLC0415  # an extra, which may be absent, and takes a second to import
+    except ImportError as error:
+        raise InvalidConfig("Anthropic's SDK is not installed: `pip install 'toolcrib[anthropic]'`.") from error
+    try:
+        # Spans are the loop's to tell, alike for all vendors.
+        client = anthropic.AsyncAnthropic(
+            api_key=api_key, base_url=base_url, timeout=timeout_s, max_retries=0, open_telemetry=False
+        )
+    except anthropic.AnthropicError as error:
+        raise ProviderFailed(f"{_NO_KEY} It says: {str(error).rstrip('.')}.") from error
+    if client.api_key is None and client.auth_token is None and client.credentials is None:
+        raise ProviderFailed(_NO_KEY)
+    return client
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """Who was asked, for the words of failures."""
+
+    model: str
+    vendor: str
+    """As a sentence begins with it."""
+    timeout_s: float
+
+    @contextmanager
+    def failing(self) -> Generator[None]:
+        """Whatever the SDK raises inside is raised as `ProviderFailed`."""
+        import anthropic  # noqa: PLC0415  # as in `_client`
+
+        try:
+            yield
+        except anthropic.APIError as error:
+            raise self._of(error) from error
+        except anthropic.AnthropicError as error:
+            raise ProviderFailed(f"{_NO_KEY} It says: {str(error).rstrip('.')}.") from error
+        except json.JSONDecodeError as error:
+            raise self.unreadable() from error
+        except Exception as error:
+            if not is_of_transport(error):
+                raise
+            raise self.silent() if "Timeout" in type(error).__name__ else self.lost() from error
+
+    def lost(self) -> ProviderFailed:
+        return ProviderFailed(f"{self.vendor} was lost in the middle of its answer; ask again.", retryable=True)
+
+    def silent(self) -> ProviderFailed:
+        return ProviderFailed(
+            f"{self.vendor} said nothing for {self.timeout_s:g} s; ask again, or raise `timeout_s`.", retryable=True
+        )
+
+    def unreadable(self) -> ProviderFailed:
+        return ProviderFailed(f"{self.vendor} answers in another form than Anthropic's API: check the address.")
+
+    def _of(self, error: APIError) -> ProviderFailed:
+        import anthropic  # noqa: PLC0415  # as in `_client`
+
+        if isinstance(error, anthropic.APITimeoutError):
+            return self.silent()
+        if isinstance(error, anthropic.APIConnectionError):
+            why = error.__cause__ or error
+            return ProviderFailed(
+                f"{self.vendor} cannot be reached ({why}); check the network and the address.", retryable=True
+            )
+        if not isinstance(error, anthropic.APIStatusError):
+            return self.unreadable()
+        return self._refusal(error)
+
+    def _refusal(self, error: APIStatusError) -> ProviderFailed:
+        """What the vendor itself reports."""
+        status = error.status_code if error.status_code >= 400 else _STATUSES.get(str(error.type), 500)
+        said = error.api_message or error.message
+        headers = error.response.headers
+        advice = self._advice(said, status)
+        retryable = status in (408, 409, 429) or status >= 500
+        if (asked := headers.get("x-should-retry")) in ("true", "false"):
+            retryable = asked == "true"
+        told = {"status": status, "type": error.type, "code": error.error_code, "request_id": error.request_id}
+        return ProviderFailed(
+            f"{self.vendor} {advice}. It says: {said.rstrip('.')}.",
+            retryable=retryable,
+            retry_after_s=retry_after_s(headers) if retryable else None,
+            details={key: value for key, value in told.items() if value is not None},
+        )
+
+    def _advice(self, said: str, status: int) -> str:
+        """What happened, with what to do about it."""
+        if status == 402 or "credit balance" in said:
+            return "has no credit left for this key: add to it, or take another key"
+        if status == 413 or "prompt is too long" in said or "exceed context limit" in said:
+            return f"cannot read so much: begin anew with less, or take a model that reads more than {self.model}"
+        if status == 401:
+            return "does not take the key: check ANTHROPIC_API_KEY or `api_key`"
+        if status == 403:
+            return f"does not let this key use {self.model}: take another model, or have the key allowed"
+        if status == 404:
+            return f"knows no model {self.model} for this key: check its name, and the address"
+        if status == 400 and said.startswith("max_tokens: "):
+            return f"lets {self.model} write less in one answer: pass a smaller `max_output_tokens`"
+        if status == 400 and ("tool_reference" in said or "defer_loading" in said):
+            return f"lets {self.model} defer no tools: pass `delivery=Delivery.INJECT`"
+        if status == 429:
+            return "takes no more requests for now: ask later, and less often"
+        if status == 529:
+            return "is asked too much by everybody: ask later"
+        if status >= 500:
+            return "failed at this request"
+        return "refuses this request"
