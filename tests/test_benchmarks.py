@@ -13,6 +13,7 @@ BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 
 SMALL = {
     "calling.py": ["--calls", "2"],
+    "disclosure.py": ["--tasks", "1"],
     "drift.py": ["--tools", "20"],
     "grammars.py": ["--real", "5", "--bench", "5", "--instances", "1"],
     "memory.py": ["--calls", "40", "--samples", "2"],

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from toolcrib.version import VERSION as __version__
 
 if TYPE_CHECKING:
+    from toolcrib.adapters import get_adapter
     from toolcrib.catalog.access import Access, Permissions, Policy, Rule, Rules, Subject
     from toolcrib.catalog.bundles import BLOG_AGENT, CODE_AGENT, ToolBundle
     from toolcrib.catalog.capabilities import Capability
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     )
     from toolcrib.catalog.overrides import MetadataOverride
     from toolcrib.catalog.registry import ToolRegistry
-    from toolcrib.core.errors import ToolcribError, ToolFailed
+    from toolcrib.core.errors import BudgetExceeded, InvalidOutput, ProviderFailed, ToolcribError, ToolFailed
     from toolcrib.core.events import (
         CatalogPublished,
         Event,
@@ -44,7 +45,20 @@ if TYPE_CHECKING:
     from toolcrib.crib import Toolcrib
     from toolcrib.disclosure.describing import Description, describe
     from toolcrib.disclosure.messages import DetailLevel
+    from toolcrib.loop.config import InnerLoopConfig
+    from toolcrib.loop.main import MainLoop
+    from toolcrib.loop.provider import Delivery, PromptResponse, ProviderAdapter
     from toolcrib.protocol.discovery import DiscoveryPlugin
+    from toolcrib.sections import (
+        CatalogSection,
+        MarkdownSection,
+        Prompt,
+        PromptTemplate,
+        SectionState,
+        SectionVisibility,
+        SetVisibilityOverride,
+        ToolsInjected,
+    )
     from toolcrib.sources.functions import plain_tool
     from toolcrib.sources.plugins import Plugin
 
@@ -53,15 +67,22 @@ __all__ = [
     "CODE_AGENT",
     "Access",
     "AddressAccepts",
+    "BudgetExceeded",
     "CallContext",
     "Capability",
     "CatalogPublished",
+    "CatalogSection",
     "Category",
     "Checker",
+    "Delivery",
     "Description",
     "DetailLevel",
     "DiscoveryPlugin",
     "Event",
+    "InnerLoopConfig",
+    "InvalidOutput",
+    "MainLoop",
+    "MarkdownSection",
     "MetadataOverride",
     "OperationPerformed",
     "Optionality",
@@ -73,10 +94,18 @@ __all__ = [
     "Policy",
     "Principal",
     "ProgramOnPath",
+    "Prompt",
+    "PromptResponse",
+    "PromptTemplate",
+    "ProviderAdapter",
+    "ProviderFailed",
     "Recorder",
     "Rule",
     "Rules",
+    "SectionState",
+    "SectionVisibility",
     "Session",
+    "SetVisibilityOverride",
     "Subject",
     "Tool",
     "ToolAnnotations",
@@ -92,9 +121,11 @@ __all__ = [
     "ToolUnregistered",
     "Toolcrib",
     "ToolcribError",
+    "ToolsInjected",
     "VariableSet",
     "__version__",
     "describe",
+    "get_adapter",
     "plain_tool",
 ]
 
@@ -102,16 +133,23 @@ _HOMES = {
     "Access": "toolcrib.catalog.access",
     "AddressAccepts": "toolcrib.catalog.checkers",
     "BLOG_AGENT": "toolcrib.catalog.bundles",
+    "BudgetExceeded": "toolcrib.core.errors",
     "CODE_AGENT": "toolcrib.catalog.bundles",
     "CallContext": "toolcrib.core.principal",
     "Capability": "toolcrib.catalog.capabilities",
     "CatalogPublished": "toolcrib.core.events",
+    "CatalogSection": "toolcrib.sections",
     "Category": "toolcrib.catalog.categories",
     "Checker": "toolcrib.catalog.checkers",
+    "Delivery": "toolcrib.loop.provider",
     "Description": "toolcrib.disclosure.describing",
     "DetailLevel": "toolcrib.disclosure.messages",
     "DiscoveryPlugin": "toolcrib.protocol.discovery",
     "Event": "toolcrib.core.events",
+    "InnerLoopConfig": "toolcrib.loop.config",
+    "InvalidOutput": "toolcrib.core.errors",
+    "MainLoop": "toolcrib.loop.main",
+    "MarkdownSection": "toolcrib.sections",
     "MetadataOverride": "toolcrib.catalog.overrides",
     "OperationPerformed": "toolcrib.core.events",
     "Optionality": "toolcrib.core.metadata",
@@ -123,10 +161,18 @@ _HOMES = {
     "Policy": "toolcrib.catalog.access",
     "Principal": "toolcrib.core.principal",
     "ProgramOnPath": "toolcrib.catalog.checkers",
+    "Prompt": "toolcrib.sections",
+    "PromptResponse": "toolcrib.loop.provider",
+    "PromptTemplate": "toolcrib.sections",
+    "ProviderAdapter": "toolcrib.loop.provider",
+    "ProviderFailed": "toolcrib.core.errors",
     "Recorder": "toolcrib.core.events",
     "Rule": "toolcrib.catalog.access",
     "Rules": "toolcrib.catalog.access",
+    "SectionState": "toolcrib.sections",
+    "SectionVisibility": "toolcrib.sections",
     "Session": "toolcrib.counter",
+    "SetVisibilityOverride": "toolcrib.sections",
     "Subject": "toolcrib.catalog.access",
     "Tool": "toolcrib.core.tools",
     "ToolAnnotations": "toolcrib.core.tools",
@@ -142,8 +188,10 @@ _HOMES = {
     "ToolUnregistered": "toolcrib.core.events",
     "Toolcrib": "toolcrib.crib",
     "ToolcribError": "toolcrib.core.errors",
+    "ToolsInjected": "toolcrib.sections",
     "VariableSet": "toolcrib.catalog.checkers",
     "describe": "toolcrib.disclosure.describing",
+    "get_adapter": "toolcrib.adapters",
     "plain_tool": "toolcrib.sources.functions",
 }
 

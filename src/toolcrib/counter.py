@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -30,8 +30,10 @@ from toolcrib.disclosure.messages import (
     SearchPage,
 )
 from toolcrib.disclosure.operations import DEFAULT_LIMIT
+from toolcrib.formats.calls import Form
 from toolcrib.protocol.desk import Desk
-from toolcrib.protocol.tools import CALLS
+from toolcrib.protocol.own_loop import OwnLoop
+from toolcrib.protocol.tools import CALLS, DEFAULT_SET
 from toolcrib.sources.base import ProgressListener, free_name, source_name
 
 if TYPE_CHECKING:
@@ -243,6 +245,9 @@ class Session:
         self._functions: dict[str, FunctionSource] = {}
         """By group."""
         self._added: dict[tuple[str, Callable[..., Any]], Tool] = {}
+        self._own_loop = OwnLoop(
+            self.view, partial(counter.call_tool, context=context), partial(counter.perform, context=context)
+        )
         self.list = partial(counter.list, context=context)
         self.search_tools = partial(counter.search_tools, context=context)
         self.search_tool_by_category = partial(counter.search_tool_by_category, context=context)
@@ -282,9 +287,38 @@ class Session:
         self.own.put(entry, source.tools)
         return tool
 
-    def dispatch(self, event: ConversationEvent) -> None:
-        """Have it happened in the conversation."""
-        self.conversation.dispatch(event)
+    def tools_for(
+        self,
+        form: Form,
+        tools: Sequence[str | Tool] = (),
+        *,
+        operations: str | Sequence[str] = DEFAULT_SET,
+    ) -> list[dict[str, Any]]:
+        """Tools as a vendor's API takes them, for a loop of one's own: operations, then `tools`, by id or as they are.
+
+        `operations` is the name of one of `SETS`, or names some of `OPERATIONS`. What was given once can be called in
+        this session from then on, as it was shown last.
+
+        Raises:
+            ToolNotFound: one of `tools` is not there, or may not be seen.
+            SourceUnavailable: the source of one of them failed.
+            InvalidTool: one has the name of an operation.
+            ValueError: there is no such form, set or operation.
+        """
+        return self._own_loop.tools_for(form, tools, operations)
+
+    async def handle(self, calls: Iterable[object] | None) -> list[Any]:
+        """Messages that answer the calls in a model's answer, to be appended right after it, in the form they came in.
+
+        `calls` is a list of tool calls, of output items or of content blocks, as dictionaries or as an SDK's objects;
+        what is no call is passed over. They run side by side, and each has exactly one answer, in order, however it
+        ended. A tool is called by its name only once it was given by `tools_for` or expanded by the model.
+        """
+        return await self._own_loop.handle(calls)
+
+    def dispatch(self, *events: ConversationEvent) -> None:
+        """Have them happened in the conversation, all at once."""
+        self.conversation.dispatch(*events)
 
     def to_json(self) -> str:
         """The conversation, to be gone on with by `Counter.session(saved=...)`."""

@@ -6,22 +6,31 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import fields as dataclass_fields
 from dataclasses import make_dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
+import anthropic
+import anyio
 import pytest
 from tests.docs.generate import PARTS, SCHEMA_FILE, generated, schema_file
 
 import toolcrib
+from toolcrib.adapters import ADAPTERS
+from toolcrib.adapters.scripted import Scripted
 from toolcrib.config import Config, parse_config
 from toolcrib.config.embedder import read_embedder
 from toolcrib.config.registrations import document, joined, read_document
 from toolcrib.config.settings import Settings, parsed
+from toolcrib.conversation.events import ConversationEvent
 from toolcrib.drift import PinPolicy, Verdict
 from toolcrib.embedders import ModelEndpoint, ModelFolder
 from toolcrib.embedders.download import Manifest
 from toolcrib.stores.registrations import RegistrationStore
+from toolcrib.testing.anthropic_server import AnthropicServer
+from toolcrib.testing.openai_server import OpenAIServer
+from toolcrib.testing.vendor_server import Call, Recorded, Turn
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -38,9 +47,9 @@ def page(name: str) -> str:
     return (ROOT / "docs" / name).read_text()
 
 
-def test_the_readme_shows_the_library_example_as_it_stands() -> None:
-    (shown,) = blocks(ROOT / "README.md", "python")
-    assert shown == (ROOT / "examples" / "library.py").read_text()
+def test_the_readme_shows_the_examples_as_they_stand() -> None:
+    shown = blocks(ROOT / "README.md", "python")
+    assert shown == [(ROOT / "examples" / name).read_text() for name in ("library.py", "loop.py")]
 
 
 def test_the_library_example_finds_expands_and_calls(tmp_path: Path) -> None:
@@ -65,6 +74,12 @@ def test_the_protocols_own_example_renames_a_symbol_through_python_mcp_and_http(
         steps = done.stdout.partition(f"{way}:\n")[2].splitlines()[:7]
         assert [step.split()[0] for step in steps] == EXAMPLE_STEPS
         assert steps[-1].strip() == "changed files: 2"
+
+
+def test_the_example_of_a_loop_opens_a_section_and_calls_its_tool() -> None:
+    words = [sys.executable, "examples/loop.py"]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.stdout, done.stderr) == ("4.5\n", "")
 
 
 def test_the_library_example_stays_under_twenty_lines() -> None:
@@ -226,6 +241,86 @@ def test_the_page_on_pins_drops_the_result_of_a_tool_that_left_and_its_policy_sh
     assert namespace["results"] == {(namespace["fee"].handle, "{}"): "4.50"}
     (shown,) = blocks(ROOT / "docs" / "pins.md", "json")
     assert parse_config(shown, Path("mcp.json"), {}).pins == PinPolicy(unpinned=Verdict.QUARANTINE)
+
+
+def test_the_loop_shown_answers_what_its_page_says_and_goes_on_where_it_was_saved() -> None:
+    code, names, going_on = blocks(ROOT / "docs" / "loops.md", "python")
+    namespace: dict[str, Any] = {}
+    exec(code, namespace)
+    assert f"`{namespace['quote']}`".replace("'", '"') in page("loops.md")
+    adapter = namespace["adapter"]
+    assert [[tool.name for tool in request.tools] for request in adapter.requests] == [
+        ["read_section"],
+        ["read_section", "loan_fee"],
+        ["read_section", "loan_fee"],
+    ]
+    assert {name.partition(":")[0] for name in re.findall(r'get_adapter\("(.*?)"', names)} <= set(ADAPTERS)
+    exec(going_on, namespace)
+    prompt = toolcrib.PromptTemplate[str]("a", "b", [toolcrib.MarkdownSection("A", "a", "B.")]).bind()
+
+    async def twice() -> str:
+        async with toolcrib.Toolcrib() as crib:
+            session, answering = crib.session(), Scripted([{"text": "Once."}, {"text": "Twice."}])
+            await toolcrib.MainLoop().execute(prompt, session=session, adapter=answering, request="And?")
+            again = await namespace["resumed"](crib, session.to_json(), prompt, answering)
+            return again.to_json()
+
+    assert [message["text"] for message in json.loads(anyio.run(twice))["messages"]] == [
+        "And?",
+        "Once.",
+        "And for a week?",
+        "Twice.",
+    ]
+
+
+def test_the_tables_on_loops_name_every_adapter_delivery_budget_and_event() -> None:
+    named = re.findall(r"^\| `(\w[\w-]*)", page("loops.md"), re.MULTILINE)
+    fields = [field.name for field in dataclass_fields(toolcrib.InnerLoopConfig)]
+    events = [event.__name__ for event in get_args(ConversationEvent)]
+    deliveries = [delivery.name for delivery in toolcrib.Delivery]
+    assert {*fields, *events, *deliveries, *ADAPTERS} <= set(named)
+
+
+@pytest.mark.anyio
+async def test_the_loops_shown_for_ones_own_ask_real_sdks_and_answer_their_calls(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    loop, turn, choice = blocks(ROOT / "docs" / "own-loop.md", "python")
+    assert len([line for line in loop.splitlines() if line.strip()]) < 30
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
+    chat: dict[str, Any] = {}
+    exec(loop, chat)
+
+    def model(request: Recorded) -> Turn:
+        told = [json.loads(each["content"]) for each in request.content["messages"] if each["role"] == "tool"]
+        match told:
+            case []:
+                return Turn(calls=(Call("search_tools", '{"query": "borrow"}'),))
+            case [found]:
+                return Turn(calls=(Call("expand_tool", json.dumps({"tool_id": found["results"][0]["tool_id"]})),))
+            case [_, tool]:
+                called = {"tool_id": tool["handle"], "arguments": {"days": 3}}
+                return Turn(calls=(Call("call_tool", json.dumps(called)),))
+            case _:
+                return Turn(f"It costs {told[-1]}.")
+
+    async with OpenAIServer(model) as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", server.base_url)
+        assert await chat["ask"]("What is the fee for three days?") == "It costs 4.5."
+        assert len({json.dumps(request.content["tools"]) for request in server.requests}) == 1
+    blockwise: dict[str, Any] = {}
+    exec(turn, blockwise)
+    messages: list[Any] = [{"role": "user", "content": "What is there?"}]
+    script = Turn("I look.", calls=(Call("list"),)), Turn("Nothing.")
+    async with AnthropicServer(script) as server, anthropic.AsyncAnthropic(base_url=server.url, api_key="none") as sdk:
+        session = toolcrib.Toolcrib().session()
+        assert await blockwise["turn"](sdk, session, messages)
+        assert not await blockwise["turn"](sdk, session, messages)
+    assert [message["role"] for message in messages] == ["user", "assistant", "user", "assistant"]
+    given: dict[str, Any] = {}
+    exec(choice, given)
+    assert given["compact"] == ["list", "search_tools", "expand_tool", "call_tool"]
+    assert (given["besides"], given["alone"]) == ([*given["compact"], "functions__reverse"], ["functions__reverse"])
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)

@@ -26,14 +26,21 @@ class Conversation:
     def state(self) -> ConversationState:
         return self._state
 
-    def dispatch(self, event: ConversationEvent) -> None:
-        """Have it happened; raises as `ConversationState.after` does."""
-        self._state = self._state.after(event)
-        for listener in self._listeners:
-            try:
-                listener(event)
-            except Exception:
-                logger.exception("a listener raised on %s", type(event).__name__)
+    def dispatch(self, *events: ConversationEvent) -> None:
+        """Have them happened, all at once: whoever is told of one and saves the state has all of them in it.
+
+        Raises as `ConversationState.after` does, and then none has happened.
+        """
+        state = self._state
+        for event in events:
+            state = state.after(event)
+        self._state = state
+        for event in events:
+            for listener in self._listeners:
+                try:
+                    listener(event)
+                except Exception:
+                    logger.exception("a listener raised on %s", type(event).__name__)
 
     def subscribe(self, listener: ConversationListener) -> None:
         """Tell it of every event from the next one on, in order."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from toolcrib.conversation.messages import NO_USAGE, AssistantMessage, ToolMessage, ToolSpec, Usage
-from toolcrib.sections import SetVisibilityOverride, ToolsInjected
+from toolcrib.sections import SectionPath, SetVisibilityOverride, ToolsInjected
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +37,13 @@ class ModelAnswered:
     """A model ended its turn."""
 
     message: AssistantMessage
+    usage: Usage = NO_USAGE
+
+
+@dataclass(frozen=True, slots=True)
+class TurnDropped:
+    """A model ended its turn without an answer that counts: it refused, or was cut off."""
+
     usage: Usage = NO_USAGE
 
 
@@ -74,6 +81,13 @@ class Corrected:
 
 
 @dataclass(frozen=True, slots=True)
+class RestartRequired:
+    """A section was read that opens with the next beginning of the evaluation."""
+
+    path: SectionPath
+
+
+@dataclass(frozen=True, slots=True)
 class EvaluationRestarted:
     """A section opened for which the prompt has to be sent anew; every call of the last turn is answered."""
 
@@ -90,10 +104,12 @@ class EvaluationEnded:
 ConversationEvent: TypeAlias = (
     EvaluationBegan
     | ModelAnswered
+    | TurnDropped
     | CallAnswered
     | ToolsOffered
     | NameCollided
     | Corrected
+    | RestartRequired
     | EvaluationRestarted
     | EvaluationEnded
     | SetVisibilityOverride

@@ -17,7 +17,9 @@ from toolcrib.conversation.events import (
     ModelAnswered,
     NameCollided,
     Offer,
+    RestartRequired,
     ToolsOffered,
+    TurnDropped,
 )
 from toolcrib.conversation.messages import (
     NO_USAGE,
@@ -31,7 +33,7 @@ from toolcrib.conversation.messages import (
     read_tool,
 )
 from toolcrib.core.errors import InvalidPrompt
-from toolcrib.sections import SectionState, SetVisibilityOverride, ToolsInjected
+from toolcrib.sections import SectionPath, SectionState, SetVisibilityOverride, ToolsInjected, dotted, undotted
 
 NOTHING_OPENED = SectionState()
 
@@ -48,10 +50,14 @@ class ConversationState:
     """The prompt as it was rendered when the evaluation began; None where none is under way."""
     offers: tuple[Offer, ...] = ()
     """What the model was given, in this order."""
+    known_offers: int = 0
+    """How many of them it had when it gave its last turn: the calls of that may name no other."""
     messages: tuple[Message, ...] = ()
     """Each turn with calls is followed by the answers to all of them, in the order of the calls."""
     answered: tuple[ToolMessage, ...] = ()
     """Answers to calls of the last message while others are still open."""
+    pending: tuple[SectionPath, ...] = ()
+    """Sections that were read, and open with the next beginning of the evaluation."""
     usage: Usage = NO_USAGE
     turns: int = 0
     restarts: int = 0
@@ -89,20 +95,24 @@ class ConversationState:
         match event:
             case EvaluationBegan(system, offers, request):
                 asked = () if request is None else (UserMessage(request),)
-                return replace(self, system=system, offers=offers, messages=(*self.messages, *asked))
+                return replace(self, system=system, offers=offers, messages=(*self.messages, *asked), pending=())
             case ModelAnswered(message, usage):
                 messages = (*self.messages, message)
-                return replace(self, messages=messages, answered=(), usage=self.usage + usage, turns=self.turns + 1)
+                return replace(self.after(TurnDropped(usage)), messages=messages, known_offers=len(self.offers))
+            case TurnDropped(usage):
+                return replace(self, usage=self.usage + usage, turns=self.turns + 1)
             case CallAnswered(message):
                 return self._answered(message)
             case ToolsOffered(offers):
                 return replace(self, offers=(*self.offers, *offers))
             case Corrected(text):
                 return replace(self, messages=(*self.messages, UserMessage(text)))
+            case RestartRequired(path):
+                return replace(self, pending=(*self.pending, path))
             case EvaluationRestarted():
-                return replace(self, system=None, offers=(), restarts=self.restarts + 1)
+                return replace(self, system=None, offers=(), known_offers=0, pending=(), restarts=self.restarts + 1)
             case EvaluationEnded():
-                return replace(self, system=None, offers=())
+                return replace(self, system=None, offers=(), known_offers=0)
             case SetVisibilityOverride() | ToolsInjected():
                 return replace(self, sections=self.sections.after(event))
             case NameCollided():
@@ -124,8 +134,10 @@ class ConversationState:
             "sections": self.sections.to_wire(),
             "system": self.system,
             "offers": [{"tool": offer.spec.to_wire(), "handle": offer.handle} for offer in self.offers],
+            "known_offers": self.known_offers,
             "messages": [message.to_wire() for message in self.messages],
             "answered": [answer.to_wire() for answer in self.answered],
+            "pending": [dotted(path) for path in self.pending],
             "usage": self.usage.to_wire(),
             "turns": self.turns,
             "restarts": self.restarts,
@@ -147,11 +159,13 @@ class ConversationState:
                 SectionState.from_wire(wire["sections"]),
                 wire["system"],
                 tuple(Offer(read_tool(offer["tool"]), offer["handle"]) for offer in wire["offers"]),
+                wire["known_offers"],
                 tuple(map(read_message, wire["messages"])),
                 tuple(cast("ToolMessage", read_message(answer)) for answer in wire["answered"]),
+                tuple(undotted(key) for key in wire["pending"]),
                 Usage(**wire["usage"]),
                 wire["turns"],
                 wire["restarts"],
             )
-        except (ValueError, KeyError, TypeError, RecursionError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise InvalidPrompt("This is no saved conversation.") from error

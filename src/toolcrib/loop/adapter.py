@@ -34,5 +34,7 @@ class TurnAdapter(ProviderAdapter, Responder):
             delivery=self.delivery,
             reveals_unlisted=self.reveals_unlisted,
             on_text=on_text,
+            provider=self.name,
+            model=self.model,
         )
         return await loop.run(request)

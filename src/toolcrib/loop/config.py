@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from toolcrib.calling.answering import CALL_TIMEOUT_S, MAX_RESULT_CHARS, PARALLEL_CALLS
+
 
 @dataclass(frozen=True, slots=True)
 class InnerLoopConfig:
@@ -15,11 +17,11 @@ class InnerLoopConfig:
     """Read and written together, as the provider counts them; looked at between turns."""
     timeout_s: float | None = None
     """For all of it."""
-    call_timeout_s: float = 300.0
+    call_timeout_s: float = CALL_TIMEOUT_S
     """For one call of a tool."""
-    max_result_chars: int = 200_000
+    max_result_chars: int = MAX_RESULT_CHARS
     """Of one answer to a call; the rest is left out, and that is said."""
-    parallel_calls: int = 8
+    parallel_calls: int = PARALLEL_CALLS
     """Calls of one turn that run at once."""
     retries: int = 4
     """Times a request is sent again that failed and may work later."""

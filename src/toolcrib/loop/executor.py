@@ -6,23 +6,23 @@ import json
 import logging
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, cast
+from dataclasses import dataclass
+from typing import Any
 
 import anyio
-import orjson
 
-from toolcrib.conversation.events import CallAnswered, Offer, ToolsOffered
+from toolcrib.calling.answering import NOT_KNOWN, arguments_of, json_text, result_text, run_call, sendable
+from toolcrib.conversation.events import CallAnswered, ConversationEvent, Offer, RestartRequired, ToolsOffered
 from toolcrib.conversation.messages import ToolCall, ToolMessage
 from toolcrib.conversation.state import ConversationState
 from toolcrib.core.errors import InvalidArguments, NotExpanded, SourceUnavailable, ToolcribError, ToolNotFound
 from toolcrib.core.results import ToolResult
 from toolcrib.core.schema import nearest
 from toolcrib.counter import Session
-from toolcrib.disclosure.messages import Answer, Expansions
+from toolcrib.disclosure.messages import Answer, Expansion, Expansions
 from toolcrib.loop.config import InnerLoopConfig
 from toolcrib.loop.provider import VisibilityExpansionRequired
-from toolcrib.loop.toolbox import NOTHING_BROUGHT, Brought, Toolbox, usable
+from toolcrib.loop.toolbox import NOTHING_BROUGHT, Brought, Toolbox, usable, usable_from_now
 from toolcrib.sections import (
     READ_SECTION,
     CatalogReader,
@@ -34,10 +34,14 @@ from toolcrib.sections import (
     ToolsInjected,
     dotted,
 )
+from toolcrib.telemetry import count_injected
 
 logger = logging.getLogger(__name__)
 
 _ECHO_CHARS = 80
+
+_OPENING = (READ_SECTION.name, "expand_tool")
+"""What brings in tools."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +53,8 @@ class ToolExecutionOutcome:
     """Those that it opened, on their way to the model."""
     opened: SectionPath | None = None
     """The section that was read, where that was closed."""
+    requires_restart: bool = False
+    """Whether it opens with the next beginning of the evaluation."""
 
     @property
     def tool_call_id(self) -> str:
@@ -72,11 +78,12 @@ class ToolExecutor:
     """Whether tools can be brought in without beginning the evaluation anew."""
     deadline: float | None = None
     """Of the evaluation, on the clock of `time.monotonic`."""
-    _pending: dict[SectionPath, SectionVisibility] = field(default_factory=dict[SectionPath, SectionVisibility])
-    """Sections that open with the restart to come."""
+    provider: str = ""
+    """The adapter's name, for what is counted."""
 
     async def execute_all(self) -> None:
-        """Answer every open call of the last turn. Sections are read first, in order; the others run side by side.
+        """Answer every open call of the last turn. Those that open something go first, in order; the others run side by
+        side. What one call opens, another one of the same turn cannot use yet.
 
         When it is cancelled, calls that are under way are answered by that, and their own answers dropped.
 
@@ -85,21 +92,19 @@ class ToolExecutor:
         """
         offered = usable(self._state)
         calls = self._state.open_calls
-        self._pending.clear()
         try:
             for call in calls:
-                if call.name == READ_SECTION.name and call.name in offered:
-                    self._finish(self._read(call))
-            others = [call for call in calls if not (call.name == READ_SECTION.name and call.name in offered)]
-            await self._run_all(others, offered)
+                if call.name in _OPENING:
+                    self._finish(await self._execute(call, offered))
+            await self._run_all([call for call in calls if call.name not in _OPENING], offered)
         finally:
             for call in self._state.open_calls:
-                self._finish(_failed(call, SourceUnavailable(f"`{call.name[:_ECHO_CHARS]}` was cancelled. {_UNKNOWN}")))
-        if self._pending:
-            keys = ", ".join(map(dotted, self._pending))
+                cancelled = SourceUnavailable(f"`{call.name[:_ECHO_CHARS]}` was cancelled. {NOT_KNOWN}")
+                self._finish(self._failed(call, cancelled))
+        if pending := self._state.pending:
             raise VisibilityExpansionRequired(
-                f"The evaluation begins anew with {keys} open.",
-                requested_overrides=dict(self._pending),
+                f"The evaluation begins anew with {', '.join(map(dotted, pending))} open.",
+                requested_overrides=dict.fromkeys(pending, SectionVisibility.FULL),
                 reason="the adapter cannot bring in tools in the middle of a conversation",
             )
 
@@ -109,71 +114,62 @@ class ToolExecutor:
 
     async def _run_all(self, calls: list[ToolCall], offered: Mapping[str, Offer]) -> None:
         places = anyio.CapacityLimiter(self.config.parallel_calls)
-        outcomes: dict[str, ToolExecutionOutcome] = {}
 
         async def run(call: ToolCall) -> None:
             async with places:
-                outcomes[call.id] = outcome = await self._execute(call, offered)
-            self._dispatch_answer(outcome)
+                self._finish(await self._execute(call, offered))
 
         async with anyio.create_task_group() as tasks:
             for call in calls:
                 tasks.start_soon(run, call)
-        for call in calls:  # in their order, whichever ended first
-            self._bring(outcomes[call.id])
 
     async def _execute(self, call: ToolCall, offered: Mapping[str, Offer]) -> ToolExecutionOutcome:
-        try:
+        async def run() -> ToolExecutionOutcome:
             offer = offered.get(call.name)
             if offer is None:
                 raise self._not_offered(call, offered)
-            arguments = _parsed(call)
-            with anyio.fail_after(self._timeout_s()):
-                if offer.handle is not None:
-                    return self._answered(call, await self.session.call_tool(offer.handle, arguments))
-                return self._answered(call, await self.session.perform(offer.name, arguments))
+            arguments = arguments_of(call)
+            if offer.handle is not None:
+                return self._answered(call, await self.session.call_tool(offer.handle, arguments))
+            if offer.name == READ_SECTION.name:
+                return self._read(call, arguments)
+            return self._answered(call, await self.session.perform(offer.name, arguments))
+
+        try:
+            return await run_call(call, run, timeout_s=self._timeout_s())
         except ToolcribError as error:
-            return _failed(call, error)
-        except TimeoutError:
-            told = f"`{call.name}` was given up after {self._timeout_s():g} seconds. {_UNKNOWN}"
-            return _failed(call, SourceUnavailable(told))
-        except Exception:
-            logger.exception("a call of `%s` failed in Toolcrib itself", call.name)
-            return _failed(call, SourceUnavailable(f"`{call.name}` failed for a reason that lies in Toolcrib."))
+            return self._failed(call, error)
 
     def _timeout_s(self) -> float:
         left_s = self.config.call_timeout_s
         return left_s if self.deadline is None else max(0.0, min(left_s, self.deadline - time.monotonic()))
 
     def _answered(self, call: ToolCall, answer: Answer | ToolResult) -> ToolExecutionOutcome:
-        if isinstance(answer, ToolResult):
-            return ToolExecutionOutcome(self._message(call, _text_of(answer), is_error=answer.is_error))
-        if not isinstance(answer, Expansions):
-            return ToolExecutionOutcome(self._message(call, orjson.dumps(answer.to_wire()).decode()))
-        brought = self.toolbox.expanded(answer.tools, self._state) if self.is_dynamic else NOTHING_BROUGHT
-        if not brought.names:
-            return ToolExecutionOutcome(self._message(call, orjson.dumps(answer.to_wire()).decode()), brought)
-        wire: dict[str, Any] = {"callable_by_now": [*brought.names]}
-        if answer.errors:
-            wire |= {key: told for key, told in answer.to_wire().items() if key == "errors"}
-        return ToolExecutionOutcome(self._message(call, orjson.dumps(wire).decode(), revealed=brought), brought)
+        match answer:
+            case ToolResult():
+                return ToolExecutionOutcome(self._message(call, result_text(answer), is_error=answer.is_error))
+            case Expansions():
+                expanded = answer.tools
+            case Expansion():
+                expanded = (answer,)
+            case _:
+                expanded = ()
+        brought = self.toolbox.expanded(expanded, self._state) if self.is_dynamic else NOTHING_BROUGHT
+        wire = answer.to_wire()
+        if brought.names:
+            wire = {"callable_by_now": [*brought.names]} | {key: wire[key] for key in ("errors",) if key in wire}
+        return ToolExecutionOutcome(self._message(call, json_text(wire), revealed=brought), brought)
 
-    def _read(self, call: ToolCall) -> ToolExecutionOutcome:
+    def _read(self, call: ToolCall, given: Mapping[str, Any]) -> ToolExecutionOutcome:
         """What a section holds; it is open from here on."""
-        try:
-            given = _parsed(call)
-            if problems := READ_SECTION.arguments.violations(given):
-                raise InvalidArguments(f"`{READ_SECTION.name}`: {problems[0].message}.")
-            state = self._sections
-            read = self.prompt.read_section(given["section_key"], state, self.catalog)
-            if read.value is None:
-                return ToolExecutionOutcome(self._message(call, read.message, is_error=True))
-        except ToolcribError as error:
-            return _failed(call, error)
+        if problems := READ_SECTION.arguments.violations(given):
+            raise InvalidArguments(f"`{READ_SECTION.name}`: {problems[0].message}.")
+        read = self.prompt.read_section(given["section_key"], self._sections, self.catalog)
+        if read.value is None:
+            return ToolExecutionOutcome(self._message(call, read.message, is_error=True))
         if read.value.expanded_tools and not self.is_dynamic:
-            self._pending[read.path] = SectionVisibility.FULL
             told = f'Section "{dotted(read.path)}" is open: it stands in the prompt, with what belongs to it.'
-            return ToolExecutionOutcome(self._message(call, told))
+            return ToolExecutionOutcome(self._message(call, told), opened=read.path, requires_restart=True)
         brought = self.toolbox.brought(read.value.expanded_tools, self._state)
         content = "\n\n".join(part for part in (read.message, read.value.content, brought.text) if part)
         message = self._message(call, content, revealed=brought)
@@ -183,14 +179,16 @@ class ToolExecutor:
     def _sections(self) -> SectionState:
         """As they are, and will be after the restart to come."""
         state = self._state.sections
-        for path, visibility in self._pending.items():
-            state = state.after(SetVisibilityOverride(path, visibility))
+        for path in self._state.pending:
+            state = state.after(SetVisibilityOverride(path, SectionVisibility.FULL))
         return state
 
     def _not_offered(self, call: ToolCall, offered: Mapping[str, Offer]) -> ToolcribError:
         name = call.name[:_ECHO_CHARS]
-        if call.name in usable(self._state):
+        if call.name in usable_from_now(self._state):
             return NotExpanded(f"`{name}` was not offered yet when it was called. It is now: call it again.")
+        if self._state.pending:
+            return NotExpanded(f"`{name}` was not offered when it was called. If it is now, call it again.")
         near = nearest(call.name, offered)
         hints = [f"Did you mean `{near}`?"] if near else [f"There are: {', '.join(offered)}."] if offered else []
         return ToolNotFound(f"There is no tool {json.dumps(name)}.", hints=hints)
@@ -198,76 +196,34 @@ class ToolExecutor:
     def _message(
         self, call: ToolCall, content: str, *, is_error: bool = False, revealed: Brought = NOTHING_BROUGHT
     ) -> ToolMessage:
-        most = self.config.max_result_chars
-        if len(content) > most:
-            content = f"{content[:most]}\n[{len(content) - most:,} more characters are left out]"
-        return ToolMessage(call.id, call.name, content, is_error, revealed.revealed)
+        told = sendable(content, self.config.max_result_chars)
+        return ToolMessage(call.id, call.name, told, is_error, revealed.revealed)
+
+    def _failed(self, call: ToolCall, error: ToolcribError) -> ToolExecutionOutcome:
+        return ToolExecutionOutcome(self._message(call, json_text(error.to_wire()), is_error=True))
 
     def _finish(self, outcome: ToolExecutionOutcome) -> None:
-        self._dispatch_answer(outcome)
-        self._bring(outcome)
-
-    def _dispatch_answer(self, outcome: ToolExecutionOutcome) -> None:
-        self.session.dispatch(CallAnswered(outcome.message))
-
-    def _bring(self, outcome: ToolExecutionOutcome) -> None:
-        """Have the model have what a call opened.
+        """Have the model have the answer and what the call opened, in one: a program that is killed must not part them.
 
         Source: dynamic tool registration, "InnerLoop Tool Registry Update".
         """
-        brought = outcome.expanded_tools
-        for collision in brought.collided:
-            self.session.dispatch(collision)
-        held = {offer.name for offer in self._state.offers}
-        if new := tuple(offer for offer in brought.offers if offer.name not in held):
-            self.session.dispatch(ToolsOffered(new))
-        if outcome.opened is not None:
-            self.session.dispatch(SetVisibilityOverride(outcome.opened, SectionVisibility.FULL))
+        brought, path = outcome.expanded_tools, outcome.opened
+        events: list[ConversationEvent] = [CallAnswered(outcome.message), *brought.collided]
+        if brought.offers:
+            events.append(ToolsOffered(brought.offers))
+        if path is not None:
+            is_later = outcome.requires_restart
+            events.append(RestartRequired(path) if is_later else SetVisibilityOverride(path, SectionVisibility.FULL))
         if brought.names:
-            key = dotted(outcome.opened or ())
-            logger.info("injected %d tools of section `%s`: %s", len(brought.names), key, ", ".join(brought.names))
-            self.session.dispatch(ToolsInjected(brought.names, key, time.time()))
+            events.append(ToolsInjected(brought.names, dotted(path or ()), time.time()))
+        self.session.dispatch(*events)
+        if brought.names or brought.text:
+            self._tell(brought, dotted(path or ()))
 
-
-_UNKNOWN = "Whether it has run is not known."
-
-
-def _parsed(call: ToolCall) -> dict[str, Any]:
-    """The arguments that a model wrote; raises `InvalidArguments` where they are no JSON object."""
-    if not call.arguments.strip():
-        return {}
-    try:
-        given = json.loads(call.arguments)
-    except (ValueError, RecursionError) as error:
-        raise InvalidArguments(f"Nothing was run: the arguments of `{call.name}` are no JSON: {error}.") from error
-    if not isinstance(given, dict):
-        raise InvalidArguments(f"Nothing was run: the arguments of `{call.name}` are no JSON object.")
-    return cast("dict[str, Any]", given)
-
-
-def _failed(call: ToolCall, error: ToolcribError) -> ToolExecutionOutcome:
-    content = orjson.dumps(error.to_wire(), default=str).decode()
-    return ToolExecutionOutcome(ToolMessage(call.id, call.name, content, is_error=True))
-
-
-def _resource(block: Mapping[str, Any]) -> Mapping[str, Any]:
-    resource = block.get("resource")
-    return cast("Mapping[str, Any]", resource) if isinstance(resource, Mapping) else {}
-
-
-def _text_of(result: ToolResult) -> str:
-    """What a model reads of an answer: its text, or its JSON where it has none; of anything else, that it is there."""
-    parts: list[str] = []
-    for block in result.content:
-        kind = block.get("type")
-        if kind == "text":
-            parts.append(str(block.get("text", "")))
-        elif kind == "resource" and isinstance(text := _resource(block).get("text"), str):
-            parts.append(text)
-        elif kind == "resource_link":
-            parts.append(f"[{block.get('name', 'resource')}: {block.get('uri', '')}]")
-        else:
-            parts.append(f"[{kind or 'content'} {block.get('mimeType', '')}]".replace(" ]", "]"))
-    if not any(part.strip() for part in parts) and result.structured_content is not None:
-        parts = [json.dumps(result.structured_content, ensure_ascii=False, default=str)]
-    return "\n".join((*parts, *(f"[{warning}]" for warning in result.warnings)))
+    def _tell(self, brought: Brought, key: str) -> None:
+        delivery = self.toolbox.delivery.value
+        count_injected(len(brought.names), section=key, delivery=delivery, provider=self.provider)
+        if brought.names:
+            told = {"section": key, "tool_names": brought.names, "delivery": delivery, "provider": self.provider}
+            names = ", ".join(brought.names)
+            logger.info("injected %d tools of section `%s`: %s", len(brought.names), key, names, extra=told)

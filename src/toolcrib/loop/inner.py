@@ -9,10 +9,10 @@ from typing import Generic, TypeVar
 
 import anyio
 
-from toolcrib.conversation.events import Corrected, EvaluationBegan, EvaluationEnded, ModelAnswered
+from toolcrib.conversation.events import Corrected, EvaluationBegan, EvaluationEnded, ModelAnswered, TurnDropped
 from toolcrib.conversation.messages import AssistantMessage, ModelRequest, ModelTurn, Stop
 from toolcrib.conversation.state import ConversationState
-from toolcrib.core.errors import BudgetExceeded, InvalidOutput, ProviderFailed
+from toolcrib.core.errors import BudgetExceeded, InvalidOutput, ProviderFailed, ToolcribError
 from toolcrib.counter import Session
 from toolcrib.loop.config import InnerLoopConfig
 from toolcrib.loop.executor import ToolExecutor
@@ -21,6 +21,7 @@ from toolcrib.loop.provider import Delivery, PromptResponse, Responder, TextList
 from toolcrib.loop.shelf import SessionCatalog
 from toolcrib.loop.toolbox import Toolbox, check_operations
 from toolcrib.sections import Prompt
+from toolcrib.telemetry import turn_span
 
 logger = logging.getLogger(__name__)
 
@@ -50,6 +51,8 @@ class InnerLoop(Generic[OutputT]):
         delivery: Delivery,
         reveals_unlisted: bool = False,
         on_text: TextListener | None = None,
+        provider: str = "",
+        model: str = "",
         sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
     ) -> None:
         check_operations(config.operations)
@@ -64,7 +67,10 @@ class InnerLoop(Generic[OutputT]):
         self._toolbox = Toolbox(session, delivery if is_dynamic else Delivery.RESTART, reveals_unlisted)
         self._toolbox.take_in(prompt)
         self._catalog = SessionCatalog(session)
-        self._executor = ToolExecutor(session, prompt, self._toolbox, self._catalog, config, is_dynamic, self._deadline)
+        self._source = provider, model  # for what is traced and counted
+        self._executor = ToolExecutor(
+            session, prompt, self._toolbox, self._catalog, config, is_dynamic, self._deadline, provider
+        )
         self._output = OutputReader(prompt.output_type)
         self._repairs = 0
         self._first_turn = self._state.turns
@@ -78,23 +84,25 @@ class InnerLoop(Generic[OutputT]):
         """See `ProviderAdapter.evaluate`."""
         if self._state.system is None:
             self._begin(request)
-        try:
-            with anyio.fail_after(_left_s(self._deadline)):
-                return await self._until_final()
-        except TimeoutError as error:
-            raise BudgetExceeded(f"It took longer than {self._config.timeout_s:g} seconds.") from error
+        with anyio.move_on_after(_left_s(self._deadline)):
+            return await self._until_final()
+        raise BudgetExceeded(f"It took longer than {self._config.timeout_s:g} seconds.")
 
     async def _until_final(self) -> PromptResponse[OutputT]:
         while True:
-            if self._state.open_calls:
+            if self._state.open_calls or self._state.pending:
                 await self._executor.execute_all()
                 continue
             if (given := self._final()) is not None:
                 return given
             self._check_budget()
-            turn = await self._ask()
+            with turn_span(*self._source) as note:
+                turn = await self._ask()
+                note(turn.usage)
+                if (failure := _failure(turn)) is not None:
+                    self._session.dispatch(TurnDropped(turn.usage))
+                    raise failure
             self._session.dispatch(ModelAnswered(turn.message, turn.usage))
-            self._check_stop(turn)
 
     def _begin(self, request: str) -> None:
         rendered = self._prompt.render(self._state.sections, self._catalog)
@@ -102,16 +110,15 @@ class InnerLoop(Generic[OutputT]):
         last = self._state.messages[-1] if self._state.messages else None
         # After a restart it was asked already, and sees what it did so far.
         is_asked = last is not None and (not isinstance(last, AssistantMessage) or bool(last.calls))
-        self._session.dispatch(EvaluationBegan(rendered.text, offers, None if is_asked else request or BEGIN))
-        for collision in collided:
-            self._session.dispatch(collision)
+        began = EvaluationBegan(rendered.text, offers, None if is_asked else request or BEGIN)
+        self._session.dispatch(began, *collided)
 
     async def _ask(self) -> ModelTurn:
         state = self._state
         request = ModelRequest(state.system or "", self._toolbox.listed(state), state.messages, self._output.schema)
         for attempt in range(self._config.retries + 1):
             try:
-                return await self._responder.respond(request, self._on_text)
+                return _checked(await self._responder.respond(request, self._on_text))
             except ProviderFailed as error:
                 pause_s = error.retry_after_s
                 if pause_s is None:
@@ -133,7 +140,7 @@ class InnerLoop(Generic[OutputT]):
         except NoOutput as error:
             if self._repairs >= self._config.repair_turns:
                 raise InvalidOutput(
-                    f"The final answer is no {self._prompt.output_type.__name__}: {error}.",
+                    f"The final answer is not of the type that was asked for: {error}.",
                     details={"problems": [*error.problems]},
                 ) from error
             self._repairs += 1
@@ -153,13 +160,24 @@ class InnerLoop(Generic[OutputT]):
         if config.max_tokens is not None and spent >= config.max_tokens:
             raise BudgetExceeded(f"{spent:,} tokens were used, of {config.max_tokens:,}.")
 
-    def _check_stop(self, turn: ModelTurn) -> None:
-        if turn.message.calls:
-            return
-        if turn.stop is Stop.REFUSED:
-            raise ProviderFailed(f"The model refused to answer: {turn.message.text[:200] or 'it did not say why'}")
-        if turn.stop is Stop.LENGTH:
-            raise BudgetExceeded("The answer was cut off where the provider's limit for one answer ends.")
+
+def _failure(turn: ModelTurn) -> ToolcribError | None:
+    """Why a turn is no answer, if it is none."""
+    if turn.message.calls:
+        return None
+    if turn.stop is Stop.REFUSED:
+        return ProviderFailed(f"The model refused to answer: {turn.message.text[:200] or 'it did not say why'}")
+    if turn.stop is Stop.LENGTH:
+        return BudgetExceeded("The answer was cut off where the provider's limit for one answer ends.")
+    return None
+
+
+def _checked(turn: ModelTurn) -> ModelTurn:
+    """The same; answers could not be told apart where two calls have one id."""
+    calls = turn.message.calls
+    if len({call.id for call in calls}) < len(calls):
+        raise ProviderFailed("The provider gave two calls of one turn the same id.", retryable=True)
+    return turn
 
 
 def _tokens(state: ConversationState) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -13,6 +14,9 @@ from toolcrib.counter import Session
 from toolcrib.loop.config import DEFAULT_CONFIG, InnerLoopConfig
 from toolcrib.loop.provider import PromptResponse, ProviderAdapter, TextListener, VisibilityExpansionRequired
 from toolcrib.sections import Prompt, SetVisibilityOverride
+from toolcrib.telemetry import count_restart
+
+logger = logging.getLogger(__name__)
 
 OutputT = TypeVar("OutputT")
 
@@ -43,17 +47,24 @@ class MainLoop:
         Raises:
             BudgetExceeded: it began anew `max_restarts` times, or used up another budget.
         """
-        for _ in range(self.max_restarts + 1):
+        restarts = 0
+        while True:
             try:
                 return await adapter.evaluate(
                     prompt, session=session, request=request, config=self.config, on_text=on_text
                 )
             except VisibilityExpansionRequired as required:
-                for path, visibility in required.requested_overrides.items():
-                    session.dispatch(SetVisibilityOverride(path, visibility))
-                session.dispatch(EvaluationRestarted(required.section_keys))
-                request = ""
-        raise BudgetExceeded(f"It began anew {self.max_restarts} times without a final answer.")
+                if restarts == self.max_restarts:
+                    raise BudgetExceeded(f"It began anew {restarts} times without a final answer.") from required
+                overrides = required.requested_overrides.items()
+                session.dispatch(
+                    *(SetVisibilityOverride(path, visibility) for path, visibility in overrides),
+                    EvaluationRestarted(required.section_keys),
+                )
+                count_restart(provider=adapter.name)
+                told = {"section_keys": required.section_keys, "reason": required.reason, "provider": adapter.name}
+                logger.info("begins anew with %s open", ", ".join(required.section_keys), extra=told)
+                restarts += 1
 
     def execute_sync(
         self,

@@ -30,11 +30,8 @@ class OutputReader(Generic[OutputT]):
     def __init__(self, output_type: type[OutputT]) -> None:
         self._is_text = output_type is str
         self._adapter: TypeAdapter[OutputT] = TypeAdapter(output_type)
-
-    @property
-    def schema(self) -> Mapping[str, Any] | None:
+        self.schema: Mapping[str, Any] | None = None if self._is_text else self._adapter.json_schema()
         """The JSON Schema of the answer; None for text."""
-        return None if self._is_text else self._adapter.json_schema()
 
     def read(self, text: str) -> OutputT:
         """The answer in `text`, which may stand in a fence of Markdown.

@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 
 from toolcrib.conversation.events import NameCollided, Offer
-from toolcrib.conversation.messages import ToolMessage, ToolSpec
+from toolcrib.conversation.messages import Message, ToolMessage, ToolSpec
 from toolcrib.conversation.state import ConversationState
 from toolcrib.core.errors import InvalidPrompt
 from toolcrib.core.handles import Handle
@@ -78,12 +78,13 @@ class Toolbox:
             wanted["call_tool"] = None
         names = [name for name in OPERATIONS if name in wanted]
         own = [Offer(ToolSpec(each.name, each.description, each.input_schema)) for each in operation_tools(names)]
-        if any(section.has_summary for section in sections):
+        can_open = any(section.has_summary for section in sections)
+        if can_open:
             reading = ToolSpec(READ_SECTION.name, READ_SECTION.description, READ_SECTION.input_schema)
             own.insert(0, Offer(reading))
         offers = {offer.name: offer for offer in own}
         collided = [*self._add(offers, tools)]
-        if self.delivery is Delivery.DEFER and not self.reveals_unlisted:
+        if can_open and self.delivery is Delivery.DEFER and not self.reveals_unlisted:
             closed = [each for each in _all_tools(prompt) if each not in tools]
             collided += self._add(offers, closed, deferred=True)
         return tuple(offers.values()), tuple(collided)
@@ -146,7 +147,7 @@ class Toolbox:
                 yield NameCollided(offer.name, dotted(each.path))
 
     def _offer_of(self, given: SectionTool) -> Offer | None:
-        """None for a tool of the catalog that may not be seen."""
+        """None for a tool that is not there, or may not be seen."""
         tool = self._tool(given.tool, given)
         if tool is None:
             logger.info("a tool of section `%s` is not there, and not offered", dotted(given.path))
@@ -162,7 +163,8 @@ class Toolbox:
             case str():
                 return self.session.view().find(reference)
             case _:
-                return self.session.add(reference, group=dotted(given.path))
+                tool = self.session.add(reference, group=dotted(given.path))
+                return self.session.view().tools.get(tool.id)  # its policy may hide it
 
     def _told(self, handles: Iterable[str | None]) -> str:
         """The tools of these handles as a model can call them through `call_tool`."""
@@ -175,11 +177,18 @@ class Toolbox:
 
 
 def usable(state: ConversationState) -> Mapping[str, Offer]:
-    """What the model may call by now, by name: all it was given, but for what is held back and not revealed."""
-    revealed = {
-        tool.name for message in state.messages if isinstance(message, ToolMessage) for tool in message.revealed
-    }
-    return {offer.name: offer for offer in state.offers if not offer.spec.is_deferred or offer.name in revealed}
+    """What the calls of the last turn may name: all that the model had, but for what was held back and not revealed."""
+    return _usable(state.offers[: state.known_offers], state.messages)
+
+
+def usable_from_now(state: ConversationState) -> Mapping[str, Offer]:
+    """What the calls of the next turn may name."""
+    return _usable(state.offers, (*state.messages, *state.answered))
+
+
+def _usable(offers: Iterable[Offer], messages: Iterable[Message]) -> Mapping[str, Offer]:
+    revealed = {tool.name for message in messages if isinstance(message, ToolMessage) for tool in message.revealed}
+    return {offer.name: offer for offer in offers if not offer.spec.is_deferred or offer.name in revealed}
 
 
 def _every(sections: Iterable[Section]) -> Iterable[Section]:

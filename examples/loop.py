@@ -1,0 +1,27 @@
+"""A prompt whose section opens, with its tool, when the model asks: `python examples/loop.py openai:gpt-5.6`."""
+
+import sys
+
+from toolcrib import MainLoop, MarkdownSection, PromptTemplate, SectionVisibility, Toolcrib, get_adapter
+
+
+def loan_fee(days: int, daily_rate: float = 1.5) -> float:
+    """What it costs to borrow a tool for some days."""
+    return days * daily_rate
+
+
+lending = MarkdownSection(
+    title="Lending",
+    key="lending",
+    template="A day that has begun counts as a whole one.",
+    summary="What it costs to borrow a tool.",
+    visibility=SectionVisibility.SUMMARY,
+    tools=[loan_fee],
+)
+task = MarkdownSection("Task", "task", "You stand at the counter of a tool crib, and answer whoever asks.")
+prompt = PromptTemplate[float]("example", "counter", [task, lending]).bind()
+
+adapter = get_adapter(sys.argv[1] if sys.argv[1:] else "scripted:examples/loop.json")
+session = Toolcrib().session()
+answer = MainLoop().execute_sync(prompt, session=session, adapter=adapter, request="What do three days cost?")
+print(answer.output)

@@ -1,0 +1,174 @@
+"""A model that plays a script: for tests, and for examples without a network."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType, TracebackType
+from typing import Any, TypeAlias, cast
+
+import anyio.lowlevel
+
+from toolcrib.conversation.messages import (
+    AssistantMessage,
+    ModelRequest,
+    ModelTurn,
+    Stop,
+    ToolCall,
+    ToolMessage,
+    Usage,
+)
+from toolcrib.core.errors import InvalidConfig, ProviderFailed
+from toolcrib.core.schema import Schema
+from toolcrib.core.weight import BYTES_PER_TOKEN, size_of
+from toolcrib.loop.adapter import TurnAdapter
+from toolcrib.loop.provider import Delivery, TextListener
+
+Written: TypeAlias = Sequence[Mapping[str, Any]]
+"""Turns as JSON values, as `SCRIPT_SCHEMA` has them: `{"text": ..., "calls": [{"name": ..., "arguments": ...}]}`."""
+
+Answering: TypeAlias = Callable[[ModelRequest], ModelTurn | Awaitable[ModelTurn]]
+"""Answers each request; it may raise `ProviderFailed`, as a provider's adapter does."""
+
+SCRIPT_SCHEMA: Mapping[str, Any] = MappingProxyType(
+    {
+        "type": "array",
+        "items": {
+            "type": "object",
+            "properties": {
+                "text": {"type": "string"},
+                "calls": {
+                    "type": "array",
+                    "items": {
+                        "type": "object",
+                        "properties": {
+                            "name": {"type": "string", "minLength": 1},
+                            "arguments": {
+                                "type": ["object", "string"],
+                                "description": "a text is sent as it stands, also where it is no JSON",
+                            },
+                        },
+                        "required": ["name"],
+                        "additionalProperties": False,
+                    },
+                },
+                "stop": {"enum": [stop.value for stop in Stop]},
+            },
+            "additionalProperties": False,
+        },
+    }
+)
+"""What a script's file holds. Without a `stop`, a turn with calls waits for their answers, and any other is an end."""
+
+
+class Scripted(TurnAdapter):
+    """Answers as its script says, brings in tools as it is told to, and keeps the `requests` that it was sent.
+
+    Usage is estimated: four UTF-8 bytes of compact JSON are a token, and none is cached.
+    """
+
+    name = "scripted"
+
+    def __init__(
+        self,
+        script: str | Path | Written | Answering,
+        *,
+        delivery: Delivery = Delivery.INJECT,
+        reveals_unlisted: bool = False,
+        calls_only_offered: bool = True,
+    ) -> None:
+        """A `script` is a file of JSON, what such a file holds, or a function.
+
+        With `calls_only_offered`, a turn that calls what its request does not offer is refused, for it is a mistake in
+        most scripts; without, it is played, as a model that makes up a name would.
+
+        Raises:
+            InvalidConfig: the file cannot be read, or what it holds is no script.
+        """
+        self.model = str(script) if isinstance(script, str | Path) else "script"
+        self.requests: list[ModelRequest] = []
+        self._answer = script if callable(script) else _one_by_one(_checked(script))
+        self._delivery = delivery
+        self._reveals_unlisted = reveals_unlisted
+        self._calls_only_offered = calls_only_offered
+
+    @property
+    def delivery(self) -> Delivery:
+        return self._delivery
+
+    @property
+    def reveals_unlisted(self) -> bool:
+        return self._reveals_unlisted
+
+    async def respond(self, request: ModelRequest, on_text: TextListener | None = None) -> ModelTurn:
+        await anyio.lowlevel.checkpoint()
+        self.requests.append(request)
+        answer = self._answer(request)
+        turn = await answer if inspect.isawaitable(answer) else answer
+        if self._calls_only_offered:
+            _check_offered(turn, request)
+        if on_text is not None and turn.message.text:
+            on_text(turn.message.text)
+        return turn
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        return
+
+
+def _checked(script: str | Path | Written) -> Written:
+    where = "The script"
+    value: Any = script
+    if isinstance(script, str | Path):
+        where = f"The script {script}"
+        try:
+            value = json.loads(Path(script).read_text(encoding="utf-8"))
+        except (OSError, ValueError, RecursionError) as error:
+            raise InvalidConfig(f"{where} cannot be read: {error}.") from error
+    if problems := Schema(SCRIPT_SCHEMA).violations(value, "the script"):
+        raise InvalidConfig(f"{where} is none: {problems[0].message}.")
+    return cast("Written", value)
+
+
+def _one_by_one(script: Written) -> Answering:
+    turns: Iterator[Mapping[str, Any]] = iter(script)
+
+    def answer(request: ModelRequest) -> ModelTurn:
+        written = next(turns, None)
+        if written is None:
+            raise ProviderFailed("The script has no turn for this request: it has ended.")
+        return _turn(written, request)
+
+    return answer
+
+
+def _turn(written: Mapping[str, Any], request: ModelRequest) -> ModelTurn:
+    calls = tuple(
+        # Where it stands makes an id that is unique in the conversation, also in one that was saved.
+        ToolCall(f"call-{len(request.messages)}-{at}", call["name"], _text(call.get("arguments", {})))
+        for at, call in enumerate(written.get("calls", ()))
+    )
+    message = AssistantMessage(written.get("text", ""), calls)
+    stop = Stop(written.get("stop", Stop.CALLS if calls else Stop.END))
+    sent = [request.system, *(part.to_wire() for part in (*request.tools, *request.messages))]
+    return ModelTurn(message, stop, Usage(_tokens(sent), _tokens(message.to_wire())))
+
+
+def _text(arguments: object) -> str:
+    return arguments if isinstance(arguments, str) else json.dumps(arguments, separators=(",", ":"))
+
+
+def _tokens(value: object) -> int:
+    return size_of(value) // BYTES_PER_TOKEN
+
+
+def _check_offered(turn: ModelTurn, request: ModelRequest) -> None:
+    revealed = (tool for message in request.messages if isinstance(message, ToolMessage) for tool in message.revealed)
+    offered = {tool.name for tool in request.tools if not tool.is_deferred} | {tool.name for tool in revealed}
+    for call in turn.message.calls:
+        if call.name not in offered:
+            there = ", ".join(sorted(offered)) or "none"
+            raise ProviderFailed(f"The script calls `{call.name}`, which the request does not offer; offered: {there}.")

@@ -1,0 +1,191 @@
+"""The adapter that plays a script, by itself and through a loop, and adapters by their names."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from toolcrib import InnerLoopConfig, MainLoop, MarkdownSection, PromptTemplate, Toolcrib, get_adapter
+from toolcrib.adapters import ADAPTERS
+from toolcrib.adapters.scripted import Scripted
+from toolcrib.conversation.messages import (
+    AssistantMessage,
+    ModelRequest,
+    ModelTurn,
+    Stop,
+    ToolCall,
+    ToolMessage,
+    ToolSpec,
+    UserMessage,
+)
+from toolcrib.core.errors import BudgetExceeded, InvalidConfig, ProviderFailed
+
+ADD = ToolSpec("add", "Adds.", {"type": "object"})
+HELLO = ModelRequest("Be brief.", (ADD,), (UserMessage("Hello"),))
+
+
+def add(a: int, b: int) -> int:
+    """Adds."""
+    return a + b
+
+
+@pytest.mark.anyio
+async def test_a_script_in_a_file_is_played_through_a_loop_by_the_name_of_the_file(tmp_path: Path) -> None:
+    script = tmp_path / "sum.json"
+    calls = [{"name": "add", "arguments": {"a": 2, "b": 3}}]
+    script.write_text(json.dumps([{"text": "Let me see.", "calls": calls}, {"text": "5"}]))
+    prompt = PromptTemplate[int]("check", "sum", [MarkdownSection("Sums", "sums", "Add.", tools=[add])]).bind()
+    async with Toolcrib() as crib, get_adapter(f"scripted:{script}") as adapter:
+        session = crib.session()
+        heard: list[str] = []
+        answer = await MainLoop().execute(prompt, session=session, adapter=adapter, on_text=heard.append)
+    assert (answer.output, adapter.model) == (5, str(script))
+    assert heard == ["Let me see.", "5"]
+    assert answer.usage.input > answer.usage.output > 0
+    assert isinstance(adapter, Scripted)
+    assert [len(request.messages) for request in adapter.requests] == [1, 3]
+    assert adapter.requests[0].tools[0].name == "add"
+
+
+@pytest.mark.anyio
+async def test_its_estimated_usage_is_what_a_budget_of_tokens_is_held_against() -> None:
+    prompt = PromptTemplate[str]("check", "sum", [MarkdownSection("Sums", "sums", "Add.", tools=[add])]).bind()
+    turn = {"calls": [{"name": "add", "arguments": {"a": 2, "b": 3}}]}
+    async with Toolcrib() as crib:
+        loop = MainLoop(config=InnerLoopConfig(max_tokens=10))
+        with pytest.raises(BudgetExceeded):
+            await loop.execute(prompt, session=crib.session(), adapter=Scripted([turn, {"text": "5"}]))
+
+
+@pytest.mark.anyio
+async def test_it_stops_as_the_script_says_and_for_its_calls_where_that_says_nothing() -> None:
+    adapter = Scripted([{"calls": [{"name": "add"}]}, {"text": "Half an", "stop": "length"}, {}])
+    stops = [(await adapter.respond(HELLO)).stop for _ in range(3)]
+    assert stops == [Stop.CALLS, Stop.LENGTH, Stop.END]
+
+
+@pytest.mark.anyio
+async def test_arguments_that_are_a_text_are_sent_as_they_stand() -> None:
+    adapter = Scripted([{"calls": [{"name": "add", "arguments": '{"a": '}, {"name": "add", "arguments": {"a": 1}}]}])
+    first, second = (await adapter.respond(HELLO)).message.calls
+    assert (first.arguments, second.arguments) == ('{"a": ', '{"a":1}')
+    assert first.id != second.id
+
+
+@pytest.mark.anyio
+async def test_where_the_script_has_ended_the_provider_has_failed() -> None:
+    adapter = Scripted([])
+    with pytest.raises(ProviderFailed, match="ended") as caught:
+        await adapter.respond(HELLO)
+    assert caught.value.retryable is False
+    assert adapter.requests == [HELLO]
+
+
+@pytest.mark.anyio
+async def test_a_call_of_what_is_not_offered_is_refused_unless_it_is_told_otherwise() -> None:
+    script = [{"calls": [{"name": "subtract"}]}]
+    with pytest.raises(ProviderFailed, match="`subtract`, which the request does not offer; offered: add"):
+        await Scripted(script).respond(HELLO)
+    turn = await Scripted(script, calls_only_offered=False).respond(HELLO)
+    assert turn.message.calls[0].name == "subtract"
+
+
+@pytest.mark.anyio
+async def test_what_is_held_back_is_not_offered_until_a_message_reveals_it() -> None:
+    script = [{"calls": [{"name": "hidden"}]}] * 2
+    hidden = ToolSpec("hidden", "Hides.", {"type": "object"}, is_deferred=True)
+    adapter = Scripted(script)
+    held = ModelRequest("", (ADD, hidden), (UserMessage("Hello"),))
+    with pytest.raises(ProviderFailed, match="does not offer"):
+        await adapter.respond(held)
+    call = AssistantMessage("", (ToolCall("c1", "add", "{}"),))
+    revealed = ModelRequest("", held.tools, (*held.messages, call, ToolMessage("c1", "add", "5", revealed=(hidden,))))
+    assert (await adapter.respond(revealed)).message.calls[0].name == "hidden"
+
+
+@pytest.mark.anyio
+async def test_a_function_answers_what_it_is_asked_at_once_or_later() -> None:
+    def at_once(request: ModelRequest) -> ModelTurn:
+        return ModelTurn(AssistantMessage(request.system))
+
+    async def later(request: ModelRequest) -> ModelTurn:
+        return at_once(request)
+
+    for function in (at_once, later):
+        assert (await Scripted(function).respond(HELLO)).message.text == "Be brief."
+
+
+@pytest.mark.parametrize(
+    ("script", "complaint"),
+    [
+        ('{"text": "Hello"}', "is none"),
+        ('[{"texts": "Hello"}]', "text"),
+        ('[{"calls": [{"arguments": {}}]}]', "name"),
+        ('[{"stop": "later"}]', "stop"),
+        ("[", "cannot be read"),
+        (None, "cannot be read"),
+    ],
+)
+def test_a_file_that_is_no_script_is_refused_with_what_is_wrong(
+    tmp_path: Path, script: str | None, complaint: str
+) -> None:
+    path = tmp_path / "script.json"
+    if script is not None:
+        path.write_text(script)
+    with pytest.raises(InvalidConfig, match=complaint) as caught:
+        get_adapter(f"scripted:{path}")
+    assert str(path) in caught.value.message
+
+
+# -- by name ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "told"),
+    [
+        ("openai:gpt-5.6", {"api_key": "any"}, ("openai", "gpt-5.6", True)),
+        ("openai-chat:gpt-4.1", {"api_key": "any"}, ("openai-chat", "gpt-4.1", True)),
+        ("litellm:openai/gpt-4.1", {}, ("litellm", "openai/gpt-4.1", True)),
+    ],
+)
+def test_a_vendors_adapter_is_had_by_its_name_and_says_what_it_can_before_a_run(
+    name: str, options: dict[str, Any], told: tuple[str, str, bool]
+) -> None:
+    adapter = get_adapter(name, **options)
+    assert (adapter.name, adapter.model, adapter.supports_dynamic_tools) == told
+
+
+@pytest.mark.parametrize(
+    ("name", "complaint"),
+    [
+        ("open-ai:gpt-5.6", "Did you mean `openai:gpt-5.6`?"),
+        ("antropic", "Did you mean `anthropic:MODEL`?"),
+        ("", "There is no adapter ``; there are anthropic,"),
+        ("openai", "write `openai:MODEL`"),
+        ("openai:", "write `openai:MODEL`"),
+    ],
+)
+def test_a_name_that_means_no_adapter_is_refused_with_those_that_it_may_mean(name: str, complaint: str) -> None:
+    with pytest.raises(InvalidConfig) as caught:
+        get_adapter(name)
+    assert complaint in caught.value.message
+
+
+def test_no_vendors_sdk_is_imported_before_its_adapter_is_made() -> None:
+    code = (
+        "import sys, toolcrib; toolcrib.get_adapter; import toolcrib.loop.main, toolcrib.adapters.scripted;"
+        "print({'openai', 'anthropic', 'litellm', 'claude_agent_sdk'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.strip() == "set()"
+
+
+def test_each_adapter_that_is_named_is_there_and_called_so() -> None:
+    for name, (module, kind) in ADAPTERS.items():
+        assert getattr(import_module(module), kind).name == name
