@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import json
 import logging
+import sqlite3
 import sys
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
+import anyio
 import pytest
 from tests.catalogs import tool
 from tests.servers import stated
 from tests.servers.launching import write_config
 from tests.waiting import until
 
-from toolcrib import Toolcrib
+from toolcrib import Toolcrib, guard
 from toolcrib.calling import Runner
 from toolcrib.catalog import intake
 from toolcrib.catalog.intake import Intake
@@ -30,9 +32,10 @@ from toolcrib.core.metadata import ToolMetadata
 from toolcrib.core.principal import LOCAL, CallContext, Principal
 from toolcrib.core.tools import Tool
 from toolcrib.disclosure.operations import Operations
-from toolcrib.drift import DEFAULT_PINS, PinPolicy, Verdict
+from toolcrib.drift import DEFAULT_PINS, Judgement, PinPolicy, Verdict
 from toolcrib.guard import Guard
-from toolcrib.stores.pins import PinStore
+from toolcrib.stores import pins
+from toolcrib.stores.pins import Pin, PinStore
 from toolcrib.testing.scripted import ScriptedSource
 
 pytestmark = pytest.mark.anyio
@@ -160,6 +163,14 @@ async def test_commands_that_differ_only_in_what_is_not_shown_are_others(store: 
     assert judgement.verdict is Verdict.QUARANTINE
 
 
+async def test_a_command_that_is_only_shown_otherwise_is_the_same(store: PinStore) -> None:
+    async with opened(store, COMMIT) as catalog:
+        await catalog.approve()
+    entry = SourceEntry(ScriptedSource("git"), origin="o1", address="uvx ***")
+    (judgement,) = (await Guard(store).judge(entry, [COMMIT])).values()
+    assert (judgement.verdict, judgement.shown) == (Verdict.PASS, COMMIT)
+
+
 async def test_an_approval_that_is_taken_back_counts_at_once(store: PinStore) -> None:
     async with opened(store, COMMIT, LOG) as catalog:
         await catalog.approve()
@@ -209,6 +220,15 @@ async def test_a_lookalike_is_kept_away_whichever_of_two_sources_comes_first(sto
     (judgement,) = (await guard.judge(first, [twin])).values()
     assert (judgement.verdict, judgement.shown) == (Verdict.QUARANTINE, None)
     assert not await guard.has_turned()
+
+
+def test_another_configuration_that_says_nothing_of_it_leaves_the_policy_as_it_is(tmp_path: Path) -> None:
+    strict = write_config(tmp_path / "strict.json", toolcrib={"pins": {"unpinned": "quarantine"}})
+    silent = write_config(tmp_path / "silent.json")
+    crib = Toolcrib()
+    crib.add_config(strict)
+    crib.add_config(silent)
+    assert crib.guard.policy == PinPolicy(unpinned=Verdict.QUARANTINE)
 
 
 # -- versions and handles ---------------------------------------------------------------------------------------------
@@ -288,6 +308,18 @@ async def test_an_older_handle_passes_only_where_the_policy_lets_it_and_its_call
             await call(catalog, handle)
 
 
+async def test_only_the_last_handles_of_a_tool_pass_however_often_it_is_judged(store: PinStore) -> None:
+    async with opened(store, COMMIT, policy=PinPolicy(takes_older=True)) as catalog:
+        handle = catalog.view.tools["git.commit"].handle
+        for number in range(4):
+            await catalog.offer(replace(COMMIT, description=f"Records changes, {number} of them."))
+            await catalog.intake.judge_again()
+        await call(catalog, handle)
+        await catalog.offer(WIDER)
+        with pytest.raises(StaleExpansion):
+            await call(catalog, handle)
+
+
 async def test_an_older_handle_passes_beside_what_an_owner_says_of_the_tool(store: PinStore) -> None:
     async with opened(store, COMMIT, policy=PinPolicy(takes_older=True)) as catalog:
         catalog.registry.set_overrides(Overrides([MetadataOverride.of("git.*", usage_hint="Before each push.")]))
@@ -358,6 +390,172 @@ async def test_a_definition_in_the_store_that_cannot_be_read_approves_of_nothing
         await catalog.intake.judge_again()
         assert catalog.shown == {}
         assert "no definition of a tool" in (catalog.guard.problem or "")
+
+
+async def test_what_could_not_be_read_for_a_moment_counts_again_without_another_listing(
+    store: PinStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def locked(source: str, origin: str) -> tuple[Pin, ...]:
+        raise sqlite3.OperationalError("database is locked")
+
+    async with opened(store, COMMIT) as catalog:
+        await catalog.approve()
+        with monkeypatch.context() as while_locked:
+            while_locked.setattr(store, "of", locked)
+            await catalog.intake.judge_again()
+            assert catalog.shown == {}
+            assert not await catalog.guard.has_turned(), "nothing is judged again as long as that would end the same"
+        assert await catalog.guard.has_turned()
+        await catalog.intake.judge_again()
+        assert (catalog.shown.keys(), catalog.guard.problem) == ({"commit"}, None)
+        assert not await catalog.guard.has_turned()
+
+
+async def test_a_store_that_was_away_for_a_while_has_the_last_word_on_versions(store: PinStore) -> None:
+    async with opened(store, COMMIT, policy=PinPolicy(unreadable=Verdict.PASS)) as catalog:
+        await catalog.offer(WORDED)
+        whole = store.path.read_bytes()
+        store.path.write_bytes(b"")
+        await catalog.intake.judge_again()
+        await catalog.offer(WORDED, LOG)
+        store.path.write_bytes(whole)
+        await catalog.intake.judge_again()
+        assert version(catalog) == "1.0.1"
+
+
+async def test_a_version_in_the_store_that_is_none_is_counted_from_the_start(store: PinStore) -> None:
+    async with opened(store, COMMIT) as catalog:
+        await catalog.approve()
+        with sqlite3.connect(store.path) as file:
+            file.execute("UPDATE seen SET version = 'x'")
+        await catalog.intake.judge_again()
+        assert (catalog.shown.keys(), version(catalog)) == ({"commit"}, "1.0.0")
+
+
+async def test_one_source_that_cannot_be_judged_fails_alone_and_shows_nothing_more(
+    store: PinStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    judged = Guard.judge
+
+    async def fails(guard: Guard, entry: SourceEntry, tools: Iterable[Tool]) -> Mapping[str, Judgement]:
+        if entry.name == "git":
+            raise RuntimeError("a fault")
+        return await judged(guard, entry, tools)
+
+    async with opened(store, COMMIT) as catalog:
+        other = ScriptedSource("shop", [Tool("shop", "pay")])
+        catalog.intake.add(other, SourceEntry(other, origin="o2"))
+        await catalog.intake.ready()
+        monkeypatch.setattr(Guard, "judge", fails)
+        catalog.guard.policy = PinPolicy(unpinned=Verdict.QUARANTINE)
+        await catalog.intake.judge_again()
+
+        assert catalog.view.tools == {}
+        assert catalog.entry.status is SourceStatus.FAILED
+        assert catalog.registry.state.sources["shop"].status is SourceStatus.READY
+
+
+async def test_leaving_everything_while_it_is_judged_again_is_no_fault(
+    store: PinStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, answer = anyio.Event(), anyio.Event()
+    judged = Guard.judge
+
+    async def slowly(guard: Guard, entry: SourceEntry, tools: Iterable[Tool]) -> Mapping[str, Judgement]:
+        asked.set()
+        await answer.wait()
+        return await judged(guard, entry, tools)
+
+    catalogs: list[Catalog] = []
+    async with anyio.create_task_group() as tasks:
+        async with opened(store, COMMIT) as catalog:
+            catalogs.append(catalog)
+            monkeypatch.setattr(Guard, "judge", slowly)
+            tasks.start_soon(catalog.intake.judge_again)
+            await asked.wait()
+        answer.set()
+    assert [each.registry.state.sources for each in catalogs] == [{}]
+
+
+async def test_what_there_is_no_time_to_compare_counts_as_breaking(
+    store: PinStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with opened(store, COMMIT, LOG) as catalog:
+        await catalog.approve()
+        monkeypatch.setattr(guard, "COMPARING_S", 0.0)
+        await catalog.offer(WIDER, replace(LOG, description="Shows all that was recorded."))
+
+        assert catalog.shown == {"log": LOG.description}, "that words are only words takes no comparing"
+        assert str(catalog.entry.judgements["commit"].version) == "2.0.0"
+
+
+async def test_of_what_is_judged_side_by_side_the_last_listing_counts(
+    store: PinStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, answer = anyio.Event(), anyio.Event()
+
+    async def first_slowly(_: Guard, __: SourceEntry, ___: Iterable[Tool]) -> Mapping[str, Judgement]:
+        if not asked.is_set():
+            asked.set()
+            await answer.wait()
+        return {}
+
+    async with opened(store, COMMIT) as catalog:
+        monkeypatch.setattr(Guard, "judge", first_slowly)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(catalog.intake.judge_again)
+            await asked.wait()
+            catalog.source.offer(NARROWER)
+            await anyio.wait_all_tasks_blocked()
+            tasks.start_soon(catalog.intake.judge_again)
+            await anyio.wait_all_tasks_blocked()
+            answer.set()
+        await until(lambda: catalog.view.tools == {"git.commit": NARROWER}, "the last listing is shown")
+        await anyio.wait_all_tasks_blocked()
+        assert catalog.view.tools == {"git.commit": NARROWER}
+
+
+async def test_what_was_seen_of_tools_that_are_gone_is_kept_within_bounds(
+    store: PinStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pins, "MAX_GONE_BYTES", 2_000)
+    async with opened(store, COMMIT) as catalog:
+        await catalog.offer(NARROWER)
+        for turn in range(20):
+            await catalog.offer(NARROWER, *(Tool("git", f"{turn}-{number}", "x" * 200) for number in range(5)))
+        assert sum(len(each.definition) for each in store.seen("git", "o1")) < 2_000 + 10_000
+        assert {"commit", "19-4"} <= {each.name for each in store.seen("git", "o1")}
+        assert version(catalog) == "2.0.0"
+
+
+@pytest.mark.parametrize("is_kept", [True, False])
+async def test_a_tool_that_is_gone_for_too_long_is_counted_from_the_start(
+    store: PinStore, monkeypatch: pytest.MonkeyPatch, *, is_kept: bool
+) -> None:
+    async with opened(store if is_kept else None, COMMIT) as catalog:
+        await catalog.offer(LOG)
+        await catalog.offer(NARROWER)
+        assert version(catalog) == "2.0.0"
+        monkeypatch.setattr(pins, "MAX_GONE_BYTES", 0)
+        await catalog.offer(replace(LOG, description="Shows all that was recorded."))
+        await catalog.offer(WIDER)
+        assert version(catalog) == "1.0.0"
+
+
+async def test_a_store_that_could_not_be_read_for_a_source_that_is_gone_is_not_asked_for_ever(
+    store: PinStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def locked(source: str, origin: str) -> tuple[Pin, ...]:
+        raise sqlite3.OperationalError("database is locked")
+
+    async with opened(store, COMMIT) as catalog:
+        await catalog.approve()
+        with monkeypatch.context() as while_locked:
+            while_locked.setattr(store, "of", locked)
+            await catalog.intake.judge_again()
+        catalog.intake.remove(["git"])
+        assert [await catalog.guard.has_turned() for _ in range(3)] == [True, False, False]
+        assert catalog.guard.problem is None
 
 
 # -- what each principal has for itself -------------------------------------------------------------------------------

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import sqlite3
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -27,12 +28,18 @@ from toolcrib.drift import (
 )
 from toolcrib.drift.judging import is_still_right
 from toolcrib.drift.kept import read, written
-from toolcrib.stores.pins import Pin, PinStore, Seen
+from toolcrib.stores.pins import Pin, PinStore, Seen, gone_for_long
 
 logger = logging.getLogger(__name__)
 
 _JUDGING = 2
 """Listings that are judged at once."""
+
+COMPARING_S = 20.0
+"""For how long the definitions of one listing are compared; what a stranger changed beyond that counts as breaking."""
+
+LARGE_BYTES = 50_000
+"""Of a definition that nobody who is shown it is to wait for; what is suspicious in others is looked for then."""
 
 _EARLIER = 4
 """Definitions of one tool that were shown before it, and whose handles may be out."""
@@ -49,6 +56,21 @@ class _Known:
     is_readable: bool = True
 
 
+@dataclass(frozen=True, slots=True)
+class _Patience:
+    """For the definitions of one listing."""
+
+    until: float
+
+    @classmethod
+    def begun(cls) -> _Patience:
+        return cls(time.monotonic() + COMPARING_S)
+
+    @property
+    def lasts(self) -> bool:
+        return time.monotonic() < self.until
+
+
 class Guard:
     """Judges what sources offer, but for those of which nobody can say what is behind them.
 
@@ -59,6 +81,8 @@ class Guard:
         self.policy: PinPolicy = DEFAULT_PINS
         self._problems: dict[tuple[str, str], str] = {}
         """By source and origin, why what was approved is not known."""
+        self._unread: set[tuple[str, str]] = set()
+        """Those of which the store could not be read."""
         self._store = store
         self._seen: dict[tuple[str, str], dict[str, Seen]] = {}
         """By source and origin, what the store does not hold."""
@@ -87,8 +111,10 @@ class Guard:
 
     async def has_turned(self) -> bool:
         """Whether what was judged since this was asked last may be judged otherwise by now."""
-        now = await to_thread.run_sync(self._goes_by, limiter=self._threads)
-        turned, self._judged_by = now != self._judged_by, now
+        now, reads_again = await to_thread.run_sync(
+            lambda: (self._goes_by(), self._reads_again()), limiter=self._threads
+        )
+        turned, self._judged_by = reads_again or now != self._judged_by, now
         return turned
 
     def approve(self, judgements: Iterable[tuple[SourceEntry, Judgement]], by: str) -> None:
@@ -122,12 +148,25 @@ class Guard:
             names = frozenset(tool.id for tools in [*self._offered.values()] for tool in tools)
         return stamp, self.policy, names
 
+    def _reads_again(self) -> bool:
+        """Whether the store can be read by now where it could not: that it was locked for a moment leaves no trace."""
+        for place in [*self._unread]:
+            try:
+                _ = self._kept().of(*place), self._kept().seen(*place)
+            except (OSError, sqlite3.Error):
+                continue
+            self._unread.discard(place)  # its source may be gone
+            self._note(place, None)
+            return True
+        return False
+
     def _judge(self, entry: SourceEntry, tools: tuple[Tool, ...]) -> Mapping[str, Judgement]:
         if self._judged_by is None:
             self._judged_by = self._goes_by()
+        patience = _Patience.begun()
         definitions = {tool.name: written(tool) for tool in tools}
         known = self._known(entry, tools, definitions)
-        versions = self._counted(entry, tools, definitions, known)
+        versions = self._counted(entry, tools, definitions, known, patience)
         self._offered[entry.name] = tools
         origin = Origin(entry.address, is_pinned=bool(known.approved), is_known=known.is_readable)
         found: dict[str, Judgement] = {}
@@ -138,10 +177,13 @@ class Guard:
                 origin,
                 self.policy,
                 versions[tool.name],
+                compares=patience.lasts,
                 neighbours=self._neighbours,
             )
             _ = judgement.shown  # decided here and not by the first who asks: a stranger's definition may take long
-        return self._with_covered(entry, found) if self.policy.takes_older else found
+            if len(definitions[tool.name]) > LARGE_BYTES:
+                _ = judgement.warnings
+        return self._with_covered(entry, found, patience) if self.policy.takes_older else found
 
     def _neighbours(self) -> Neighbours:
         """The names of all tools that any judged source offers, hidden ones too."""
@@ -151,7 +193,9 @@ class Guard:
             known = self._last_neighbours = offered, Neighbours.of(tool for tools in offered for tool in tools)
         return known[1]
 
-    def _with_covered(self, entry: SourceEntry, found: Mapping[str, Judgement]) -> Mapping[str, Judgement]:
+    def _with_covered(
+        self, entry: SourceEntry, found: Mapping[str, Judgement], patience: _Patience
+    ) -> Mapping[str, Judgement]:
         before = self._shown.get((entry.name, entry.origin), {})
         shown: dict[str, tuple[Tool, ...]] = {}
         judgements: dict[str, Judgement] = {}
@@ -161,7 +205,8 @@ class Guard:
                 continue
             others = tuple(each for each in before.get(name, ()) if each.fingerprint != tool.fingerprint)[:_EARLIER]
             shown[name] = (tool, *others)
-            covered = tuple(each for each in others if is_still_right(drift_between(each, tool)))
+            drifts = [drift_between(each, tool, compares=patience.lasts) for each in others]
+            covered = tuple(each for each, drift in zip(others, drifts, strict=True) if is_still_right(drift))
             judgements[name] = replace(judgement, covered=covered)
         self._shown[entry.name, entry.origin] = shown
         return judgements
@@ -178,9 +223,11 @@ class Guard:
             same = {pin.name: same[pin.name] for pin in pins if definitions.get(pin.name) == pin.definition}
             known = _Known(
                 {pin.name: _approved(entry, pin, same.get(pin.name)) for pin in pins},
-                {**{each.name: each for each in self._store.seen(*place)}, **here},
+                {**here, **{each.name: each for each in self._store.seen(*place)}},
             )
         except (OSError, sqlite3.Error, ValueError) as error:
+            if not isinstance(error, ValueError):
+                self._unread.add(place)
             self._note(place, f"{self._store.path}: {error}")
             return _Known({}, here, is_readable=False)
         self._note(place, None)
@@ -199,33 +246,37 @@ class Guard:
             logger.warning("what was approved can be read again")
 
     def _counted(
-        self, entry: SourceEntry, tools: Iterable[Tool], definitions: Mapping[str, bytes], known: _Known
+        self,
+        entry: SourceEntry,
+        tools: Iterable[Tool],
+        definitions: Mapping[str, bytes],
+        known: _Known,
+        patience: _Patience,
     ) -> Mapping[str, Version]:
         """The version of each tool, by name; those that are new are kept."""
         versions: dict[str, Version] = {}
         new: list[Seen] = []
         for tool in tools:
             seen, definition = known.seen.get(tool.name), definitions[tool.name]
-            if seen is not None and seen.definition == definition:
-                versions[tool.name] = Version.parse(seen.version)
-                continue
-            versions[tool.name] = FIRST if seen is None else _next(entry.name, seen, tool)
-            new.append(Seen(tool.name, definition, str(versions[tool.name])))
-        self._keep(entry, new)
+            versions[tool.name] = FIRST if seen is None else _next(entry.name, seen, tool, definition, patience)
+            if (now := Seen(tool.name, definition, str(versions[tool.name]))) != seen:
+                new.append(now)
+        self._keep(entry, new, definitions)
         return versions
 
-    def _keep(self, entry: SourceEntry, new: list[Seen]) -> None:
+    def _keep(self, entry: SourceEntry, new: list[Seen], offered: Collection[str]) -> None:
         place = entry.name, entry.origin
         if new and self._store is not None and place not in self._problems:
             try:
-                self._store.see(*place, new)
+                self._store.see(*place, new, offered)
             except (OSError, sqlite3.Error) as error:
                 logger.warning("versions of definitions are not kept: %s: %s", self._store.path, error)
             else:
-                for each in new:
-                    self._seen[place].pop(each.name, None)
                 return
-        self._seen[place].update((each.name, each) for each in new)
+        here = self._seen[place]
+        here.update((each.name, each) for each in new)
+        for name in gone_for_long([(name, len(each.definition)) for name, each in reversed(here.items())], offered):
+            del here[name]
 
 
 def _pin(entry: SourceEntry, judgement: Judgement, by: str) -> Pin:
@@ -249,9 +300,11 @@ def _approved(entry: SourceEntry, pin: Pin, same: Tool | None) -> Approved:
     return Approved(tool, Version.parse(pin.version), origin)
 
 
-def _next(source: str, seen: Seen, tool: Tool) -> Version:
+def _next(source: str, seen: Seen, tool: Tool, definition: bytes, patience: _Patience) -> Version:
     try:
-        earlier = read(source, seen.definition)
-        return Version.parse(seen.version).after(drift_between(earlier, tool))
+        version = Version.parse(seen.version)
+        if seen.definition == definition:
+            return version
+        return version.after(drift_between(read(source, seen.definition), tool, compares=patience.lasts))
     except ValueError:  # nobody knows what was seen
         return FIRST

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -156,6 +157,15 @@ def test_servers_of_ones_own_are_approved_of_as_well(shop: Shop) -> None:
     assert ids(listed(shop)) == ["shop.refund", "shop.search_orders"]
     shop.offers(ORDERS)
     assert ids(toolcrib("drift", "-c", shop.config, "--json").json["gone"]) == ["shop.refund"]
+
+
+def test_servers_whose_arguments_name_their_principal_stay_approved_of(shop: Shop) -> None:
+    said = json.loads(shop.config.read_text())
+    said["mcpServers"]["shop"]["args"].append("${principal}")
+    shop.config.write_text(json.dumps({**said, "toolcrib": {"sources": {"shop": {"isolation": "principal"}}}}))
+    assert pin(shop, "--yes").code == 0
+    again = pin(shop, "--json").json
+    assert (again["definitions"], again["moved"], again["unchanged"]) == ([], [], 2)
 
 
 def test_what_others_have_for_themselves_is_named_as_not_looked_at(shop: Shop) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import stat
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -93,16 +94,28 @@ def test_the_stamp_moves_with_each_approval_and_stays_otherwise(store: PinStore)
     ):
         change()
         stamps.append(store.stamp())
-    store.see("git", "o1", [Seen("commit", b"3", "1.0.1")])
+    store.see("git", "o1", [Seen("commit", b"3", "1.0.1")], ["commit"])
 
     assert len({*stamps}) == 4
     assert store.stamp() == stamps[-1]
 
 
+def test_the_stamp_of_a_file_that_took_the_place_of_another_is_another(
+    path: Path, store: PinStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = PinStore(path.with_name("other.sqlite"), Path("mcp.json"))
+    for at, each in enumerate((store, other), start=1):
+        monkeypatch.setattr(time, "time", lambda at=at: float(at))
+        each.put([pin("commit", b"%d" % at)])
+    before = store.stamp()
+    other.path.replace(path)
+    assert store.stamp() != before
+
+
 def test_what_was_seen_last_is_kept_by_tool(store: PinStore) -> None:
     assert store.seen("git", "o1") == ()
-    store.see("git", "o1", [Seen("commit", b"1", "1.0.0"), Seen("log", b"1", "1.0.0")])
-    store.see("git", "o1", [Seen("commit", b"2", "2.0.0")])
+    store.see("git", "o1", [Seen("commit", b"1", "1.0.0"), Seen("log", b"1", "1.0.0")], ["commit", "log"])
+    store.see("git", "o1", [Seen("commit", b"2", "2.0.0")], ["commit"])
 
     assert {*store.seen("git", "o1")} == {Seen("commit", b"2", "2.0.0"), Seen("log", b"1", "1.0.0")}
     assert store.seen("git", "o2") == ()
@@ -110,7 +123,7 @@ def test_what_was_seen_last_is_kept_by_tool(store: PinStore) -> None:
 
 def test_looking_makes_no_file_and_only_its_owner_may_read_one(path: Path, store: PinStore) -> None:
     assert (store.all(), store.log(), store.of("git", "o1"), store.stamp()) == ((), (), (), (0, 0))
-    store.see("git", "o1", [])
+    store.see("git", "o1", [], ())
     assert not path.parent.exists()
 
     store.put([pin("commit")])

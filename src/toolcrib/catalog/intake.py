@@ -105,7 +105,8 @@ class Intake:
             self._tasks.cancel_scope.cancel()
         await self._stack.aclose()
         self._tasks = None
-        for name in self._attended:
+        for name, attended in self._attended.items():
+            attended.is_left = True
             self._registry.drop_source(name)
         self._attended.clear()
         self._leaving = ()
@@ -238,7 +239,12 @@ class Intake:
                 return
             judgements: Mapping[str, Judgement] = {}
             if self._judge is not None:
-                judgements = await self._judge.judge(entry, listing.tools)
+                try:
+                    judgements = await self._judge.judge(entry, listing.tools)
+                except Exception as error:
+                    logger.exception("source %s cannot be judged", entry.name)
+                    self._hide(attended, error)
+                    return
             if attended.is_left:  # the listing was there when it was cancelled
                 return
             known = self._registry.state.sources[entry.name]
@@ -267,6 +273,21 @@ class Intake:
                 )
             shown = (judgements[tool.name].shown if tool.name in judgements else tool for tool in listing.tools)
             self._registry.put_source(published, [tool for tool in shown if tool is not None])
+
+    def _hide(self, attended: _Attended, error: Exception) -> None:
+        """Publish that nobody can say what of it may be shown, and none of its tools."""
+        if attended.is_left:
+            return
+        known = self._registry.state.sources[attended.entry.name]
+        hidden = replace(
+            known,
+            status=SourceStatus.FAILED,
+            reason=f"Nobody can say what of `{known.name}` may be shown.",
+            diagnosis=repr(error),
+            is_lasting=True,
+            judgements={},
+        )
+        self._registry.put_source(hidden, [])
 
     def _fail(self, attended: _Attended, error: ToolcribError) -> None:
         """Publish why; what is known from an earlier listing stays."""

@@ -149,12 +149,12 @@ class Look:
         gone: list[Gone] = []
         unlisted = [entry for entry in entries.values() if entry.status is not SourceStatus.READY]
         listed = [entry for entry in entries.values() if entry.status is SourceStatus.READY]
-        unjudged = [entry.name for entry in listed if not entry.identity]
+        unjudged = [entry.name for entry in listed if not entry.origin]
         for entry in listed:
-            if not entry.identity:
+            if not entry.origin:
                 continue
             with using(store):
-                pins = {pin.name: pin for pin in store.of(entry.name, entry.identity)}
+                pins = {pin.name: pin for pin in store.of(entry.name, entry.origin)}
             for name, judgement in entry.judgements.items():
                 if not judgement.origin.is_known:
                     raise unusable(store, crib.guard.problem or "")

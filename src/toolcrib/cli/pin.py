@@ -159,7 +159,7 @@ class _Offer:
         """`known`: source, origin and name of what is approved here."""
         unchanged = [each for each in look.definitions if each.standing is Standing.UNCHANGED]
         moved = [
-            each for each in unchanged if (each.entry.name, each.entry.identity, each.judgement.tool.name) not in known
+            each for each in unchanged if (each.entry.name, each.entry.origin, each.judgement.tool.name) not in known
         ]
         shown = [each for each in look.definitions if each.standing is not Standing.UNCHANGED]
         return cls(tuple(shown), len(unchanged) - len(moved), len(look.gone), tuple(moved))

@@ -97,14 +97,15 @@ class Drift:
         return {**wire, "omitted": self.omitted} if self.omitted else wire
 
 
-def drift_between(earlier: Tool, later: Tool, *, origins: tuple[str, str] = ("", "")) -> Drift:
+def drift_between(earlier: Tool, later: Tool, *, origins: tuple[str, str] = ("", ""), compares: bool = True) -> Drift:
     """What of `earlier` changed in `later`; key order, spacing and `1.0` for `1` are no changes.
 
     `origins`: the command or URL that each was bound to, fit to be shown. Never the name that a server gives itself.
 
-    Bounded in time whatever a stranger wrote there: what is too large to be compared counts as breaking.
+    Bounded in time whatever a stranger wrote there: what is too large to be compared counts as breaking,
+    and so does every change of what a schema accepts where it `compares` none.
     """
-    changes = [] if earlier is later else list(_changes(earlier, later))
+    changes = [] if earlier is later else list(_changes(earlier, later, compares=compares))
     if origins[0] != origins[1]:
         changes.append(Change("", Grade.SOURCE, *_told(*origins)))
     order = tuple(Grade)
@@ -113,11 +114,11 @@ def drift_between(earlier: Tool, later: Tool, *, origins: tuple[str, str] = ("",
     return Drift(frozenset(change.grade for change in changes), kept, len(changes) - len(kept))
 
 
-def _changes(earlier: Tool, later: Tool) -> Iterator[Change]:
+def _changes(earlier: Tool, later: Tool, *, compares: bool) -> Iterator[Change]:
     before, after = definition_of(earlier), definition_of(later)
     for side in ("inputSchema", "outputSchema"):
         if side in before and side in after:
-            yield from _of_schema(side, before.pop(side), after.pop(side))
+            yield from _of_schema(side, before.pop(side), after.pop(side), compares=compares)
     for place, (was, now) in _moves(before, after).items():
         yield Change(pointer(place), _grade_beside_schemas(place, was, now), *_told(was, now))
 
@@ -141,25 +142,29 @@ def _grade_beside_schemas(place: Place, was: Any, now: Any) -> Grade:
 _HINTS = frozenset({"readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint"})
 
 
-def _of_schema(side: str, was: Json, now: Json) -> Iterator[Change]:
+def _of_schema(side: str, was: Json, now: Json, *, compares: bool) -> Iterator[Change]:
     moved = _moves(was, now)
     if not moved:
         return
     with_defaults = _moves(without(was, WORDS), without(now, WORDS))
     bare_was, bare_now = without(was, WORDS | {"default"}), without(now, WORDS | {"default"})
     binding = _moves(bare_was, bare_now)
-    grades = _grades_of_binding(side, bare_was, bare_now, binding)
+    grades = _grades_of_binding(side, bare_was, bare_now, binding, compares=compares)
     for place, pair in moved.items():
         # A value that is put in for an argument binds nobody, and yet the same call may do something else.
         grade = grades.get(place, Grade.COMPATIBLE if place in with_defaults else Grade.TEXT)
         yield Change(pointer((side, *place)), grade, *_told(*pair))
 
 
-def _grades_of_binding(side: str, was: Json, now: Json, places: Iterable[Place]) -> dict[Place, Grade]:
+def _grades_of_binding(
+    side: str, was: Json, now: Json, places: Iterable[Place], *, compares: bool
+) -> dict[Place, Grade]:
     """What each change of a schema without words makes of the whole; if nobody can tell which breaks calls, all do."""
     parts = {place: place[: 2 if place[:1] == ("properties",) else 1] for place in places}
     if not parts:
         return {}
+    if not compares:
+        return dict.fromkeys(parts, Grade.BREAKING)
     whole = _grade_of_schema(side, was, now)
     suspects = sorted(set(parts.values()))
     if whole is not Grade.BREAKING or not 1 < len(suspects) <= MAX_SUSPECTS or not (is_quick(was) and is_quick(now)):

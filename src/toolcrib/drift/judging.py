@@ -104,6 +104,8 @@ class Judgement:
     """Of the contract of `tool`; None where nobody counts."""
     covered: tuple[Tool, ...] = ()
     """What callers saw of it before, where every call of that is still right and the policy lets it pass."""
+    compares: bool = True
+    """Whether there is time to compare what schemas accept."""
     neighbours: Callable[[], Neighbours] = lambda: NOBODY
     """The tools that it stands beside, by now."""
 
@@ -112,7 +114,8 @@ class Judgement:
         """What changed since it was approved; None where nothing was."""
         if self.approved is None:
             return None
-        return drift_between(self.approved.tool, self.tool, origins=(self.approved.origin, self.origin.shown))
+        origins = self.approved.origin, self.origin.shown
+        return drift_between(self.approved.tool, self.tool, origins=origins, compares=self.compares)
 
     @cached_property
     def shown(self) -> Tool | None:
@@ -130,14 +133,19 @@ class Judgement:
     @cached_property
     def suspicions(self) -> tuple[Suspicion, ...]:
         """Those that the policy asks about and that were not there when it was approved."""
-        if self._is_as_approved or self.policy.suspicious is Verdict.PASS:
+        beside = self._suspicions(self.policy.rules & BESIDE_OTHERS, self.neighbours)
+        return tuple(sorted((*self._own_suspicions, *beside), key=lambda each: _ORDER[each.rule]))
+
+    @cached_property
+    def _own_suspicions(self) -> tuple[Suspicion, ...]:
+        """Those of them that stand in it whatever it stands beside."""
+        return self._suspicions(self.policy.rules - BESIDE_OTHERS, lambda: NOBODY)
+
+    def _suspicions(self, rules: frozenset[str], beside: Callable[[], Neighbours]) -> tuple[Suspicion, ...]:
+        if not rules or self._is_as_approved or self.policy.suspicious is Verdict.PASS:
             return ()
-        rules, neighbours = self.policy.rules, self.neighbours()
-        found = suspicions_in(self.tool, neighbours, rules=rules)
-        if not found or self.approved is None:
-            return found
-        known = {(each.rule, each.excerpt) for each in suspicions_in(self.approved.tool, neighbours, rules=rules)}
-        return tuple(each for each in found if (each.rule, each.excerpt) not in known)
+        earlier = self.approved.tool if self.approved is not None else None
+        return suspicions_in(self.tool, beside(), rules=rules, earlier=earlier)
 
     @property
     def why(self) -> tuple[str, ...]:
@@ -189,7 +197,7 @@ class Judgement:
 
     def _doubts(self) -> Iterator[str]:
         """Without the excerpts: what was written for a model must not reach one here. Nor a word of other tools."""
-        for rule in dict.fromkeys(each.rule for each in self.suspicions if each.rule not in BESIDE_OTHERS):
+        for rule in dict.fromkeys(each.rule for each in self._own_suspicions):
             yield f"Suspicious ({rule}): {RULES[rule]}"
 
 
@@ -197,6 +205,8 @@ def is_still_right(drift: Drift) -> bool:
     """Whether calls of the earlier definition can go to the later: nothing they rely on was taken back."""
     return drift.grades <= {Grade.TEXT, Grade.COMPATIBLE}
 
+
+_ORDER = {rule: place for place, rule in enumerate(RULES)}
 
 _UNREADABLE = "What was approved cannot be read, so nobody knows whether this was."
 _KEPT = "This is the definition that was approved; its source has another by now, which nobody approved."

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
+from itertools import chain
 from types import MappingProxyType
 
 from toolcrib.core.schema import pointer
@@ -84,21 +85,41 @@ BESIDE_OTHERS = frozenset({"other-tool-named", "lookalike-name"})
 
 
 def suspicions_in(
-    tool: Tool, neighbours: Neighbours = NOBODY, *, rules: Collection[str] = RULES.keys()
+    tool: Tool,
+    neighbours: Neighbours = NOBODY,
+    *,
+    rules: Collection[str] = RULES.keys(),
+    earlier: Tool | None = None,
 ) -> tuple[Suspicion, ...]:
     """What of `rules` is in all texts of a definition, keys of schemas included, in the order of `RULES`.
 
-    At most `MAX_OF_RULE` of each. Takes time in proportion to the texts.
+    At most `MAX_OF_RULE` of each; none of what is in its `earlier` definition in the same words. Takes time in
+    proportion to the texts.
     """
+    known = set[tuple[str, str]]()
+    if earlier is not None:
+        known = {(each.rule, each.excerpt) for each in _all(earlier, neighbours, set(rules))}
+    left = set(rules)
     found: defaultdict[str, list[Suspicion]] = defaultdict(list)
+    for each in _all(tool, neighbours, left):
+        if each.rule in left and (each.rule, each.excerpt) not in known:
+            found[each.rule].append(each)
+            if len(found[each.rule]) == MAX_OF_RULE:
+                left.discard(each.rule)
+    return tuple(each for rule in RULES for each in found[rule])
+
+
+def _all(tool: Tool, neighbours: Neighbours, rules: Set[str]) -> Iterator[Suspicion]:
+    """`rules` may become fewer in between."""
     texts = sorted(texts_in(definition_of(tool)))
     own = frozenset(text for place, text in texts if place != "/description")
     for place, text in texts:
         others = _other_tools(tool, place, text, own, neighbours) if "other-tool-named" in rules else ()
-        for rule, (start, end), why in (*_in_text(text, rules), *others):
-            found[rule].append(Suspicion(rule, place, _around(text, start, end), why))
-    found["lookalike-name"] += _lookalikes(tool, texts, neighbours)
-    return tuple(each for rule in RULES if rule in rules for each in found[rule][:MAX_OF_RULE])
+        for rule, (start, end), why in chain(_in_text(text, rules), others):
+            if rule in rules:
+                yield Suspicion(rule, place, _around(text, start, end), why)
+    if "lookalike-name" in rules:
+        yield from _lookalikes(tool, texts, neighbours)
 
 
 _Found = tuple[str, tuple[int, int], str]

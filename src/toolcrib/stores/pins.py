@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Collection, Generator, Iterable
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +18,9 @@ LAYOUT = 1
 
 BUSY_TIMEOUT_S = 2.0
 """How long to wait for another process that is writing."""
+
+MAX_GONE_BYTES = 64 * 2**20
+"""Of the definitions kept of tools that a source does not offer any more: it may give them new names all the time."""
 
 _TABLES = (
     """
@@ -50,6 +53,8 @@ _PUT = """
 INSERT INTO pins (catalog, source, origin, shown, name, definition, version, at, by) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
 _SEEN = "SELECT name, definition, version FROM seen WHERE source = ? AND origin = ?"
+_SIZES = "SELECT name, length(definition) FROM seen WHERE source = ? AND origin = ? ORDER BY since DESC"
+_FORGET = "DELETE FROM seen WHERE source = ? AND origin = ? AND name = ?"
 _SEE = "INSERT OR REPLACE INTO seen VALUES (?, ?, ?, ?, ?, ?)"
 
 T = TypeVar("T")
@@ -102,12 +107,12 @@ class PinStore:
         self.path = path
         self.catalog = "" if catalog is None else os.path.realpath(catalog)
 
-    def stamp(self) -> tuple[int, int]:
-        """Another one after each approval and each that is taken back; `(0, 0)` where there were none."""
+    def stamp(self) -> tuple[int, float]:
+        """Another one after each approval and each that is taken back, and for another file; `(0, 0)` for none."""
 
-        def look(file: sqlite3.Connection) -> tuple[int, int]:
-            count, last = file.execute("SELECT count(*), coalesce(max(number), 0) FROM pins").fetchone()
-            return int(count), int(last)
+        def look(file: sqlite3.Connection) -> tuple[int, float]:
+            count, times = file.execute("SELECT count(*), total(at) FROM pins").fetchone()
+            return int(count), float(times)
 
         return self._read(look, nothing=(0, 0))
 
@@ -156,12 +161,17 @@ class PinStore:
             lambda file: tuple(Seen(*row) for row in file.execute(_SEEN, (source, origin)).fetchall()), nothing=()
         )
 
-    def see(self, source: str, origin: str, seen: Iterable[Seen]) -> None:
-        """Have these been seen last; what was seen of others stays."""
+    def see(self, source: str, origin: str, seen: Iterable[Seen], offered: Collection[str]) -> None:
+        """Have these been seen last; what was seen of others stays, but for what `gone_for_long` says.
+
+        `offered`: the names of all that the source offers by now.
+        """
         rows = [(source, origin, each.name, each.definition, each.version, time.time()) for each in seen]
         if rows:
             with self._writing() as file:
                 file.executemany(_SEE, rows)
+                gone = gone_for_long(file.execute(_SIZES, (source, origin)).fetchall(), offered)
+                file.executemany(_FORGET, [(source, origin, name) for name in gone])
 
     def _read(self, action: Callable[[sqlite3.Connection], T], *, nothing: T) -> T:
         """What `action` does with the tables; `nothing` where there is no file yet."""
@@ -198,6 +208,18 @@ class PinStore:
             yield file
         finally:
             file.close()
+
+
+def gone_for_long(sizes: Iterable[tuple[str, int]], offered: Collection[str]) -> tuple[str, ...]:
+    """The names whose definitions, of so many bytes, are not to be kept; what was seen last comes first in `sizes`."""
+    found: list[str] = []
+    kept = 0
+    for name, size in sizes:
+        if name not in offered:
+            kept += size
+            if kept > MAX_GONE_BYTES:
+                found.append(name)
+    return tuple(found)
 
 
 def _latest(file: sqlite3.Connection, where: str, *values: str) -> tuple[Pin, ...]:
