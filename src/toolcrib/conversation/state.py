@@ -95,7 +95,7 @@ class ConversationState:
         match event:
             case EvaluationBegan(system, offers, request):
                 asked = () if request is None else (UserMessage(request),)
-                return replace(self, system=system, offers=offers, messages=(*self.messages, *asked), pending=())
+                return replace(self, system=system, offers=offers, messages=(*self.messages, *asked))
             case ModelAnswered(message, usage):
                 messages = (*self.messages, message)
                 return replace(self.after(TurnDropped(usage)), messages=messages, known_offers=len(self.offers))

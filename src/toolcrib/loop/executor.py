@@ -154,7 +154,7 @@ class ToolExecutor:
                 expanded = (answer,)
             case _:
                 expanded = ()
-        brought = self.toolbox.expanded(expanded, self._state) if self.is_dynamic else NOTHING_BROUGHT
+        brought = self.toolbox.expanded(expanded, self._state)
         wire = answer.to_wire()
         if brought.names:
             wire = {"callable_by_now": [*brought.names]} | {key: wire[key] for key in ("errors",) if key in wire}

@@ -13,7 +13,7 @@ OutputT = TypeVar("OutputT")
 MAX_PROBLEMS = 5
 """Of one answer, that a model is told."""
 
-_FENCED = re.compile(r"\A```[a-zA-Z]*\n(?P<json>.*)\n```\Z", re.DOTALL)
+_FENCED = re.compile(r"\A```[a-zA-Z]*\s(?P<json>.*)```\Z", re.DOTALL)
 
 
 class NoOutput(Exception):

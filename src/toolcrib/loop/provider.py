@@ -31,7 +31,7 @@ class Delivery(StrEnum):
 
 
 TextListener: TypeAlias = Callable[[str], None]
-"""Told of each piece of text as the model writes it."""
+"""Told of each piece of text as the model writes it; where a request is sent again, from the beginning."""
 
 
 @dataclass(frozen=True, slots=True)

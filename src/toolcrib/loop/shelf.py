@@ -30,8 +30,9 @@ class SessionCatalog:
         found: list[ToolPointer] = []
         cursor = None
         while len(found) < MAX_POINTERS:
-            page = self.session.list(category, limit=MAX_LIMIT, cursor=cursor)
-            found += page.tools
+            # Not `list`: it shows a large category as groups.
+            page = self.session.search_tools(category=category, limit=MAX_LIMIT, cursor=cursor)
+            found += page.results
             cursor = page.next_cursor
             if cursor is None:
                 break

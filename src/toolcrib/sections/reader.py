@@ -20,7 +20,7 @@ class CatalogReader(Protocol):
         ...
 
     def pointers(self, category: Path) -> Sequence[ToolPointer]:
-        """To the tools that stand in `category`, in any order.
+        """To the tools that stand at or below `category`, in any order.
 
         Raises:
             UnknownPath: there is no such category, or it may not be seen.

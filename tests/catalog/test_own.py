@@ -1,0 +1,96 @@
+"""Tools that belong to one session, laid over what it sees."""
+
+from __future__ import annotations
+
+from tests.catalogs import registry_of, tool, view_of
+
+from toolcrib.catalog.access import ALLOW_ALL, Access, Rule, Rules
+from toolcrib.catalog.own import OwnTools
+from toolcrib.catalog.state import SourceEntry, SourceStatus
+from toolcrib.catalog.view import Overlay, View
+from toolcrib.core.principal import LOCAL, Principal
+from toolcrib.core.tools import Tool
+from toolcrib.testing.scripted import ScriptedSource
+
+PUSH, PULL = tool("git.push", "Send commits away."), tool("git.pull", "Fetch commits.")
+MAIL = tool("mail.send", "Send a mail.")
+NOTE, MARK = tool("mine.note", "Note something."), tool("mine.mark", "Mark something.")
+
+
+def put(own: OwnTools, *tools: Tool) -> SourceEntry:
+    name = tools[0].source
+    entry = SourceEntry(ScriptedSource(name, tools), SourceStatus.READY)
+    own.put(entry, tools)
+    return entry
+
+
+def test_without_tools_of_its_own_a_session_has_the_very_view() -> None:
+    view = view_of(PUSH)
+    assert OwnTools().on(view) is view
+
+
+def test_own_tools_stand_beside_the_others_and_are_found_listed_and_named_like_them() -> None:
+    own, view = OwnTools(), view_of(PUSH)
+    entry = put(own, NOTE)
+    seen = own.on(view)
+    assert {*seen.tools} == {"git.push", "mine.note"}
+    assert seen.find("mine.note") == NOTE
+    assert {*seen.names} == {"git.push", "mine.note"}
+    assert seen.sources["mine"] is entry
+    assert {*view.tools} == {"git.push"}, "who has no part in the session sees nothing of it"
+
+
+def test_what_one_source_has_replaces_what_it_had_and_leaves_the_others() -> None:
+    own, view = OwnTools(), view_of(PUSH)
+    put(own, tool("yours.do"))
+    put(own, NOTE)
+    put(own, NOTE, MARK)
+    assert {*own.on(view).tools} == {"git.push", "yours.do", "mine.note", "mine.mark"}
+    put(own, MARK)
+    assert {*own.on(view).tools} == {"git.push", "yours.do", "mine.mark"}
+
+
+def test_the_catalog_may_change_below() -> None:
+    own, registry = OwnTools(), registry_of(PUSH)
+    put(own, NOTE)
+    assert {*own.on(View.of(registry.state, LOCAL)).tools} == {"git.push", "mine.note"}
+    registry.register(PULL)
+    assert {*own.on(View.of(registry.state, LOCAL)).tools} == {"git.push", "git.pull", "mine.note"}
+
+
+def test_what_is_seen_is_made_once_for_as_long_as_nothing_changes() -> None:
+    own, view = OwnTools(), view_of(PUSH)
+    put(own, NOTE)
+    first = own.on(view)
+    assert own.on(view).visible is first.visible
+    put(own, NOTE, MARK)
+    assert own.on(view).visible is not first.visible
+
+
+def test_policy_holds_for_own_tools_too() -> None:
+    own, registry = OwnTools(), registry_of(PUSH)
+    put(own, NOTE, MARK)
+    rules = Rules((Rule(Access.HIDDEN, tools=("mine.note",)), Rule(Access.SEE, tools=("mine.mark",))), Access.CALL)
+    guest = Principal("guest")
+    seen = own.on(View.of(registry.state, guest, rules))
+    assert {*seen.tools} == {"git.push", "mine.mark"}
+    assert seen.find("mine.note") is None
+    assert seen.access_to(MARK) is Access.SEE
+
+
+def test_an_own_source_stands_before_one_of_its_name() -> None:
+    own, view = OwnTools(), view_of(PUSH)
+    entry = put(own, tool("git.push", "Push somebody."))
+    assert own.on(view).tools["git.push"].description == "Push somebody."
+    assert own.on(view).sources["git"] is entry
+
+
+def test_tools_of_a_session_stand_beside_what_the_principal_has_for_itself() -> None:
+    own, registry = OwnTools(), registry_of(PUSH)
+    entry = put(own, NOTE)
+    mail = SourceEntry(ScriptedSource("mail", [MAIL]), SourceStatus.READY)
+    view = View.of(registry.state, LOCAL, ALLOW_ALL, Overlay({MAIL.id: MAIL}, {"mail": mail}))
+    seen = own.on(view)
+    assert {*seen.tools} == {"git.push", "mail.send", "mine.note"}
+    assert (seen.sources["mail"], seen.sources["mine"]) == (mail, entry)
+    assert {*view.tools} == {"git.push", "mail.send"}
