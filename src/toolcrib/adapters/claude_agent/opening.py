@@ -1,0 +1,61 @@
+"""What a new program, which knows nothing, is asked first: with what was said and done before it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from toolcrib.conversation.messages import AssistantMessage, Message, ToolCall, ToolMessage, UserMessage
+
+MAX_CHARS = 400_000
+"""Of all that is told again; the oldest is left out."""
+
+MAX_ENTRY_CHARS = 50_000
+"""Of one text or answer in it."""
+
+BEFORE = """\
+What was said and done in this conversation so far, oldest first, as one JSON object a line. The calls in it were made \
+already, and these are their answers: do not make them again."""
+
+GO_ON = "Go on from here with what the user asked last."
+
+
+def opening(messages: Sequence[Message]) -> str:
+    """`messages` as one text for whoever heard none of them; what the user says now, as it is."""
+    asked = messages[-1] if messages else None
+    now = asked.text if isinstance(asked, UserMessage) else GO_ON
+    before = messages[:-1] if isinstance(asked, UserMessage) else messages
+    lines = _fitting([json.dumps(each, ensure_ascii=False) for each in _entries(before)])
+    return "\n\n".join((BEFORE, "\n".join(lines), now)) if lines else now
+
+
+def _entries(messages: Iterable[Message]) -> Iterable[dict[str, Any]]:
+    calls: dict[str, ToolCall] = {}
+    for message in messages:
+        match message:
+            case UserMessage(text):
+                yield {"user": _cut(text)}
+            case AssistantMessage(text):
+                calls = {call.id: call for call in message.calls}
+                if text:
+                    yield {"assistant": _cut(text)}
+            case ToolMessage(call_id):
+                arguments = calls[call_id].arguments if call_id in calls else ""
+                told = {"call": message.name, "arguments": _cut(arguments), "answer": _cut(message.content)}
+                yield {**told, "failed": True} if message.is_error else told
+
+
+def _cut(text: str) -> str:
+    left_out = len(text) - MAX_ENTRY_CHARS
+    return text if left_out <= 0 else f"{text[:MAX_ENTRY_CHARS]}\n[{left_out:,} more characters are left out]"
+
+
+def _fitting(lines: Sequence[str]) -> Sequence[str]:
+    """As many of the last as fit."""
+    kept = len(lines)
+    left = MAX_CHARS
+    while kept and len(lines[kept - 1]) <= left:
+        kept -= 1
+        left -= len(lines[kept])
+    return lines if not kept else [f"[{kept:,} earlier lines are left out]", *lines[kept:]]
