@@ -148,6 +148,15 @@ def test_a_rule_about_a_plugin_is_no_slip(packages: Path, tmp_path: Path) -> Non
     assert toolcrib("doctor", "-c", config, "--json").json["warnings"] == []
 
 
+async def test_what_was_approved_of_a_plugin_is_held_against_what_it_offers(packages: Path, tmp_path: Path) -> None:
+    install(packages, "saw")
+    strict = write_config(tmp_path / "mcp.json", toolcrib={"pins": {"unpinned": "quarantine"}})
+    async with crib_of(strict) as crib:
+        entry = crib.registry.state.sources["saw"]
+        assert [*crib.view().tools] == []
+        assert (entry.address, [*entry.judgements]) == ("saw_module:Made of saw-package", ["say"])
+
+
 async def test_a_policy_holds_for_the_tools_of_a_plugin(packages: Path, tmp_path: Path) -> None:
     install(packages, "saw")
     install(packages, "hammer")

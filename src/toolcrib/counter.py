@@ -15,6 +15,7 @@ from toolcrib.catalog.state import SourceEntry, SourceStatus
 from toolcrib.catalog.view import View
 from toolcrib.conversation.conversation import Conversation
 from toolcrib.conversation.events import ConversationEvent
+from toolcrib.core.client import Client
 from toolcrib.core.principal import LOCAL, LOCAL_CONTEXT, CallContext, Principal
 from toolcrib.core.results import ToolResult
 from toolcrib.core.tools import ROOT, Tool
@@ -67,9 +68,17 @@ class Counter(ABC):
             UnknownBundle: no bundle is called so.
         """
 
-    def session(self, *, bundle: str | None = None, principal: Principal = LOCAL, saved: str | None = None) -> Session:
+    def session(
+        self,
+        *,
+        bundle: str | None = None,
+        principal: Principal = LOCAL,
+        client: Client | None = None,
+        saved: str | None = None,
+    ) -> Session:
         """The operations on behalf of `principal`, within `bundle` if one is named, and a conversation.
 
+        `client` is asked where a person has to approve of a call, or a tool asks for input.
         `saved` is one that `Session.to_json` wrote, to be gone on with.
 
         Raises:
@@ -77,7 +86,7 @@ class Counter(ABC):
             InvalidPrompt: `saved` is no saved conversation.
         """
         conversation = None if saved is None else Conversation.from_json(saved)
-        session = Session(self, CallContext(principal, bundle=bundle), conversation)
+        session = Session(self, CallContext(principal, bundle=bundle, client=client), conversation)
         session.view()
         return session
 
@@ -265,10 +274,11 @@ class Session:
         """What there is by now."""
         return self.counter.seen_by(self.context)
 
-    def add(self, function: Callable[..., Any], *, group: str = "", **given: Any) -> Tool:
+    def add(self, function: Callable[..., Any], *, group: str = "", is_shown: bool = True, **given: Any) -> Tool:
         """Take in a Python function as a tool of this session alone; `given` as `Toolcrib.add` takes it.
 
-        Those of one `group` stand below one node, and differ by name. One that is there already stays what it is.
+        Those of one `group` stand below one node, and differ by name. One that is there already stays what it is. One
+        that is not shown does not exist for any operation before `show` says so.
 
         Raises:
             InvalidTool: as `Toolcrib.add` does.
@@ -276,16 +286,28 @@ class Session:
         from toolcrib.sources.functions import FunctionSource  # noqa: PLC0415  reading signatures takes a parser
 
         if (known := self._added.get((group, function))) is not None:
+            if is_shown:
+                self.show(known)
             return known
         source = self._functions.get(group)
         if source is None:
-            name = free_name(source_name(f"session-{group}"), self.view().sources)
+            taken = {*self.view().sources, *(each.name for each in self._functions.values())}
+            name = free_name(source_name(f"session-{group.replace('.', '__')}"), taken)
             source = self._functions[group] = FunctionSource(name)
         tool = self._added[group, function] = source.add(function, **given)
-        title = f"Functions of {group}" if group else "Functions of this session"
-        entry = SourceEntry(source, SourceStatus.READY, title, trusted=True, plain_names=True)
-        self.own.put(entry, source.tools)
+        if is_shown:
+            self.show(tool)
         return tool
+
+    def show(self, *tools: Tool) -> None:
+        """Have these exist from now on, of those that `add` took in; others are passed over."""
+        for group, source in self._functions.items():
+            there = self.own.overlay.tools
+            new = [tool for tool in tools if tool.source == source.name and tool.id not in there]
+            if new:
+                title = f"Functions of {group}" if group else "Functions of this session"
+                entry = SourceEntry(source, SourceStatus.READY, title, trusted=True, plain_names=True)
+                self.own.put(entry, [*(tool for tool in there.values() if tool.source == source.name), *new])
 
     def tools_for(
         self,

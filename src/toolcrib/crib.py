@@ -39,7 +39,6 @@ from toolcrib.core.tools import Tool, ToolAnnotations
 from toolcrib.counter import Counter
 from toolcrib.declarations import Declarations
 from toolcrib.disclosure.operations import MAX_QUERY_CHARS
-from toolcrib.drift import DEFAULT_PINS
 from toolcrib.embedders import Embedder
 from toolcrib.guard import Guard
 from toolcrib.insights import Insights
@@ -568,9 +567,17 @@ class Toolcrib(Counter):
     def _kept_closed(self, config: Config) -> Config:
         """`config`, with the last policy where it has none: a file that was cut short must not open what was closed.
 
+        The same of what becomes of definitions that nobody approved of.
+
         The categories that stood beside that policy stay with it, and what was said of tools: its rules may go by them.
         """
-        last = self._closed_by
+        last, pins = self._closed_by, self._said.said_of_pins
+        if pins is not None and config.said_of_pins is None:
+            logger.warning(
+                "%s: it says nothing of `pins` any more; what it said last stays in force until the next start",
+                config.path,
+            )
+            config = replace(config, said_of_pins=pins)
         if self._policy is not None or config.policy is not None or last is None:
             return config
         logger.warning(
@@ -595,7 +602,7 @@ class Toolcrib(Counter):
             bundles=Bundles([*before.bundles.given, *config.bundles.given]),
             capabilities=(*before.capabilities, *config.capabilities),
             search=before.search if config.search == DEFAULT_SEARCH else config.search,
-            pins=before.pins if config.pins == DEFAULT_PINS else config.pins,
+            said_of_pins=before.said_of_pins if config.said_of_pins is None else config.said_of_pins,
         )
 
     def _arrange(self, configured: Arrangement, added: Arrangement) -> None:

@@ -568,3 +568,22 @@ async def test_what_is_asked_besides_the_prompt_may_be_nothing(watched: Watched)
     await MAIN.execute(NESTED, session=watched.session(), adapter=INJECT.adapter(answer))
     assert [message.to_wire()["role"] for message in asked[0].messages] == ["user"]
     assert asked[0].messages[0].to_wire()["text"]
+
+
+@pytest.mark.parametrize("way", WAYS, ids=str)
+async def test_operations_tell_nothing_of_the_tools_of_sections_that_are_closed(way: Way, watched: Watched) -> None:
+    section = MarkdownSection("Sums", "sums", "How to add.", "Sums.", SUMMARY, [add])
+    prompt = PromptTemplate("tests", "closed", [section]).bind()
+    adapter = way.adapter(
+        plays(
+            [("search_tools", {"query": "add two numbers"}), ("expand_tool", {"tool_id": "session-sums.add"})], "done"
+        )
+    )
+    config = InnerLoopConfig(operations=("search_tools", "expand_tool"))
+    session = watched.session()
+    await MainLoop(config=config).execute(prompt, session=session, adapter=adapter)
+
+    searched, expanded = answers(adapter.requests[-1])
+    assert "session-sums" not in searched.content
+    assert "TOOL_NOT_FOUND" in expanded.content or '"errors"' in expanded.content
+    assert "session-sums.add" not in session.view().tools

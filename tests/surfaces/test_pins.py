@@ -40,9 +40,9 @@ class Place:
         self.pins = folder / "state" / "toolcrib" / "pins.sqlite"
         self.write({})
 
-    def write(self, pins: Json) -> None:
+    def write(self, pins: Json | None) -> None:
         git = {"command": sys.executable, "args": [str(Path(stated.__file__)), str(self.tools)]}
-        write_config(self.config, toolcrib={"pins": pins}, git=git)
+        write_config(self.config, toolcrib={} if pins is None else {"pins": pins}, git=git)
 
     def offer(self, *tools: Json) -> None:
         self.tools.write_text(json.dumps(tools), encoding="utf-8")
@@ -175,3 +175,15 @@ async def test_another_policy_counts_while_it_is_served(place: Place) -> None:
         await until_found(client, "git.commit")
         place.write({"otherwise": "quarantine"})
         await until_found(client)
+
+
+async def test_a_file_that_says_nothing_of_pins_any_more_opens_nothing(place: Place) -> None:
+    place.write({"unpinned": "quarantine"})
+    place.offer(COMMIT)
+    async with place.served() as client:
+        assert await found(client) == []
+        place.write(None)
+        await place.until_logged("it says nothing of `pins` any more")
+        assert await found(client) == []
+        place.write({})
+        await until_found(client, "git.commit")

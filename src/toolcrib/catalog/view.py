@@ -485,6 +485,12 @@ class View:
         earlier = judgement.covered if judgement is not None else ()
         return any(f"{tool.id}@{handle.digest}" == overrides.applied(each).handle for each in earlier)
 
+    def may_see(self, tool: Tool) -> bool:
+        """Whether a tool that its owner vouches for would be visible if it were there."""
+        state = self.visible.state
+        subject = subject_of(tool, state.categories, state.overrides, trusted=True)
+        return self.visible.permissions.decide(subject) is not Access.HIDDEN
+
     def access_to(self, tool: Tool) -> Access:
         """What may be done with a visible tool."""
         return self.visible.access_to(tool)

@@ -131,8 +131,8 @@ class Config:
     """How fast each principal may call; None where there is no limit."""
     search: Search = DEFAULT_SEARCH
     """How tools are found."""
-    pins: PinPolicy = DEFAULT_PINS
-    """What becomes of tools whose definitions nobody approved of."""
+    said_of_pins: PinPolicy | None = None
+    """What becomes of tools whose definitions nobody approved of; None where the file does not say."""
     audit: Audit | None = DEFAULT_AUDIT
     """None where nothing is to be written down."""
     categories: Categories = NO_CATEGORIES
@@ -153,6 +153,11 @@ class Config:
 
     declared: tuple[DeclaredTools, ...] = ()
     """The sources whose tools stand in the file itself."""
+
+    @property
+    def pins(self) -> PinPolicy:
+        """The same, said or not."""
+        return DEFAULT_PINS if self.said_of_pins is None else self.said_of_pins
 
     @property
     def arrangement(self) -> Arrangement:
@@ -216,7 +221,7 @@ def parse_config(text: str, path: Path, environ: Mapping[str, str] = os.environ)
         max_isolated_principals=ours.count("max_isolated_principals", MAX_LOCKERS, 1, _MOST_LOCKERS, "principals"),
         rate=_rate(ours),
         search=read_search(ours.settings("search")),
-        pins=read_pins(ours.settings("pins")),
+        said_of_pins=read_pins(ours.settings("pins")) if "pins" in ours else None,
         audit=read_audit(ours),
         categories=categories,
         overrides=overrides,

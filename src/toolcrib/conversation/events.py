@@ -30,6 +30,8 @@ class EvaluationBegan:
     offers: tuple[Offer, ...]
     request: str | None = None
     """What it is asked, where it was not asked already."""
+    prompt: str = ""
+    """Namespace and key of the prompt, with `/` between them: whoever goes on has to go on with that."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,6 +61,17 @@ class ConversationState:
     usage: Usage = NO_USAGE
     turns: int = 0
     restarts: int = 0
+    prompt: str = ""
+    """Of which the last evaluation was, by namespace and key."""
+    turns_before: int = 0
+    """Those of earlier requests; restarts are no request."""
+    tokens_before: int = 0
+    """Likewise."""
+
+    @property
+    def tokens(self) -> int:
+        """Read and written, by all requests."""
+        return self.usage.input + self.usage.output
 
     @property
     def open_calls(self) -> tuple[ToolCall, ...]:
@@ -93,9 +104,12 @@ class ConversationState:
             ValueError: it cannot have: a call has its answer already, or there was no such call.
         """
         match event:
-            case EvaluationBegan(system, offers, request):
-                asked = () if request is None else (UserMessage(request),)
-                return replace(self, system=system, offers=offers, messages=(*self.messages, *asked))
+            case EvaluationBegan(system, offers, request, prompt):
+                began = replace(self, system=system, offers=offers, prompt=prompt)
+                if request is None:
+                    return began
+                messages = (*self.messages, UserMessage(request))
+                return replace(began, messages=messages, turns_before=self.turns, tokens_before=self.tokens)
             case ModelAnswered(message, usage):
                 messages = (*self.messages, message)
                 return replace(self.after(TurnDropped(usage)), messages=messages, known_offers=len(self.offers))
@@ -141,6 +155,9 @@ class ConversationState:
             "usage": self.usage.to_wire(),
             "turns": self.turns,
             "restarts": self.restarts,
+            "prompt": self.prompt,
+            "turns_before": self.turns_before,
+            "tokens_before": self.tokens_before,
         }
         return json.dumps(wire, separators=(",", ":"))
 
@@ -166,6 +183,9 @@ class ConversationState:
                 Usage(**wire["usage"]),
                 wire["turns"],
                 wire["restarts"],
+                wire["prompt"],
+                wire["turns_before"],
+                wire["tokens_before"],
             )
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise InvalidPrompt("This is no saved conversation.") from error

@@ -9,7 +9,10 @@ from toolcrib.calling.answering import CALL_TIMEOUT_S, MAX_RESULT_CHARS, PARALLE
 
 @dataclass(frozen=True, slots=True)
 class InnerLoopConfig:
-    """Budgets of one evaluation. Where one is used up the evaluation ends, and every call of the model is answered."""
+    """Budgets of what is done for one request, restarts included.
+
+    Where one is used up the evaluation ends, and every call of the model is answered.
+    """
 
     max_turns: int = 50
     """Answers of the model."""

@@ -12,7 +12,7 @@ import anyio
 from toolcrib.conversation.events import Corrected, EvaluationBegan, EvaluationEnded, ModelAnswered, TurnDropped
 from toolcrib.conversation.messages import AssistantMessage, ModelRequest, ModelTurn, Stop
 from toolcrib.conversation.state import ConversationState
-from toolcrib.core.errors import BudgetExceeded, InvalidOutput, ProviderFailed, ToolcribError
+from toolcrib.core.errors import BudgetExceeded, InvalidOutput, InvalidPrompt, ProviderFailed, ToolcribError
 from toolcrib.counter import Session
 from toolcrib.loop.config import InnerLoopConfig
 from toolcrib.loop.executor import ToolExecutor
@@ -65,7 +65,7 @@ class InnerLoop(Generic[OutputT]):
         is_dynamic = delivery is not Delivery.RESTART and config.supports_dynamic_tools is not False
         self._deadline = None if config.timeout_s is None else time.monotonic() + config.timeout_s
         self._toolbox = Toolbox(session, delivery if is_dynamic else Delivery.RESTART, reveals_unlisted)
-        self._toolbox.take_in(prompt)
+        self._toolbox.take_in(prompt, self._state.sections)
         self._catalog = SessionCatalog(session)
         self._source = provider, model  # for what is traced and counted
         self._executor = ToolExecutor(
@@ -73,8 +73,6 @@ class InnerLoop(Generic[OutputT]):
         )
         self._output = OutputReader(prompt.output_type)
         self._repairs = 0
-        self._first_turn = self._state.turns
-        self._first_tokens = _tokens(self._state)
 
     @property
     def _state(self) -> ConversationState:
@@ -84,9 +82,13 @@ class InnerLoop(Generic[OutputT]):
         """See `ProviderAdapter.evaluate`."""
         if self._state.system is None:
             self._begin(request)
+        elif self._state.prompt != self._prompt_key:
+            raise InvalidPrompt(
+                f"The session is in the middle of `{self._state.prompt}`; go on with that, or begin another session."
+            )
         with anyio.move_on_after(_left_s(self._deadline)):
             return await self._until_final()
-        raise BudgetExceeded(f"It took longer than {self._config.timeout_s:g} seconds.")
+        raise BudgetExceeded("It took longer than it may.")
 
     async def _until_final(self) -> PromptResponse[OutputT]:
         while True:
@@ -110,8 +112,14 @@ class InnerLoop(Generic[OutputT]):
         last = self._state.messages[-1] if self._state.messages else None
         # After a restart it was asked already, and sees what it did so far.
         is_asked = last is not None and (not isinstance(last, AssistantMessage) or bool(last.calls))
-        began = EvaluationBegan(rendered.text, offers, None if is_asked else request or BEGIN)
+        system = "\n\n".join(part for part in (rendered.text, self._output.instruction) if part)
+        began = EvaluationBegan(system, offers, None if is_asked else request or BEGIN, self._prompt_key)
         self._session.dispatch(began, *collided)
+
+    @property
+    def _prompt_key(self) -> str:
+        template = self._prompt.template
+        return f"{template.ns}/{template.key}"
 
     async def _ask(self) -> ModelTurn:
         state = self._state
@@ -154,9 +162,9 @@ class InnerLoop(Generic[OutputT]):
 
     def _check_budget(self) -> None:
         config, state = self._config, self._state
-        if state.turns - self._first_turn >= config.max_turns:
+        if state.turns - state.turns_before >= config.max_turns:
             raise BudgetExceeded(f"The model took {config.max_turns} turns without a final answer.")
-        spent = _tokens(state) - self._first_tokens
+        spent = state.tokens - state.tokens_before
         if config.max_tokens is not None and spent >= config.max_tokens:
             raise BudgetExceeded(f"{spent:,} tokens were used, of {config.max_tokens:,}.")
 
@@ -178,10 +186,6 @@ def _checked(turn: ModelTurn) -> ModelTurn:
     if len({call.id for call in calls}) < len(calls):
         raise ProviderFailed("The provider gave two calls of one turn the same id.", retryable=True)
     return turn
-
-
-def _tokens(state: ConversationState) -> int:
-    return state.usage.input + state.usage.output
 
 
 def _left_s(deadline: float | None) -> float | None:

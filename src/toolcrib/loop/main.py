@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import anyio
@@ -47,12 +48,11 @@ class MainLoop:
         Raises:
             BudgetExceeded: it began anew `max_restarts` times, or used up another budget.
         """
-        restarts = 0
+        restarts, began_at = 0, time.monotonic()
         while True:
             try:
-                return await adapter.evaluate(
-                    prompt, session=session, request=request, config=self.config, on_text=on_text
-                )
+                config = self._config_after(time.monotonic() - began_at)
+                return await adapter.evaluate(prompt, session=session, request=request, config=config, on_text=on_text)
             except VisibilityExpansionRequired as required:
                 if restarts == self.max_restarts:
                     raise BudgetExceeded(f"It began anew {restarts} times without a final answer.") from required
@@ -65,6 +65,11 @@ class MainLoop:
                 told = {"section_keys": required.section_keys, "reason": required.reason, "provider": adapter.name}
                 logger.info("begins anew with %s open", ", ".join(required.section_keys), extra=told)
                 restarts += 1
+
+    def _config_after(self, spent_s: float) -> InnerLoopConfig:
+        """The same budgets for all evaluations together; the session counts turns and tokens itself."""
+        timeout_s = self.config.timeout_s
+        return self.config if timeout_s is None else replace(self.config, timeout_s=max(0.0, timeout_s - spent_s))
 
     def execute_sync(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from typing import Any, Generic, TypeVar
@@ -32,6 +33,15 @@ class OutputReader(Generic[OutputT]):
         self._adapter: TypeAdapter[OutputT] = TypeAdapter(output_type)
         self.schema: Mapping[str, Any] | None = None if self._is_text else self._adapter.json_schema()
         """The JSON Schema of the answer; None for text."""
+
+    @property
+    def instruction(self) -> str:
+        """What tells a model of it in words, for not every provider has it kept to a schema; empty for text."""
+        return (
+            ""
+            if self.schema is None
+            else f"Your final answer is JSON of this schema, and nothing else:\n{json.dumps(self.schema)}"
+        )
 
     def read(self, text: str) -> OutputT:
         """The answer in `text`, which may stand in a fence of Markdown.

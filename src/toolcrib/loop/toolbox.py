@@ -14,14 +14,13 @@ from toolcrib.conversation.messages import Message, ToolMessage, ToolSpec
 from toolcrib.conversation.state import ConversationState
 from toolcrib.core.errors import InvalidPrompt
 from toolcrib.core.handles import Handle
-from toolcrib.core.names import may_be_model_name
+from toolcrib.core.names import model_names
 from toolcrib.core.tools import Tool
 from toolcrib.counter import Session
 from toolcrib.disclosure.messages import Expansion
 from toolcrib.loop.provider import Delivery
 from toolcrib.protocol.tools import OPERATIONS, operation_tools
-from toolcrib.sections import READ_SECTION, CatalogSection, Prompt, Section, SectionTool, dotted
-from toolcrib.sections.section import ToolReference
+from toolcrib.sections import READ_SECTION, CatalogSection, Prompt, Section, SectionState, SectionTool, dotted
 
 logger = logging.getLogger(__name__)
 
@@ -55,10 +54,11 @@ class Toolbox:
     delivery: Delivery
     reveals_unlisted: bool = False
 
-    def take_in(self, prompt: Prompt[Any]) -> None:
-        """Have the functions of all its sections be tools of the session: a saved one may speak of any of them."""
-        for each in _all_tools(prompt):
-            self._tool(each.tool, each)
+    def take_in(self, prompt: Prompt[Any], sections: SectionState) -> None:
+        """Have the functions of its sections be tools of the session: those of sections that are open by now, for a
+        saved conversation may speak of any of them."""
+        for each in prompt.tools(sections):
+            self._shown(each)
 
     def at_first(
         self, prompt: Prompt[Any], tools: Sequence[SectionTool], operations: Iterable[str]
@@ -83,6 +83,8 @@ class Toolbox:
             reading = ToolSpec(READ_SECTION.name, READ_SECTION.description, READ_SECTION.input_schema)
             own.insert(0, Offer(reading))
         offers = {offer.name: offer for offer in own}
+        for each in tools:
+            self._shown(each)
         collided = [*self._add(offers, tools)]
         if can_open and self.delivery is Delivery.DEFER and not self.reveals_unlisted:
             closed = [each for each in _all_tools(prompt) if each not in tools]
@@ -98,6 +100,8 @@ class Toolbox:
         """How `tools`, which a section brought, reach the model."""
         if not tools:
             return NOTHING_BROUGHT
+        for each in tools:
+            self._shown(each)
         held = {offer.name: offer for offer in state.offers}
         offers = dict(held)
         collided = tuple(self._add(offers, tools, deferred=self.delivery is Delivery.DEFER))
@@ -148,23 +152,31 @@ class Toolbox:
 
     def _offer_of(self, given: SectionTool) -> Offer | None:
         """None for a tool that is not there, or may not be seen."""
-        tool = self._tool(given.tool, given)
+        tool = self._tool(given)
         if tool is None:
             logger.info("a tool of section `%s` is not there, and not offered", dotted(given.path))
             return None
-        is_own = not isinstance(given.tool, Tool | str)
-        name = tool.name if is_own and may_be_model_name(tool.name) else self.session.view().names[tool.id]
+        if isinstance(given.tool, Tool | str):
+            name = self.session.view().names[tool.id]
+        else:
+            name = model_names((tool,), {tool.source})[tool.id]
         return Offer(ToolSpec(name, tool.description.strip(), tool.input_schema), tool.handle)
 
-    def _tool(self, reference: ToolReference, given: SectionTool) -> Tool | None:
-        match reference:
+    def _tool(self, given: SectionTool) -> Tool | None:
+        view = self.session.view()
+        match given.tool:
             case Tool():
-                return self.session.view().tools.get(reference.id)
+                return view.tools.get(given.tool.id)
             case str():
-                return self.session.view().find(reference)
-            case _:
-                tool = self.session.add(reference, group=dotted(given.path))
-                return self.session.view().tools.get(tool.id)  # its policy may hide it
+                return view.find(given.tool)
+            case function:
+                tool = self.session.add(function, group=dotted(given.path), is_shown=False)
+                return tool if view.may_see(tool) else None
+
+    def _shown(self, given: SectionTool) -> None:
+        """Have a tool of an open section exist; operations are not to tell of those of closed ones."""
+        if (tool := self._tool(given)) is not None:
+            self.session.show(tool)
 
     def _told(self, handles: Iterable[str | None]) -> str:
         """The tools of these handles as a model can call them through `call_tool`."""

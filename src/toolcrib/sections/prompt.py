@@ -129,6 +129,10 @@ class Prompt(Generic[Output]):
             tuple(path for path, entry in _known(entries).items() if not entry.is_open),
         )
 
+    def tools(self, state: SectionState) -> tuple[SectionTool, ...]:
+        """Those of all sections that are shown in full in `state`, as `render` has them."""
+        return tuple(tool for entry in self._outline(state) for tool in entry.tools)
+
     def read_section(self, key: str, state: SectionState, catalog: CatalogReader | None = None) -> SectionRead:
         """What a model gets that asks for the section of the dotted `key`; `state` stays as it is.
 
