@@ -12,7 +12,7 @@ from toolcrib.core.contracts import TARGETS
 from toolcrib.core.errors import InvalidTool
 from toolcrib.core.schema import IN_PLACE, Schema, at_reference
 
-MAX_VALUES = 20_000
+MAX_VALUES = 10_000
 """JSON values of one schema that is compared. What two schemas cost beyond reading them depends on the rest below:
 a stranger's definition must not keep a gateway busy, or overflow its stack."""
 
