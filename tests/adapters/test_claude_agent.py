@@ -413,8 +413,8 @@ class TestTheProgram:
             config = InnerLoopConfig(max_turns=2)
             with pytest.raises(BudgetExceeded, match="2 turns"):
                 await claude.evaluate(prompt(work.add), session=session, config=config)
-            with pytest.raises(BudgetExceeded, match="15 tokens"):
-                await claude.evaluate(prompt(work.add), session=session, config=replace(config, max_tokens=15))
+            with pytest.raises(BudgetExceeded, match="of 45"):
+                await claude.evaluate(prompt(work.add), session=session, config=InnerLoopConfig(max_tokens=45))
 
         assert len(server.requests) == 3
         assert work.done == ["add 1 2"] * 3
