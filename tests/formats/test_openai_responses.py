@@ -79,7 +79,7 @@ def test_tools_are_functions_and_where_the_client_searches_reading_a_section_is_
     search = {
         "type": "tool_search",
         "execution": "client",
-        "description": "Read a section.",
+        "description": "`read_section`: Read a section.",
         "parameters": OBJECT,
     }
 
@@ -187,3 +187,16 @@ def test_usage_is_read_where_there_is_any() -> None:
 
     assert openai_responses.read_turn(response(SAID, usage=used)).usage == Usage(9, 3, 5)
     assert openai_responses.read_turn(response(SAID, usage=None)).usage == Usage()
+
+
+def test_tools_that_another_call_than_a_search_brought_stand_after_its_answer() -> None:
+    expand = AssistantMessage("", (ToolCall("call_1", "expand_tool", '{"tool_id": "math.add"}'),))
+    found = openai_responses.items([expand, ToolMessage("call_1", "expand_tool", "{}", revealed=(ADD,))], searches=True)
+    assert [item["type"] for item in found] == ["function_call", "function_call_output", "additional_tools"]
+    assert found[-1]["role"] == "developer"
+    assert found[-1]["tools"] == openai_responses.tools([ADD])
+
+
+def test_a_search_says_under_which_name_the_prompt_speaks_of_it() -> None:
+    (search,) = openai_responses.tools([READ], searches=True)
+    assert search["description"] == "`read_section`: Read a section."

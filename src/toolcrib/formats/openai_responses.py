@@ -56,7 +56,8 @@ def _search(spec: ToolSpec) -> Json:
     return {
         "type": "tool_search",
         "execution": "client",
-        "description": spec.description,
+        # It has no name of its own, and the prompt speaks of it by one.
+        "description": f"`{spec.name}`: {spec.description}",
         "parameters": dict(spec.input_schema),
     }
 
@@ -74,7 +75,7 @@ def items(told: Iterable[Message], *, searches: bool = False) -> list[Json]:
                 sought |= {item["call_id"] for item in said if item["type"] == "tool_search_call"}
                 found += said
             case ToolMessage():
-                found += _brought(message) if message.call_id in sought else [_output(message)]
+                found += _brought(message) if message.call_id in sought else _answered(message, searches=searches)
     return found
 
 
@@ -122,8 +123,13 @@ def _refuse(constant: str) -> None:
     raise ValueError(constant)
 
 
-def _output(message: ToolMessage) -> Json:
-    return {"type": "function_call_output", "call_id": message.call_id, "output": message.content}
+def _answered(message: ToolMessage, *, searches: bool) -> list[Json]:
+    """The answer to an ordinary call, and after it the tools that it brought, unless these are listed."""
+    output: Json = {"type": "function_call_output", "call_id": message.call_id, "output": message.content}
+    if not (message.revealed and searches):
+        return [output]
+    more = [_function(tool, is_deferred=False) for tool in message.revealed]
+    return [output, {"type": "additional_tools", "role": "developer", "tools": more}]
 
 
 def _brought(message: ToolMessage) -> list[Json]:
