@@ -173,7 +173,7 @@ def test_where_a_server_could_not_be_asked_it_ends_with_2_and_tells_of_the_other
 
 def test_what_is_named_and_meets_nothing_is_an_error(shop: Shop) -> None:
     ended = drift(shop, "shop.refnd", "--json")
-    assert (ended.code, ended.json["error"]["code"]) == (1, "NOT_FOUND")
+    assert (ended.code, ended.json["error"]["code"]) == (2, "INVALID_CONFIG")
     assert "Did you mean `shop.refund`?" in ended.json["error"]["message"]
 
 
@@ -197,3 +197,10 @@ def test_one_approval_that_is_damaged_is_no_clean_bill_either(shop: Shop) -> Non
     report = toolcrib("doctor", shop.config, "--json").json["definitions"]
     assert str(shop.store) in report["problem"]
     assert {each["tool_id"] for each in report["quarantined"]} == {"shop.refund", "shop.search_orders"}
+
+
+def test_whoever_only_looks_is_told_that_something_is_kept_away(shop: Shop) -> None:
+    assert "quarantine" not in toolcrib("list", "-c", shop.config).err
+    shop.offers(WIDER, NARROWER)
+    ended = toolcrib("list", "-c", shop.config)
+    assert "1 hidden, 1 shown as approved" in ended.err

@@ -172,7 +172,8 @@ def expand(tool_id: str, config: Path, tools: Path | None, wait_s: float, *, bun
             if as_json:
                 print_json(expansion.to_wire())
                 return
-            stdout.print(f"[bold]{escape(expansion.tool_id)}[/]  [dim]{escape('/'.join(expansion.path))}[/]")
+            version = f"  [dim]{expansion.version}[/]" if expansion.version is not None else ""
+            stdout.print(f"[bold]{escape(expansion.tool_id)}[/]{version}  [dim]{escape('/'.join(expansion.path))}[/]")
             if expansion.description:
                 stdout.print(indent(plain(expansion.description), "  "), markup=False)
             for warning in expansion.warnings:

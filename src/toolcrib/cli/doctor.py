@@ -42,7 +42,7 @@ def doctor(config: Path, wait_s: float, *, as_json: bool) -> None:
     """Start everything and report; the process ends with 1 when a source cannot be used, or a tool is quarantined."""
 
     async def main() -> bool:
-        async with opened(config, None, wait_s=wait_s, searched=True) as crib:
+        async with opened(config, None, wait_s=wait_s, searched=True, tells_of_quarantine=False) as crib:
             crib.glance(LOCAL)  # so that capabilities are looked at
             # All that was listed: whoever runs this owns the policy.
             view = View.of(crib.registry.state, overlay=crib.lockers.open_overlay(LOCAL.id))

@@ -28,6 +28,7 @@ from toolcrib.cli.definitions import (
     told_of,
 )
 from toolcrib.cli.output import print_json, run, stdout
+from toolcrib.core.errors import InvalidConfig, NotFound
 from toolcrib.drift import Change, Grade, Verdict
 
 _STYLES = {Verdict.PASS: "green", Verdict.WARN: "yellow", Verdict.QUARANTINE: "red"}
@@ -40,7 +41,10 @@ def drift(what: Sequence[str], config: Path, wait_s: float, *, as_json: bool) ->
 
     async def main() -> None:
         look = await Look.at(config, wait_s)
-        found = _Found.of(look.only(what, config))
+        try:
+            found = _Found.of(look.only(what, config))
+        except NotFound as error:  # which ends otherwise than drift does, or a slip would pass for it
+            raise InvalidConfig(error.message, hints=error.hints) from error
         if as_json:
             print_json({"config": str(config), **found.to_wire()})
         else:

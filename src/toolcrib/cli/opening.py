@@ -47,12 +47,14 @@ async def opened(
     wanted: Callable[[str], bool] | None = None,
     bundle: str | None = None,
     searched: bool = False,
+    tells_of_quarantine: bool = True,
 ) -> AsyncGenerator[Toolcrib]:
     """A crib of the servers in `config`, or of the definitions in `tools`, once all have listed or `wait_s` is over.
 
     With `wanted`, only the servers and plugins of such names are started. Nothing exists in it but what `bundle` holds.
     Where it is to be `searched`, the model and the past that the configuration names count, and over `tools` all that
-    it says of searching, if somebody named one.
+    it says of searching, if somebody named one. Unless the command does so itself, standard error tells of definitions
+    that are kept away.
 
     Raises:
         InvalidConfig: the file cannot be used.
@@ -85,6 +87,8 @@ async def opened(
             await _wait(crib, wait_s)
             if await crib.guard.has_turned():  # by now it is known what each tool stands beside
                 await crib.judge_again()
+            if tells_of_quarantine:
+                _tell_of_quarantine(crib)
             if tools is not None:
                 _tell_of_set_aside(crib, tools)
             yield crib
@@ -109,6 +113,16 @@ async def until_understood(crib: Toolcrib, wait_s: float) -> None:
         stderr.print(
             "Not waiting any longer for vectors and the past; words alone count where they lack.", style="yellow"
         )
+
+
+def _tell_of_quarantine(crib: Toolcrib) -> None:
+    entries = {**crib.registry.state.sources, **crib.lockers.open_overlay(LOCAL.id).sources}.values()
+    judged = [each for entry in entries for each in entry.judgements.values() if each.shown is not each.tool]
+    if judged:
+        hidden = sum(each.shown is None for each in judged)
+        counts = {"hidden": hidden, "shown as approved": len(judged) - hidden}
+        told = ", ".join(f"{count} {how}" for how, count in counts.items() if count)
+        stderr.print(f"Definitions in quarantine: {told}; `toolcrib drift` says why.", style="yellow")
 
 
 def _tell_of_set_aside(crib: Toolcrib, tools: Path) -> None:
