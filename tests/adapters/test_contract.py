@@ -152,7 +152,7 @@ async def openai_chat(script: Iterable[Step]) -> AsyncGenerator[Stage]:
 @asynccontextmanager
 async def litellm(script: Iterable[Step]) -> AsyncGenerator[Stage]:
     async with OpenAIServer(script) as server:
-        adapter = LiteLLMAdapter("openai/gpt-4.1", api_key="any", api_base=server.base_url)
+        adapter = LiteLLMAdapter("openai/gpt-4.1", api_key="any", base_url=server.base_url)
         yield Stage(adapter, lambda: [*map(chat, server.requests)])
 
 

@@ -33,7 +33,7 @@ TWO_CALLS = Turn(("Two ", "calls."), CALLS, usage=vendor_server.Usage(100, 20, 6
 
 
 def adapter(server: OpenAIServer, **options: Any) -> LiteLLMAdapter:
-    return LiteLLMAdapter("openai/any", api_key="none", api_base=server.base_url, **options)
+    return LiteLLMAdapter("openai/any", api_key="none", base_url=server.base_url, **options)
 
 
 async def failing(script: Script, *, streamed: bool = False) -> ProviderFailed:
@@ -79,7 +79,7 @@ async def test_what_the_model_thought_goes_back_to_its_vendor_with_malformed_arg
     on_text = unheard if streamed else None
     script = [Turn("Hm.", (Call("add", '{"a": 1}'),), reasoning="Sum them."), Turn("Done.")]
     async with AnthropicServer(script) as server:
-        async with LiteLLMAdapter("anthropic/claude-sonnet-4-5", api_key="none", api_base=server.url) as lite:
+        async with LiteLLMAdapter("anthropic/claude-sonnet-4-5", api_key="none", base_url=server.url) as lite:
             turn = await lite.respond(asked(), on_text)
             malformed = AssistantMessage("", (ToolCall("toolu_x", "add", "{"),))
             again = (malformed, ToolMessage("toolu_x", "add", "No JSON."))
@@ -98,7 +98,7 @@ async def test_an_answer_of_a_form_is_asked_for_where_the_provider_still_calls_t
     async with OpenAIServer([Turn('{"name": "é"}')]) as server, adapter(server, max_output_tokens=50) as lite:
         turn = await lite.respond(asked(output_schema=schema))
     async with AnthropicServer([Turn('{"name": "é"}')]) as other:
-        async with LiteLLMAdapter("anthropic/claude-sonnet-4-5", api_key="none", api_base=other.url) as lite:
+        async with LiteLLMAdapter("anthropic/claude-sonnet-4-5", api_key="none", base_url=other.url) as lite:
             await lite.respond(asked(output_schema=schema))
 
     assert turn.message.text == '{"name": "é"}'
@@ -156,7 +156,7 @@ async def test_an_answer_that_is_cut_may_be_asked_for_again() -> None:
 async def test_a_server_that_is_not_there_may_be_asked_again() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-    async with LiteLLMAdapter("openai/any", api_key="none", api_base=f"http://127.0.0.1:{port}/v1") as lite:
+    async with LiteLLMAdapter("openai/any", api_key="none", base_url=f"http://127.0.0.1:{port}/v1") as lite:
         failed = await failure(lite, asked())
 
     assert failed.retryable
@@ -215,6 +215,21 @@ async def test_one_that_is_left_closes_no_connection_of_another() -> None:
                 scope.cancel()
 
     assert scope.cancelled_caught
+
+
+async def test_one_that_was_left_twice_still_closes_what_it_opens_later_and_nothing_of_another() -> None:
+    async with OpenAIServer([Turn("One."), Turn("Two.")]) as server:
+        async with adapter(server) as kept:
+            await kept.respond(asked())
+            async with adapter(server) as lite:
+                pass
+            await lite.__aexit__(None, None, None)
+            await anyio.wait_all_tasks_blocked()
+            assert connections(server)
+        async with lite:
+            await lite.respond(asked())
+        await anyio.wait_all_tasks_blocked()
+        assert not connections(server)
 
 
 def test_a_model_without_a_provider_is_told_of(capsys: pytest.CaptureFixture[str]) -> None:

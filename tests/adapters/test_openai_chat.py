@@ -298,8 +298,17 @@ async def test_a_failure_in_the_middle_of_a_stream_says_what_to_do(
     assert failed.retryable is retryable
 
 
-async def test_a_stream_of_something_else_is_told_of() -> None:
-    async with VerbatimServer(b"data: {no JSON}\n\n", "text/event-stream") as server:
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"data: {no JSON}\n\n",
+        sse({"choices": ["text"]}),
+        sse({"choices": [{"delta": {"tool_calls": [3]}}]}),
+    ],
+    ids=["no-json", "choice", "call"],
+)
+async def test_a_stream_of_something_else_is_told_of(body: bytes) -> None:
+    async with VerbatimServer(body, "text/event-stream") as server:
         async with OpenAIChat("any", api_key="none", base_url=server.base_url) as chat:
             failed = await failure(chat, asked(), streamed=True)
 

@@ -5,6 +5,7 @@ import json
 import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable
 from dataclasses import fields as dataclass_fields
 from dataclasses import make_dataclass
@@ -110,6 +111,19 @@ def test_what_the_pages_tell_people_to_write_is_exported() -> None:
     assert named <= set(toolcrib.__all__)
     for name in toolcrib.__all__:
         assert getattr(toolcrib, name) is not None
+
+
+def test_the_readme_leads_to_every_page() -> None:
+    linked = set(re.findall(r"\(docs/([a-z-]+\.md)", (ROOT / "README.md").read_text()))
+    assert linked == {path.name for path in (ROOT / "docs").glob("*.md")}
+
+
+def test_the_page_on_dependencies_names_every_one_that_is_asked_for() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    groups = [project["project"]["dependencies"], *project["project"]["optional-dependencies"].values()]
+    groups += project["dependency-groups"].values()
+    named = {re.split(r"[^a-z0-9-]", each)[0] for group in groups for each in group}
+    assert not [name for name in sorted(named) if f"`{name}" not in page("dependencies.md")]
 
 
 @pytest.mark.anyio

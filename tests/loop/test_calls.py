@@ -178,6 +178,18 @@ async def test_a_tool_that_was_never_offered_does_not_exist(name: str, watched: 
     assert len(answer.content) < 1_000
 
 
+async def test_an_error_leads_to_a_tool_by_its_name_and_to_no_operation_that_the_model_lacks(watched: Watched) -> None:
+    def fee(days: int) -> int:
+        """What it costs."""
+        raise ToolFailed("the till is closed")
+
+    slip, failed = await called(watched, fee, ("fee", {"days": "3"}), ("fee", {"days": 3}))
+    assert json.loads(slip.content)["error"]["next_action"] == {"operation": "fee", "arguments": {"days": 3}}
+    error = json.loads(failed.content)["error"]
+    assert "next_action" not in error
+    assert error["hints"][-1] == "You have: read_section, fee, fine."
+
+
 async def test_a_name_that_is_nearly_right_is_answered_with_the_right_one(watched: Watched) -> None:
     (answer,) = await called(watched, fine, ("fin", {}))
     assert json.loads(answer.content)["error"]["hints"] == ["Did you mean `fine`?"]

@@ -406,6 +406,45 @@ async def test_operations_are_given_to_a_loop_that_asks_for_them(watched: Watche
     assert asked == ["Ulm"]
 
 
+@pytest.mark.parametrize("way", WAYS, ids=str)
+@pytest.mark.parametrize(
+    "shown_by",
+    [("expand_tool", {"tool_id": "functions.weather"}), ("search_tools", {"query": "weather", "detail_level": "full"})],
+    ids=["expanded", "searched-in-full"],
+)
+async def test_what_an_operation_of_a_loop_shows_in_full_can_be_called_every_way(
+    way: Way, shown_by: tuple[str, object], watched: Watched
+) -> None:
+    crib, asked = catalog()
+    template = PromptTemplate[str]("tests", "bare", [MarkdownSection("Task", "task", "Find out.")])
+
+    def calls(request: ModelRequest) -> Step:
+        if "functions__weather" in offered(request):
+            return [("functions__weather", {"city": "Ulm"})]
+        told = json.loads(answers(request)[-1].content)
+        (shown,) = told.get("results", [told])
+        assert "call_tool" in offered(request)
+        return [("call_tool", {"tool_id": shown["handle"], "arguments": {"city": "Ulm"}})]
+
+    adapter = way.adapter(plays([shown_by], calls, "wet"))
+    config = InnerLoopConfig(operations=("search_tools", "expand_tool"))
+    await MainLoop(config=config).execute(template.bind(), session=watched.session(crib), adapter=adapter)
+
+    shown, rain = answers(adapter.requests[-1])
+    assert "functions.weather" in shown.content or "functions__weather" in shown.content
+    assert rain.content == "Rain in Ulm."
+    assert (rain.name == "functions__weather") is (way in {INJECT, DEFER_UNLISTED})
+    assert asked == ["Ulm"]
+
+
+async def test_a_loop_that_may_only_call_what_reads_is_given_no_other_way_to_call(watched: Watched) -> None:
+    adapter = PROXY.adapter(plays("done"))
+    config = InnerLoopConfig(operations=("expand_tool", "call_read_only_tool"))
+    template = PromptTemplate[str]("tests", "bare", [MarkdownSection("Task", "task", "Find out.")])
+    await MainLoop(config=config).execute(template.bind(), session=watched.session(), adapter=adapter)
+    assert [tool.name for tool in adapter.requests[0].tools] == ["expand_tool", "call_read_only_tool"]
+
+
 async def test_what_is_no_operation_cannot_be_given_to_a_loop() -> None:
     loop = MainLoop(config=InnerLoopConfig(operations=("delete_everything",)))
     with pytest.raises(InvalidPrompt, match="delete_everything"):

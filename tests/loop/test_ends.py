@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from typing import Any
 
 import anyio
 import pytest
@@ -14,7 +15,14 @@ from toolcrib import Toolcrib
 from toolcrib.adapters.scripted import Scripted
 from toolcrib.conversation.events import Corrected
 from toolcrib.conversation.messages import AssistantMessage, ModelRequest, ModelTurn, Stop, Usage
-from toolcrib.core.errors import BudgetExceeded, InvalidOutput, InvalidPrompt, ProviderFailed, ToolcribError
+from toolcrib.core.errors import (
+    BudgetExceeded,
+    InvalidConfig,
+    InvalidOutput,
+    InvalidPrompt,
+    ProviderFailed,
+    ToolcribError,
+)
 from toolcrib.loop.config import InnerLoopConfig
 from toolcrib.loop.inner import FIRST_PAUSE_S, LAST_PAUSE_S, MAX_PAUSE_S, InnerLoop
 from toolcrib.loop.main import MainLoop
@@ -400,3 +408,43 @@ async def test_a_model_is_told_the_form_of_its_answer_before_it_gives_one(watche
     plain = INJECT.adapter(plays("3"))
     await MainLoop().execute(PLAIN, session=watched.session(), adapter=plain)
     assert plain.requests[0].system == PLAIN.render(SectionState()).text
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"parallel_calls": 0}, {"retries": -1}, {"max_turns": 0}, {"max_result_chars": 0}, {"repair_turns": -1}]
+)
+def test_a_budget_that_leaves_no_room_for_anything_is_refused_by_its_name(wrong: dict[str, Any]) -> None:
+    (name,) = wrong
+    with pytest.raises(InvalidConfig, match=rf"`InnerLoopConfig\.{name}`"):
+        InnerLoopConfig(**wrong)
+
+
+async def test_no_restarts_are_none_also_where_less_than_none_are_allowed(watched: Watched) -> None:
+    more = MarkdownSection("More", "more", "All.", "Short.", SectionVisibility.SUMMARY, [again])
+    anew = PromptTemplate("tests", "anew", [more]).bind()
+    session, adapter = watched.session(), RESTART.adapter(plays([read("more")], "done"))
+    with pytest.raises(BudgetExceeded, match="began anew 0 times"):
+        await MainLoop(max_restarts=-1).execute(anew, session=session, adapter=adapter)
+
+
+async def test_a_session_that_answers_one_request_refuses_another_until_then(watched: Watched) -> None:
+    session, asked, go_on = watched.session(), anyio.Event(), anyio.Event()
+    done: list[str] = []
+
+    async def slow(request: ModelRequest) -> ModelTurn:
+        asked.set()
+        await go_on.wait()
+        return turn(request, "done")
+
+    async def first() -> None:
+        done.append((await MainLoop().execute(PLAIN, session=session, adapter=INJECT.adapter(slow))).output)
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(first)
+        await asked.wait()
+        with pytest.raises(InvalidPrompt, match="wait for its end, or begin another session"):
+            await MainLoop().execute(PLAIN, session=session, adapter=INJECT.adapter(plays("too early")))
+        go_on.set()
+
+    after = await MainLoop().execute(PLAIN, session=session, adapter=INJECT.adapter(plays("after")))
+    assert (done, after.output) == (["done"], "after")

@@ -16,8 +16,9 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, cast
 
+from toolcrib.adapters.failures import Asked, may_pass
 from toolcrib.adapters.strict_output import StrictOutput
-from toolcrib.adapters.transport import DEFAULT_TIMEOUT_S, is_of_transport, retry_after_s, sendable
+from toolcrib.adapters.transport import DEFAULT_TIMEOUT_S, sendable
 from toolcrib.conversation.messages import AssistantMessage, Message, ModelRequest, ModelTurn
 from toolcrib.core.errors import InvalidConfig, ProviderFailed
 from toolcrib.formats import anthropic as form
@@ -25,7 +26,7 @@ from toolcrib.loop.adapter import TurnAdapter
 from toolcrib.loop.provider import Delivery, TextListener
 
 if TYPE_CHECKING:
-    from anthropic import APIError, APIStatusError, AsyncAnthropic
+    from anthropic import APIStatusError, AsyncAnthropic
 
 Json = dict[str, Any]
 
@@ -121,7 +122,9 @@ class Anthropic(TurnAdapter):
         """Whether answers are held to a schema, which models can since the same version."""
         self._connect = partial(_client, api_key=api_key, base_url=base_url, timeout_s=timeout_s)
         self._client = self._connect()
-        self._asked = _Asked(model, "Anthropic" if base_url is None else f"The server at {base_url}", timeout_s)
+        self._asked = _AnthropicAsked(
+            model, "Anthropic" if base_url is None else f"The server at {base_url}", timeout_s
+        )
 
     @property
     def delivery(self) -> Delivery:
@@ -243,95 +246,52 @@ def _client(*, api_key: str | None, base_url: str | None, timeout_s: float) -> A
     return client
 
 
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    """Who was asked, for the words of failures."""
+@dataclass(frozen=True)
+class _AnthropicAsked(Asked):
+    """Whoever speaks like Anthropic."""
 
-    model: str
-    vendor: str
-    """As a sentence begins with it."""
-    timeout_s: float
+    key: str = "ANTHROPIC_API_KEY or `api_key`"
 
-    @contextmanager
-    def failing(self) -> Generator[None]:
-        """Whatever the SDK raises inside is raised as `ProviderFailed`."""
+    def failure_of(self, error: Exception) -> ProviderFailed | None:
         import anthropic  # noqa: PLC0415  # as in `_client`
 
-        try:
-            yield
-        except anthropic.APIError as error:
-            raise self._of(error) from error
-        except anthropic.AnthropicError as error:
-            raise ProviderFailed(f"{_NO_KEY} It says: {str(error).rstrip('.')}.") from error
-        except json.JSONDecodeError as error:
-            raise self.unreadable() from error
-        except Exception as error:
-            if not is_of_transport(error):
-                raise
-            raise self.silent() if "Timeout" in type(error).__name__ else self.lost() from error
-
-    def lost(self) -> ProviderFailed:
-        return ProviderFailed(f"{self.vendor} was lost in the middle of its answer; ask again.", retryable=True)
-
-    def silent(self) -> ProviderFailed:
-        return ProviderFailed(
-            f"{self.vendor} said nothing for {self.timeout_s:g} s; ask again, or raise `timeout_s`.", retryable=True
-        )
+        match error:
+            case anthropic.APITimeoutError():
+                return self.silent()
+            case anthropic.APIConnectionError():
+                return self.unreachable(error)
+            case anthropic.APIStatusError():
+                return self._refusal(error)
+            case anthropic.APIError():
+                return self.unreadable()
+            case anthropic.AnthropicError():
+                return ProviderFailed(f"{_NO_KEY} It says: {str(error).rstrip('.')}.")
+            case _:
+                return super().failure_of(error)
 
     def unreadable(self) -> ProviderFailed:
         return ProviderFailed(f"{self.vendor} answers in another form than Anthropic's API: check the address.")
-
-    def _of(self, error: APIError) -> ProviderFailed:
-        import anthropic  # noqa: PLC0415  # as in `_client`
-
-        if isinstance(error, anthropic.APITimeoutError):
-            return self.silent()
-        if isinstance(error, anthropic.APIConnectionError):
-            why = error.__cause__ or error
-            return ProviderFailed(
-                f"{self.vendor} cannot be reached ({why}); check the network and the address.", retryable=True
-            )
-        if not isinstance(error, anthropic.APIStatusError):
-            return self.unreadable()
-        return self._refusal(error)
 
     def _refusal(self, error: APIStatusError) -> ProviderFailed:
         """What the vendor itself reports."""
         status = error.status_code if error.status_code >= 400 else _STATUSES.get(str(error.type), 500)
         said = error.api_message or error.message
         headers = error.response.headers
-        advice = self._advice(said, status)
-        retryable = status in (408, 409, 429) or status >= 500
-        if (asked := headers.get("x-should-retry")) in ("true", "false"):
-            retryable = asked == "true"
-        told = {"status": status, "type": error.type, "code": error.error_code, "request_id": error.request_id}
-        return ProviderFailed(
-            f"{self.vendor} {advice}. It says: {said.rstrip('.')}.",
-            retryable=retryable,
-            retry_after_s=retry_after_s(headers) if retryable else None,
-            details={key: value for key, value in told.items() if value is not None},
+        details = {"status": status, "type": error.type, "code": error.error_code, "request_id": error.request_id}
+        return self.refused(
+            self._advice(said, status), said, headers, retryable=may_pass(status, headers), details=details
         )
 
     def _advice(self, said: str, status: int) -> str:
         """What happened, with what to do about it."""
         if status == 402 or "credit balance" in said:
             return "has no credit left for this key: add to it, or take another key"
-        if status == 413 or "prompt is too long" in said or "exceed context limit" in said:
-            return f"cannot read so much: begin anew with less, or take a model that reads more than {self.model}"
-        if status == 401:
-            return "does not take the key: check ANTHROPIC_API_KEY or `api_key`"
-        if status == 403:
-            return f"does not let this key use {self.model}: take another model, or have the key allowed"
-        if status == 404:
-            return f"knows no model {self.model} for this key: check its name, and the address"
+        if "prompt is too long" in said or "exceed context limit" in said:
+            return self.advice(413)
         if status == 400 and said.startswith("max_tokens: "):
             return f"lets {self.model} write less in one answer: pass a smaller `max_output_tokens`"
         if status == 400 and ("tool_reference" in said or "defer_loading" in said):
             return f"lets {self.model} defer no tools: pass `delivery=Delivery.INJECT`"
-        if status == 429:
-            return "takes no more requests for now: ask later, and less often"
         if status == 529:
             return "is asked too much by everybody: ask later"
-        if status >= 500:
-            return "failed at this request"
-        return "refuses this request"
+        return self.advice(status)

@@ -9,15 +9,14 @@ import asyncio
 import json
 import os
 import warnings
-from collections import Counter
 from collections.abc import Mapping
 from contextlib import aclosing
 from types import ModuleType, TracebackType
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import anyio
 
-from toolcrib.adapters.openai_sdk import Asked, read
+from toolcrib.adapters.openai_sdk import OpenAIAsked, read
 from toolcrib.adapters.strict_output import StrictOutput
 from toolcrib.adapters.transport import DEFAULT_TIMEOUT_S, sendable
 from toolcrib.conversation.messages import ModelRequest, ModelTurn
@@ -35,21 +34,21 @@ _STRUCTURED = frozenset({"openai", "azure"})
 """Providers that hold an answer to a schema while there are tools. For some others LiteLLM makes up a tool that the
 model then has to call, so that it calls no other (1.106)."""
 
-_entered: Counter[int] = Counter()
-"""Adapters in use, by the id of their event loop: they share LiteLLM's connections."""
-
 
 class LiteLLMAdapter(TurnAdapter):
-    """`model` is `provider/model` as LiteLLM names it; `openai/NAME` with an `api_base` is any compatible server."""
+    """`model` is `provider/model` as LiteLLM names it; `openai/NAME` with a `base_url` is any compatible server."""
 
     name = "litellm"
+
+    _entered: ClassVar[dict[int, list[Self]]] = {}
+    """Those in use, by the id of their event loop: they share LiteLLM's connections."""
 
     def __init__(
         self,
         model: str,
         *,
-        api_base: str | None = None,
         api_key: str | None = None,
+        base_url: str | None = None,
         timeout_s: float = DEFAULT_TIMEOUT_S,
         max_output_tokens: int | None = None,
     ) -> None:
@@ -62,25 +61,28 @@ class LiteLLMAdapter(TurnAdapter):
         self._litellm: Any = _imported()
         self._asks_for_schema = _provider(self._litellm, model) in _STRUCTURED
         self._given: Json = {"timeout": timeout_s, "max_retries": 0, "num_retries": 0}
-        optional = {"api_base": api_base, "api_key": api_key, "max_tokens": max_output_tokens}
+        optional = {"api_base": base_url, "api_key": api_key, "max_tokens": max_output_tokens}
         self._given |= {key: value for key, value in optional.items() if value is not None}
-        self._asked = Asked(model, f"`{model}`", timeout_s, key="`api_key`, or the variable that LiteLLM reads")
+        self._asked = OpenAIAsked(model, f"`{model}`", timeout_s, key="`api_key`, or the variable that LiteLLM reads")
 
     @property
     def delivery(self) -> Delivery:
         return Delivery.INJECT
 
     async def __aenter__(self) -> Self:
-        _entered[id(asyncio.get_running_loop())] += 1
+        self._entered.setdefault(id(asyncio.get_running_loop()), []).append(self)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         loop = id(asyncio.get_running_loop())
-        _entered[loop] -= 1
-        if not _entered[loop]:
-            del _entered[loop]
+        entered = self._entered.get(loop, [])
+        if self not in entered:  # it was left before
+            return
+        entered.remove(self)
+        if not entered:
+            del self._entered[loop]
             with anyio.CancelScope(shield=True):
                 await self._close()
 

@@ -60,9 +60,9 @@ class OpenAIChat(OpenAIAdapter):
             async for event in stream:
                 chunk = plain(event, self._asked)
                 chunks.append(chunk)
-                if piece := openai_chat.text_of(chunk):
+                if piece := read(openai_chat.text_of, chunk, self._asked):
                     on_text(piece)
-        completion = openai_chat.joined(chunks)
+        completion = read(openai_chat.joined, chunks, self._asked)
         if completion["choices"][0]["finish_reason"] is None:
             raise self._asked.lost()
         return completion

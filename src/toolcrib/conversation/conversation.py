@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from typing import Self, TypeAlias
 
 from toolcrib.conversation.events import ConversationEvent
 from toolcrib.conversation.state import ConversationState
+from toolcrib.core.errors import InvalidPrompt
 
 logger = logging.getLogger(__name__)
 
@@ -16,15 +19,30 @@ ConversationListener: TypeAlias = Callable[[ConversationEvent], None]
 
 
 class Conversation:
-    """Belongs to one task at a time: whoever goes on with it has it for itself."""
+    """Belongs to one task at a time: whoever goes on with it has `taken` it."""
 
     def __init__(self, state: ConversationState | None = None) -> None:
         self._state = state or ConversationState()
         self._listeners: tuple[ConversationListener, ...] = ()
+        self._taken = threading.Lock()
 
     @property
     def state(self) -> ConversationState:
         return self._state
+
+    @contextmanager
+    def taken(self) -> Generator[None]:
+        """Have it alone, also in other threads.
+
+        Raises:
+            InvalidPrompt: somebody else has it.
+        """
+        if not self._taken.acquire(blocking=False):
+            raise InvalidPrompt("This session answers another request: wait for its end, or begin another session.")
+        try:
+            yield
+        finally:
+            self._taken.release()
 
     def dispatch(self, *events: ConversationEvent) -> None:
         """Have them happened, all at once: whoever is told of one and saves the state has all of them in it.

@@ -57,8 +57,12 @@ class AssistantMessage:
     text: str = ""
     calls: tuple[ToolCall, ...] = ()
     native: Any = None
-    """A JSON value, the vendor's own form of it, where that says more (what the model thought, and its signature): an
-    adapter that wrote it sends it back as it is, another one passes over it."""
+    """JSON values by the name of a vendor's form, where that says more (what the model thought, and its signature): an
+    adapter that wrote one sends it back as it is, another one passes over it."""
+
+    def native_in(self, form: str) -> Any:
+        """What is kept of it in `form`; None where nothing is."""
+        return cast("Mapping[str, Any]", self.native).get(form) if isinstance(self.native, Mapping) else None
 
     def to_wire(self) -> dict[str, Any]:
         wire: dict[str, Any] = {

@@ -298,3 +298,16 @@ class Expansions:
         if self.errors:
             wire["errors"] = [{"tool_id": asked[:200], **error.to_wire()} for asked, error in self.errors.items()]
         return wire
+
+
+def expanded_by(answer: Answer) -> tuple[Expansion, ...]:
+    """The tools whose definitions stand in `answer`, whichever operation gave it."""
+    match answer:
+        case Expansion():
+            return (answer,)
+        case Expansions():
+            return answer.tools
+        case SearchPage():
+            return answer.expansions
+        case _:
+            return ()

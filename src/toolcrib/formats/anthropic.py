@@ -163,8 +163,7 @@ def _texts(text: str) -> list[Json]:
 
 
 def _native(message: AssistantMessage) -> Sequence[Mapping[str, Any]]:
-    kept: object = message.native
-    return cast("Mapping[str, Any]", kept).get(NAME) or () if isinstance(kept, Mapping) else ()
+    return message.native_in(NAME) or ()
 
 
 def _object(arguments: Any) -> Json:

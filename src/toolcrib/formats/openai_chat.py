@@ -60,14 +60,8 @@ def _message(message: Message, dialect: str) -> Json:
         case ToolMessage():
             return {"role": "tool", "tool_call_id": message.call_id, "content": message.content}
         case AssistantMessage():
-            native = _native(message, dialect)
-            return _assistant(message) if native is None else native
-
-
-def _native(message: AssistantMessage, dialect: str) -> Json | None:
-    kept: object = message.native
-    found = cast("Mapping[str, Any]", kept).get(dialect) if isinstance(kept, Mapping) else None
-    return dict(cast("Mapping[str, Any]", found)) if isinstance(found, Mapping) else None
+            native: Mapping[str, Any] | None = message.native_in(dialect)
+            return _assistant(message) if native is None else dict(native)
 
 
 def _assistant(message: AssistantMessage) -> Json:

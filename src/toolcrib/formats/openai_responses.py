@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
-from typing import Any, cast
+from typing import Any
 
 from toolcrib.conversation.messages import (
     AssistantMessage,
@@ -80,7 +80,7 @@ def items(told: Iterable[Message], *, searches: bool = False) -> list[Json]:
 
 
 def _said(message: AssistantMessage, *, searches: bool) -> Iterator[Json]:
-    native = _native(message)
+    native: Sequence[Mapping[str, Any]] = message.native_in(NAME) or ()
     # A search among them can go back only where the tool that searches is offered.
     if native and (searches or all(item.get("type") != "tool_search_call" for item in native)):
         yield from (dict(item) for item in native)
@@ -89,11 +89,6 @@ def _said(message: AssistantMessage, *, searches: bool) -> Iterator[Json]:
         yield {"type": "message", "role": "assistant", "content": message.text}
     for call in message.calls:
         yield _searched(call) if searches and call.name == READ_SECTION.name else _called(call)
-
-
-def _native(message: AssistantMessage) -> Sequence[Mapping[str, Any]]:
-    kept: object = message.native
-    return cast("Mapping[str, Any]", kept).get(NAME) or () if isinstance(kept, Mapping) else ()
 
 
 def _called(call: ToolCall) -> Json:

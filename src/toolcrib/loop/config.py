@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from toolcrib.calling.answering import CALL_TIMEOUT_S, MAX_RESULT_CHARS, PARALLEL_CALLS
+from toolcrib.core.errors import InvalidConfig
+
+_LEAST = {"max_turns": 1, "max_result_chars": 1, "parallel_calls": 1, "retries": 0, "repair_turns": 0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -12,6 +15,9 @@ class InnerLoopConfig:
     """Budgets of what is done for one request, restarts included.
 
     Where one is used up the evaluation ends, and every call of the model is answered.
+
+    Raises:
+        InvalidConfig: a number is smaller than makes sense; the message names it.
     """
 
     max_turns: int = 50
@@ -37,6 +43,11 @@ class InnerLoopConfig:
 
     Source: dynamic tool registration, "InnerLoopConfig Extension".
     """
+
+    def __post_init__(self) -> None:
+        for name, least in _LEAST.items():
+            if (given := getattr(self, name)) < least:
+                raise InvalidConfig(f"`InnerLoopConfig.{name}` is {least} or more, and not {given}.")
 
 
 DEFAULT_CONFIG = InnerLoopConfig()

@@ -6,7 +6,7 @@ import json
 import logging
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import anyio
@@ -19,10 +19,11 @@ from toolcrib.core.errors import InvalidArguments, NotExpanded, SourceUnavailabl
 from toolcrib.core.results import ToolResult
 from toolcrib.core.schema import nearest
 from toolcrib.counter import Session
-from toolcrib.disclosure.messages import Answer, Expansion, Expansions
+from toolcrib.disclosure.messages import Answer, DetailLevel, SearchPage, expanded_by
 from toolcrib.loop.config import InnerLoopConfig
 from toolcrib.loop.provider import VisibilityExpansionRequired
 from toolcrib.loop.toolbox import NOTHING_BROUGHT, Brought, Toolbox, usable, usable_from_now
+from toolcrib.protocol.steps import answer_within, error_within
 from toolcrib.sections import (
     READ_SECTION,
     CatalogReader,
@@ -133,7 +134,8 @@ class ToolExecutor:
                 return self._answered(call, await self.session.call_tool(offer.handle, arguments))
             if offer.name == READ_SECTION.name:
                 return self._read(call, arguments)
-            return self._answered(call, await self.session.perform(offer.name, arguments))
+            answer = await self.session.perform(offer.name, arguments)
+            return self._answered(call, answer_within(answer, usable_from_now(self._state)))
 
         try:
             return await run_call(call, run, timeout_s=self._timeout_s())
@@ -145,19 +147,16 @@ class ToolExecutor:
         return left_s if self.deadline is None else max(0.0, min(left_s, self.deadline - time.monotonic()))
 
     def _answered(self, call: ToolCall, answer: Answer | ToolResult) -> ToolExecutionOutcome:
-        match answer:
-            case ToolResult():
-                return ToolExecutionOutcome(self._message(call, result_text(answer), is_error=answer.is_error))
-            case Expansions():
-                expanded = answer.tools
-            case Expansion():
-                expanded = (answer,)
-            case _:
-                expanded = ()
-        brought = self.toolbox.expanded(expanded, self._state)
+        if isinstance(answer, ToolResult):
+            return ToolExecutionOutcome(self._message(call, result_text(answer), is_error=answer.is_error))
+        brought = self.toolbox.expanded(expanded_by(answer), self._state)
         wire = answer.to_wire()
-        if brought.names:
-            wire = {"callable_by_now": [*brought.names]} | {key: wire[key] for key in ("errors",) if key in wire}
+        if brought.names:  # their definitions reach the model another way
+            if isinstance(answer, SearchPage):
+                rest = replace(answer, detail_level=DetailLevel.SUMMARY).to_wire()
+            else:
+                rest = {key: wire[key] for key in ("errors",) if key in wire}
+            wire = {"callable_by_now": [*brought.names], **rest}
         return ToolExecutionOutcome(self._message(call, json_text(wire), revealed=brought), brought)
 
     def _read(self, call: ToolCall, given: Mapping[str, Any]) -> ToolExecutionOutcome:
@@ -200,7 +199,8 @@ class ToolExecutor:
         return ToolMessage(call.id, call.name, told, is_error, revealed.revealed)
 
     def _failed(self, call: ToolCall, error: ToolcribError) -> ToolExecutionOutcome:
-        return ToolExecutionOutcome(self._message(call, json_text(error.to_wire()), is_error=True))
+        told = error_within(error, usable_from_now(self._state))
+        return ToolExecutionOutcome(self._message(call, json_text(told), is_error=True))
 
     def _finish(self, outcome: ToolExecutionOutcome) -> None:
         """Have the model have the answer and what the call opened, in one: a program that is killed must not part them.

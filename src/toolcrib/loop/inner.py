@@ -80,6 +80,10 @@ class InnerLoop(Generic[OutputT]):
 
     async def run(self, request: str = "") -> PromptResponse[OutputT]:
         """See `ProviderAdapter.evaluate`."""
+        with self._session.conversation.taken():
+            return await self._evaluated(request)
+
+    async def _evaluated(self, request: str) -> PromptResponse[OutputT]:
         if self._state.system is None:
             self._begin(request)
         elif self._state.prompt != self._prompt_key:

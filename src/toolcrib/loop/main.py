@@ -54,7 +54,7 @@ class MainLoop:
                 config = self._config_after(time.monotonic() - began_at)
                 return await adapter.evaluate(prompt, session=session, request=request, config=config, on_text=on_text)
             except VisibilityExpansionRequired as required:
-                if restarts == self.max_restarts:
+                if restarts >= self.max_restarts:
                     raise BudgetExceeded(f"It began anew {restarts} times without a final answer.") from required
                 overrides = required.requested_overrides.items()
                 session.dispatch(

@@ -107,6 +107,7 @@ class ProviderAdapter(ABC):
             VisibilityExpansionRequired: a section with tools was opened, and these cannot be brought in.
             BudgetExceeded: it took more than `config` allows; every call is answered.
             InvalidOutput: the final answer is not of the type that was asked for.
+            InvalidPrompt: `session` answers another request, or is in the middle of another prompt.
             ProviderFailed: the provider refused or failed, also after retries.
         """
 

@@ -21,10 +21,11 @@ class SessionCatalog:
     session: Session
 
     def summary(self, category: Path) -> str:
-        branch = self.session.view().ontology.find(category)
+        ontology = self.session.view().ontology
+        branch = ontology.find(category)
         if branch is None:
             raise UnknownPath(f"There is no category {'/'.join(category)}.")
-        return self.session.view().ontology.node(branch).summary
+        return ontology.node(branch).summary
 
     def pointers(self, category: Path) -> Sequence[ToolPointer]:
         found: list[ToolPointer] = []

@@ -19,10 +19,13 @@ from toolcrib.core.tools import Tool
 from toolcrib.counter import Session
 from toolcrib.disclosure.messages import Expansion
 from toolcrib.loop.provider import Delivery
-from toolcrib.protocol.tools import OPERATIONS, operation_tools
-from toolcrib.sections import READ_SECTION, CatalogSection, Prompt, Section, SectionState, SectionTool, dotted
+from toolcrib.protocol.tools import CALLS, OPERATIONS, operation_tools
+from toolcrib.sections import READ_SECTION, CatalogSection, Prompt, SectionState, SectionTool, dotted
 
 logger = logging.getLogger(__name__)
+
+_SHOWING = ("search_tools", "expand_tool")
+"""Operations whose answers hold definitions: what they show has to be callable."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,13 +71,14 @@ class Toolbox:
         The list stays as it is for a provider that caches it: `read_section` is there whether or not there is something
         to read by now.
         """
-        sections = [*_every(prompt.template.sections)]
+        sections = [section for _, section in prompt.template.walk()]
         has_catalog = any(isinstance(section, CatalogSection) for section in sections)
         wanted = dict.fromkeys(operations)
         if has_catalog:
             wanted["expand_tool"] = None
         is_proxied = self.delivery is Delivery.PROXY and any(section.tools for section in sections)
-        if is_proxied or (has_catalog and self._proxies):
+        shows = not wanted.keys().isdisjoint(_SHOWING)
+        if is_proxied or (shows and self._proxies and wanted.keys().isdisjoint(CALLS)):
             wanted["call_tool"] = None
         names = [name for name in OPERATIONS if name in wanted]
         own = [Offer(ToolSpec(each.name, each.description, each.input_schema)) for each in operation_tools(names)]
@@ -87,8 +91,9 @@ class Toolbox:
             self._shown(each)
         collided = [*self._add(offers, tools)]
         if can_open and self.delivery is Delivery.DEFER and not self.reveals_unlisted:
-            closed = [each for each in _all_tools(prompt) if each not in tools]
-            collided += self._add(offers, closed, deferred=True)
+            # Of all sections, enabled or not: a list that grows is no longer cached.
+            every = (SectionTool(path, tool) for path, section in prompt.template.walk() for tool in section.tools)
+            collided += self._add(offers, [each for each in every if each not in tools], deferred=True)
         return tuple(offers.values()), tuple(collided)
 
     def listed(self, state: ConversationState) -> tuple[ToolSpec, ...]:
@@ -201,24 +206,6 @@ def usable_from_now(state: ConversationState) -> Mapping[str, Offer]:
 def _usable(offers: Iterable[Offer], messages: Iterable[Message]) -> Mapping[str, Offer]:
     revealed = {tool.name for message in messages if isinstance(message, ToolMessage) for tool in message.revealed}
     return {offer.name: offer for offer in offers if not offer.spec.is_deferred or offer.name in revealed}
-
-
-def _every(sections: Iterable[Section]) -> Iterable[Section]:
-    for section in sections:
-        yield section
-        yield from _every(section.children)
-
-
-def _all_tools(prompt: Prompt[Any]) -> Iterable[SectionTool]:
-    """Those of every section, shown or not, enabled or not."""
-
-    def walk(sections: Iterable[Section], above: tuple[str, ...]) -> Iterable[SectionTool]:
-        for section in sections:
-            path = (*above, section.key)
-            yield from (SectionTool(path, tool) for tool in section.tools)
-            yield from walk(section.children, path)
-
-    return walk(prompt.template.sections, ())
 
 
 def check_operations(names: Iterable[str]) -> None:

@@ -22,14 +22,13 @@ from toolcrib.catalog.view import View
 from toolcrib.conversation.events import Offer
 from toolcrib.conversation.messages import ToolCall, ToolMessage, ToolSpec
 from toolcrib.core.errors import InvalidTool, NextAction, NotExpanded, ToolcribError, ToolNotFound
-from toolcrib.core.handles import Handle
 from toolcrib.core.results import ToolResult
 from toolcrib.core.schema import nearest
 from toolcrib.core.tools import Tool
-from toolcrib.disclosure.messages import Answer, Expansion, Expansions, SearchPage
+from toolcrib.disclosure.messages import Answer, Expansion, expanded_by
 from toolcrib.disclosure.suggestions import not_found
 from toolcrib.formats.calls import TOOLS, Form, answers_in, calls_in
-from toolcrib.protocol.steps import answer_within, leading_within
+from toolcrib.protocol.steps import answer_within, error_within
 from toolcrib.protocol.tools import OPERATIONS, SETS, operation_tools
 
 _ECHO_CHARS = 80
@@ -104,7 +103,7 @@ class OwnLoop:
         try:
             return await run_call(call, run, timeout_s=CALL_TIMEOUT_S)
         except ToolcribError as error:
-            return _Outcome(_message(call, json_text(_wire(error, self._offers)), is_error=True))
+            return _Outcome(_message(call, json_text(error_within(error, self._offers)), is_error=True))
 
     def _not_offered(self, name: str) -> ToolcribError:
         view = self.view()
@@ -146,51 +145,8 @@ def _offer(view: View, reference: str | Tool) -> Offer:
 def _told(call: ToolCall, answer: Answer | ToolResult) -> _Outcome:
     if isinstance(answer, ToolResult):
         return _Outcome(_message(call, result_text(answer), is_error=answer.is_error))
-    return _Outcome(_message(call, json_text(answer.to_wire())), _expanded(answer))
-
-
-def _expanded(answer: Answer) -> tuple[Expansion, ...]:
-    match answer:
-        case Expansion():
-            return (answer,)
-        case Expansions():
-            return answer.tools
-        case SearchPage():
-            return answer.expansions
-        case _:
-            return ()
+    return _Outcome(_message(call, json_text(answer.to_wire())), expanded_by(answer))
 
 
 def _message(call: ToolCall, content: str, *, is_error: bool = False) -> ToolMessage:
     return ToolMessage(call.id, call.name, sendable(content, MAX_RESULT_CHARS), is_error)
-
-
-def _wire(error: ToolcribError, offered: Mapping[str, Offer]) -> dict[str, Any]:
-    """The object of `error`, leading to nothing but what is `offered`: a tool that has a name is called by that."""
-    error = leading_within(error, offered)
-    wire = error.to_wire()
-    match error.next_action:
-        case None:
-            return wire
-        case NextAction(operation) if operation in offered:
-            return wire
-        case NextAction("call_tool", {"tool_id": str() as handle, "arguments": arguments}):
-            name = _name_of(handle, offered)
-        case _:
-            name, arguments = None, None
-    if name is not None:
-        wire["error"]["next_action"] = {"operation": name, "arguments": arguments}
-    else:
-        del wire["error"]["next_action"]
-        wire["error"]["hints"] = [*error.hints, f"You have: {', '.join(offered) or 'no tools'}."]
-    return wire
-
-
-def _name_of(handle: str, offered: Mapping[str, Offer]) -> str | None:
-    """Under which name a tool is called; its handle may hold another trace."""
-    meant = Handle.parse(handle)
-    for name, offer in offered.items():
-        shown = Handle.parse(offer.handle) if offer.handle is not None else None
-        if meant is not None and shown is not None and (shown.tool_id, shown.digest) == (meant.tool_id, meant.digest):
-            return name
-    return None

@@ -63,6 +63,10 @@ class PromptTemplate(Generic[Output]):
         """What the final answer is to be."""
         return self._output
 
+    def walk(self) -> Iterator[tuple[SectionPath, Section]]:
+        """All of its sections, whether they are there or not, each before those inside it."""
+        return _all(self.sections)
+
     def bind(self, *params: object) -> Prompt[Output]:
         """With one value for each type of parameters that a section takes, in any order.
 
@@ -70,7 +74,7 @@ class PromptTemplate(Generic[Output]):
             InvalidPrompt: one is missing, given twice, or taken by no section; the message names it.
         """
         bound: dict[type, object] = {}
-        taken = dict.fromkeys(section.params for _, section in _all(self.sections) if section.params is not None)
+        taken = dict.fromkeys(section.params for _, section in self.walk() if section.params is not None)
         for value in params:
             kind = type(value)
             if kind not in taken:
@@ -165,7 +169,7 @@ class Prompt(Generic[Output]):
         Raises:
             InvalidPrompt: the template has no such section.
         """
-        keys = [dotted(path) for path, _ in _all(self.template.sections)]
+        keys = [dotted(path) for path, _ in self.template.walk()]
         if key not in keys:
             near = nearest(key, keys)
             meant = f" Did you mean `{near}`?" if near else ""
@@ -186,7 +190,6 @@ def _known(entries: Sequence[Entry]) -> dict[SectionPath, Entry]:
 
 
 def _all(sections: Sequence[Section], above: SectionPath = ()) -> Iterator[tuple[SectionPath, Section]]:
-    """All sections of a template, whether they are there or not."""
     for section in sections:
         yield (*above, section.key), section
         yield from _all(section.children, (*above, section.key))

@@ -56,6 +56,7 @@ async def check_adapter(play: Play) -> None:
         _check_calls,
         _check_opening,
         _check_output,
+        _check_empty,
         _check_end,
         _check_failures,
         _check_leaving,
@@ -271,6 +272,15 @@ async def _check_output(play: Play) -> None:
     async with Toolcrib() as crib, play([Turn('{"total": 42}')]) as stage, stage.adapter:
         answer = await MainLoop().execute(prompt, session=crib.session(), adapter=stage.adapter)
         assert answer.output == _Total(42), f"an answer that is JSON is read as {answer.output!r}"
+
+
+async def _check_empty(play: Play) -> None:
+    """Whoever has its own loop may ask again instead."""
+    async with Toolcrib() as crib, play([Turn(), Turn("Yes.")]) as stage, stage.adapter:
+        if isinstance(stage.adapter, TurnAdapter):
+            session = crib.session()
+            await _asked(stage, session, "", after="nothing")
+            await _asked(stage, session, "Yes.", after="a turn in which nothing was said")
 
 
 async def _check_end(play: Play) -> None:

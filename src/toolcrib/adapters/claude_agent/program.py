@@ -23,6 +23,7 @@ from toolcrib.adapters.claude_agent.opening import opening
 from toolcrib.adapters.claude_agent.output import TOOL, OutputSchema
 from toolcrib.adapters.claude_agent.serving import PREFIX, SERVER, Answers, serve
 from toolcrib.adapters.claude_agent.settings import Settings
+from toolcrib.adapters.failures import may_pass
 from toolcrib.conversation.messages import (
     NO_USAGE,
     AssistantMessage,
@@ -247,7 +248,7 @@ class Program(Responder):
         is_stranger = self._failed_for == "authentication_failed"
         if is_stranger:
             told = f"{told.rstrip('.')}. Pass `api_key`, or set ANTHROPIC_API_KEY."
-        passes = status is None or status in {408, 409, 429} or status >= 500
+        passes = status is None or may_pass(status)
         return ProviderFailed(
             f"`{self._settings.model}` did not answer: {told}",
             retryable=result.terminal_reason == "api_error" and passes and not is_stranger,
