@@ -9,7 +9,20 @@ from typing import Any
 import anyio
 import pytest
 from pydantic import BaseModel
-from tests.loop.playing import INJECT, RESTART, Step, Watched, answers, plays, read, turn
+from tests.loop.playing import (
+    INJECT,
+    RESTART,
+    WAYS,
+    Step,
+    Watched,
+    Way,
+    answers,
+    by_name_or_handle,
+    offered,
+    plays,
+    read,
+    turn,
+)
 
 from toolcrib import Toolcrib
 from toolcrib.adapters.scripted import Scripted
@@ -448,3 +461,45 @@ async def test_a_session_that_answers_one_request_refuses_another_until_then(wat
 
     after = await MainLoop().execute(PLAIN, session=session, adapter=INJECT.adapter(plays("after")))
     assert (done, after.output) == (["done"], "after")
+
+
+@pytest.mark.parametrize("later", WAYS, ids=str)
+@pytest.mark.parametrize("first", WAYS, ids=str)
+async def test_a_session_goes_on_with_an_adapter_that_brings_in_tools_in_another_way(
+    first: Way, later: Way, watched: Watched
+) -> None:
+    section = MarkdownSection("Sums", "sums", "Add.", "Sums.", SectionVisibility.SUMMARY, [again])
+    opened = PromptTemplate("tests", "switched", [section]).bind()
+    session = watched.session()
+    with pytest.raises((BudgetExceeded, VisibilityExpansionRequired)):
+        await first.adapter(plays([read("sums")])).evaluate(
+            opened, session=session, config=InnerLoopConfig(max_turns=1)
+        )
+
+    def calls(request: ModelRequest) -> Step:
+        if answers(request)[-1].content == "go on":
+            return "done"
+        if "again" in offered(request):
+            return [("again", {})]
+        if (call := by_name_or_handle(request, "again", {})) is not None:
+            return [call]
+        return [read("sums")]
+
+    adapter = later.adapter(plays(*[calls] * 4))
+    response = await MainLoop().execute(opened, session=session, adapter=adapter)
+    assert response.output == "done"
+
+
+async def test_a_tool_of_a_section_that_is_not_there_is_told_by_name(
+    watched: Watched, caplog: pytest.LogCaptureFixture
+) -> None:
+    lacking = PromptTemplate("tests", "lacking", [MarkdownSection("A", "a", "B.", tools=["archive.search"])]).bind()
+    await MainLoop().execute(lacking, session=watched.session(), adapter=INJECT.adapter(plays("done")))
+    told = [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
+    assert told == ["`archive.search` of section `a` is not there, and not offered"]
+
+
+def test_a_delivery_can_be_said_by_its_name_and_no_other_can() -> None:
+    assert Scripted([], delivery="proxy").delivery is Delivery.PROXY  # pyright: ignore[reportArgumentType]
+    with pytest.raises(InvalidConfig, match="defer, inject, proxy, restart"):
+        Scripted([], delivery="push")  # pyright: ignore[reportArgumentType]

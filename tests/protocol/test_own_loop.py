@@ -350,3 +350,19 @@ async def test_content_that_is_no_text_is_named() -> None:
     session = crib.session()
     session.tools_for("openai", ["functions.picture"])
     assert await told(session, "functions__picture") == "[image image/png]"
+
+
+async def test_calls_that_are_nothing_but_a_name_and_arguments_are_answered_too() -> None:
+    session = Toolcrib().session()
+    session.tools_for("json-schema")
+    given: list[dict[str, Any]] = [{"name": "list", "arguments": {}}, {"id": "b", "name": "list", "arguments": "{}"}]
+    first, second = await session.handle(given)
+    assert [(each.call_id, each.is_error) for each in (first, second)] == [("call_1", False), ("b", False)]
+    (third,) = await session.handle([ToolCall("c", "list", {})])  # pyright: ignore[reportArgumentType]
+    assert (third.call_id, third.is_error) == ("c", False)
+
+
+@pytest.mark.parametrize("one", [{"name": "list", "arguments": {}}, "list", ToolCall("c", "list", "{}")])
+async def test_one_call_by_itself_is_no_list_of_calls(one: Any) -> None:
+    with pytest.raises(TypeError, match="a list of calls"):
+        await Toolcrib().session().handle(one)

@@ -23,7 +23,7 @@ from toolcrib.conversation.messages import AssistantMessage, Message, ModelReque
 from toolcrib.core.errors import InvalidConfig, ProviderFailed
 from toolcrib.formats import anthropic as form
 from toolcrib.loop.adapter import TurnAdapter
-from toolcrib.loop.provider import Delivery, TextListener
+from toolcrib.loop.provider import Delivery, TextListener, delivery_of
 
 if TYPE_CHECKING:
     from anthropic import APIStatusError, AsyncAnthropic
@@ -117,7 +117,7 @@ class Anthropic(TurnAdapter):
         """
         self.model = model
         self._max_output_tokens = max_output_tokens
-        self._delivery = delivery or (Delivery.DEFER if defers(model) else Delivery.INJECT)
+        self._delivery = delivery_of(delivery or (Delivery.DEFER if defers(model) else Delivery.INJECT))
         self._holds_answers = defers(model)
         """Whether answers are held to a schema, which models can since the same version."""
         self._connect = partial(_client, api_key=api_key, base_url=base_url, timeout_s=timeout_s)

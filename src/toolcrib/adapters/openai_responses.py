@@ -15,7 +15,7 @@ from toolcrib.adapters.strict_output import StrictOutput
 from toolcrib.adapters.transport import DEFAULT_TIMEOUT_S, sendable
 from toolcrib.conversation.messages import ModelRequest, ModelTurn
 from toolcrib.formats import openai_responses
-from toolcrib.loop.provider import Delivery, TextListener
+from toolcrib.loop.provider import Delivery, TextListener, delivery_of
 
 Json = dict[str, Any]
 
@@ -59,7 +59,7 @@ class OpenAIResponses(OpenAIAdapter):
         super().__init__(
             model, api_key=api_key, base_url=base_url, timeout_s=timeout_s, max_output_tokens=max_output_tokens
         )
-        self._delivery = delivery or (Delivery.DEFER if searches(model) else Delivery.INJECT)
+        self._delivery = delivery_of(delivery or (Delivery.DEFER if searches(model) else Delivery.INJECT))
 
     @property
     def delivery(self) -> Delivery:

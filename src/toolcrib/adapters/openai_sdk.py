@@ -123,8 +123,9 @@ class OpenAIAsked(Asked):
         if code == "model_not_found":
             return True, self.advice(404)
         if status == 400 and "reasoning_effort" in said and "/v1/responses" in said:
-            return True, f"takes no tools for {self.model} in chat completions: use `openai:{self.model}`"
-        if status == 400 and "tool_search" in said:
+            other = f"openai:{self.model.rpartition('/')[2]}"
+            return True, f"takes no tools for {self.model} in chat completions: use `{other}`"
+        if status == 400 and "tool_search" in said and ("support" in said or "defer_loading" in said):
             return True, f"lets {self.model} search for no tools: pass `delivery=Delivery.INJECT`"
         return status in (401, 403, 404), self.advice(status)
 

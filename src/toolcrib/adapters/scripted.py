@@ -24,7 +24,7 @@ from toolcrib.core.errors import InvalidConfig, ProviderFailed
 from toolcrib.core.schema import Schema
 from toolcrib.core.weight import BYTES_PER_TOKEN, size_of
 from toolcrib.loop.adapter import TurnAdapter
-from toolcrib.loop.provider import Delivery, TextListener
+from toolcrib.loop.provider import Delivery, TextListener, delivery_of
 
 Written: TypeAlias = Sequence[Mapping[str, Any]]
 """Turns as JSON values, as `SCRIPT_SCHEMA` has them: `{"text": ..., "calls": [{"name": ..., "arguments": ...}]}`."""
@@ -90,7 +90,7 @@ class Scripted(TurnAdapter):
         self.model = str(script) if isinstance(script, str | Path) else "script"
         self.requests: list[ModelRequest] = []
         self._answer = script if callable(script) else _one_by_one(_checked(script))
-        self._delivery = delivery
+        self._delivery = delivery_of(delivery)
         self._reveals_unlisted = reveals_unlisted
         self._calls_only_offered = calls_only_offered
 

@@ -32,6 +32,8 @@ class EvaluationBegan:
     """What it is asked, where it was not asked already."""
     prompt: str = ""
     """Namespace and key of the prompt, with `/` between them: whoever goes on has to go on with that."""
+    delivery: str = ""
+    """How tools are brought in: what was offered for one way is of no use in another."""
 
 
 @dataclass(frozen=True, slots=True)

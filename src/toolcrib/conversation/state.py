@@ -63,6 +63,8 @@ class ConversationState:
     restarts: int = 0
     prompt: str = ""
     """Of which the last evaluation was, by namespace and key."""
+    delivery: str = ""
+    """How that brings in tools."""
     turns_before: int = 0
     """Those of earlier requests; restarts are no request."""
     tokens_before: int = 0
@@ -104,8 +106,8 @@ class ConversationState:
             ValueError: it cannot have: a call has its answer already, or there was no such call.
         """
         match event:
-            case EvaluationBegan(system, offers, request, prompt):
-                began = replace(self, system=system, offers=offers, prompt=prompt)
+            case EvaluationBegan(system, offers, request, prompt, delivery):
+                began = replace(self, system=system, offers=offers, prompt=prompt, delivery=delivery)
                 if request is None:
                     return began
                 messages = (*self.messages, UserMessage(request))
@@ -156,6 +158,7 @@ class ConversationState:
             "turns": self.turns,
             "restarts": self.restarts,
             "prompt": self.prompt,
+            "delivery": self.delivery,
             "turns_before": self.turns_before,
             "tokens_before": self.tokens_before,
         }
@@ -184,6 +187,7 @@ class ConversationState:
                 wire["turns"],
                 wire["restarts"],
                 wire["prompt"],
+                wire["delivery"],
                 wire["turns_before"],
                 wire["tokens_before"],
             )

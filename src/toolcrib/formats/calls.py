@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any, Literal, TypeAlias, cast
 
@@ -35,17 +36,23 @@ class Asked:
 
 
 def calls_in(held: Iterable[object] | None) -> tuple[Asked, ...]:
-    """The calls among what an answer holds: dictionaries, objects of an SDK, or `ToolCall`, which is `json-schema`'s.
+    """The calls among what an answer holds: dictionaries, objects of an SDK, or `ToolCall`, which is `json-schema`'s,
+    as is a dictionary of nothing but `name`, `arguments` and perhaps `id`.
 
     What is no call is passed over.
+
+    Raises:
+        TypeError: `held` is one call, and no list of them.
     """
+    if isinstance(held, str | Mapping | ToolCall):
+        raise TypeError("a list of calls is expected here, and not one call by itself")
     found = (_asked(each, position) for position, each in enumerate(held or (), 1))
     return tuple(asked for asked in found if asked is not None)
 
 
 def _asked(given: object, position: int) -> Asked | None:
     if isinstance(given, ToolCall):
-        return Asked(given, "json-schema")
+        return Asked(replace(given, arguments=_text(given.arguments)), "json-schema")
     wire = _plain(given)
     match wire:
         case {"type": "function_call", "call_id": str(), "name": str()}:
@@ -59,8 +66,16 @@ def _asked(given: object, position: int) -> Asked | None:
             numbered = {**wire, "id": wire.get("id") or f"call_{position}", "function": called}
             (call,) = openai_chat.read_calls({"tool_calls": [numbered]})
             return Asked(call, "openai")
+        case {"name": str(name), "arguments": arguments} if "type" not in wire:
+            call = ToolCall(str(wire.get("id") or f"call_{position}"), name, _text(arguments))
+            return Asked(call, "json-schema")
         case _:
             return None
+
+
+def _text(arguments: object) -> str:
+    """As a model would have written them, for whoever has read them already."""
+    return arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False, default=str)
 
 
 def _plain(value: object) -> Json:

@@ -9,7 +9,14 @@ from typing import Generic, TypeVar
 
 import anyio
 
-from toolcrib.conversation.events import Corrected, EvaluationBegan, EvaluationEnded, ModelAnswered, TurnDropped
+from toolcrib.conversation.events import (
+    Corrected,
+    EvaluationBegan,
+    EvaluationEnded,
+    EvaluationRestarted,
+    ModelAnswered,
+    TurnDropped,
+)
 from toolcrib.conversation.messages import AssistantMessage, ModelRequest, ModelTurn, Stop
 from toolcrib.conversation.state import ConversationState
 from toolcrib.core.errors import BudgetExceeded, InvalidOutput, InvalidPrompt, ProviderFailed, ToolcribError
@@ -91,8 +98,17 @@ class InnerLoop(Generic[OutputT]):
                 f"The session is in the middle of `{self._state.prompt}`; go on with that, or begin another session."
             )
         with anyio.move_on_after(_left_s(self._deadline)):
+            if self._state.delivery != self._toolbox.way:
+                await self._begin_otherwise(request)
             return await self._until_final()
         raise BudgetExceeded("It took longer than it may.")
+
+    async def _begin_otherwise(self, request: str) -> None:
+        """Begin anew where another adapter left off that brings in tools in another way; calls are answered first."""
+        if self._state.open_calls or self._state.pending:
+            await self._executor.execute_all()
+        self._session.dispatch(EvaluationRestarted(()))
+        self._begin(request)
 
     async def _until_final(self) -> PromptResponse[OutputT]:
         while True:
@@ -117,7 +133,8 @@ class InnerLoop(Generic[OutputT]):
         # After a restart it was asked already, and sees what it did so far.
         is_asked = last is not None and (not isinstance(last, AssistantMessage) or bool(last.calls))
         system = "\n\n".join(part for part in (rendered.text, self._output.instruction) if part)
-        began = EvaluationBegan(system, offers, None if is_asked else request or BEGIN, self._prompt_key)
+        asked = None if is_asked else request or BEGIN
+        began = EvaluationBegan(system, offers, asked, self._prompt_key, self._toolbox.way)
         self._session.dispatch(began, *collided)
 
     @property

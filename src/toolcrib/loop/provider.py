@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Generic, Self, TypeAlias, TypeVar
 
 from toolcrib.conversation.messages import ModelRequest, ModelTurn, Usage
+from toolcrib.core.errors import InvalidConfig
 from toolcrib.counter import Session
 from toolcrib.loop.config import InnerLoopConfig
 from toolcrib.sections import Prompt, SectionPath, SectionVisibility, dotted
@@ -28,6 +29,18 @@ class Delivery(StrEnum):
     """The list stays; expanded tools are called through `call_tool`."""
     RESTART = "restart"
     """The evaluation begins anew with the section open."""
+
+
+def delivery_of(said: Delivery | str) -> Delivery:
+    """The delivery that somebody said, by itself or by its value.
+
+    Raises:
+        InvalidConfig: there is none.
+    """
+    try:
+        return Delivery(said)
+    except ValueError as error:
+        raise InvalidConfig(f"`{said}` is no delivery; there are: {', '.join(Delivery)}") from error
 
 
 TextListener: TypeAlias = Callable[[str], None]

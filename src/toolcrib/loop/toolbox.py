@@ -57,6 +57,11 @@ class Toolbox:
     delivery: Delivery
     reveals_unlisted: bool = False
 
+    @property
+    def way(self) -> str:
+        """The delivery, and whether the list holds what it will bring."""
+        return f"{self.delivery}, unlisted" if self.reveals_unlisted else self.delivery.value
+
     def take_in(self, prompt: Prompt[Any], sections: SectionState) -> None:
         """Have the functions of its sections be tools of the session: those of sections that are open by now, for a
         saved conversation may speak of any of them."""
@@ -159,7 +164,8 @@ class Toolbox:
         """None for a tool that is not there, or may not be seen."""
         tool = self._tool(given)
         if tool is None:
-            logger.info("a tool of section `%s` is not there, and not offered", dotted(given.path))
+            name = getattr(given.tool, "id", None) or getattr(given.tool, "__name__", None) or given.tool
+            logger.warning("`%s` of section `%s` is not there, and not offered", name, dotted(given.path))
             return None
         if isinstance(given.tool, Tool | str):
             name = self.session.view().names[tool.id]

@@ -14,7 +14,7 @@ from toolcrib.core.errors import InvalidConfig
 from toolcrib.counter import Session
 from toolcrib.loop.config import DEFAULT_CONFIG, InnerLoopConfig
 from toolcrib.loop.inner import InnerLoop
-from toolcrib.loop.provider import Delivery, PromptResponse, ProviderAdapter, TextListener
+from toolcrib.loop.provider import Delivery, PromptResponse, ProviderAdapter, TextListener, delivery_of
 from toolcrib.sections import Prompt
 
 OutputT = TypeVar("OutputT")
@@ -50,6 +50,7 @@ class ClaudeAgentAdapter(ProviderAdapter):
         Raises:
             InvalidConfig: the SDK is not installed, or the program cannot bring in tools in that way.
         """
+        delivery = delivery_of(delivery)
         if delivery not in DELIVERIES:
             raise InvalidConfig(
                 f"The Claude Agent SDK cannot bring in tools by `{delivery}`, for its program reads the list of tools "
