@@ -5,15 +5,15 @@ from __future__ import annotations
 import logging
 import sqlite3
 import time
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
 import anyio.to_thread
 
-from toolcrib.stores.private import make_private
+from toolcrib.stores.private import layout_of, make_private, opened
 
 logger = logging.getLogger(__name__)
 
@@ -121,38 +121,18 @@ class ApprovalStore:
         if not self.path.exists():
             return nothing
         with self._opened() as file:
-            return action(file) if _layout(file) == LAYOUT else nothing
+            return action(file) if layout_of(file, LAYOUT) == LAYOUT else nothing
 
-    @contextmanager
-    def _opened(self) -> Generator[sqlite3.Connection]:
-        """Open for one action: approving is rare, and a file that was replaced or removed is noticed."""
-        # Never made here: it would be readable by others.
-        address = f"{self.path.absolute().as_uri()}?mode=rw"
-        file = sqlite3.connect(address, uri=True, timeout=BUSY_TIMEOUT_S, isolation_level=None)
-        try:
-            yield file
-        finally:
-            file.close()
-
-
-def _layout(file: sqlite3.Connection) -> int:
-    """That of the table, 0 where there is none yet.
-
-    Raises:
-        sqlite3.DatabaseError: it is of a newer version.
-    """
-    (layout,) = file.execute("PRAGMA user_version").fetchone()
-    if layout > LAYOUT:
-        raise sqlite3.DatabaseError(f"a newer version of Toolcrib wrote it (layout {layout})")
-    return layout
+    def _opened(self) -> AbstractContextManager[sqlite3.Connection]:
+        return opened(self.path, BUSY_TIMEOUT_S)
 
 
 def _lay_out(file: sqlite3.Connection) -> None:
     """Make the table, where it is not there in this layout; two processes may do so at once."""
-    if _layout(file) == LAYOUT:
+    if layout_of(file, LAYOUT) == LAYOUT:
         return
     file.execute("BEGIN IMMEDIATE")
-    if _layout(file) < LAYOUT:  # by now another may have made it
+    if layout_of(file, LAYOUT) < LAYOUT:  # by now another may have made it
         file.execute(_OUTDATED)
         file.execute(_TABLE)
         file.execute(f"PRAGMA user_version = {LAYOUT}")

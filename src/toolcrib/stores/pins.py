@@ -6,12 +6,12 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable, Collection, Generator, Iterable
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from toolcrib.stores.private import make_private
+from toolcrib.stores.private import layout_of, make_private, opened
 
 LAYOUT = 1
 """Of the tables; a file that a newer Toolcrib wrote is left alone."""
@@ -178,7 +178,7 @@ class PinStore:
         if not self.path.exists():
             return nothing
         with self._opened() as file:
-            if not _layout(file):  # whoever makes the file makes its tables: an empty one was cut short
+            if not layout_of(file, LAYOUT):  # whoever makes the file makes its tables: an empty one was cut short
                 raise sqlite3.DatabaseError("there are no tables in it")
             return action(file)
 
@@ -188,7 +188,7 @@ class PinStore:
         with self._opened() as file:
             file.execute("BEGIN IMMEDIATE")
             try:
-                if not _layout(file):
+                if not layout_of(file, LAYOUT):
                     for table in _TABLES:
                         file.execute(table)
                     file.execute(f"PRAGMA user_version = {LAYOUT}")
@@ -199,15 +199,8 @@ class PinStore:
                     file.execute("ROLLBACK")
                 raise
 
-    @contextmanager
-    def _opened(self) -> Generator[sqlite3.Connection]:
-        # Never made here: it would be readable by others.
-        address = f"{self.path.absolute().as_uri()}?mode=rw"
-        file = sqlite3.connect(address, uri=True, timeout=BUSY_TIMEOUT_S, isolation_level=None)
-        try:
-            yield file
-        finally:
-            file.close()
+    def _opened(self) -> AbstractContextManager[sqlite3.Connection]:
+        return opened(self.path, BUSY_TIMEOUT_S)
 
 
 def gone_for_long(sizes: Iterable[tuple[str, int]], offered: Collection[str]) -> tuple[str, ...]:
@@ -234,15 +227,3 @@ def _approved(pins: Iterable[Pin]) -> tuple[Pin, ...]:
 def _pin(row: tuple[int, str, str, str, str, str, bytes | None, str, float, str]) -> Pin:
     number, catalog, source, origin, shown, name, definition, version, at, by = row
     return Pin(source, origin, shown, name, definition, version, by, at, number, catalog)
-
-
-def _layout(file: sqlite3.Connection) -> int:
-    """That of the tables, 0 where there are none yet.
-
-    Raises:
-        sqlite3.DatabaseError: it is of a newer version.
-    """
-    (layout,) = file.execute("PRAGMA user_version").fetchone()
-    if layout > LAYOUT:
-        raise sqlite3.DatabaseError(f"a newer version of Toolcrib wrote it (layout {layout})")
-    return int(layout)

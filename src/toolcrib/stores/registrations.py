@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from toolcrib.core.errors import InvalidConfig
-from toolcrib.stores.private import make_private
+from toolcrib.stores.private import layout_of, make_private, opened
 
 LAYOUT = 1
 """Of the tables; a file that a newer Toolcrib wrote is left alone."""
@@ -150,21 +150,16 @@ class RegistrationStore:
             if not self.path.exists():
                 return nothing
             with self._opened() as file:
-                return action(file) if _layout(file) else nothing
+                return action(file) if layout_of(file, LAYOUT) else nothing
         except (OSError, sqlite3.Error) as error:
             raise self._failed("what is registered cannot be read", error) from error
 
     @contextmanager
     def _opened(self) -> Generator[sqlite3.Connection]:
-        # Never made here: it would be readable by others.
-        address = f"{self.path.absolute().as_uri()}?mode=rw"
-        file = sqlite3.connect(address, uri=True, timeout=BUSY_TIMEOUT_S, isolation_level=None)
-        # A text that was damaged is one that cannot be read later on; it must not hide the others.
-        file.text_factory = _text
-        try:
+        with opened(self.path, BUSY_TIMEOUT_S) as file:
+            # A text that was damaged is one that cannot be read later on; it must not hide the others.
+            file.text_factory = _text
             yield file
-        finally:
-            file.close()
 
     def _failed(self, what: str, error: Exception) -> InvalidConfig:
         return InvalidConfig(f"{self.path}: {what}: {getattr(error, 'strerror', None) or error}")
@@ -174,21 +169,9 @@ def _text(raw: bytes) -> str:
     return raw.decode("utf-8", "replace")
 
 
-def _layout(file: sqlite3.Connection) -> int:
-    """That of the tables, 0 where there are none yet.
-
-    Raises:
-        sqlite3.DatabaseError: it is of a newer version.
-    """
-    (layout,) = file.execute("PRAGMA user_version").fetchone()
-    if layout > LAYOUT:
-        raise sqlite3.DatabaseError(f"a newer version of Toolcrib wrote it (layout {layout})")
-    return layout
-
-
 def _lay_out(file: sqlite3.Connection) -> None:
     """Make the tables, where they are not there in this layout, within the transaction that is under way."""
-    if _layout(file) == LAYOUT:
+    if layout_of(file, LAYOUT) == LAYOUT:
         return
     for table in _TABLES:
         file.execute(table)
