@@ -232,6 +232,7 @@ import sys
 import numpy as np
 from pathlib import Path
 from toolcrib.stores.vectors import VectorStore
+sys.stdin.readline()
 with VectorStore(Path(sys.argv[1])) as store:
     for number in range(100):
         store.put_many(sys.argv[2], [number.to_bytes(16, "little")], np.ones((1, 8)))
@@ -246,10 +247,16 @@ def test_two_processes_share_one_file(before: str, tmp_path: Path) -> None:
         VectorStore(path).close()
     elif before == "damage":
         path.write_bytes(b"this is no database" * 1_000)
-    writers = [subprocess.Popen([sys.executable, "-c", WRITER, str(path), name]) for name in ("one", "two")]
-    assert [writer.wait(60) for writer in writers] == [0, 0]
+    names = ("one", "two", "three")
+    writers = [
+        subprocess.Popen([sys.executable, "-c", WRITER, str(path), name], stdin=subprocess.PIPE, text=True)
+        for name in names
+    ]
+    for writer in writers:  # all at one moment, when each has imported what it needs
+        print("go", file=writer.stdin, flush=True)
+    assert [writer.communicate(timeout=60) and writer.returncode for writer in writers] == [0, 0, 0]
     with VectorStore(path) as store:
         digests = [number.to_bytes(16, "little") for number in range(100)]
-        found = [len(store.get_many(name, digests, DIM)[0]) for name in ("one", "two")]
+        found = [len(store.get_many(name, digests, DIM)[0]) for name in names]
         # Who was still writing to the damaged file when it was moved lost that, and nothing more.
-        assert found == [100, 100] if before != "damage" else max(found) == 100
+        assert found == [100, 100, 100] if before != "damage" else max(found) == 100

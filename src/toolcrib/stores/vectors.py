@@ -6,8 +6,8 @@ import logging
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
@@ -189,12 +189,13 @@ class VectorStore:
             return
         self._may_begin_anew = False
         try:
-            if _is_damaged(self.path):  # another process may have been quicker
-                logger.warning("%s was damaged (%s), and is begun anew", self.path, error)
-                for end in ("-wal", "-shm"):
-                    self.path.with_name(f"{self.path.name}{end}").unlink(missing_ok=True)
-                self.path.replace(self.path.with_name(f"{self.path.name}.damaged"))
-        except OSError as failed:
+            with _alone_with(self.path):
+                if _is_damaged(self.path):  # another process may have been quicker
+                    logger.warning("%s was damaged (%s), and is begun anew", self.path, error)
+                    for end in ("-wal", "-shm"):
+                        self.path.with_name(f"{self.path.name}{end}").unlink(missing_ok=True)
+                    self.path.replace(self.path.with_name(f"{self.path.name}.damaged"))
+        except (OSError, sqlite3.Error) as failed:
             self._set_aside(failed)
             return
         self._open()
@@ -262,6 +263,20 @@ def _opened(path: Path) -> sqlite3.Connection:
         file.close()
         raise
     return file
+
+
+@contextmanager
+def _alone_with(path: Path) -> Generator[None]:
+    """No other process moves the file meanwhile: SQLite's lock on one beside it, which ends with whoever holds it.
+
+    Raises:
+        OSError, sqlite3.Error: it cannot be had.
+    """
+    beside = path.with_name(f"{path.name}.moving")
+    make_private(beside)
+    with closing(sqlite3.connect(beside, timeout=BUSY_TIMEOUT_S, isolation_level=None)) as lock:
+        lock.execute("BEGIN EXCLUSIVE")
+        yield
 
 
 def _is_damaged(path: Path) -> bool:
