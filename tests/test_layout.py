@@ -7,8 +7,9 @@ from pathlib import Path
 SOURCE = Path(__file__).parents[1] / "src" / "toolcrib"
 
 MAY_CALL_SOURCES = ("calling/", "sources/", "testing/")
-NO_SOURCES = {"crib", "counter", "session", "self.session", "client", "self.desk", "self.runner"}
-"""Names whose `call_tool` is not a source's: what leads to `calling/` and its runner, and an MCP client in the demo."""
+NO_SOURCES = {"crib", "counter", "session", "self.session", "client", "self.desk", "self.runner", "self.wrapped"}
+"""Names whose `call_tool` is not a source's: what leads to `calling/` and its runner, a framework's toolset around
+another, and an MCP client in the demo."""
 
 
 def calls_of_call_tool(path: Path) -> Iterator[str]:

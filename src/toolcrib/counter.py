@@ -13,8 +13,6 @@ from toolcrib.catalog.bundles import Resolution
 from toolcrib.catalog.own import OwnTools
 from toolcrib.catalog.state import SourceEntry, SourceStatus
 from toolcrib.catalog.view import View
-from toolcrib.conversation.conversation import Conversation
-from toolcrib.conversation.events import ConversationEvent
 from toolcrib.core.client import Client
 from toolcrib.core.principal import LOCAL, LOCAL_CONTEXT, CallContext, Principal
 from toolcrib.core.results import ToolResult
@@ -31,13 +29,14 @@ from toolcrib.disclosure.messages import (
     SearchPage,
 )
 from toolcrib.disclosure.operations import DEFAULT_LIMIT
-from toolcrib.formats.calls import Form
 from toolcrib.protocol.desk import Desk
-from toolcrib.protocol.own_loop import OwnLoop
 from toolcrib.protocol.tools import CALLS, DEFAULT_SET
 from toolcrib.sources.base import ProgressListener, free_name, source_name
 
 if TYPE_CHECKING:
+    from toolcrib.conversation.conversation import Conversation
+    from toolcrib.conversation.events import ConversationEvent
+    from toolcrib.formats.calls import Form
     from toolcrib.sources.functions import FunctionSource
 
 
@@ -85,6 +84,8 @@ class Counter(ABC):
             UnknownBundle: no bundle is called so.
             InvalidPrompt: `saved` is no saved conversation.
         """
+        from toolcrib.conversation.conversation import Conversation  # noqa: PLC0415  a gateway never has a session
+
         conversation = None if saved is None else Conversation.from_json(saved)
         session = Session(self, CallContext(principal, bundle=bundle, client=client), conversation)
         session.view()
@@ -245,6 +246,9 @@ class Session:
     """
 
     def __init__(self, counter: Counter, context: CallContext, conversation: Conversation | None = None) -> None:
+        from toolcrib.conversation.conversation import Conversation  # noqa: PLC0415  a gateway never has a session
+        from toolcrib.protocol.own_loop import OwnLoop  # noqa: PLC0415  likewise
+
         self.counter = counter
         self.own = OwnTools()
         """Tools of this session alone."""

@@ -16,7 +16,7 @@ from anyio.lowlevel import current_token
 
 from toolcrib.calling import Approvals, Approver, Runner
 from toolcrib.catalog.access import ALLOW_ALL, NOTHING_CLAIMED, Policy
-from toolcrib.catalog.arrangement import Arrangement
+from toolcrib.catalog.arrangement import Arrangement, Beside
 from toolcrib.catalog.bundles import NOTHING, Bundles, Contents, Resolution, ToolBundle
 from toolcrib.catalog.capabilities import Capabilities, Capability
 from toolcrib.catalog.categories import Categories, Category
@@ -28,7 +28,6 @@ from toolcrib.catalog.view import NO_OVERLAY, Overlay, View
 from toolcrib.catalog.views import Views, permissions_within
 from toolcrib.config import Config, ServerConfig, read_config
 from toolcrib.config.plugins import PluginConfig
-from toolcrib.config.registrations import Beside, Kind, Registering, Registrable, rows_of
 from toolcrib.config.search import DEFAULT_SEARCH
 from toolcrib.core.client import NOBODY, Client
 from toolcrib.core.errors import InvalidConfig, InvalidTool, ToolcribError, ToolNotFound, UnknownBundle
@@ -49,7 +48,6 @@ from toolcrib.registrations import Registered
 from toolcrib.servers import ConfiguredServers, refuse_own_file
 from toolcrib.sources.base import Source, free_name
 from toolcrib.sources.condition import Condition
-from toolcrib.sources.declared.definition import DeclaredTools
 from toolcrib.sources.installed import installed_plugins
 from toolcrib.sources.plugins import Plugin
 from toolcrib.stores.definitions import Definitions
@@ -59,6 +57,8 @@ from toolcrib.stores.vectors import Vectors
 from toolcrib.tops import tops
 
 if TYPE_CHECKING:
+    from toolcrib.config.registrations import Kind, Registrable
+    from toolcrib.sources.declared.definition import DeclaredTools
     from toolcrib.sources.functions import FunctionSource
 
 logger = logging.getLogger(__name__)
@@ -276,6 +276,8 @@ class Toolcrib(Counter):
             InvalidConfig: one of them is there already and differs, would not count beside what is there, or cannot be
                 kept; or the store cannot be written.
         """
+        from toolcrib.config.registrations import Registering, rows_of  # noqa: PLC0415  mostly nothing is registered
+
         registering, new = Registering(self._said, self._beside(changing=False)), rows_of(things)
         self._registered.change(lambda rows: registering.added(rows, new, replacing=replacing))
         self._registered.read()
@@ -288,6 +290,8 @@ class Toolcrib(Counter):
             NotFound: nothing of this kind and name is registered.
             InvalidConfig: something else that is registered needs it, or the store cannot be written.
         """
+        from toolcrib.config.registrations import Kind, Registering  # noqa: PLC0415  likewise
+
         if kind == Kind.BUNDLE and name == self._confined_to:
             raise InvalidConfig(f"the bundle `{name}` is served; it cannot be let go of here")
         registering = Registering(self._said, self._beside(changing=False))

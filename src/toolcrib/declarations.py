@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from toolcrib.catalog.registry import ToolRegistry
 from toolcrib.catalog.state import SourceEntry, SourceStatus
 from toolcrib.core.errors import ToolNotFound
-from toolcrib.sources.declared.definition import DeclaredTools
-from toolcrib.sources.declared.source import DeclaredSource
 from toolcrib.sources.limited import DEFAULT_CAPACITY, Capacity, LimitedSource
+
+if TYPE_CHECKING:
+    from toolcrib.sources.declared.definition import DeclaredTools
+    from toolcrib.sources.declared.source import DeclaredSource
 
 
 @dataclass(frozen=True)
@@ -80,6 +83,8 @@ class Declarations:
     def _put(self, declared: DeclaredTools, capacity: Capacity, *, is_configured: bool) -> None:
         placed = self._placed.get(declared.name)
         if placed is None or placed.capacity != capacity:
+            from toolcrib.sources.declared.source import DeclaredSource  # noqa: PLC0415  mostly nothing is declared
+
             source = DeclaredSource(declared, self._environ)
             placed = _Placed(declared, capacity, is_configured, source, LimitedSource(source, capacity))
         else:

@@ -9,10 +9,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import anyio
-import numpy as np
 from anyio import to_thread
 
 from toolcrib.catalog.lockers import Lockers
@@ -24,12 +23,14 @@ from toolcrib.config.search import DEFAULT_SEARCH, Search
 from toolcrib.core.events import CatalogPublished, Event
 from toolcrib.core.principal import Principal
 from toolcrib.embedders import Embedder
-from toolcrib.embedding import PATIENCE_S, Embedding, Wanted
-from toolcrib.history import Histories
-from toolcrib.index.history import History
-from toolcrib.index.meaning import Understood
 from toolcrib.index.query import Query
-from toolcrib.stores.vectors import Vectors
+
+if TYPE_CHECKING:
+    from toolcrib.embedding import Embedding, Wanted
+    from toolcrib.history import Histories
+    from toolcrib.index.history import History
+    from toolcrib.index.meaning import Understood
+    from toolcrib.stores.vectors import Vectors
 
 logger = logging.getLogger(__name__)
 
@@ -83,7 +84,7 @@ class Insights:
         elif search.embedder != self._search.embedder or is_lost:
             self._close_embedding()
             if search.embedder is not None:
-                self._embed(Embedding(search.embedder.open, store=self._store))
+                self._embed(search.embedder.open)
         self._remember(search, audit)
         self._search = search
 
@@ -143,6 +144,8 @@ class Insights:
             texts = Query.parse(text).texts
             await embedding.prepare(texts)
             if embedding.computes(texts):
+                from toolcrib.embedding import PATIENCE_S  # noqa: PLC0415  it is there by now
+
                 with anyio.move_on_after(PATIENCE_S) as scope:
                     await to_thread.run_sync(embedding.queries, texts, limiter=self._threads, abandon_on_cancel=True)
                 if scope.cancelled_caught:
@@ -152,10 +155,12 @@ class Insights:
 
     def _take_given(self) -> None:
         if self._given is not None and self.embedding is None and not self._is_resting:
-            self._embed(Embedding(partial(_as_it_is, self._given), store=self._store))
+            self._embed(partial(_as_it_is, self._given))
 
-    def _embed(self, embedding: Embedding) -> None:
-        self.embedding = embedding
+    def _embed(self, open_embedder: Callable[[], Embedder]) -> None:
+        from toolcrib.embedding import Embedding  # noqa: PLC0415  with numpy, and only where there is a model
+
+        self.embedding = Embedding(open_embedder, store=self._store)
         self._registry.subscribe(self._note)
         self._lockers.subscribe(self._want)
         for owner in (_SHARED, *self._lockers.open_ids):
@@ -186,6 +191,8 @@ class Insights:
         if search.history is None or audit is None or audit != self._audit:
             self._close_histories()
         if search.history is not None and audit is not None:
+            from toolcrib.history import Histories  # noqa: PLC0415  likewise
+
             if self._histories is None:
                 self._histories, self._audit = Histories(audit), audit
             self._histories.heed(search.history)
@@ -207,6 +214,10 @@ def _as_it_is(embedder: Embedder) -> Embedder:
 
 
 def _wanted(state: CatalogState) -> Wanted:
+    import numpy as np  # noqa: PLC0415  only where there is a model
+
+    from toolcrib.embedding import Wanted  # noqa: PLC0415  likewise
+
     keys = [part.segment.keys[part.mask] for part in state.index.parts]
     return Wanted(np.concatenate(keys) if keys else np.empty(0, np.uint64), _Texts(state).at)
 

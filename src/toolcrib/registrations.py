@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import logging
 import threading
+from typing import TYPE_CHECKING
 
+from toolcrib.catalog.arrangement import Beside
 from toolcrib.config import Config
-from toolcrib.config.registrations import Beside, PassedOver, joined
 from toolcrib.core.errors import InvalidConfig
 from toolcrib.stores.registrations import Change, Registration, Registrations
+
+if TYPE_CHECKING:
+    from toolcrib.config.registrations import PassedOver
 
 logger = logging.getLogger(__name__)
 
@@ -73,6 +77,11 @@ class Registered:
 
     def joined(self, config: Config, beside: Beside) -> Config:
         """`config` with what counts of it; what does not is logged when that is new."""
+        if not self._rows:
+            self._passed_over = ()
+            return config
+        from toolcrib.config.registrations import joined  # noqa: PLC0415  mostly nothing is registered
+
         found = joined(config, self._rows, beside)
         for each in found.passed_over:
             if each not in self._passed_over:

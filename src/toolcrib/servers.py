@@ -6,6 +6,7 @@ import os
 import weakref
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -229,17 +230,21 @@ def _entry(config: ServerConfig, path: Path, assembled: _Assembled | None, writt
         trusted=config.trusted,
         identity="" if config.server is None else digest(identity(config.server)),
         origin="" if written is None else digest(identity(written)),
-        address="" if written is None else _shown(written),
+        address="" if written is None else shown(written),
         plain_names=config.plain_names,
     )
 
 
-def _shown(server: McpServer) -> str:
+_redaction = cache(Redaction)
+"""Made once: its patterns take longer than what they are searched in."""
+
+
+def shown(server: McpServer) -> str:
     """What makes it the one that somebody means, on one line and without what looks like a secret."""
     if isinstance(server, HttpServer):
-        shown = Redaction().text(server.url.partition("?")[0])
+        shown = _redaction().text(server.url.partition("?")[0])
     else:
-        shown = " ".join(map(str, Redaction().arguments({"line": [server.command, *server.args]}, None)["line"]))
+        shown = " ".join(map(str, _redaction().arguments({"line": [server.command, *server.args]}, None)["line"]))
     return unfilled(shown)
 
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import base64
 import json
+import subprocess
+import sys
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -13,7 +16,7 @@ import anyio
 import pytest
 from anthropic import AsyncAnthropic
 from openai import AsyncOpenAI
-from pydantic_ai import Agent, FunctionToolset
+from pydantic_ai import Agent, FunctionToolset, RunContext
 from pydantic_ai import Tool as AgentTool
 from pydantic_ai.capabilities import HandleDeferredToolCalls, ToolSearch
 from pydantic_ai.messages import (
@@ -38,10 +41,13 @@ from tests.adapters.asking import is_prefix
 from tests.catalogs import tool
 from tests.waiting import until
 
-from toolcrib import Access, Rules, Tool, Toolcrib, ToolResult
+from toolcrib import Access, Rules, Tool, ToolAnnotations, Toolcrib, ToolResult
 from toolcrib.adapters.pydantic_ai import CribToolset, create_pydantic_agent, create_toolset
-from toolcrib.core.errors import ToolNotFound
-from toolcrib.core.events import OperationPerformed
+from toolcrib.calling import Approver
+from toolcrib.calling.questions import Intent
+from toolcrib.core.errors import NotAuthorized, ToolNotFound
+from toolcrib.core.events import Consent, OperationPerformed
+from toolcrib.core.principal import CallContext
 from toolcrib.protocol.tools import ALL
 from toolcrib.testing.anthropic_requests import prefix
 from toolcrib.testing.anthropic_server import AnthropicServer
@@ -134,6 +140,18 @@ async def test_a_model_finds_a_tool_expands_it_and_calls_it_by_its_own_name() ->
     assert called.content == "4.5"
     assert played.offered == [OPERATIONS, OPERATIONS, *[[*OPERATIONS, "functions__loan_fee"]] * 2]
     assert done.output == "4.5"
+
+
+async def test_what_a_search_shows_in_full_is_brought_in_as_if_it_was_expanded() -> None:
+    played = Played([call("find_tools", query="what borrowing costs", detail_level="full", limit=1)], [CALL_FEE], "4.5")
+    async with opened() as crib:
+        done = await create_pydantic_agent(played.model, create_toolset(crib.session())).run("What for three days?")
+
+    found, called = returns(done.all_messages())
+    assert told(found)["callable_by_now"] == ["functions__loan_fee"]
+    assert [each["tool_id"] for each in told(found)["results"]] == ["functions.loan_fee"]
+    assert "args_schema" not in str(found.content)
+    assert called.content == "4.5"
 
 
 async def test_a_tool_is_called_by_the_handle_too_and_recorded_like_every_call() -> None:
@@ -274,6 +292,18 @@ async def test_under_a_prefix_all_of_it_works_under_the_prefix() -> None:
     assert returns(done.all_messages())[1].content == "4.5"
 
 
+def test_what_is_opened_is_counted_once_and_each_call_is_a_span() -> None:
+    words = [sys.executable, "-m", "tests.adapters.counted"]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "open-sesame" not in done.stdout
+    told = json.loads(done.stdout)
+    about = {"section": "", "delivery": "framework", "provider": "pydantic-ai"}
+    assert told["counts"] == {"toolcrib.disclosure.dynamic": [[about, 1]], "toolcrib.tools.injected": [[about, 2]]}
+    names = ["find_tools", "expand_tool", "expand_tool", "functions__whisper"]
+    assert [span["name"] for span in told["spans"]] == [f"execute_tool {name}" for name in names]
+
+
 # -- what goes wrong --------------------------------------------------------------------------------------------------
 
 
@@ -284,8 +314,8 @@ async def test_arguments_are_held_against_the_schema_and_the_model_is_asked_to_m
         done = await create_pydantic_agent(played.model, create_toolset(crib.session())).run("Go")
 
     _, refused, called = returns(done.all_messages())
-    assert (refused.outcome, told(refused)["code"]) == ("retried", "INVALID_ARGUMENTS")
-    assert told(refused)["details"]["violations"][0]["place"] == "/days"
+    assert (refused.outcome, told(refused)["error"]["code"]) == ("retried", "INVALID_ARGUMENTS")
+    assert told(refused)["error"]["details"]["violations"][0]["place"] == "/days"
     assert called.content == "4.5"
 
 
@@ -294,7 +324,7 @@ async def test_a_repair_is_shown_as_a_call_of_the_tool_by_its_own_name() -> None
     async with opened() as crib:
         done = await create_pydantic_agent(played.model, create_toolset(crib.session())).run("Go")
 
-    step = told(returns(done.all_messages())[1])["next_action"]
+    step = told(returns(done.all_messages())[1])["error"]["next_action"]
     assert step == {"operation": "functions__loan_fee", "arguments": {"days": 3}}
 
 
@@ -349,11 +379,11 @@ async def test_errors_lead_to_operations_by_the_names_they_have_here_and_to_no_o
         without = await create_pydantic_agent(alone.model, toolset).run("Go")
 
     refused, expanded, _ = returns(done.all_messages())
-    assert told(refused)["next_action"]["operation"] == "find_tools"
+    assert told(refused)["error"]["next_action"]["operation"] == "find_tools"
     assert told(expanded)["callable_by_now"] == ["functions__loan_fee"]
     assert told(expanded)["errors"][0]["error"]["next_action"]["operation"] == "find_tools"
     assert "search_tools" not in "".join(str(part.content) for part in returns(done.all_messages()))
-    assert "next_action" not in told(returns(without.all_messages())[0])
+    assert "next_action" not in told(returns(without.all_messages())[0])["error"]
 
 
 async def test_a_definition_that_changes_under_the_model_is_not_called_and_then_shown_anew() -> None:
@@ -381,7 +411,7 @@ async def test_a_definition_that_changes_under_the_model_is_not_called_and_then_
         done = await create_pydantic_agent(FunctionModel(answer), create_toolset(crib.session())).run("Go")
 
     _, stale, called = returns(done.all_messages())
-    assert told(stale)["code"] == "STALE_EXPANSION"
+    assert told(stale)["error"]["code"] == "STALE_EXPANSION"
     assert called.outcome == "success"
     assert descriptions[:2] == ["Saw.", "Saw, in a new way."]
 
@@ -482,7 +512,7 @@ async def test_nobody_is_asked_about_arguments_that_the_tool_does_not_take() -> 
         first = await create_pydantic_agent(played.model, toolset).run("Push")
 
     (refused,) = returns(first.all_messages())
-    assert told(refused)["code"] == "INVALID_ARGUMENTS"
+    assert told(refused)["error"]["code"] == "INVALID_ARGUMENTS"
     assert [asked.args for asked in deferred(first.output).approvals] == [{"to": "home"}]
     assert source.calls == []
 
@@ -566,6 +596,128 @@ async def test_a_handler_that_asks_within_the_run_lets_it_go_on() -> None:
 
     assert done.output == "Pushed."
     assert source.calls == [("push", {"to": "home"}), ("push", {"to": "work"})]
+
+
+class Person(Approver):
+    """Says always the same, and knows what it was asked about."""
+
+    def __init__(self, answer: Consent) -> None:
+        super().__init__()
+        self.asked: list[tuple[str, Intent]] = []
+        self._answer: Consent = answer
+
+    def of(self, ctx: RunContext[object]) -> Approver:
+        return Asking(self, ctx.tool_call_id or "")
+
+    def say(self, call_id: str, intent: Intent) -> Consent:
+        self.asked.append((call_id, intent))
+        return self._answer
+
+
+class Asking(Approver):
+    """Asks a person about one call."""
+
+    def __init__(self, person: Person, call_id: str) -> None:
+        super().__init__(person.approvals)
+        self._person = person
+        self._call_id = call_id
+
+    async def ask(self, intent: Intent, context: CallContext) -> Consent:
+        consent = self._person.say(self._call_id, intent)
+        context.note_approval(consent)
+        if consent not in {"once", "always"}:
+            raise NotAuthorized("The person said no.")
+        return consent
+
+
+@pytest.mark.parametrize("answer", ["once", "refused"])
+async def test_an_approver_asks_while_the_run_waits_and_is_told_which_call_it_is(answer: Consent) -> None:
+    recorded: list[OperationPerformed] = []
+    person = Person(answer)
+    async with asking() as (crib, source):
+        crib.desk.recorders.append(recorded.append)
+        session = crib.session()
+        by_handle = call("call_tool", tool_id=session.expand_tool("git.push").handle, arguments={"to": "work"})
+        recorded.clear()
+        played = Played([PUSHING, by_handle], "Well.")
+        toolset = CribToolset[object](session, tools=["git.push"], approver=person.of)
+        done = await create_pydantic_agent(played.model, toolset).run("Push")
+
+    calls = [PUSHING.tool_call_id, by_handle.tool_call_id]
+    assert [(call_id, intent.subject) for call_id, intent in person.asked] == [(each, "git.push") for each in calls]
+    assert [intent.arguments for _, intent in person.asked] == [{"to": "home"}, {"to": "work"}]
+    was_run = answer == "once"
+    assert len(source.calls) == 2 * was_run
+    assert [part.outcome for part in returns(done.all_messages())] == ["success" if was_run else "failed"] * 2
+    assert ("The person said no." in str(returns(done.all_messages())[0].content)) is not was_run
+    assert [each.approval for each in recorded] == [answer, answer]
+    assert done.output == "Well."
+
+
+async def test_an_approver_is_not_asked_about_arguments_that_the_tool_does_not_take() -> None:
+    person = Person("once")
+    async with asking() as (crib, source):
+        played = Played([call("git__push", to=1)], [PUSHING], "Pushed.")
+        toolset = CribToolset[object](crib.session(), tools=["git.push"], approver=person.of)
+        await create_pydantic_agent(played.model, toolset).run("Push")
+
+    assert [call_id for call_id, _ in person.asked] == [PUSHING.tool_call_id]
+    assert source.calls == [("push", {"to": "home"})]
+
+
+async def test_what_an_approver_was_told_for_good_is_kept_where_it_says() -> None:
+    person = Person("always")
+    async with asking() as (crib, _):
+        toolset = CribToolset[object](crib.session(), tools=["git.push"], approver=person.of)
+        await create_pydantic_agent(Played([PUSHING], "Pushed.").model, toolset).run("Push")
+
+    ((_, intent),) = person.asked
+    assert await person.approvals.holds("local", "git.push", intent.definition)
+
+
+async def test_as_long_as_only_reads_may_run_nothing_else_does_and_nobody_is_asked() -> None:
+    modes = [True, False]
+    person = Person("once")
+    look = replace(tool("git.look", "Look."), annotations=ToolAnnotations(read_only=True))
+    source = ScriptedSource("git", [PUSH, look])
+    async with Toolcrib(policy=Rules((), Access.ASK)) as crib:
+        crib.add_source(source, trusted=True)
+        assert await crib.ready(10)
+        played = Played([call("git__look"), PUSHING], [PUSHING], "Pushed.")
+        toolset = CribToolset[object](
+            crib.session(), tools=["git.look", "git.push"], approver=person.of, only_read=lambda: modes[0]
+        )
+
+        def rest(event: OperationPerformed) -> None:
+            if event.outcome == "NOT_AUTHORIZED":
+                modes.pop(0)
+
+        crib.desk.recorders.append(rest)
+        done = await create_pydantic_agent(played.model, toolset).run("Push")
+
+    looked, refused, pushed = returns(done.all_messages())
+    assert [looked.outcome, refused.outcome, pushed.outcome] == ["success", "failed", "success"]
+    error = told(refused)["error"]
+    assert "not known to only read" in error["message"]
+    assert "next_action" not in error, "the same again would be refused again"
+    assert [name for name, _ in source.calls] == ["look", "push"]
+    assert [intent.subject for _, intent in person.asked] == ["git.look", "git.push"]
+
+
+async def test_a_call_that_takes_longer_than_it_may_is_given_up() -> None:
+    async def hang() -> str:
+        """Hang."""
+        await anyio.sleep_forever()
+        raise AssertionError
+
+    played = Played([call("functions__hang")], "Oh.")
+    async with opened(hang) as crib:
+        toolset = CribToolset[object](crib.session(), tools=["functions.hang"], call_timeout_s=0)
+        done = await create_pydantic_agent(played.model, toolset).run("Go")
+
+    (given_up,) = returns(done.all_messages())
+    assert given_up.outcome == "failed"
+    assert "given up after 0 seconds" in str(given_up.content)
 
 
 # -- what a history keeps ---------------------------------------------------------------------------------------------

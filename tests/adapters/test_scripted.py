@@ -71,6 +71,12 @@ async def test_it_stops_as_the_script_says_and_for_its_calls_where_that_says_not
 
 
 @pytest.mark.anyio
+async def test_what_a_script_thinks_is_told_to_nobody() -> None:
+    turn = await Scripted([{"thinking": "They greet me.", "text": "Hello."}]).respond(HELLO)
+    assert turn.message == AssistantMessage("Hello.")
+
+
+@pytest.mark.anyio
 async def test_arguments_that_are_a_text_are_sent_as_they_stand() -> None:
     adapter = Scripted([{"calls": [{"name": "add", "arguments": '{"a": '}, {"name": "add", "arguments": {"a": 1}}]}])
     first, second = (await adapter.respond(HELLO)).message.calls

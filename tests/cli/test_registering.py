@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tests.cli.running import Ended, toolcrib
 from tests.servers.launching import faulty_entry, write_config
 
-from toolcrib.cli.registering import default_registrations, store_of
+from toolcrib.cli.places import default_registrations, store_of
 from toolcrib.config.registrations import KEYS, document, read_document
 from toolcrib.stores.registrations import Registration, RegistrationStore
 

@@ -32,7 +32,7 @@ from toolcrib.core.schema import MAX_COMPARED
 from toolcrib.core.tools import Tool
 from toolcrib.disclosure.messages import Expansion, ListPage, SearchPage
 from toolcrib.disclosure.operations import MAX_EXPANDED, MAX_LIMIT, Operations
-from toolcrib.index.index import Ranking
+from toolcrib.index.searching import Ranking
 from toolcrib.protocol.desk import Desk
 from toolcrib.testing.scripted import ScriptedSource
 

@@ -15,7 +15,9 @@ from typing import Any, get_args
 import anthropic
 import anyio
 import pytest
+from pydantic_ai.models.test import TestModel
 from tests.docs.generate import PARTS, SCHEMA_FILE, generated, schema_file
+from tests.sources.acp.editing import DISCOVERING, SESSION, Editor, descriptor
 
 import toolcrib
 from toolcrib.adapters import ADAPTERS
@@ -28,6 +30,7 @@ from toolcrib.conversation.events import ConversationEvent
 from toolcrib.drift import PinPolicy, Verdict
 from toolcrib.embedders import ModelEndpoint, ModelFolder
 from toolcrib.embedders.download import Manifest
+from toolcrib.sources.acp.port import ClientOffer
 from toolcrib.stores.registrations import RegistrationStore
 from toolcrib.testing.anthropic_server import AnthropicServer
 from toolcrib.testing.openai_server import OpenAIServer
@@ -35,6 +38,7 @@ from toolcrib.testing.vendor_server import Call, Recorded, Turn
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+FILES = ClientOffer(read_text_file=True, write_text_file=True)
 FAULTY = ROOT / "tests" / "servers" / "faulty.py"
 
 EXAMPLE_STEPS = ["list", "list", "search_tool_by_category", "expand_tool", "call_tool", "call_tool", "changed"]
@@ -299,7 +303,7 @@ def test_the_tables_on_loops_name_every_adapter_delivery_budget_and_event() -> N
 async def test_the_toolset_shown_for_pydantic_ai_finds_expands_calls_searches_and_asks(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    example, searching, approval = blocks(ROOT / "docs" / "pydantic-ai.md", "python")
+    example, searching, approval, inline, *_ = blocks(ROOT / "docs" / "pydantic-ai.md", "python")
     shown: dict[str, Any] = {}
     exec(example, shown)
     assert f"`{await shown['ask']('What is the fee for three days?')}`" in page("pydantic-ai.md")
@@ -335,8 +339,31 @@ async def test_the_toolset_shown_for_pydantic_ai_finds_expands_calls_searches_an
         handle = crib.expand_tool("functions.loan_fee").handle
         model = calling("call_tool", tool_id=handle, arguments={"days": 2})
         assert await shown["ask_first"](crib.session(), model) == "3.0"
-    assert len(asked) == 1
-    assert "functions.loan_fee" in asked[0]
+        exec(inline, shown)
+        toolset = shown["asking_at_once"](crib.session())
+        assert (await shown["create_pydantic_agent"](model, toolset).run("Go")).output == "3.0"
+    assert ["functions.loan_fee" in question for question in asked] == [True, True]
+
+
+@pytest.mark.anyio
+async def test_the_toolsets_shown_for_an_editor_have_its_tools_and_the_script_shown_is_played() -> None:
+    *_, editors, scripted = blocks(ROOT / "docs" / "pydantic-ai.md", "python")
+    shown: dict[str, Any] = {}
+    exec(editors, shown)
+    catalog = {"tools": [descriptor("find_uses", "search"), descriptor("run_command")]}
+    for offer, offered in (DISCOVERING, ["find_uses", "run_command"]), (FILES, ["read_file", "write_file"]):
+        model = TestModel(call_tools=[])
+        agent = await shown["editing"](Editor(offer, catalog), SESSION, "/project", model)
+        await agent.run("Go")
+        parameters = model.last_model_request_parameters
+        assert parameters is not None
+        assert [each.name for each in parameters.function_tools] == offered
+    exec(scripted, shown)
+    async with toolcrib.Toolcrib() as crib:
+        agent = shown["rehearsing"](crib.session())
+        first = await agent.run("Go")
+        second = await agent.run("Thanks.", message_history=first.all_messages())
+    assert (first.output, second.output) == ("There is one.", "At your service.")
 
 
 @pytest.mark.anyio

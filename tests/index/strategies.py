@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 
 from toolcrib.index.fields import Document
 from toolcrib.index.history import Confirmed, History
-from toolcrib.index.index import Index, Ranking, Selection
+from toolcrib.index.index import Index, Selection
 from toolcrib.index.meaning import Understood
 from toolcrib.index.query import MAX_CLAUSES, Query
 from toolcrib.index.ranking import Knowledge
+from toolcrib.index.searching import Ranking
 from toolcrib.index.tokens import terms
 from toolcrib.index.vectors import Vectors
 from toolcrib.index.weights import SIGNALS, WEIGHTS

@@ -27,8 +27,9 @@ from tests.index.strategies import (
 from toolcrib.core.tools import Tool
 from toolcrib.index import signals
 from toolcrib.index.fields import Document, document
-from toolcrib.index.index import Hit, Index, Ranking
+from toolcrib.index.index import Index
 from toolcrib.index.ranking import Knowledge
+from toolcrib.index.searching import Hit, Ranking
 from toolcrib.index.segment import Impacts, Segment
 from toolcrib.index.vectors import Vectors
 from toolcrib.index.weights import WEIGHTS, Weights

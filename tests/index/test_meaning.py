@@ -9,10 +9,11 @@ import pytest
 from numpy.typing import NDArray
 
 from toolcrib.index.fields import Document
-from toolcrib.index.index import Index, Ranking
+from toolcrib.index.index import Index
 from toolcrib.index.meaning import Understood, similarities
 from toolcrib.index.query import Query
 from toolcrib.index.ranking import Knowledge
+from toolcrib.index.searching import Ranking
 from toolcrib.index.vectors import Vectors
 from toolcrib.index.weights import WEIGHTS
 

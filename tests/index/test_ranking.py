@@ -13,9 +13,10 @@ from tests.index.everyday import SERVED, TOOLS, UNSERVED, only
 from tests.index.strategies import DOCUMENTS, IDS, KNOWN, TEXTS, WEIGHINGS, Known, everything, unique
 
 from toolcrib.index.fields import Document
-from toolcrib.index.index import Index, Ranking
+from toolcrib.index.index import Index
 from toolcrib.index.query import Query
 from toolcrib.index.ranking import Knowledge
+from toolcrib.index.searching import Ranking
 from toolcrib.index.synonyms import RELATED
 from toolcrib.index.vocabulary import SHARES
 from toolcrib.index.weights import WEIGHTS, Weights

@@ -20,10 +20,12 @@ ROOT = HERE.parents[1]
 BIN = Path(sys.executable).parent
 TOOLCRIB = str(BIN / "toolcrib")
 
-PACKAGES = HERE / "node_modules" / "@modelcontextprotocol"
+MODULES = HERE / "node_modules"
+PACKAGES = MODULES / "@modelcontextprotocol"
 CLIENTS = HERE / "clients"
 PYTHON_SDK_1 = ROOT / ".venv" / "mcp1" / "bin" / "python"
 """Of the environment in which `mcp` is of the 1.x line."""
+FAST_AGENT = ROOT / ".venv" / "fast-agent" / "bin" / "fast-agent-acp"
 
 
 def node() -> str:
@@ -45,6 +47,27 @@ def python_sdk_1() -> str:
     if not PYTHON_SDK_1.exists():
         pytest.skip("the Python SDK 1.x is not installed: make .venv/mcp1/ready")
     return str(PYTHON_SDK_1)
+
+
+def on_acp_sdk(program: str) -> list[str]:
+    """A program of ours on the TypeScript SDK of ACP."""
+    if not (MODULES / "@agentclientprotocol" / "sdk").exists():
+        pytest.skip("the TypeScript SDK of ACP is not installed: npm ci --prefix tests/interop")
+    return [node(), str(CLIENTS / program)]
+
+
+def acpx() -> list[str]:
+    """The command line of that name."""
+    if not (script := MODULES / "acpx" / "dist" / "cli.js").exists():
+        pytest.skip("acpx is not installed: npm ci --prefix tests/interop")
+    return [node(), str(script)]
+
+
+def fast_agent() -> list[str]:
+    """An agent that speaks ACP, with a model that says back what it was told."""
+    if not FAST_AGENT.exists():
+        pytest.skip("fast-agent is not installed, it wants Python 3.12 to 3.14: make .venv/fast-agent/ready")
+    return [str(FAST_AGENT), "--model", "passthrough"]
 
 
 def python_server(name: str, *words: str) -> Json:

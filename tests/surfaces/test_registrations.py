@@ -22,7 +22,7 @@ from tests.surfaces.http.asking import served as served_over_http
 from tests.surfaces.serving import TOOLCRIB, Conversation, Mode, ask, run_tool, text_of
 from tests.waiting import DEADLINE_S, until
 
-from toolcrib.cli.registering import default_registrations, store_of
+from toolcrib.cli.places import default_registrations, store_of
 
 pytestmark = pytest.mark.anyio
 

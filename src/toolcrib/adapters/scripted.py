@@ -38,6 +38,7 @@ SCRIPT_SCHEMA: Mapping[str, Any] = MappingProxyType(
         "items": {
             "type": "object",
             "properties": {
+                "thinking": {"type": "string", "description": "what it thought, for a model that shows it"},
                 "text": {"type": "string"},
                 "calls": {
                     "type": "array",
@@ -89,7 +90,7 @@ class Scripted(TurnAdapter):
         """
         self.model = str(script) if isinstance(script, str | Path) else "script"
         self.requests: list[ModelRequest] = []
-        self._answer = script if callable(script) else _one_by_one(_checked(script))
+        self._answer = script if callable(script) else _one_by_one(read_script(script))
         self._delivery = delivery_of(delivery)
         self._reveals_unlisted = reveals_unlisted
         self._calls_only_offered = calls_only_offered
@@ -119,7 +120,12 @@ class Scripted(TurnAdapter):
         return
 
 
-def _checked(script: str | Path | Written) -> Written:
+def read_script(script: str | Path | Written) -> Written:
+    """The turns in a file, or those that are given.
+
+    Raises:
+        InvalidConfig: the file cannot be read, or what it holds is no script.
+    """
     where = "The script"
     value: Any = script
     if isinstance(script, str | Path):

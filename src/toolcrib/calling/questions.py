@@ -122,6 +122,11 @@ def _quoted(value: object, limit: int) -> _Piece:
     return _cut(whole, limit)
 
 
+def in_one_line(value: object, limit: int) -> str:
+    """A stranger's `value` as JSON for people, in about `limit` characters, with all that hides made visible."""
+    return _quoted(value, limit).text
+
+
 def _cut(whole: str, limit: int) -> _Piece:
     shown = "".join(char if _is_seen(char) else json.dumps(char)[1:-1] for char in whole[:limit])
     if len(whole) <= limit and len(shown) <= limit:

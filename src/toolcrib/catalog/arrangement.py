@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from toolcrib.catalog.bundles import Bundles, ToolBundle
@@ -56,3 +56,15 @@ class Arrangement:
             InvalidConfig: two have the same name, or one includes what is not there, or itself.
         """
         return Bundles(self.bundles)
+
+
+@dataclass(frozen=True)
+class Beside:
+    """What a program has of its own, which what is registered makes way for."""
+
+    arrangement: Arrangement = field(default_factory=Arrangement)
+    sources: frozenset[str] = frozenset()
+    """Names of them."""
+
+
+NOTHING_BESIDE = Beside()

@@ -8,11 +8,13 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from anyio import from_thread, to_thread
 from anyio.lowlevel import EventLoopToken
 
-from toolcrib.catalog.checkers import Checker
+if TYPE_CHECKING:
+    from toolcrib.catalog.checkers import Checker
 
 logger = logging.getLogger(__name__)
 

@@ -9,12 +9,9 @@ import threading
 from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cache, cached_property, lru_cache
 from itertools import chain, count, islice, pairwise
 from typing import Generic, TypeVar
-
-import numpy as np
-from numpy.typing import NDArray
 
 from toolcrib.core.tools import Tool
 from toolcrib.index.tokens import STOPWORDS, terms, words
@@ -46,32 +43,22 @@ NAME_CHARS = 40
 _TOOLS_OF_A_GROUP = 4
 """How many a group holds on the average, at least."""
 
-_LEAST_GAIN = 0.5
-"""What a word must tell of a node's tools that the groups there are do not, in tools it says all of."""
-
-_WIDEST_SHARE = 0.5
-"""A word that more than this share of a node's tools holds says nothing of a part of them."""
-
 _NAME_WEIGHT = 2.0
 """What a word in a tool's name counts, beside 1 for one in its description or source."""
 
 _REPETITION = 10.0
 """How much less a further word of a tool is worth in a summary that holds one of it already."""
 
-_SAYS_NOTHING = frozenset(
-    terms(
-        "add all allow any api available base based contain contains create data delete detail details different "
-        "display endpoint endpoints example fetch find follow following get give given http https id ids include "
-        "includes info information json list make name names new note number one optional parameter parameters "
-        "provide provides remove request required response result results retrieve return returns search set show "
-        "specific specified string support supported tool tools two type types update url use used user using value "
-        "values various www"
-    )
+_SAYS_NOTHING = (
+    "add all allow any api available base based contain contains create data delete detail details different "
+    "display endpoint endpoints example fetch find follow following get give given http https id ids include "
+    "includes info information json list make name names new note number one optional parameter parameters "
+    "provide provides remove request required response result results retrieve return returns search set show "
+    "specific specified string support supported tool tools two type types update url use used user using value "
+    "values various www"
 )
 """Words that any tool may be described with, whatever it is about."""
 
-_Floats = NDArray[np.float64]
-_Ints = NDArray[np.int64]
 _Weights = Mapping[str, float]
 
 
@@ -205,104 +192,13 @@ def _units(ordered: Sequence[Tool], at_most: int) -> Mapping[str, Sequence[Tool]
 
 def _held(units: Mapping[str, Sequence[Tool]], texts: _Texts, most: int) -> Mapping[str, Sequence[Tool]]:
     """Tools by the term that stands for them, at most `most` terms; "" for those that have nothing in common."""
-    vectors = _Vectors.of(units, texts)
-    heads = _heads(vectors, most)
-    nearest = _nearest(vectors, heads) if heads.size else np.full(len(units), -1)
+    from toolcrib.catalog.heads import heads_of  # noqa: PLC0415  with numpy, which few catalogs need for their groups
+
+    rows = [_sum(texts.weights[tool.id] for tool in inside) for inside in units.values()]
     held: defaultdict[str, list[Tool]] = defaultdict(list)
-    for inside, head in zip(units.values(), nearest.tolist(), strict=True):
-        held[vectors.terms[int(heads[head])] if head >= 0 else ""] += inside
+    for inside, head in zip(units.values(), heads_of(rows, [*map(len, units.values())], most), strict=True):
+        held[head] += inside
     return dict(sorted(held.items()))
-
-
-@dataclass(frozen=True)
-class _Vectors:
-    """TF-IDF of units, rows of unit length, as one list of entries sorted by unit, then by term."""
-
-    terms: Sequence[str]
-    """Sorted."""
-    size: _Floats
-    """(n_units,): how many tools each has."""
-    unit: _Ints
-    """(n_entries,)"""
-    term: _Ints
-    """(n_entries,)"""
-    weight: _Floats
-    """(n_entries,)"""
-
-    @classmethod
-    def of(cls, units: Mapping[str, Sequence[Tool]], texts: _Texts) -> _Vectors:
-        rows = [_sum(texts.weights[tool.id] for tool in inside) for inside in units.values()]
-        vocabulary = sorted({term for row in rows for term in row})
-        number = {term: at for at, term in enumerate(vocabulary)}
-        unit = np.repeat(np.arange(len(rows)), [len(row) for row in rows])
-        term = np.fromiter((number[t] for row in rows for t in sorted(row)), np.int64, len(unit))
-        raw = np.fromiter((row[t] for row in rows for t in sorted(row)), np.float64, len(unit))
-        spread = np.bincount(term, minlength=len(vocabulary))
-        weight = (1 + np.log(np.maximum(raw, 1.0))) * np.log(1 + len(rows) / spread[term])
-        length = np.sqrt(np.bincount(unit, weight * weight, minlength=len(rows)))
-        size = np.array([len(inside) for inside in units.values()], np.float64)
-        return cls(vocabulary, size, unit, term, weight / length[unit])
-
-
-def _heads(vectors: _Vectors, most: int) -> _Ints:
-    """At most `most` terms, sorted, so chosen that each unit holds one of great weight.
-
-    Greedy facility location with lazy evaluation, within 1 - 1/e of the best choice. Source: Minoux 1978, "Accelerated
-    greedy algorithms for maximizing submodular set functions".
-    """
-    order = np.argsort(vectors.term, kind="stable")
-    spread = np.bincount(vectors.term, minlength=len(vectors.terms))
-    ends = np.cumsum(spread)
-    holders = vectors.unit[order]
-    worth = vectors.weight[order] * np.sqrt(vectors.size[holders])
-    widest = max(2, int(_WIDEST_SHARE * len(vectors.size)))
-    covered = np.zeros(len(vectors.size))
-
-    def gain(term: int) -> float:
-        at = slice(int(ends[term] - spread[term]), int(ends[term]))
-        return float(np.maximum(worth[at] - covered[holders[at]], 0.0).sum())
-
-    waiting = [(-gain(term), term) for term in np.flatnonzero((spread >= 2) & (spread <= widest)).tolist()]
-    heapq.heapify(waiting)
-    heads: list[int] = []
-    while waiting and len(heads) < most:
-        _, term = heapq.heappop(waiting)
-        now = -gain(term)
-        if waiting and now > waiting[0][0]:
-            heapq.heappush(waiting, (now, term))
-        elif -now < _LEAST_GAIN:
-            break
-        else:
-            heads.append(term)
-            at = slice(int(ends[term] - spread[term]), int(ends[term]))
-            covered[holders[at]] = np.maximum(covered[holders[at]], worth[at])
-    return np.array(sorted(heads), np.int64)
-
-
-def _nearest(vectors: _Vectors, heads: _Ints) -> _Ints:
-    """(n_units,): which of the heads each unit stands with, -1 for none.
-
-    First the head that it weighs most in; then, one step of k-means, the one whose units it is most like.
-    """
-    n_units, n_heads = len(vectors.size), len(heads)
-    column = np.full(len(vectors.terms), -1)
-    column[heads] = np.arange(n_heads)
-    by_head = np.zeros((n_units, n_heads))
-    is_head = column[vectors.term] >= 0
-    by_head[vectors.unit[is_head], column[vectors.term[is_head]]] = vectors.weight[is_head]
-    first = np.where(by_head.any(axis=1), by_head.argmax(axis=1), -1)
-
-    counted = first[vectors.unit] >= 0
-    flat = vectors.term[counted] * n_heads + first[vectors.unit[counted]]
-    mass = vectors.weight[counted] * vectors.size[vectors.unit[counted]]
-    centres = np.bincount(flat, mass, minlength=len(vectors.terms) * n_heads).reshape(-1, n_heads)
-    centres /= np.maximum(np.sqrt((centres * centres).sum(axis=0)), 1e-12)
-    likeness = np.zeros((n_units, n_heads))
-    for head in range(n_heads):
-        likeness[:, head] = np.bincount(vectors.unit, vectors.weight * centres[vectors.term, head], minlength=n_units)
-    # Rounded, so that which of two equals comes first does not hang on the last bit of a sum.
-    likeness = likeness.round(9)
-    return np.where(likeness.any(axis=1), likeness.argmax(axis=1), -1)
 
 
 def _worth_a_node(held: Mapping[str, Sequence[Tool]], at_most: int) -> Mapping[str, Sequence[Tool]]:
@@ -444,7 +340,12 @@ def _counted(name: _Said, source: _Said, description: _Said) -> _Weights:
         weights[term] = weights.get(term, 0.0) + _NAME_WEIGHT
     for term, _ in source:
         weights.setdefault(term, 1.0)
-    return {term: weights[term] for term in sorted(weights.keys() - _SAYS_NOTHING)}
+    return {term: weights[term] for term in sorted(weights.keys() - _saying_nothing())}
+
+
+@cache
+def _saying_nothing() -> frozenset[str]:
+    return frozenset(terms(_SAYS_NOTHING))
 
 
 def _sum(rows: Iterable[_Weights]) -> _Weights:

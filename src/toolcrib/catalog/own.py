@@ -1,36 +1,62 @@
-"""Tools that belong to one session: laid over whatever view it asks through, and seen by nobody else."""
+"""What belongs to one session: laid over whatever view it asks through, and seen by nobody else."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
+from toolcrib.catalog.registry import ToolRegistry
 from toolcrib.catalog.state import SourceEntry
 from toolcrib.catalog.view import NO_OVERLAY, Overlay, View, Visible
 from toolcrib.core.tools import Tool
 
 
 class OwnTools:
-    """Belongs to one task at a time."""
+    """Tools that were put in one source at a time, and those of registries that fill themselves."""
 
     def __init__(self) -> None:
-        self.overlay: Overlay = NO_OVERLAY
+        self._put = NO_OVERLAY
+        self._registries: tuple[ToolRegistry, ...] = ()
+        self._made: tuple[tuple[object, ...], Overlay] = (NO_OVERLAY,), NO_OVERLAY
+        """The last overlay, and what it was made of."""
         self._last: tuple[Visible, Overlay, Visible] | None = None
+
+    @property
+    def overlay(self) -> Overlay:
+        """All of it as of now: the same object as long as nothing changes."""
+        if not self._registries:
+            return self._put
+        states = tuple(registry.state for registry in self._registries)
+        parts = (self._put, *states)
+        known, made = self._made
+        if len(known) != len(parts) or any(one is not other for one, other in zip(known, parts, strict=True)):
+            made = self._put
+            for state in states:
+                made = _laid_over(made, state.tools, state.sources)
+            self._made = parts, made
+        return made
 
     def put(self, entry: SourceEntry, tools: Iterable[Tool]) -> None:
         """Have exactly these be the tools of a source of this session; it stands before one of its name."""
-        rest = {tool_id: tool for tool_id, tool in self.overlay.tools.items() if tool.source != entry.name}
-        self.overlay = Overlay(
-            {**rest, **{tool.id: tool for tool in tools}}, {**self.overlay.sources, entry.name: entry}
-        )
+        rest = {tool_id: tool for tool_id, tool in self._put.tools.items() if tool.source != entry.name}
+        self._put = Overlay({**rest, **{tool.id: tool for tool in tools}}, {**self._put.sources, entry.name: entry})
+
+    def follow(self, registry: ToolRegistry) -> None:
+        """Have whatever is in `registry` by then be the session's as well."""
+        self._registries = (*self._registries, registry)
 
     def on(self, view: View) -> View:
         """`view`, with what belongs to the session; the same as long as neither changes."""
-        if self.overlay is NO_OVERLAY:
+        overlay = self.overlay
+        if not overlay.sources:
             return view
         below = view.visible
-        if self._last is None or self._last[0] is not below or self._last[1] is not self.overlay:
+        if self._last is None or self._last[0] is not below or self._last[1] is not overlay:
             theirs = below.overlay
-            overlay = Overlay({**theirs.tools, **self.overlay.tools}, {**theirs.sources, **self.overlay.sources})
+            whole = _laid_over(theirs, overlay.tools, overlay.sources)
             base = below if theirs is NO_OVERLAY else below.base
-            self._last = below, self.overlay, Visible(below.state, below.permissions, overlay, base=base)
+            self._last = below, overlay, Visible(below.state, below.permissions, whole, base=base)
         return View(self._last[2], view.principal, view.insight)
+
+
+def _laid_over(overlay: Overlay, tools: Mapping[str, Tool], sources: Mapping[str, SourceEntry]) -> Overlay:
+    return Overlay({**overlay.tools, **tools}, {**overlay.sources, **sources})

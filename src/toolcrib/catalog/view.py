@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
-from typing import Protocol, Self, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Protocol, Self, TypedDict, TypeVar
 from weakref import WeakKeyDictionary
 
 from toolcrib.catalog.access import ALLOW_ALL, EVERYTHING, Access, Permissions, Policy, Subject, something_of
@@ -25,13 +25,16 @@ from toolcrib.core.tools import Path, Tool
 from toolcrib.core.uris import spellings
 from toolcrib.drift import Judgement
 from toolcrib.index.fields import Document, document, embedded_text
-from toolcrib.index.history import History, Places, Recall
-from toolcrib.index.index import Index, Ranking, Selection
-from toolcrib.index.meaning import Understood
+from toolcrib.index.index import Index, Selection
 from toolcrib.index.query import Query
-from toolcrib.index.ranking import NOTHING_KNOWN, Knowledge
-from toolcrib.index.segment import Part
 from toolcrib.index.weights import WEIGHTS
+
+if TYPE_CHECKING:
+    from toolcrib.index.history import History, Places, Recall
+    from toolcrib.index.meaning import Understood
+    from toolcrib.index.ranking import Knowledge
+    from toolcrib.index.searching import Ranking
+    from toolcrib.index.segment import Part
 
 
 @dataclass(frozen=True)
@@ -274,6 +277,8 @@ class Visible:
 
     def recall(self, history: History) -> Recall:
         """`history` as far as it is one of visible tools."""
+        from toolcrib.index.history import Recall  # noqa: PLC0415  with numpy, which a catalog without tools does without
+
         if (known := self._recalls.get(history)) is None:
             recall = history.over(self.parts)
             known = None if recall.history is history else recall.history, recall.places
@@ -524,6 +529,8 @@ class View:
         return self._known_of(Query.parse(query)).mark(self.visible.parts)
 
     def _known_of(self, query: Query) -> Knowledge:
+        from toolcrib.index.ranking import NOTHING_KNOWN, Knowledge  # noqa: PLC0415  likewise
+
         if self.insight is None:
             return NOTHING_KNOWN
         weights = self.visible.index.weights

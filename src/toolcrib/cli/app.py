@@ -109,7 +109,43 @@ def serve(**options: Any) -> None:
     \b
       {"mcpServers": {"toolcrib": {"command": "toolcrib", "args": ["serve", "/path/to/mcp.json"]}}}
     """
-    from toolcrib.cli.serve import serve as run
+    import gc
+
+    # What a start makes is there to stay. Looking for garbage among it, over and over as it becomes more, takes an eighth
+    # of the time until the first answer; `serve` has garbage looked for once it serves.
+    gc.disable()
+    try:
+        from toolcrib.cli.serve import serve as run
+
+        run(**options)
+    finally:
+        gc.enable()
+
+
+@main.command(short_help="Be an agent in an editor that speaks ACP.")
+@click.argument("config", metavar="[CONFIG]", type=click.Path(path_type=Path, dir_okay=False), required=False)
+@click.option(
+    "--model",
+    metavar="MODEL",
+    required=True,
+    envvar="TOOLCRIB_MODEL",
+    show_envvar=True,
+    help="A model as Pydantic AI names it, like openai:gpt-5; or scripted:FILE, which plays a script.",
+)
+@click.option("--bundle", metavar="NAME", help="Of CONFIG, only what this bundle holds.")
+@click.option("--no-sessions", is_flag=True, help="Keep no conversations: none can be loaded later on.")
+@click.option("--no-audit", is_flag=True, help="Write down nothing of what is done, whatever CONFIG says.")
+def acp(**options: Any) -> None:
+    """Be an agent in an editor that speaks the Agent Client Protocol, on standard input and output.
+
+    What the editor offers (files, terminals, its own tools, MCP servers) is found out when a conversation begins, and
+    stands with the tools of CONFIG, if you name one, behind the same four operations. The editor asks you before
+    anything runs that may change something. Needs the extra `acp`, and what Pydantic AI needs for your MODEL.
+
+    \b
+      {"agent_servers": {"Toolcrib": {"command": "toolcrib", "args": ["acp", "--model", "openai:gpt-5"]}}}
+    """
+    from toolcrib.cli.acp import acp as run
 
     run(**options)
 

@@ -5,13 +5,16 @@ from __future__ import annotations
 import sqlite3
 from datetime import datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import platformdirs
-from rich.table import Table
 
 from toolcrib.cli.output import escape, plain, print_json, run, stderr, stdout
 from toolcrib.core.errors import InvalidConfig, NotFound
 from toolcrib.stores.approvals import Approval, ApprovalStore
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 
 def approvals(store: Path | None, revoke: tuple[int, ...], *, as_json: bool) -> None:
@@ -69,6 +72,8 @@ def _wire(approval: Approval) -> dict[str, object]:
 
 
 def _table(approvals: tuple[Approval, ...]) -> Table:
+    from rich.table import Table
+
     table = Table(box=None, header_style="dim", padding=(0, 3, 0, 0))
     for column in ("", "tool", "for", "since"):
         table.add_column(column)

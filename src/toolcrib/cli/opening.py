@@ -13,7 +13,7 @@ from click.core import ParameterSource
 
 from toolcrib.cli.approvals import default_approvals
 from toolcrib.cli.output import plain, stderr
-from toolcrib.cli.registering import store_of
+from toolcrib.cli.places import store_of
 from toolcrib.config import read_config
 from toolcrib.core.errors import InvalidConfig
 from toolcrib.core.principal import LOCAL

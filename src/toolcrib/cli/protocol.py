@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from toolcrib.cli.output import run, stdout
-from toolcrib.cli.registering import store_of
+from toolcrib.cli.places import store_of
 from toolcrib.config import read_config
 from toolcrib.config.registrations import joined
 from toolcrib.protocol.briefing import briefing

@@ -10,10 +10,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
-import platformdirs
 from click import UsageError
 
 from toolcrib.cli.output import plain, print_json, run, stderr, stdout
+from toolcrib.cli.places import store_of
 from toolcrib.config import read_config
 from toolcrib.config.registrations import (
     Kind,
@@ -26,16 +26,6 @@ from toolcrib.config.registrations import (
 from toolcrib.core.errors import InvalidConfig, NotFound
 from toolcrib.sources.declared.template import Template
 from toolcrib.stores.registrations import Registration, RegistrationStore
-
-
-def default_registrations() -> Path:
-    """Where registrations are kept."""
-    return platformdirs.user_state_path("toolcrib") / "registrations.sqlite"
-
-
-def store_of(config: Path) -> RegistrationStore:
-    """What is registered beside `config`."""
-    return RegistrationStore(default_registrations(), config)
 
 
 def add(config: Path, tool_id: str, declaration: dict[str, Any], schema: Path | None, *, as_json: bool) -> None:

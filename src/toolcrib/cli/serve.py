@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Callable, Coroutine, Generator
 from contextlib import closing, contextmanager, nullcontext
@@ -14,7 +15,7 @@ import platformdirs
 from toolcrib.cli.approvals import default_approvals
 from toolcrib.cli.opening import default_vectors, pins_of
 from toolcrib.cli.output import log_warnings, plain, run, stderr
-from toolcrib.cli.registering import store_of
+from toolcrib.cli.places import store_of
 from toolcrib.config import read_config
 from toolcrib.core.errors import BundleIncomplete
 from toolcrib.core.principal import LOCAL, Principal
@@ -64,9 +65,10 @@ def serve(
 
         if sys.stdin.isatty():
             stderr.print("Toolcrib speaks MCP here, to a program: give it to your client. Ctrl-C ends it.")
-        with _audited(config, no_audit=no_audit) as audit:
+        with audited(config, no_audit=no_audit) as audit:
             crib = opened(audit)
             read = crib.add_config(config)
+            _look_for_garbage()
             await serve_stdio(crib, read, exposed=operations, beside=kept_within(crib, LOCAL))
 
     async def over_http() -> None:
@@ -77,9 +79,10 @@ def serve(
             stderr.print(f"Toolcrib serves {url}", markup=False)
 
         address = Address.parse(http or "")
-        with _audited(config, no_audit=no_audit) as audit:
+        with audited(config, no_audit=no_audit) as audit:
             crib = opened(audit)
             read = crib.add_config(config)
+            _look_for_garbage()
             await serve_http(
                 crib,
                 read,
@@ -94,6 +97,12 @@ def serve(
         run(over_http if http else over_pipes, as_json=False)
 
 
+def _look_for_garbage() -> None:
+    """From now on, and never among what is there by now: that would hold up the first answer, and each look later."""
+    gc.freeze()
+    gc.enable()
+
+
 async def _tell_if_incomplete(crib: Toolcrib, bundle: str, principal: Principal | None) -> None:
     """Once the sources are there, say what `bundle` lacks for `principal`; see `Toolcrib.resolve`."""
     await crib.ready(principal=principal)
@@ -104,7 +113,7 @@ async def _tell_if_incomplete(crib: Toolcrib, bundle: str, principal: Principal 
 
 
 @contextmanager
-def _audited(config: Path, *, no_audit: bool) -> Generator[AuditStore | None]:
+def audited(config: Path, *, no_audit: bool) -> Generator[AuditStore | None]:
     """What writes down the operations of a gateway that serves `config`; None where nothing does.
 
     Raises:

@@ -9,7 +9,7 @@ from typing import Any
 
 from toolcrib.catalog.view import View, document_of
 from toolcrib.evaluation import NDCG, Answer
-from toolcrib.index.index import Hit
+from toolcrib.index.searching import Hit
 from toolcrib.index.tokens import terms
 from toolcrib.index.weights import WEIGHTS
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from toolcrib.calling.limits import DEFAULT_RATE, Rate
 from toolcrib.catalog.access import Rules
@@ -20,9 +20,7 @@ from toolcrib.catalog.overrides import NO_OVERRIDES, Overrides, with_claims
 from toolcrib.config.audit import DEFAULT_AUDIT, Audit, read_audit
 from toolcrib.config.auth import NO_AUTH, Auth, read_auth
 from toolcrib.config.bundles import read_bundles
-from toolcrib.config.capabilities import read_capabilities
 from toolcrib.config.categories import read_categories
-from toolcrib.config.declared import read_declarations
 from toolcrib.config.isolation import Isolation, read_principals
 from toolcrib.config.overrides import read_overrides
 from toolcrib.config.pins import read_pins
@@ -36,9 +34,11 @@ from toolcrib.core.placeholders import for_each_principal
 from toolcrib.core.schema import nearest
 from toolcrib.drift import DEFAULT_PINS, PinPolicy
 from toolcrib.sources.base import free_name, source_name
-from toolcrib.sources.declared.definition import DeclaredTools
 from toolcrib.sources.limited import DEFAULT_CAPACITY, Capacity
 from toolcrib.sources.mcp.server import DEFAULT_PATIENCE, Patience
+
+if TYPE_CHECKING:
+    from toolcrib.sources.declared.definition import DeclaredTools
 
 OUR_KEY = "toolcrib"
 
@@ -226,13 +226,13 @@ def parse_config(text: str, path: Path, environ: Mapping[str, str] = os.environ)
         categories=categories,
         overrides=overrides,
         bundles=read_bundles(ours.settings("bundles"), names),
-        capabilities=read_capabilities(ours.settings("capabilities")),
+        capabilities=_capabilities(ours),
         policy=read_policy(ours.settings("policy"), categories, names) if "policy" in ours else None,
         auth=read_auth(ours.settings("auth")),
         source_names=names,
         plugins=read_plugins(ours, servers),
         chooses_plugins="plugins" in ours,
-        declared=read_declarations(ours.settings("declared"), {*names.values()}),
+        declared=_declared(ours, {*names.values()}),
     )
     sources = ours.settings("sources")
     sources.only([*servers, *(plugin.name for plugin in config.plugins)])
@@ -246,6 +246,22 @@ def parse_config(text: str, path: Path, environ: Mapping[str, str] = os.environ)
         server = _with_settings(server, settings, config)
         read.append(_with_isolation(server, settings, environ))
     return replace(config, servers=tuple(read))
+
+
+def _capabilities(ours: Settings) -> tuple[Capability, ...]:
+    if "capabilities" not in ours:
+        return ()
+    from toolcrib.config.capabilities import read_capabilities  # noqa: PLC0415  few configurations set any up
+
+    return read_capabilities(ours.settings("capabilities"))
+
+
+def _declared(ours: Settings, servers: Collection[str]) -> tuple[DeclaredTools, ...]:
+    if "declared" not in ours:
+        return ()
+    from toolcrib.config.declared import read_declarations  # noqa: PLC0415  likewise
+
+    return read_declarations(ours.settings("declared"), servers)
 
 
 def _with_settings(server: ServerConfig, settings: Settings, config: Config) -> ServerConfig:

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from toolcrib.catalog.arrangement import Arrangement
+from toolcrib.catalog.arrangement import NOTHING_BESIDE, Arrangement, Beside
 from toolcrib.catalog.bundles import Bundles, ToolBundle
 from toolcrib.catalog.capabilities import Capability
 from toolcrib.catalog.categories import Categories, Category
@@ -75,18 +75,6 @@ class Joined:
 
     config: Config
     passed_over: tuple[PassedOver, ...] = ()
-
-
-@dataclass(frozen=True)
-class Beside:
-    """What a program has of its own, which what is registered makes way for."""
-
-    arrangement: Arrangement = field(default_factory=Arrangement)
-    sources: frozenset[str] = frozenset()
-    """Names of them."""
-
-
-NOTHING_BESIDE = Beside()
 
 
 def told(kind: str, name: str) -> str:

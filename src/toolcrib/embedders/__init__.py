@@ -1,10 +1,8 @@
 """Models that turn texts into vectors: from a folder, or asked over HTTP."""
 
 from toolcrib.embedders.base import Embedder, EmbeddingFailed
-from toolcrib.embedders.endpoint import EndpointEmbedder, ModelEndpoint
 from toolcrib.embedders.folders import ModelFolder
-from toolcrib.embedders.static import TENSORS, WEIGHTS, StaticEmbedder
-from toolcrib.embedders.transformer import GRAPHS, TransformerEmbedder
+from toolcrib.embedders.remote import ModelEndpoint
 
 __all__ = ["Embedder", "EmbeddingFailed", "ModelEndpoint", "ModelFolder", "open_embedder"]
 
@@ -15,10 +13,16 @@ def open_embedder(model: ModelFolder | ModelEndpoint) -> Embedder:
     Raises:
         EmbeddingFailed: it cannot be used.
     """
+    # All of them with numpy, which nobody needs who only says which model is meant.
     if isinstance(model, ModelEndpoint):
+        from toolcrib.embedders.endpoint import EndpointEmbedder  # noqa: PLC0415  see above
+
         return EndpointEmbedder(model)
     if not model.path.is_dir():
         raise model.wrong("there is no such folder")
+    from toolcrib.embedders.static import TENSORS, WEIGHTS, StaticEmbedder  # noqa: PLC0415  see above
+    from toolcrib.embedders.transformer import GRAPHS, TransformerEmbedder  # noqa: PLC0415  see above
+
     # Some folders hold both, for other programs; the static one is what they are about.
     weights = model.file(*WEIGHTS)
     if weights is not None and model.tensors(weights) & {*TENSORS}:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-import numpy as np
-from numpy.typing import NDArray
-
-FloatRows = NDArray[np.float32]
+if TYPE_CHECKING:
+    from toolcrib.embedders.rows import FloatRows
 
 
 class EmbeddingFailed(Exception):
@@ -60,19 +58,6 @@ class Embedder(Protocol):
     def embed_query(self, text: str) -> FloatRows:
         """(dim,), likewise, of one."""
         ...
-
-
-def unit_rows(rows: NDArray[Any]) -> FloatRows:
-    """Each of the `rows` (n, dim) at length 1; one of zeros stays so.
-
-    Raises:
-        EmbeddingFailed: there is something in them that is no number.
-    """
-    rows = rows.astype(np.float32)
-    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
-    if not np.isfinite(lengths).all():
-        raise EmbeddingFailed("the model gave vectors with something in them that is no number")
-    return np.divide(rows, lengths, out=np.zeros_like(rows), where=lengths > 0)
 
 
 def well_formed(text: str) -> str:

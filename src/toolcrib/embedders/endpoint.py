@@ -7,18 +7,18 @@ import re
 import time
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any, cast
-from urllib.parse import urlsplit
 
 import httpx2
 import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from toolcrib.embedders.base import EmbeddingFailed, FloatRows, unit_rows, well_formed
+from toolcrib.embedders.base import EmbeddingFailed, well_formed
+from toolcrib.embedders.remote import ModelEndpoint
+from toolcrib.embedders.rows import FloatRows, unit_rows
 from toolcrib.version import VERSION
 
 MAX_TEXTS = 64
@@ -48,25 +48,6 @@ _WORDS: Mapping[int, str] = {
     429: "too much was asked of it",
 }
 _CODE = re.compile(r"[a-z][a-z0-9_]{1,60}")
-
-
-@dataclass(frozen=True, slots=True)
-class ModelEndpoint:
-    """A model that is asked over HTTP."""
-
-    url: str
-    """What `/embeddings` is added to."""
-    model: str
-    api_key: str = field(default="", repr=False)
-    dimensions: int | None = None
-    """Asked for, where the model can shorten its vectors; None leaves it to the model."""
-
-    @property
-    def where(self) -> str:
-        """Scheme, host and port: what of the address can be told, since the rest may hold a secret."""
-        parts = urlsplit(self.url)
-        host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
-        return f"{parts.scheme}://{host}{f':{parts.port}' if parts.port is not None else ''}"
 
 
 class EndpointEmbedder:

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, Self, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from toolcrib.embedders.base import FloatRows, unit_rows, well_formed
+from toolcrib.embedders.base import well_formed
 from toolcrib.embedders.folders import ModelFolder, extra
+from toolcrib.embedders.rows import FloatRows, unit_rows
 
 if TYPE_CHECKING:
     from pathlib import Path

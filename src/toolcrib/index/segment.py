@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import compress
 from typing import Self
@@ -24,6 +24,9 @@ Mask = NDArray[np.bool_]
 
 Lengths = NDArray[np.float32]
 """(n_tools,): the Euclidean length of each tool's impacts."""
+
+_FANOUT = 4
+"""A segment is at least this many times as large as the next: few segments to search, and few merges of each tool."""
 
 _ARRAYS = ("starts", "docs", "impacts", "lengths", "keys", "has_parameters", "runs", "origin_of_run")
 
@@ -70,6 +73,10 @@ class Segment:
         names = [*self.origins]
         lengths = np.diff(self.runs, append=len(self))
         return (names[at] for at in np.repeat(self.origin_of_run, lengths).tolist())
+
+    def mask_of(self, predicate: Callable[[str], bool]) -> Mask:
+        """What `predicate` says of the id of each tool."""
+        return np.fromiter(map(predicate, self.ids), np.bool_, len(self))
 
     def postings(self, term: str) -> tuple[Docs, Impacts] | None:
         """The tools that hold `term`, and what it adds to each; None where no tool does."""
@@ -206,6 +213,18 @@ def merged(parts: Sequence[Part]) -> Segment:
         has_parameters=np.concatenate([part.segment.has_parameters[part.mask] for part in parts])[order],
         origins=[origins[at] for at in order],
     )
+
+
+def fewer(parts: Iterable[Part]) -> tuple[Part, ...]:
+    """The same tools in segments each less than a quarter of the one before, and each at least half in use."""
+    kept = [
+        Part.whole(merged([part])) if 2 * part.size < len(part.segment) else part
+        for part in sorted((part for part in parts if part.size), key=lambda part: part.size, reverse=True)
+    ]
+    while len(kept) > 1 and kept[-2].size < _FANOUT * kept[-1].size:
+        last = kept.pop()
+        kept[-1] = Part.whole(merged([kept[-1], last]))
+    return tuple(kept)
 
 
 def _packed(

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
-from toolcrib.index.fields import Document
+if TYPE_CHECKING:
+    from toolcrib.index.fields import Document
 
 
 @dataclass(frozen=True, slots=True)

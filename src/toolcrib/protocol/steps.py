@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from toolcrib.conversation.events import Offer
 from toolcrib.core.errors import NextAction, ToolcribError
 from toolcrib.core.handles import Handle
 from toolcrib.core.results import ToolResult
 from toolcrib.disclosure.messages import Answer, Expansions, SearchPage
+
+if TYPE_CHECKING:
+    from toolcrib.conversation.events import Offer
 
 MAX_NAMED = 20
 """Tools that an error names of those that a model has; it has their list besides."""
@@ -42,17 +44,13 @@ def error_within(error: ToolcribError, offered: Mapping[str, Offer]) -> dict[str
     error = leading_within(error, operations)
     wire = error.to_wire()
     match error.next_action:
-        case None:
-            return wire
-        case NextAction(operation) if operation in operations:
-            return wire
         case NextAction("call_tool", {"tool_id": str() as handle, "arguments": arguments}):
             name = _name_of(handle, offered)
         case _:
             name, arguments = None, None
     if name is not None:
         wire["error"]["next_action"] = {"operation": name, "arguments": arguments}
-    else:
+    elif error.next_action is not None and error.next_action.operation not in operations:
         del wire["error"]["next_action"]
         wire["error"]["hints"] = [*error.hints, f"You have: {_named(offered)}."]
     return wire

@@ -11,13 +11,16 @@ from contextlib import closing, contextmanager, suppress
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol, Self, TypeVar
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
 from toolcrib.stores.journal import write_ahead
 from toolcrib.stores.private import make_private
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Halves = NDArray[np.float16]
 
 logger = logging.getLogger(__name__)
 
@@ -46,8 +49,6 @@ _TABLES = (
     """CREATE TABLE IF NOT EXISTS vectors (model INTEGER NOT NULL, digest BLOB NOT NULL, used_at INTEGER NOT NULL,
         vector BLOB NOT NULL, PRIMARY KEY (model, digest)) WITHOUT ROWID""",
 )
-
-Halves = NDArray[np.float16]
 
 
 class Vectors(Protocol):
@@ -88,6 +89,8 @@ class VectorStore:
 
         One that is kept in another dimension, or damaged, is as one that is not there.
         """
+        import numpy as np  # noqa: PLC0415  a store is opened with every start, and mostly not read
+
         kept = self._doing(lambda file: self._read(file, model_id, digests), dict[bytes, bytes]())
         positions = [position for position, each in enumerate(digests) if len(kept.get(each, b"")) == 2 * dim]
         rows = np.frombuffer(b"".join(kept[digests[position]] for position in positions), np.float16)
@@ -97,7 +100,7 @@ class VectorStore:
 
     def put_many(self, model_id: str, digests: Sequence[bytes], vectors: NDArray[Any]) -> None:
         """Keep the rows of `vectors` (len(digests), dim), each under its digest."""
-        bodies = [row.tobytes() for row in vectors.astype(np.float16)]
+        bodies = [row.tobytes() for row in vectors.astype("float16")]
         self._doing(lambda file: self._write(file, model_id, list(zip(digests, bodies, strict=True))), None)
 
     def count(self) -> int:

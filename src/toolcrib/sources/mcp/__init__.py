@@ -1,5 +1,5 @@
-"""MCP servers as sources, over stdio, streamable HTTP and SSE; the `mcp` SDK is imported only when one is used."""
+"""MCP servers as sources, however they are reached; the `mcp` SDK is imported only when one is used."""
 
-from toolcrib.sources.mcp.server import HttpServer, McpServer, Patience, StdioServer
+from toolcrib.sources.mcp.server import AnyServer, CarriedServer, HttpServer, McpServer, Patience, StdioServer
 
-__all__ = ["HttpServer", "McpServer", "Patience", "StdioServer"]
+__all__ = ["AnyServer", "CarriedServer", "HttpServer", "McpServer", "Patience", "StdioServer"]

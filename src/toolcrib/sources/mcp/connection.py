@@ -27,11 +27,12 @@ from pydantic import ValidationError
 from toolcrib.sources.definitions import label
 from toolcrib.sources.mcp import pages
 from toolcrib.sources.mcp.asking import AskedSession, Asking
+from toolcrib.sources.mcp.carried import carried
 from toolcrib.sources.mcp.http import TIMEOUT_S, Health, HttpClient, refusal_by_sdk
 from toolcrib.sources.mcp.last_words import LastWords, listening
 from toolcrib.sources.mcp.pipes import Grace, piped
 from toolcrib.sources.mcp.refusals import MAX_MESSAGE_BYTES, Closed, Outcomes, Refused, refusal_in
-from toolcrib.sources.mcp.server import HttpServer, McpServer, StdioServer, inherited
+from toolcrib.sources.mcp.server import AnyServer, CarriedServer, HttpServer, StdioServer, inherited
 from toolcrib.sources.mcp.shapes import is_definition
 from toolcrib.sources.mcp.sse import streamed
 from toolcrib.version import VERSION
@@ -243,7 +244,7 @@ def stop_servers_quickly() -> None:
 
 @asynccontextmanager
 async def connect(
-    server: McpServer,
+    server: AnyServer,
     on_message: MessageHandlerFnT,
     said: LastWords,
     *,
@@ -306,7 +307,7 @@ async def _negotiate(session: ClientSession) -> None:
 
 @asynccontextmanager
 async def _transport(
-    server: McpServer,
+    server: AnyServer,
     said: LastWords,
     outcomes: Outcomes,
     health: Health,
@@ -322,6 +323,10 @@ async def _transport(
         async with listening(said) as errlog:
             async with piped(server, environ, errlog, grace=_grace, max_message_bytes=max_message_bytes) as streams:
                 yield streams
+        return
+    if isinstance(server, CarriedServer):
+        async with carried(server, max_message_bytes=max_message_bytes) as streams:
+            yield streams
         return
     # A server may hold its stream open for as long as a call may take, and a person who is asked something in it.
     answer_timeout_s = max(HTTP_READ_TIMEOUT_S, call_timeout_s + TIMEOUT_S) + QUESTION_S

@@ -40,6 +40,11 @@ class Overlong(bytes):
     __slots__ = ()
 
 
+def overlong(line: bytes) -> Overlong:
+    """The two ends of `line`."""
+    return Overlong(line[:EDGE_BYTES] + line[-EDGE_BYTES:])
+
+
 class Lines:
     """Cuts what is fed to it into lines of at most `limit_bytes`, in time that is linear in its length."""
 
@@ -81,7 +86,7 @@ def messages_in(line: bytes, limit_bytes: int) -> Iterator[SessionMessage | Garb
     if isinstance(line, Overlong):
         yield Garbled(f"more than {limit_bytes / 2**20:g} MiB that begin {_shown(line)}")
         if (request_id := request_answered(line)) is not None:
-            yield _refused(request_id, too_long(limit_bytes))
+            yield refused(request_id, too_long(limit_bytes))
         return
     text = line.strip()
     if not text:
@@ -102,7 +107,7 @@ def messages_in(line: bytes, limit_bytes: int) -> Iterator[SessionMessage | Garb
                 cast("Mapping[str, Any]", one).get("id") if isinstance(one, dict) and "method" not in one else None
             )
             if isinstance(request_id, int | str) and not isinstance(request_id, bool):
-                yield _refused(request_id, NO_MESSAGE)
+                yield refused(request_id, NO_MESSAGE)
 
 
 def read_json(text: bytes) -> Any:
@@ -144,7 +149,8 @@ def _with_whole_id(wire: Any) -> Any:
             return wire
 
 
-def _refused(request_id: RequestId, refusal: Refusal) -> SessionMessage:
+def refused(request_id: RequestId, refusal: Refusal) -> SessionMessage:
+    """In place of an answer, for whoever waits for one."""
     return SessionMessage(JSONRPCError(jsonrpc="2.0", id=request_id, error=outcome(refusal)))
 
 

@@ -8,6 +8,8 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Literal
 
+from toolcrib.sources.mcp.carrier import Carrier
+
 INHERITED = (
     "LANG", "LANGUAGE", "LC_*", "TZ", "TMPDIR", "XDG_*",
     "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY",
@@ -55,14 +57,32 @@ class HttpServer:
 
 
 McpServer = StdioServer | HttpServer
+"""One that a configuration can name."""
 
 
-def address(server: McpServer) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class CarriedServer:
+    """A server that speaks MCP within a connection that somebody else holds."""
+
+    server_id: str
+    """By which the other side of that connection knows it."""
+    carrier: Carrier = field(repr=False)
+
+    def __str__(self) -> str:
+        return f"acp:{self.server_id}"
+
+
+AnyServer = McpServer | CarriedServer
+
+
+def address(server: AnyServer) -> dict[str, Any]:
     """Everything that makes a server another one, as a JSON value; secrets of its `env` and `headers` included."""
+    if isinstance(server, CarriedServer):
+        return identity(server)
     return {key: str(value) if isinstance(value, Path) else value for key, value in asdict(server).items()}
 
 
-def identity(server: McpServer) -> dict[str, Any]:
+def identity(server: AnyServer) -> dict[str, Any]:
     """What makes a server the one that somebody means, without its secrets: what is run, or where it is reached."""
     if isinstance(server, StdioServer):
         return {
@@ -70,6 +90,8 @@ def identity(server: McpServer) -> dict[str, Any]:
             "args": list(server.args),
             "cwd": None if server.cwd is None else str(server.cwd),
         }
+    if isinstance(server, CarriedServer):
+        return {"acp": server.server_id}
     return {"url": server.url}
 
 

@@ -39,7 +39,7 @@ from toolcrib.sources.mcp.late_extras import LateExtras
 from toolcrib.sources.mcp.listing import list_all
 from toolcrib.sources.mcp.logs import Verbosity
 from toolcrib.sources.mcp.refusals import MAX_MESSAGE_BYTES
-from toolcrib.sources.mcp.server import DEFAULT_PATIENCE, McpServer, Patience
+from toolcrib.sources.mcp.server import DEFAULT_PATIENCE, AnyServer, Patience
 from toolcrib.sources.mcp.watching import Upkeep, Watching
 
 logger = logging.getLogger(__name__)
@@ -51,7 +51,7 @@ class McpSource:
     def __init__(
         self,
         name: str,
-        server: McpServer,
+        server: AnyServer,
         *,
         patience: Patience = DEFAULT_PATIENCE,
         stops_when_idle: bool = False,

@@ -1,4 +1,4 @@
-"""A session as a toolset of Pydantic AI, for any of its agents and models.
+"""The operations of a session, and the tools that a model opens, as the framework lists and calls them.
 
 The framework loops, this lists and calls. Which tools were opened stands in the history of messages and nowhere else:
 what runs side by side shares nothing, and whoever goes on from a history has what was opened in it. How a tool that was
@@ -8,18 +8,18 @@ opened reaches the model is the framework's to decide, by what the provider take
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
-from pydantic_ai import Agent, ModelRetry, RunContext
+from pydantic_ai import ModelRetry, RunContext
 from pydantic_ai.exceptions import ApprovalRequired, ToolFailed
 from pydantic_ai.messages import BinaryContent, ModelRequest, ToolAvailabilityDeltaPart, ToolReturn
-from pydantic_ai.models import Model
-from pydantic_ai.tools import AgentDepsT, DeferredToolRequests, ToolDefinition
+from pydantic_ai.tools import AgentDepsT, ToolDefinition
 from pydantic_ai.toolsets import AbstractToolset, ToolsetTool
 from pydantic_core import SchemaValidator, core_schema
 
+from toolcrib.adapters.pydantic_ai.approval import Asks, Deferring, Subject
 from toolcrib.calling.answering import (
     CALL_TIMEOUT_S,
     MAX_RESULT_CHARS,
@@ -28,10 +28,11 @@ from toolcrib.calling.answering import (
     run_call,
     sendable,
 )
-from toolcrib.calling.approving import Approvals, Approver
-from toolcrib.calling.questions import ONCE, Intent, Question
+from toolcrib.calling.approving import Approver
 from toolcrib.catalog.view import View
+from toolcrib.conversation.events import Offer
 from toolcrib.conversation.messages import ToolCall, ToolSpec
+from toolcrib.core.client import ANSWER_S
 from toolcrib.core.errors import (
     InvalidArguments,
     InvalidCursor,
@@ -43,17 +44,24 @@ from toolcrib.core.errors import (
     ToolNotFound,
     UnknownPath,
 )
-from toolcrib.core.events import Consent
-from toolcrib.core.principal import CallContext
+from toolcrib.core.handles import Handle
 from toolcrib.core.results import ToolResult
 from toolcrib.core.tools import Tool
+from toolcrib.core.weight import size_of
 from toolcrib.counter import Session
-from toolcrib.disclosure.messages import Answer, Expansion, Expansions, SearchPage, Suggestion
+from toolcrib.disclosure.messages import (
+    Answer,
+    DetailLevel,
+    Expansions,
+    SearchPage,
+    Suggestion,
+    expanded_by,
+)
 from toolcrib.disclosure.suggestions import not_found
 from toolcrib.formats import anthropic
-from toolcrib.protocol.desk import Desk
-from toolcrib.protocol.steps import answer_within, leading_within
+from toolcrib.protocol.steps import answer_within, error_within, leading_within
 from toolcrib.protocol.tools import ALL, CALLS, DEFAULT_SET, OPERATIONS, SETS, operation_tools
+from toolcrib.telemetry import count_injected
 
 MAX_ASKED = 1_000
 """Calls that wait for a person; one more forgets the oldest, which is then asked about again."""
@@ -61,12 +69,17 @@ MAX_ASKED = 1_000
 MARK = "toolcrib"
 """Stands in the metadata of a tool's definition, over its id, and in those of a call that a person is asked about."""
 
-_NAMES = {"search_tools": "find_tools"}
+NAME_OF = {"search_tools": "find_tools"}
 """How an operation is called here, where not by its own name: that one is the framework's search of deferred tools, of
 which some models are shown calls that nobody made, and which an agent may have besides."""
 
-_OPERATIONS = {_NAMES.get(name, name): name for name in OPERATIONS}
+OPERATION_OF = {NAME_OF.get(name, name): name for name in OPERATIONS}
 """The other way round, of all."""
+
+MAX_BESIDE_BYTES = 1_000_000
+"""Of what a result holds besides its text and files, as JSON; the framework keeps it in its history."""
+
+_ONLY_READS = "Only what reads, and is known to do no more, may run for now."
 
 _OBJECT = SchemaValidator(core_schema.dict_schema(core_schema.str_schema(), core_schema.any_schema()))
 """All that the framework judges of arguments. What a tool takes is judged where it is called."""
@@ -75,20 +88,8 @@ _MISTAKES = (InvalidArguments, InvalidCursor, NotExpanded, StaleExpansion, ToolN
 """Nothing ran, and the same operation or tool can do it once it is asked otherwise."""
 
 
-def create_toolset(session: Session) -> CribToolset[Any]:
-    """The toolset of a session. Source: ACP tool discovery, `create_toolset`."""
-    return CribToolset(session)
-
-
-def create_pydantic_agent(
-    model: Model | str, toolset: AbstractToolset[Any] | None = None
-) -> Agent[object, str | DeferredToolRequests]:
-    """An agent that answers with text, or with the calls that a person has to approve of.
-
-    Without a `toolset` it has what each run is given. Source: ACP tool discovery, `create_pydantic_agent`.
-    """
-    toolsets = () if toolset is None else (toolset,)
-    return Agent(model, output_type=[str, DeferredToolRequests], toolsets=toolsets)
+ApproverOf: TypeAlias = Callable[[RunContext[AgentDepsT]], Approver]
+"""Who asks a person about one call, which the context is that of."""
 
 
 class CribToolset(AbstractToolset[AgentDepsT]):
@@ -97,6 +98,11 @@ class CribToolset(AbstractToolset[AgentDepsT]):
     `operations` is the name of one of `SETS`, or names some of `OPERATIONS`; or it is `ALL`, for every tool of the
     catalog, its loading deferred, and the framework's search in place of the operations (`search`).
 
+    Where a person has to approve of a call, the framework is told, which hands the call out as a deferred request; with
+    an `approver`, that asks while the run waits. As long as `only_read` says so, nothing runs that may do more than
+    read.
+
+    One call may take `call_timeout_s` seconds, and with an `approver` as much longer as a person may think.
     `max_retries` is how often in a row a tool asks the model to mend its call, the agent's own number by default. After
     that it fails, and the run goes on: an error of ours never ends it.
 
@@ -109,7 +115,10 @@ class CribToolset(AbstractToolset[AgentDepsT]):
         session: Session,
         *,
         operations: str | Sequence[str] = DEFAULT_SET,
-        tools: Sequence[str | Tool] = (),
+        tools: Iterable[str | Tool] = (),
+        approver: ApproverOf[AgentDepsT] | None = None,
+        only_read: Callable[[], bool] | None = None,
+        call_timeout_s: float = CALL_TIMEOUT_S,
         max_retries: int | None = None,
         id: str | None = None,  # noqa: A002  the framework calls it so
     ) -> None:
@@ -117,9 +126,12 @@ class CribToolset(AbstractToolset[AgentDepsT]):
         self._lists_all = operations == ALL
         self._operations = () if self._lists_all else _named(operations)
         self._given = tuple(each if isinstance(each, str) else each.id for each in tools)
+        self._approver = approver
+        self._only_read = only_read
+        self._timeout_s = call_timeout_s + (ANSWER_S if approver is not None else 0)
         self._max_retries = max_retries
         self._id = id
-        self._asked: dict[str, _Subject] = {}
+        self._asked: dict[str, Subject] = {}
         """What a person was asked about, by the id of the call. Whoever approves does so in another run than asked."""
 
     @property
@@ -141,34 +153,29 @@ class CribToolset(AbstractToolset[AgentDepsT]):
 
     async def get_tools(self, ctx: RunContext[AgentDepsT]) -> dict[str, ToolsetTool[AgentDepsT]]:
         """What the model has by now."""
-        view = self.session.view()
-        held: dict[str, ToolsetTool[AgentDepsT]] = {}
-        for each in operation_tools(self._operations):
-            spec = ToolSpec(_NAMES.get(each.name, each.name), each.description, each.input_schema)
-            held[spec.name] = self._held(ctx, _definition(spec), None)
-        given = (tool for name in self._given if (tool := view.find(name)) is not None)
-        plain = ((tool, False) for tool in (*given, *self._opened(view, ctx)))
-        deferred = ((tool, True) for tool in view.tools.values()) if self._lists_all else ()
-        for tool, is_deferred in (*plain, *deferred):
-            if (name := view.names[tool.id]) not in held:
-                spec = ToolSpec(name, tool.description.strip(), tool.input_schema, is_deferred)
-                held[name] = self._held(ctx, _definition(spec, tool.id), tool.handle)
-        return held
+        retries = ctx.max_retries if self._max_retries is None else self._max_retries
+        return {
+            name: _CribTool(
+                toolset=self, tool_def=_definition(offer), max_retries=retries, args_validator=_OBJECT, offer=offer
+            )
+            for name, offer in self._offers(ctx).items()
+        }
 
     async def call_tool(
         self, name: str, tool_args: dict[str, Any], ctx: RunContext[AgentDepsT], tool: ToolsetTool[AgentDepsT]
     ) -> Any:
         if not isinstance(tool, _CribTool):
             raise TypeError(f"`{name}` is no tool of this toolset")
-        call = ToolCall(ctx.tool_call_id or "", name, json_text(tool_args))
+        offer = tool.offer
+        call = ToolCall(ctx.tool_call_id or "", offer.name, json_text(tool_args))
 
         async def run() -> _Outcome:
-            return await self._run(name, tool_args, ctx, tool.handle)
+            return await self._run(offer, tool_args, ctx)
 
         try:
-            outcome = await run_call(call, run, timeout_s=CALL_TIMEOUT_S)
+            outcome = await run_call(call, run, timeout_s=self._timeout_s)
         except ToolcribError as error:
-            raise self._told(error, name, tool.handle, ctx) from error
+            raise self._told(error, offer, ctx) from error
         if outcome.asks is not None:
             raise self._asking(outcome.asks, ctx)
         if not outcome.success:
@@ -187,83 +194,97 @@ class CribToolset(AbstractToolset[AgentDepsT]):
                 found |= dict.fromkeys(answer.tool_ids)
         return [names[tool_id] for tool_id in found if tool_id in names]
 
+    def _offers(self, ctx: RunContext[AgentDepsT]) -> dict[str, Offer]:
+        """What the model has by now, by the names that it calls."""
+        view = self.session.view()
+        offers: dict[str, Offer] = {}
+        for each in operation_tools(self._operations):
+            name = NAME_OF.get(each.name, each.name)
+            offers[name] = Offer(ToolSpec(name, each.description, each.input_schema))
+        given = (tool for name in self._given if (tool := view.find(name)) is not None)
+        brought = view.tools.values() if self._lists_all else self._opened(view, ctx)
+        for tool, is_deferred in (*((tool, False) for tool in given), *((tool, self._lists_all) for tool in brought)):
+            name = view.names[tool.id]
+            spec = ToolSpec(name, tool.description.strip(), tool.input_schema, is_deferred)
+            offers.setdefault(name, Offer(spec, tool.handle))
+        return offers
+
     def _opened(self, view: View, ctx: RunContext[AgentDepsT]) -> Iterator[Tool]:
         """In the order in which they were opened: a list that only grows at its end is cached the longest."""
-        if self._lists_all:
-            return
         for name in _discovered(ctx):
-            if name not in _OPERATIONS and (tool := view.find(name)) is not None and view.names[tool.id] == name:
+            if name not in OPERATION_OF and (tool := view.find(name)) is not None and view.names[tool.id] == name:
                 yield tool
 
-    def _held(self, ctx: RunContext[AgentDepsT], definition: ToolDefinition, handle: str | None) -> Any:
-        retries = ctx.max_retries if self._max_retries is None else self._max_retries
-        return _CribTool(toolset=self, tool_def=definition, max_retries=retries, args_validator=_OBJECT, handle=handle)
+    async def _run(self, offer: Offer, arguments: Mapping[str, Any], ctx: RunContext[AgentDepsT]) -> _Outcome:
+        operation = OPERATION_OF.get(offer.name, offer.name)
+        if offer.handle is not None:
+            return await self._called("call_tool", {"tool_id": offer.handle, "arguments": arguments}, ctx)
+        if operation in CALLS:
+            return await self._called(operation, arguments, ctx)
+        answer = answer_within(await self.session.perform(operation, arguments), self._operations)
+        return _Outcome(self._shown(_under_own_names(cast("Answer", answer)), ctx))
 
-    async def _run(
-        self, name: str, arguments: Mapping[str, Any], ctx: RunContext[AgentDepsT], handle: str | None
-    ) -> _Outcome:
-        operation = _OPERATIONS.get(name, name)
-        if handle is None and operation not in CALLS:
-            answer = answer_within(await self.session.perform(operation, arguments), self._operations)
-            return _Outcome(self._shown(_under_own_names(cast("Answer", answer)), ctx))
-        if handle is not None:
-            operation, arguments = "call_tool", {"tool_id": handle, "arguments": arguments}
-        approver = _Deferring(self._desk.runner.approver.approvals, self._approved(ctx))
-        desk = replace(self._desk, runner=replace(self._desk.runner, approver=approver))
+    async def _called(self, operation: str, arguments: Mapping[str, Any], ctx: RunContext[AgentDepsT]) -> _Outcome:
+        desk = self.session.counter.desk
+        deferring = Deferring(desk.runner.approver.approvals, self._approved(ctx))
+        approver = deferring if self._approver is None else self._approver(ctx)
+        desk = replace(desk, runner=replace(desk.runner, approver=approver))
+        if only_reads := self._only_read is not None and self._only_read():
+            operation = "call_read_only_tool"
         try:
             answer = await desk.perform(self.session.view(), self.session.context, operation, arguments)
-        except NotAuthorized:
-            if approver.asks is None:
-                raise
-            return _Outcome(None, asks=approver.asks)
+        except NotAuthorized as refused:
+            if deferring.asks is not None:
+                return _Outcome(None, asks=deferring.asks)
+            if only_reads and refused.next_action is not None and refused.next_action.operation == "call_tool":
+                raise NotAuthorized(refused.message, hints=[_ONLY_READS]) from refused
+            raise
         result = cast("ToolResult", answer)
         text = sendable(result_text(result), MAX_RESULT_CHARS)
         files = [] if result.is_error else [*_files(result)]
-        return _Outcome([text, *files] if files else text, success=not result.is_error)
-
-    @property
-    def _desk(self) -> Desk:
-        return self.session.counter.desk
+        value: Any = [text, *files] if files else text
+        if not result.is_error and (beside := _beside(result)):
+            value = ToolReturn(value, metadata={MARK: beside})
+        return _Outcome(value, success=not result.is_error)
 
     def _shown(self, answer: Answer, ctx: RunContext[AgentDepsT]) -> str | ToolReturn[Any]:
         """What the model reads of an answer; tools that it expands go their own way, and are named in it."""
-        wire = answer.to_wire()
-        match answer:
-            case Expansions():
-                expanded = answer.tools
-            case Expansion():
-                expanded = (answer,)
-            case _:
-                expanded = ()
+        expanded = expanded_by(answer)
         named = {each.tool_id: name for each in expanded if (name := self._name_for(each.tool_id, ctx)) is not None}
+        wire = answer.to_wire()
         if not named:
             return sendable(json_text(wire), MAX_RESULT_CHARS)
-        rest = [each.to_wire() for each in expanded if each.tool_id not in named]
         told: dict[str, Any] = {"callable_by_now": [*named.values()]}
-        told |= {"tools": rest} if rest else {}
-        told |= {key: wire[key] for key in ("errors",) if key in wire}
+        if rest := [each.to_wire() for each in expanded if each.tool_id not in named]:
+            told["tools"] = rest
+        if isinstance(answer, SearchPage):
+            told |= replace(answer, detail_level=DetailLevel.SUMMARY).to_wire()
+        elif "errors" in wire:
+            told["errors"] = wire["errors"]
         fresh = [name for name in named.values() if name not in ctx.tools]
+        if fresh:
+            count_injected(len(fresh), section="", delivery="framework", provider="pydantic-ai")
         return ToolReturn(sendable(json_text(told), MAX_RESULT_CHARS), tools=fresh)
 
     def _name_for(self, tool_id: str, ctx: RunContext[AgentDepsT]) -> str | None:
         """The name under which it can be listed; None where another tool of the agent has that."""
         name = self.session.view().names.get(tool_id)
-        if name is None or name in _OPERATIONS:
+        if name is None or name in OPERATION_OF:
             return None
         taken = ctx.tools.get(name)
         return name if taken is None or _tool_id(taken) == tool_id else None
 
-    def _approved(self, ctx: RunContext[AgentDepsT]) -> _Subject | None:
+    def _approved(self, ctx: RunContext[AgentDepsT]) -> Subject | None:
         """What the person who approved of this call was asked about, as far as that is known."""
         if not ctx.tool_call_approved:
             return None
         match ctx.tool_call_metadata:
             case {"toolcrib": {"tool_id": str() as tool_id, "definition": str() as definition}}:
-                return _Subject(tool_id, definition)
+                return Subject(tool_id, definition)
             case _:
                 return self._asked.get(ctx.tool_call_id or "")
 
-    def _asking(self, asks: _Asks, ctx: RunContext[AgentDepsT]) -> ApprovalRequired:
+    def _asking(self, asks: Asks, ctx: RunContext[AgentDepsT]) -> ApprovalRequired:
         if ctx.tool_call_id is not None:
             self._asked.pop(ctx.tool_call_id, None)
             self._asked[ctx.tool_call_id] = asks.subject
@@ -272,42 +293,21 @@ class CribToolset(AbstractToolset[AgentDepsT]):
         about = {"tool_id": asks.subject.tool_id, "definition": asks.subject.definition}
         return ApprovalRequired({MARK: {**about, "question": asks.question}})
 
-    def _told(
-        self, error: ToolcribError, name: str, handle: str | None, ctx: RunContext[AgentDepsT]
-    ) -> ModelRetry | ToolFailed:
+    def _told(self, error: ToolcribError, offer: Offer, ctx: RunContext[AgentDepsT]) -> ModelRetry | ToolFailed:
         """The framework counts what a model is to mend, and ends the run when it is too much; the last is told as one
         that failed, which it does not count."""
         error = leading_within(error, self._operations)
-        wire = error.to_wire()["error"]
-        match error.next_action:
-            case NextAction("call_tool", {"arguments": arguments}) if handle is not None:
-                wire["next_action"] = {"operation": name, "arguments": arguments}
-            case NextAction(operation, arguments) if operation in self._operations:
-                wire["next_action"] = _step(NextAction(operation, arguments)).to_wire()
-            case _:
-                wire.pop("next_action", None)
+        if error.next_action is not None:
+            error = error.leading_to(_step(error.next_action))
+        wire = error_within(error, {**self._offers(ctx), offer.name: offer})
         text = sendable(json_text(wire), MAX_RESULT_CHARS)
         return ModelRetry(text) if isinstance(error, _MISTAKES) and ctx.retry < ctx.max_retries else ToolFailed(text)
 
 
 @dataclass(kw_only=True)
 class _CribTool(ToolsetTool[AgentDepsT]):
-    handle: str | None
-    """Of the definition that the model was shown; None for an operation."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Subject:
-    """What an approval is of: this tool, with exactly this definition."""
-
-    tool_id: str
-    definition: str
-
-
-@dataclass(frozen=True, slots=True)
-class _Asks:
-    subject: _Subject
-    question: str
+    offer: Offer
+    """What the model was shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,31 +315,8 @@ class _Outcome:
     value: Any
     """Text, where the call failed."""
     success: bool = True
-    asks: _Asks | None = None
+    asks: Asks | None = None
     """Where a person has to approve first."""
-
-
-class _Deferring(Approver):
-    """Has a person asked by the framework, which ends the run or waits, and calls again with what was approved."""
-
-    def __init__(self, approvals: Approvals, approved: _Subject | None) -> None:
-        super().__init__(approvals)
-        self._approved = approved
-        self.asks: _Asks | None = None
-
-    async def ask(self, intent: Intent, context: CallContext) -> Consent:
-        subject = _Subject(intent.subject, intent.definition)
-        if await self.approvals.holds(intent.principal, intent.subject, intent.definition):
-            context.note_approval("kept")
-            return "kept"
-        if subject == self._approved:
-            context.note_approval(ONCE)
-            return ONCE
-        context.note_approval("unasked")
-        question = Question.about(intent).message
-        context.note_approval("unanswered")
-        self.asks = _Asks(subject, question)
-        raise NotAuthorized(f"`{intent.subject}` was not run: a person has to approve of it first.")
 
 
 def _named(operations: str | Sequence[str]) -> tuple[str, ...]:
@@ -353,7 +330,7 @@ def _named(operations: str | Sequence[str]) -> tuple[str, ...]:
 
 
 def _step(step: NextAction) -> NextAction:
-    return NextAction(_NAMES.get(step.operation, step.operation), step.arguments)
+    return NextAction(NAME_OF.get(step.operation, step.operation), step.arguments)
 
 
 def _under_own_names(answer: Answer) -> Answer:
@@ -379,17 +356,18 @@ def _discovered(ctx: RunContext[Any]) -> Sequence[str]:
     return [*dict.fromkeys((*(name for name in added if name in known), *sorted(known)))]
 
 
-def _definition(spec: ToolSpec, tool_id: str | None = None) -> ToolDefinition:
+def _definition(offer: Offer) -> ToolDefinition:
     """In Anthropic's form, which is the narrowest: the framework hands schemas on as they are, and a provider that
     does not take one refuses the whole request."""
-    (form,) = anthropic.tools([spec])
+    (form,) = anthropic.tools([offer.spec])
+    handle = None if offer.handle is None else Handle.parse(offer.handle)
     return ToolDefinition(
-        name=spec.name,
+        name=offer.name,
         description=form.get("description"),
         parameters_json_schema=form["input_schema"],
         strict=False,  # where nothing is said, OpenAI's models are told that objects take nothing but what is named
-        defer_loading=spec.is_deferred,
-        metadata=None if tool_id is None else {MARK: {"tool_id": tool_id}},
+        defer_loading=offer.spec.is_deferred,
+        metadata=None if handle is None else {MARK: {"tool_id": handle.tool_id}},
     )
 
 
@@ -412,3 +390,9 @@ def _files(result: ToolResult) -> Iterator[BinaryContent]:
                     continue
             case _:
                 continue
+
+
+def _beside(result: ToolResult) -> dict[str, Any]:
+    """What an answer holds for programs, besides what a model reads: kept with it, as far as it is not too much."""
+    kept = {key: result.wire[key] for key in ("_meta", "structuredContent") if key in result.wire}
+    return kept if size_of(kept) <= MAX_BESIDE_BYTES else {}

@@ -1,0 +1,94 @@
+"""`toolcrib acp`."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import anyio
+import platformdirs
+
+from toolcrib.catalog.access import Access, Rule, Rules
+from toolcrib.cli.opening import default_vectors, pins_of
+from toolcrib.cli.output import log_warnings, plain, run, stderr
+from toolcrib.cli.places import store_of
+from toolcrib.cli.serve import audited, default_cache
+from toolcrib.config import Config, read_config
+from toolcrib.core.errors import InvalidConfig
+from toolcrib.crib import Toolcrib
+from toolcrib.stores.audit import AuditStore
+from toolcrib.stores.conversations import ConversationStore
+from toolcrib.stores.definitions import DefinitionStore
+from toolcrib.stores.vectors import VectorStore
+
+if TYPE_CHECKING:
+    from pydantic_ai.models import Model
+
+SCRIPTED = "scripted:"
+
+CAREFUL = Rules((Rule(Access.CALL, annotations={"read_only": True}),), Access.ASK)
+"""What holds where no policy is configured: whatever its owner does not vouch for as reading only is asked about."""
+
+
+def acp(config: Path | None, model: str, bundle: str | None, *, no_sessions: bool, no_audit: bool) -> None:
+    """Be an agent over standard input and output until the editor goes away."""
+    log_warnings()
+    store = (
+        None if no_sessions else ConversationStore(platformdirs.user_state_path("toolcrib") / "conversations.sqlite")
+    )
+
+    async def main() -> None:
+        chosen = _model(model)
+        from toolcrib.surfaces.acp_agent.agent import Setup
+        from toolcrib.surfaces.acp_agent.serving import serve_stdio
+
+        if sys.stdin.isatty():
+            stderr.print("Toolcrib speaks ACP here, to an editor: give it to yours as an agent. Ctrl-C ends it.")
+        if config is None:
+            async with Toolcrib(policy=CAREFUL) as crib:
+                await serve_stdio(Setup(crib, chosen, store=store))
+            return
+        with audited(config, no_audit=no_audit) as audit, closing(VectorStore(default_vectors())) as vectors:
+            crib = _crib(config, read_config(config), audit, vectors)
+            read = crib.add_config(config)
+            async with crib, anyio.create_task_group() as tasks:
+                tasks.start_soon(crib.follow, read)
+                await serve_stdio(Setup(crib, chosen, bundle=bundle, store=store))
+                tasks.cancel_scope.cancel()
+
+    run(main, as_json=False)
+
+
+def _crib(path: Path, config: Config, audit: AuditStore | None, vectors: VectorStore) -> Toolcrib:
+    return Toolcrib(
+        policy=CAREFUL if config.policy is None else None,
+        definitions=DefinitionStore(default_cache()),
+        registrations=store_of(path),
+        pins=pins_of(path),
+        vectors=vectors,
+        record=None if audit is None else audit.record,
+    )
+
+
+def _model(name: str) -> Model:
+    """The model of a name, or one that plays a script.
+
+    Raises:
+        InvalidConfig: there is none, or it cannot be used here.
+    """
+    try:
+        import acp as _  # noqa: F401  the protocol
+        from pydantic_ai.exceptions import UserError
+        from pydantic_ai.models import infer_model
+    except ImportError as error:
+        raise InvalidConfig(f"an agent for editors needs `{error.name}`: pip install 'toolcrib[acp]'") from error
+    if name.startswith(SCRIPTED):
+        from toolcrib.adapters.pydantic_ai.scripted import scripted_model
+
+        return scripted_model(Path(name.removeprefix(SCRIPTED)))
+    try:
+        return infer_model(name)
+    except (UserError, ImportError, ValueError) as error:
+        raise InvalidConfig(f"the model `{name}` cannot be used: {plain(str(error))}") from error

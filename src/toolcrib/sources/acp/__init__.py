@@ -1,0 +1,1 @@
+"""An editor that speaks the Agent Client Protocol, as a source of tools."""

@@ -1,0 +1,301 @@
+"""Tools of the agent's own for where an editor can do nothing: they read the session's folders, and change nothing."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from threading import Event
+from types import TracebackType
+from typing import Any, Self
+
+import anyio.to_thread
+
+from toolcrib.core.errors import StaleExpansion, ToolFailed
+from toolcrib.core.principal import CallContext
+from toolcrib.core.results import ToolResult
+from toolcrib.core.tools import Tool
+from toolcrib.sources.acp.descriptors import ToolDescriptor, parameters_of
+from toolcrib.sources.acp.diffs import Location, with_files
+from toolcrib.sources.acp.files import writable
+from toolcrib.sources.acp.patterns import Matcher, expression, glob, literal
+from toolcrib.sources.acp.roots import Roots, walk
+from toolcrib.sources.base import Listing, ProgressListener
+from toolcrib.sources.watches import Watches
+
+LOCAL_FILES = "local"
+
+MAX_FILE_BYTES = 10_000_000
+"""Of a file that is read; a larger one is refused."""
+
+MAX_READ_CHARS = 200_000
+"""Of one answer to `read_file`."""
+
+MAX_SEARCHED_BYTES = 2_000_000
+"""Of a file that is searched; a larger one is passed over."""
+
+MAX_WALKED = 200_000
+"""Files and folders that one search looks at."""
+
+SEARCH_S = 20.0
+"""How long one search looks."""
+
+MAX_FOUND = 1_000
+DEFAULT_FOUND = 200
+
+MAX_LINE_CHARS = 300
+"""Of a line that is shown of what was found."""
+
+_BOUNDS = f"A search looks at {MAX_WALKED} entries, for {SEARCH_S:g} seconds, and says where it ended early."
+_UNSEEN = "Hidden folders, links and folders of installed packages are not looked into."
+
+
+_FOLDER = {"type": "string", "minLength": 1, "description": "The folder or file to look in; else all of the session's."}
+_LIMIT = {"type": "integer", "minimum": 1, "maximum": MAX_FOUND, "default": DEFAULT_FOUND}
+
+LOCAL_TOOLS = (
+    ToolDescriptor(
+        name="read_file",
+        kind="read",
+        description=(
+            "Read a text file in the folders of the session, as it is on the disk. "
+            "Give `line` and `limit` to read only a part of it."
+        ),
+        parameters=parameters_of(
+            ("path",),
+            path={
+                "type": "string",
+                "minLength": 1,
+                "description": "An absolute path, or one from the session's folder.",
+            },
+            line={"type": "integer", "minimum": 1, "description": "The first line to read, counted from 1."},
+            limit={"type": "integer", "minimum": 1, "description": "How many lines to read at most."},
+        ),
+    ),
+    ToolDescriptor(
+        name="find_files",
+        kind="search",
+        description=(
+            "Find files in the folders of the session by a pattern for their paths, as in `src/**/*.py`; "
+            f"one without `/` is for their names. {_UNSEEN} {_BOUNDS}"
+        ),
+        parameters=parameters_of(
+            ("pattern",),
+            pattern={
+                "type": "string",
+                "minLength": 1,
+                "description": "`*` and `?` within a part of a path, `**` across parts, `[ab]`, `{a,b}`.",
+            },
+            path=_FOLDER,
+            limit={**_LIMIT, "description": "How many paths to give at most."},
+        ),
+    ),
+    ToolDescriptor(
+        name="search_text",
+        kind="search",
+        description=(
+            "Find lines that hold a text, or match a regular expression, in the text files of the session's folders. "
+            f"{_UNSEEN} Files of more than {MAX_SEARCHED_BYTES} bytes are passed over. {_BOUNDS}"
+        ),
+        parameters=parameters_of(
+            ("query",),
+            query={"type": "string", "minLength": 1, "description": "The text, just as it is, on one line."},
+            is_regex={
+                "type": "boolean",
+                "default": False,
+                "description": "Whether it is a regular expression; one cannot look around or refer back.",
+            },
+            ignores_case={"type": "boolean", "default": False},
+            files={"type": "string", "minLength": 1, "description": "Only in files of this pattern, as in find_files."},
+            path=_FOLDER,
+            limit={**_LIMIT, "description": "How many lines to give at most."},
+        ),
+    ),
+)
+"""What is offered."""
+
+
+class LocalSource:
+    """Reads files in `folders` and finds them; whatever leads out of these, by a link as well, is refused.
+
+    The disk is read in threads. A search that nobody waits for any more ends soon.
+    """
+
+    def __init__(self, folders: Sequence[str | Path], *, name: str = LOCAL_FILES) -> None:
+        """At least one folder; relative paths are taken from the first."""
+        self._name = name
+        self._roots = Roots(folders)
+        self._tools = {descriptor.name: descriptor.as_tool(name) for descriptor in LOCAL_TOOLS}
+        self._watches = Watches()
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._watches.end()
+
+    async def list_tools(self) -> Listing:
+        return Listing(
+            tuple(self._tools.values()), summary="The files of this session, read by the agent itself and not changed."
+        )
+
+    async def call_tool(
+        self,
+        tool: Tool,
+        arguments: Mapping[str, Any],
+        context: CallContext,
+        *,
+        progress: ProgressListener | None = None,
+    ) -> ToolResult:
+        """Raises:
+        ToolFailed: there is no such tool or file, it lies outside, or it is no text.
+        StaleExpansion: it was shown as another.
+        """
+        offered = self._tools.get(tool.name)
+        if offered is None:
+            raise ToolFailed(f"`{self._name}` has no tool `{tool.name}`.")
+        if offered.digests.wire != tool.digests.wire:
+            raise StaleExpansion(f"`{tool.id}` is another by now.")
+        search = _Search()
+        run: Callable[[], ToolResult]
+        match tool.name:
+            case "read_file":
+                run = partial(self._read, arguments)
+            case "find_files":
+                run = partial(self._find, search, arguments)
+            case _:
+                run = partial(self._search, search, arguments)
+        try:
+            return await anyio.to_thread.run_sync(run, abandon_on_cancel=True)
+        finally:
+            search.is_given_up.set()
+
+    def changes(self) -> AsyncIterator[None]:
+        """Yields nothing: it offers the same for as long as it is there."""
+        return self._watches.watch()
+
+    def _read(self, arguments: Mapping[str, Any]) -> ToolResult:
+        path = self._roots.inside(arguments["path"])
+        text = _text(self._roots.read(path, MAX_FILE_BYTES))
+        if text is None:
+            raise ToolFailed(f"`{path}` is not a text file.")
+        lines = text.split("\n")
+        if lines[-1] == "":
+            del lines[-1]
+        first, limit = arguments.get("line", 1), arguments.get("limit")
+        wanted = lines[first - 1 :][:limit]
+        shown, is_cut = _fitting(wanted)
+        said = [shown] if shown else []
+        if is_cut or first > 1 or len(wanted) < len(lines):
+            last = first + len(wanted) - 1
+            said.append(f"[lines {first} to {last} of {len(lines)}]" if wanted else f"[it has {len(lines)} lines]")
+        if is_cut:
+            said.append(f"[of these, only {len(shown)} characters are shown; read the rest by `line` and `limit`]")
+        location = Location(str(path), first if first > 1 else None)
+        value = {**location.to_wire(), "text": shown, "line_count": len(lines), "is_cut": is_cut}
+        return with_files(_answer(said or ["[The file is empty.]"], value), locations=[location])
+
+    def _find(self, search: _Search, arguments: Mapping[str, Any]) -> ToolResult:
+        limit = arguments.get("limit", DEFAULT_FOUND)
+        files = search.files(self._roots.start(arguments.get("path")), glob(arguments["pattern"]))
+        paths = sorted(writable(str(path)) for path in islice(files, MAX_FOUND + 1))
+        shown = paths[:limit]
+        notes = [search.note] if search.note else []
+        if len(paths) > limit:
+            more = "more than " if len(paths) > MAX_FOUND else ""
+            notes.append(f"[{limit} of {more}{min(len(paths), MAX_FOUND)} are shown]")
+        value = {"paths": shown, "is_complete": not notes}
+        return _answer(["\n".join(shown) if shown else "No file was found.", *notes], value)
+
+    def _search(self, search: _Search, arguments: Mapping[str, Any]) -> ToolResult:
+        make = expression if arguments.get("is_regex") else literal
+        matches = make(arguments["query"], ignores_case=bool(arguments.get("ignores_case")))
+        limit = arguments.get("limit", DEFAULT_FOUND)
+        files = search.files(self._roots.start(arguments.get("path")), glob(arguments.get("files", "*")))
+        found = [*islice(self._lines(search, files, matches), limit + 1)]
+        shown = found[:limit]
+        notes = [search.note] if search.note else []
+        if search.large:
+            notes.append(f"[{search.large} files of more than {MAX_SEARCHED_BYTES} bytes were passed over]")
+        if len(found) > limit:
+            notes.append(f"[there are more than these {limit}]")
+        text = "\n".join(f"{path}:{line}: {content}" for path, line, content in shown)
+        value = {
+            "matches": [{"path": path, "line": line, "text": content} for path, line, content in shown],
+            "is_complete": not notes,
+        }
+        locations = [Location(path, line) for path, line, _ in shown]
+        return with_files(_answer([text or "Nothing was found.", *notes], value), locations=locations)
+
+    def _lines(self, search: _Search, files: Iterator[Path], matches: Matcher) -> Iterator[tuple[str, int, str]]:
+        for path in files:
+            text = search.text_of(self._roots, path)
+            for number, line in enumerate(text.split("\n") if text else (), start=1):
+                if matches(line.removesuffix("\r")):
+                    yield writable(str(path)), number, line.strip()[:MAX_LINE_CHARS]
+
+
+@dataclass
+class _Search:
+    """How far one search has come, in its own thread."""
+
+    is_given_up: Event = field(default_factory=Event)
+    """Set from outside once nobody waits for it."""
+    ends_at: float = field(default_factory=lambda: time.monotonic() + SEARCH_S)
+    walked: int = 0
+    large: int = 0
+    """Files that were passed over for their size."""
+    note: str = ""
+    """Why it ended before everything was looked at."""
+
+    def files(self, starts: Sequence[Path], matches: Matcher) -> Iterator[Path]:
+        """Those whose paths, from where the search began, `matches`, until a bound is met."""
+        for start in starts:
+            above = start if start.is_dir() else start.parent
+            for path in walk(start):
+                self.walked += 1
+                if self._is_over():
+                    return
+                if path is not None and matches(path.relative_to(above).as_posix()):
+                    yield path
+
+    def text_of(self, roots: Roots, path: Path) -> str | None:
+        """None where it is no text, is too large or cannot be read."""
+        try:
+            if path.stat().st_size > MAX_SEARCHED_BYTES:
+                self.large += 1
+                return None
+            return _text(roots.read(path, MAX_SEARCHED_BYTES))
+        except (OSError, ToolFailed):  # it is gone, or grew meanwhile
+            return None
+
+    def _is_over(self) -> bool:
+        if self.walked > MAX_WALKED:
+            self.note = f"[it ended after {MAX_WALKED} entries; look in a folder, by `path`, to see more]"
+        elif time.monotonic() > self.ends_at:
+            self.note = f"[it ended after {SEARCH_S:g} s; look in a folder, by `path`, to see more]"
+        return bool(self.note) or self.is_given_up.is_set()
+
+
+def _text(data: bytes) -> str | None:
+    """What `data` says, read as UTF-8; None where it is no text."""
+    return None if b"\0" in data else data.decode("utf-8-sig", "replace")
+
+
+def _fitting(lines: Sequence[str]) -> tuple[str, bool]:
+    """The lines as one text, and whether they had to be cut."""
+    text = "\n".join(lines)
+    return text[:MAX_READ_CHARS], len(text) > MAX_READ_CHARS
+
+
+def _answer(texts: Sequence[str], value: Mapping[str, Any]) -> ToolResult:
+    return ToolResult({"content": [{"type": "text", "text": text} for text in texts], "structuredContent": dict(value)})

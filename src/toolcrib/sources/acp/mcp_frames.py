@@ -1,0 +1,573 @@
+"""MCP within a connection to an editor, in both forms that were published; the connection itself is somebody else's.
+
+Sources: ACP schema 1.19, with `mcp/connect`, `mcp/message` and `mcp/disconnect`; its successor, as in the TypeScript
+SDK 2.4.0, where each `mcp/message` stands for itself. Both are unstable, so whatever is known of them is here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import anyio
+
+from toolcrib.sources.acp.port import METHOD_NOT_FOUND
+from toolcrib.sources.mcp.carrier import Channel, Unanswered, Unreachable
+
+logger = logging.getLogger(__name__)
+
+Json = dict[str, Any]
+
+OUR_IDS = "toolcrib-mcp-"
+"""How the ids of our requests begin: the ACP SDK's are numbers."""
+
+MAX_UNREAD = 10_000
+"""Messages that may wait to be read by one session: who says more at once is not listened to any longer."""
+
+GOODBYE_S = 2.0
+"""For an editor to hear that a connection is needed no more, in seconds."""
+
+CANCEL = "$/cancel_request"
+"""Source: ACP, "Request cancellation"."""
+
+REQUEST_CANCELLED = -32800
+INVALID_REQUEST, INVALID_PARAMS = -32600, -32602
+UNAVAILABLE, TOO_MANY = -33001, -33000
+"""Source: the TypeScript SDK 2.4.0, `McpBindingErrorCode`."""
+
+_VERSION = "2026-07-28"
+_UNSUPPORTED_VERSION = -32022
+_SUBSCRIPTION = "io.modelcontextprotocol/subscriptionId"
+"""Source: MCP 2026-07-28."""
+
+Send = Callable[[Json], Awaitable[None]]
+Answered = Callable[[Json], None]
+
+
+class McpFrames:
+    """Takes the `mcp/*` messages of one connection to an editor, and carries MCP sessions by them: a `Carrier`.
+
+    In one event loop; `take` and `close` never wait and never raise. Whoever reads the connection lets others run now
+    and then, since what is taken waits to be read.
+    """
+
+    def __init__(self, send: Send) -> None:
+        """`send` writes one JSON-RPC message on the connection; it raises where nobody reads any more."""
+        self._send = send
+        self._waiting: dict[str, Answered] = {}
+        """By the id of a request of ours: who takes its answer."""
+        self._connections: dict[str, _OnConnection] = {}
+        self._open: set[_Session] = set()
+        self._active: dict[tuple[str, str], tuple[_OnItsOwn, str | int]] = {}
+        """By server and request: the session, and what that calls the request."""
+        self._errands: set[asyncio.Task[None]] = set()
+        self._opening: set[_Opening] = set()
+        self._is_closed = False
+
+    @asynccontextmanager
+    async def open(self, server_id: str) -> AsyncGenerator[Channel]:
+        """As `Carrier.open` says."""
+        session = await self._opened(server_id)
+        self._open.add(session)
+        try:
+            yield session
+        finally:
+            self._open.discard(session)
+            session.drop()
+            with anyio.move_on_after(GOODBYE_S, shield=True), suppress(Unreachable):
+                await session.say_goodbye()
+
+    def take(self, message: Mapping[str, Any]) -> bool:
+        """Whether `message` is one of ours, which the SDK must not see: it would refuse it."""
+        method = message.get("method")
+        if isinstance(method, str):
+            if method.startswith("mcp/"):
+                self._hear(method, message)
+                return True
+            return method == CANCEL and "id" not in message and self._is_withdrawn(message.get("params"))
+        wire_id = message.get("id")
+        if "method" in message or not isinstance(wire_id, str) or not wire_id.startswith(OUR_IDS):
+            return False
+        if (answered := self._waiting.pop(wire_id, None)) is not None:
+            answered({**message})
+        return True
+
+    def close(self, error: Exception | None = None) -> None:
+        """The connection has ended: every session ends, and none begins any more."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        logger.debug("the connection that carries MCP has ended: %s", error)
+        for session in self._open:
+            session.end()
+        for opening in self._opening:
+            opening.settled.set()
+        self._waiting.clear()
+        self._connections.clear()
+        self._active.clear()
+
+    # -- for sessions of this module -----------------------------------------------------------------------------------
+
+    async def write(self, message: Json) -> None:
+        """Raises:
+        Unreachable: nobody reads it.
+        ValueError, TypeError: it cannot be written.
+        """
+        if self._is_closed:
+            raise _gone()
+        try:
+            await self._send(message)
+        except (OSError, anyio.BrokenResourceError, anyio.ClosedResourceError) as error:
+            raise _gone() from error
+
+    async def request(self, method: str, params: Json, answered: Answered, wire_id: str | None = None) -> None:
+        """Have `answered` called, in the order in which messages come, once there is an answer; see `write`."""
+        wire_id = wire_id or new_id()
+        self._waiting[wire_id] = answered
+        try:
+            await self.write({"jsonrpc": "2.0", "id": wire_id, "method": method, "params": params})
+        except (Unreachable, ValueError, TypeError):
+            self._waiting.pop(wire_id, None)
+            raise
+
+    def forget(self, wire_id: str) -> None:
+        """Nobody waits for this answer any more."""
+        self._waiting.pop(wire_id, None)
+
+    def activate(self, key: tuple[str, str], session: _OnItsOwn, request_id: str | int) -> None:
+        self._active[key] = (session, request_id)
+
+    def deactivate(self, key: tuple[str, str]) -> None:
+        self._active.pop(key, None)
+
+    def leave(self, connection_id: str, session: _OnConnection) -> bool:
+        """Let go of a connection; whether it was still ours."""
+        if self._connections.get(connection_id) is not session:
+            return False
+        del self._connections[connection_id]
+        return True
+
+    def refuse(self, request_id: object, code: int, message: str) -> None:
+        """Answer a request of the editor's with an error, as soon as it can be written."""
+        self._write_soon({"jsonrpc": "2.0", "id": request_id, "error": {"code": code, "message": message}})
+
+    # -- opening ------------------------------------------------------------------------------------------------------
+
+    async def _opened(self, server_id: str) -> _Session:
+        if self._is_closed:
+            raise _gone()
+        opening = _Opening()
+        self._opening.add(opening)
+        try:
+            await self.request("mcp/connect", {"serverId": server_id}, lambda answer: self._connected(opening, answer))
+            await opening.settled.wait()
+        except BaseException:
+            opening.is_given_up = True
+            if opening.session is not None:
+                self._disconnect(opening.session)
+            raise
+        finally:
+            self._opening.discard(opening)
+        if self._is_closed or opening.answer is None:
+            raise _gone()
+        if opening.session is not None:
+            return opening.session
+        match opening.answer:
+            case {"error": {"code": code}} if code == METHOD_NOT_FOUND:
+                return _OnItsOwn(self, server_id)
+            case {"error": {"code": int() as code, **error}}:
+                raise Unreachable(
+                    f"is not offered by the client any more (error {code})",
+                    diagnosis=f"The client said: {error.get('message')}",
+                    lasting=code in {UNAVAILABLE, INVALID_PARAMS},
+                )
+            case _:
+                raise Unreachable("is offered by a client that answered `mcp/connect` with no connection")
+
+    def _connected(self, opening: _Opening, answer: Json) -> None:
+        # At once: the editor may speak on the connection in its very next message.
+        opening.answer = answer
+        match answer:
+            case {"result": {"connectionId": str() as connection_id}} if connection_id not in self._connections:
+                opening.session = self._connections[connection_id] = _OnConnection(self, connection_id)
+                if opening.is_given_up:
+                    self._disconnect(opening.session)
+            case _:
+                pass
+        opening.settled.set()
+
+    def _disconnect(self, session: _OnConnection) -> None:
+        """Of one that nobody came to use."""
+        session.drop()
+        if self.leave(session.connection_id, session):
+            wire_id = new_id()
+            params = {"connectionId": session.connection_id}
+            self._write_soon({"jsonrpc": "2.0", "id": wire_id, "method": "mcp/disconnect", "params": params})
+
+    # -- what the editor says -----------------------------------------------------------------------------------------
+
+    def _hear(self, method: str, message: Mapping[str, Any]) -> None:
+        sent = _object(message.get("params"))
+        inner_method, inner = sent.get("method"), _object(sent.get("params"))
+        has_id, request_id = "id" in message, message.get("id")
+        if method != "mcp/message":
+            if has_id:
+                self.refuse(request_id, METHOD_NOT_FOUND, f"{method} is for a client")
+            return
+        connection_id = sent.get("connectionId")
+        session = self._connections.get(connection_id) if isinstance(connection_id, str) else None
+        if session is not None and isinstance(inner_method, str):
+            if not has_id:
+                session.told(inner_method, inner)
+            elif (question := _as_id(request_id)) is not None and not session.is_asked(question):
+                session.asked(question, inner_method, inner)
+            else:
+                self.refuse(request_id, INVALID_REQUEST, "the id of the request is none, or in use")
+            return
+        if has_id:
+            self.refuse(request_id, INVALID_PARAMS, "there is no such MCP connection, or nothing is said on it")
+            return
+        key = (sent.get("serverId"), sent.get("requestId"))
+        if isinstance(inner_method, str) and all(isinstance(part, str) for part in key):
+            active = self._active.get(cast("tuple[str, str]", key))
+            if active is not None:  # what comes too late is dropped
+                owner, owners_id = active
+                owner.told(owners_id, inner_method, inner)
+
+    def _is_withdrawn(self, params: object) -> bool:
+        question = _as_id(_object(params).get("requestId"))
+        session = next((each for each in self._connections.values() if each.is_asked(question)), None)
+        if session is None or question is None:
+            return False
+        session.withdrawn(question)
+        return True
+
+    def _write_soon(self, message: Json) -> None:
+        async def write() -> None:
+            with suppress(Unreachable, ValueError, TypeError):
+                await self.write(message)
+
+        if not self._is_closed:
+            task = asyncio.get_running_loop().create_task(write(), name="answer to the editor")
+            self._errands.add(task)
+            task.add_done_callback(self._errands.discard)
+
+
+@dataclass(slots=True, eq=False)
+class _Opening:
+    """A connection that was asked for."""
+
+    settled: asyncio.Event = field(default_factory=asyncio.Event)
+    answer: Json | None = None
+    session: _OnConnection | None = None
+    is_given_up: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Sent:
+    """A request of the session's that is under way."""
+
+    request_id: str | int
+    """As the session calls it."""
+    wire_id: str
+    method: str
+
+
+class _Session:
+    """One MCP session: requests out, answers in. A `Channel`, whose form of the messages its children know."""
+
+    def __init__(self, frames: McpFrames) -> None:
+        self._frames = frames
+        self._arriving, self._arrived = anyio.create_memory_object_stream[Json | Unanswered](MAX_UNREAD)
+        self._sent: dict[str | int, _Sent] = {}
+
+    async def receive(self) -> Json | Unanswered | None:
+        try:
+            return await self._arrived.receive()
+        except anyio.EndOfStream:
+            return None
+
+    async def send(self, message: Mapping[str, Any]) -> None:
+        match message:
+            case {"method": str() as method, "id": str() | int() as request_id}:
+                await self._request(request_id, method, message.get("params"))
+            case {"method": "notifications/cancelled", "params": {"requestId": str() | int() as request_id}} if (
+                request_id in self._sent
+            ):
+                await self._cancel(self._sent.pop(request_id), message["params"])
+            case {"method": str() as method}:
+                with suppress(ValueError, TypeError):
+                    await self._tell(method, message.get("params"))
+            case {"id": str() | int() as request_id}:
+                await self._answer(request_id, message)
+            case _:
+                pass
+
+    def end(self) -> None:
+        """Nothing more comes."""
+        self._arriving.close()
+
+    def drop(self) -> None:
+        """Nobody reads any more, either."""
+        self._arriving.close()
+        self._arrived.close()
+
+    async def say_goodbye(self) -> None:
+        raise NotImplementedError
+
+    def _deliver(self, message: Json | Unanswered) -> None:
+        try:
+            self._arriving.send_nowait(message)
+        except anyio.WouldBlock:
+            logger.warning("an MCP server in the editor says more at once than can be read; it is left")
+            self.end()
+        except (anyio.ClosedResourceError, anyio.BrokenResourceError):
+            pass
+
+    async def _request(self, request_id: str | int, method: str, params: object) -> None:
+        sent = self._sent[request_id] = _Sent(request_id, new_id(), method)
+
+        def answered(answer: Json) -> None:
+            self._sent.pop(request_id, None)
+            self._settled(sent)
+            self._deliver(self._outcome(sent, answer))
+
+        try:
+            await self._frames.request("mcp/message", self._envelope(sent, params), answered, sent.wire_id)
+        except (ValueError, TypeError) as error:
+            self._sent.pop(request_id, None)
+            self._settled(sent)
+            diagnosis = f"The request cannot be written as JSON: {error}."
+            self._deliver(Unanswered(request_id, "was not asked", diagnosis))
+
+    def _envelope(self, sent: _Sent, params: object) -> Json:
+        raise NotImplementedError
+
+    def _settled(self, sent: _Sent) -> None:
+        """There is an answer to it, or never will be."""
+
+    def _outcome(self, sent: _Sent, answer: Json) -> Json | Unanswered:
+        raise NotImplementedError
+
+    async def _cancel(self, sent: _Sent, params: Json) -> None:
+        raise NotImplementedError
+
+    async def _tell(self, method: str, params: object) -> None:
+        raise NotImplementedError
+
+    async def _answer(self, request_id: str | int, answer: Mapping[str, Any]) -> None:
+        raise NotImplementedError
+
+
+class _OnConnection(_Session):
+    """The first form: what is said belongs to a connection, either side may ask, and errors are the server's own."""
+
+    def __init__(self, frames: McpFrames, connection_id: str) -> None:
+        super().__init__(frames)
+        self.connection_id = connection_id
+        self._questions: set[str | int] = set()
+        """Requests of the server's that are not answered yet."""
+        self._streams: dict[str | int, str | int] = {}
+        """By what the server calls a stream of changes: what the session calls it."""
+
+    def is_asked(self, question: str | int | None) -> bool:
+        return question in self._questions
+
+    def asked(self, question: str | int, method: str, params: Json) -> None:
+        self._questions.add(question)
+        self._deliver({"jsonrpc": "2.0", "id": question, "method": method, "params": params})
+
+    def told(self, method: str, params: Json) -> None:
+        if method == "notifications/cancelled" and self.is_asked(question := _as_id(params.get("requestId"))):
+            self.withdrawn(cast("str | int", question))
+            return
+        self._deliver({"jsonrpc": "2.0", "method": method, "params": self._with_own_ids(method, params)})
+
+    def withdrawn(self, question: str | int) -> None:
+        """The server needs no answer any more; its request gets one, as ACP wants it, and the session gives none."""
+        self._questions.discard(question)
+        self._deliver({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": question}})
+        self._frames.refuse(question, REQUEST_CANCELLED, "Request cancelled")
+
+    async def say_goodbye(self) -> None:
+        if not self._frames.leave(self.connection_id, self):
+            return
+        for sent in self._sent.values():
+            self._frames.forget(sent.wire_id)
+        for question in self._questions:
+            self._frames.refuse(question, REQUEST_CANCELLED, "The MCP session has ended")
+        heard = asyncio.Event()
+        await self._frames.request("mcp/disconnect", {"connectionId": self.connection_id}, lambda _: heard.set())
+        await heard.wait()
+
+    def _envelope(self, sent: _Sent, params: object) -> Json:
+        return _message(params, connectionId=self.connection_id, method=sent.method)
+
+    def _outcome(self, sent: _Sent, answer: Json) -> Json | Unanswered:
+        return _inner(sent.request_id, answer)
+
+    async def _cancel(self, sent: _Sent, params: Json) -> None:
+        """By MCP's own message, in which a request has the id of its frame, and by ACP's.
+
+        The form has words for neither. A client that hands messages on to a server knows the first, and one whose SDK
+        runs a handler for each request the second; either passes over what it does not know.
+        """
+        self._frames.forget(sent.wire_id)
+        await self._tell("notifications/cancelled", {**params, "requestId": sent.wire_id})
+        await self._frames.write({"jsonrpc": "2.0", "method": CANCEL, "params": {"requestId": sent.wire_id}})
+
+    async def _tell(self, method: str, params: object) -> None:
+        said = _message(params, connectionId=self.connection_id, method=method)
+        await self._frames.write({"jsonrpc": "2.0", "method": "mcp/message", "params": said})
+
+    async def _answer(self, request_id: str | int, answer: Mapping[str, Any]) -> None:
+        if request_id not in self._questions:
+            return
+        self._questions.discard(request_id)
+        outcome = {key: answer[key] for key in ("result", "error") if key in answer}
+        try:
+            await self._frames.write({"jsonrpc": "2.0", "id": request_id, **outcome})
+        except (ValueError, TypeError):
+            self._frames.refuse(request_id, -32603, "the answer cannot be written as JSON")
+
+    def _with_own_ids(self, method: str, params: Json) -> Json:
+        """`params` with what the session calls a request of its own.
+
+        A stream of changes is known by the id of the request for it, which is that of our frame, unless the client
+        counts for itself what it hands on to its server: then the first message on the stream tells.
+        """
+        if method == "notifications/cancelled" and (ended := _as_id(params.get("requestId"))) is not None:
+            return {**params, "requestId": self._own_id(ended)}
+        meta = _object(params.get("_meta"))
+        stream = _as_id(meta.get(_SUBSCRIPTION))
+        if stream is None:
+            return params
+        own = self._own_id(stream)
+        if own is stream and method == "notifications/subscriptions/acknowledged":
+            asked = (sent.request_id for sent in self._sent.values() if sent.method == "subscriptions/listen")
+            own = next((request_id for request_id in asked if request_id not in self._streams.values()), stream)
+            self._streams[stream] = own
+        return {**params, "_meta": {**meta, _SUBSCRIPTION: own}}
+
+    def _own_id(self, wire_id: str | int) -> str | int:
+        asked = (sent.request_id for sent in self._sent.values() if sent.wire_id == wire_id)
+        return next(asked, self._streams.get(wire_id, wire_id))
+
+
+class _OnItsOwn(_Session):
+    """The second form: a request names its server and itself, and only what belongs to one comes back.
+
+    It carries nothing but the newer era of MCP.
+    """
+
+    def __init__(self, frames: McpFrames, server_id: str) -> None:
+        super().__init__(frames)
+        self._server_id = server_id
+
+    def told(self, request_id: str | int, method: str, params: Json) -> None:
+        """What belongs to the request that the session calls `request_id`."""
+        meta = _object(params.get("_meta"))
+        if _SUBSCRIPTION in meta:
+            params = {**params, "_meta": {**meta, _SUBSCRIPTION: request_id}}
+        self._deliver({"jsonrpc": "2.0", "method": method, "params": params})
+
+    async def say_goodbye(self) -> None:
+        left, self._sent = self._sent, {}
+        for sent in left.values():
+            await self._cancel(sent, {})
+
+    async def _request(self, request_id: str | int, method: str, params: object) -> None:
+        if method == "initialize":
+            # In words that a session of either era understands: it is to speak the newer one.
+            data = {"supported": [_VERSION], "requested": str(_object(params).get("protocolVersion"))}
+            error = {"code": _UNSUPPORTED_VERSION, "message": "Unsupported protocol version", "data": data}
+            self._deliver({"jsonrpc": "2.0", "id": request_id, "error": error})
+            return
+        await super()._request(request_id, method, params)
+
+    def _envelope(self, sent: _Sent, params: object) -> Json:
+        self._frames.activate((self._server_id, sent.wire_id), self, sent.request_id)
+        return _message(params, serverId=self._server_id, requestId=sent.wire_id, method=sent.method)
+
+    def _settled(self, sent: _Sent) -> None:
+        self._frames.deactivate((self._server_id, sent.wire_id))
+
+    def _outcome(self, sent: _Sent, answer: Json) -> Json | Unanswered:
+        if "result" in answer:
+            outcome = _inner(sent.request_id, _object(answer["result"]))
+            return outcome if sent.method != "server/discover" else _discovered(outcome)
+        error = _object(answer.get("error"))
+        code, diagnosis = error.get("code"), f"The client said: {error.get('message')}"
+        return _not_carried(sent.request_id, code, diagnosis) if isinstance(code, int) else _inner(sent.request_id, {})
+
+    async def _cancel(self, sent: _Sent, params: Json) -> None:
+        self._frames.forget(sent.wire_id)
+        self._settled(sent)
+        await self._frames.write({"jsonrpc": "2.0", "method": CANCEL, "params": {"requestId": sent.wire_id}})
+
+    async def _tell(self, method: str, params: object) -> None:
+        """Nothing: the form has no message for it."""
+
+    async def _answer(self, request_id: str | int, answer: Mapping[str, Any]) -> None:
+        """Nothing: nobody asks."""
+
+
+def new_id() -> str:
+    """Of a request of ours, and of none that anybody else makes through the same connection."""
+    return f"{OUR_IDS}{uuid.uuid4()}"
+
+
+def _gone() -> Unreachable:
+    return Unreachable("was offered by a client that is not connected any more", lasting=True)
+
+
+def _inner(request_id: str | int, answer: Json) -> Json | Unanswered:
+    """The server's own answer; of a result and an error the result counts."""
+    if isinstance(answer.get("result"), dict):
+        return {"jsonrpc": "2.0", "id": request_id, "result": answer["result"]}
+    error = _object(answer.get("error"))
+    if "result" not in answer and isinstance(error.get("code"), int):
+        return {"jsonrpc": "2.0", "id": request_id, "error": {"message": "", **error}}
+    return Unanswered(request_id, "answered with what is no message of the protocol", ran=True)
+
+
+def _discovered(outcome: Json | Unanswered) -> Json | Unanswered:
+    """The second form does without discovery: a server need not know it, and there is one version it can speak."""
+    match outcome:
+        case {"id": request_id, "error": {"code": code}} if code == METHOD_NOT_FOUND:
+            told: Json = {"supportedVersions": [_VERSION], "capabilities": {"tools": {}}, "resultType": "complete"}
+            return {"jsonrpc": "2.0", "id": request_id, "result": {**told, "ttlMs": 0, "cacheScope": "private"}}
+        case _:
+            return outcome
+
+
+def _not_carried(request_id: str | int, code: int, diagnosis: str) -> Unanswered:
+    if code == UNAVAILABLE:
+        what = "is not offered by the client any more"
+        return Unanswered(request_id, what, diagnosis, lasting=True, unreached=True)
+    if code == METHOD_NOT_FOUND:
+        what = "is offered by a client that takes no messages for it"
+        return Unanswered(request_id, what, diagnosis, lasting=True, unreached=True)
+    if code == TOO_MANY:
+        return Unanswered(request_id, "has too many requests under way", diagnosis, retryable=True)
+    return Unanswered(request_id, f"gave no answer through its client (error {code})", diagnosis)
+
+
+def _message(params: object, **envelope: str) -> Json:
+    return {**envelope} if params is None else {**envelope, "params": params}
+
+
+def _object(value: object) -> Json:
+    return cast("Json", value) if isinstance(value, dict) else {}
+
+
+def _as_id(value: object) -> str | int | None:
+    """`value` as the id of a request; 7 for 7.0, which JSON does not tell apart."""
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return value if isinstance(value, str | int) and not isinstance(value, bool) else None

@@ -1,0 +1,209 @@
+"""Every terminal of one session, from the request for it to its release."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Self
+
+import anyio
+from anyio.abc import TaskGroup
+
+from toolcrib.sources.acp.port import CALL_ID, ClientGone, ClientPort, ClientRefused, TerminalExit, TerminalOutput
+
+logger = logging.getLogger(__name__)
+
+GRACE_S = 5.0
+"""How long the editor may take to kill a command, and to release a terminal, that nobody waits for any more."""
+
+TerminalListener = Callable[[str | None, str], Awaitable[None]]
+"""Told of a terminal as soon as it is open: in which tool call (`CALL_ID`), and its id."""
+
+
+async def tell_nobody(call_id: str | None, terminal_id: str) -> None:
+    """Of a terminal that nobody looks at."""
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """What runs in a terminal."""
+
+    program: str
+    args: Sequence[str] = ()
+    cwd: str | None = None
+    """Absolute."""
+    env: Mapping[str, str] | None = None
+    output_byte_limit: int | None = None
+
+
+@dataclass(eq=False)
+class Terminal:
+    """One that is open."""
+
+    id: str
+    has_exited: bool = False
+    """Whether its command is known to have ended."""
+
+
+@dataclass(eq=False)
+class _Opening:
+    """A request for a terminal. Once it is sent there may be one, so it is not given up with whoever waits."""
+
+    scope: anyio.CancelScope = field(default_factory=lambda: anyio.CancelScope(shield=True))
+    settled: anyio.Event = field(default_factory=anyio.Event)
+    terminal: Terminal | None = None
+    error: Exception | None = None
+    is_unwanted: bool = False
+
+
+class Terminals:
+    """Released at the latest when it is left. Its methods raise `ClientRefused` and `ClientGone`."""
+
+    def __init__(
+        self,
+        port: ClientPort,
+        session_id: str,
+        on_open: TerminalListener = tell_nobody,
+        *,
+        grace_s: float = GRACE_S,
+    ) -> None:
+        self._port = port
+        self._session_id = session_id
+        self._on_open = on_open
+        self._grace_s = grace_s
+        self._open: dict[str, Terminal] = {}
+        self._openings: set[_Opening] = set()
+        self._stack = AsyncExitStack()
+        self._tasks: TaskGroup | None = None
+
+    async def __aenter__(self) -> Self:
+        self._tasks = await self._stack.enter_async_context(anyio.create_task_group())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._tasks = None
+        with anyio.CancelScope(shield=True):
+            async with anyio.create_task_group() as waiting:
+                for opening in self._openings:
+                    opening.is_unwanted = True
+                    opening.scope.deadline = anyio.current_time() + self._grace_s
+                    waiting.start_soon(opening.settled.wait)
+            async with anyio.create_task_group() as ending:
+                for terminal in [*self._open.values()]:
+                    ending.start_soon(self._end, terminal)
+        await self._stack.aclose()
+
+    @property
+    def open_ids(self) -> frozenset[str]:
+        """Of the terminals that were opened and not released."""
+        return frozenset(self._open)
+
+    @asynccontextmanager
+    async def opened(self, command: Command, *, stays: bool = False) -> AsyncGenerator[Terminal]:
+        """A terminal that runs `command`, for the block: it is released at its end, and the command killed before that
+        where it still runs. One that `stays` is released only where the block fails.
+        """
+        terminal = await self._requested(command)
+        try:
+            await self._on_open(CALL_ID.get(), terminal.id)
+            yield terminal
+        except BaseException:
+            await self._end(terminal)
+            raise
+        if not stays:
+            await self._end(terminal)
+
+    async def output(self, terminal_id: str) -> TerminalOutput:
+        output = await self._port.terminal_output(self._session_id, terminal_id)
+        if output.exit is not None:
+            self._note_exit(terminal_id)
+        return output
+
+    async def exit(self, terminal_id: str) -> TerminalExit:
+        """Wait until its command has ended."""
+        ended = await self._port.wait_for_terminal_exit(self._session_id, terminal_id)
+        self._note_exit(terminal_id)
+        return ended
+
+    async def kill(self, terminal_id: str) -> None:
+        await self._port.kill_terminal(self._session_id, terminal_id)
+
+    async def release(self, terminal_id: str) -> None:
+        await self._port.release_terminal(self._session_id, terminal_id)
+        self._open.pop(terminal_id, None)
+
+    async def stopped(self, terminal: Terminal) -> TerminalOutput | None:
+        """What a command wrote until it was killed here; None where the editor does not say in time."""
+        output = None
+        with anyio.move_on_after(self._grace_s):
+            with suppress(ClientRefused):  # it may have ended by itself
+                await self.kill(terminal.id)
+            with suppress(ClientRefused):
+                output = await self.output(terminal.id)
+        return output
+
+    def _note_exit(self, terminal_id: str) -> None:
+        if terminal_id in self._open:
+            self._open[terminal_id].has_exited = True
+
+    async def _requested(self, command: Command) -> Terminal:
+        if self._tasks is None:
+            raise ClientGone("the session has ended")
+        opening = _Opening()
+        self._openings.add(opening)
+        self._tasks.start_soon(self._request, command, opening)
+        try:
+            await opening.settled.wait()
+        except BaseException:
+            opening.is_unwanted = True
+            if opening.terminal is not None:  # it came in the very moment in which its caller went
+                await self._end(opening.terminal)
+            raise
+        if opening.terminal is None:
+            raise opening.error or ClientGone("the session has ended")
+        return opening.terminal
+
+    async def _request(self, command: Command, opening: _Opening) -> None:
+        try:
+            with opening.scope:
+                terminal_id = await self._port.create_terminal(
+                    self._session_id,
+                    command.program,
+                    command.args,
+                    env=command.env,
+                    cwd=command.cwd,
+                    output_byte_limit=command.output_byte_limit,
+                )
+                terminal = self._open[terminal_id] = Terminal(terminal_id)
+                if opening.is_unwanted:
+                    await self._end(terminal)
+                else:
+                    opening.terminal = terminal
+        except Exception as error:  # noqa: BLE001  it is raised where it is waited for
+            opening.error = error
+        finally:
+            self._openings.discard(opening)
+            opening.settled.set()
+
+    async def _end(self, terminal: Terminal) -> None:
+        """Kill what still runs and let go of it, whoever is cancelled; it takes no longer than the editor may take.
+
+        One that the editor did not release in time is tried again when the session is left.
+        """
+        with anyio.CancelScope(shield=True):
+            if not terminal.has_exited:
+                with anyio.move_on_after(self._grace_s), suppress(ClientRefused, ClientGone):
+                    await self.kill(terminal.id)
+            with anyio.move_on_after(self._grace_s) as patience:
+                try:
+                    await self.release(terminal.id)
+                except (ClientRefused, ClientGone) as error:
+                    logger.info("terminal %s was not released: %s", terminal.id, error)
+                    self._open.pop(terminal.id, None)
+            if patience.cancelled_caught:
+                logger.warning("the editor did not release terminal %s within %g s", terminal.id, self._grace_s)

@@ -1,0 +1,90 @@
+"""A server whose messages somebody else carries, as a transport."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Iterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+
+import anyio
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from mcp.shared.message import SessionMessage
+from pydantic_core import to_json
+
+from toolcrib.sources.mcp.carrier import Channel, Unanswered, Unreachable
+from toolcrib.sources.mcp.messages import Garbled, messages_in, overlong, refused
+from toolcrib.sources.mcp.refusals import NO_MESSAGE, Refusal, Refused
+from toolcrib.sources.mcp.server import CarriedServer
+
+Incoming = SessionMessage | Exception
+Streams = tuple[MemoryObjectReceiveStream[Incoming], MemoryObjectSendStream[SessionMessage]]
+
+
+@asynccontextmanager
+async def carried(server: CarriedServer, *, max_message_bytes: int) -> AsyncGenerator[Streams]:
+    """Reach `server`, and yield what it says and what is said to it.
+
+    Raises:
+        Refused: it cannot be reached.
+    """
+    async with AsyncExitStack() as stack:
+        try:
+            channel = await stack.enter_async_context(server.carrier.open(server.server_id))
+        except Unreachable as error:
+            refusal = Refusal(error.what, error.diagnosis, lasting=error.lasting, unreached=True)
+            raise Refused(refusal) from error
+        arriving, incoming = anyio.create_memory_object_stream[Incoming](0)
+        outgoing, leaving = anyio.create_memory_object_stream[SessionMessage](0)
+        async with arriving, incoming, outgoing, leaving, anyio.create_task_group() as tasks:
+            tasks.start_soon(_read, channel, arriving, max_message_bytes)
+            tasks.start_soon(_write, channel, leaving, arriving)
+            try:
+                yield incoming, outgoing
+            finally:
+                tasks.cancel_scope.cancel()
+
+
+async def _read(channel: Channel, arriving: MemoryObjectSendStream[Incoming], limit_bytes: int) -> None:
+    try:
+        while (came := await channel.receive()) is not None:
+            for message in _messages(came, limit_bytes):
+                await arriving.send(message)
+    except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+        pass  # the session has ended
+    finally:
+        await arriving.aclose()
+
+
+async def _write(
+    channel: Channel, leaving: MemoryObjectReceiveStream[SessionMessage], arriving: MemoryObjectSendStream[Incoming]
+) -> None:
+    try:
+        async for message in leaving:
+            await channel.send(message.message.model_dump(by_alias=True, exclude_unset=True, mode="json"))
+    except Unreachable:
+        await arriving.aclose()  # who cannot be asked does not answer
+
+
+def _messages(came: Mapping[str, Any] | Unanswered, limit_bytes: int) -> Iterator[Incoming]:
+    if isinstance(came, Unanswered):
+        yield refused(
+            came.request_id,
+            Refusal(
+                came.what,
+                came.diagnosis,
+                ran=came.ran,
+                retryable=came.retryable,
+                lasting=came.lasting,
+                unreached=came.unreached,
+            ),
+        )
+        return
+    try:
+        # As a line again: what is bounded, told and refused of one that a server writes itself holds for this one.
+        line = to_json(came)
+    except ValueError:  # nested beyond all bounds
+        yield Garbled("a message that cannot be written down")
+        if "method" not in came:
+            yield refused(came["id"], NO_MESSAGE)
+        return
+    yield from messages_in(overlong(line) if len(line) > limit_bytes else line, limit_bytes)

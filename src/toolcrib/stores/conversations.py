@@ -1,0 +1,130 @@
+"""Conversations of an agent with an editor, so that they can be gone on with after a restart."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import anyio.to_thread
+import orjson
+
+from toolcrib.stores.private import layout_of, make_private, opened
+
+LAYOUT = 1
+"""Of the table; a file that a newer Toolcrib wrote is left alone."""
+
+BUSY_TIMEOUT_S = 2.0
+"""How long to wait for another process that is writing."""
+
+MAX_KEPT = 500
+"""Conversations; those that were touched last stay."""
+
+PAGE = 50
+"""Conversations on one page of a list."""
+
+_TABLE = """
+CREATE TABLE conversations (
+    id TEXT PRIMARY KEY, cwd TEXT NOT NULL, roots TEXT NOT NULL, title TEXT NOT NULL, mode TEXT NOT NULL,
+    updated_at REAL NOT NULL, messages BLOB NOT NULL
+)
+"""
+
+_COLUMNS = "id, cwd, roots, title, mode, updated_at"
+_ONE = f"SELECT {_COLUMNS}, messages FROM conversations WHERE id = ?"  # noqa: S608
+_KEEP = f"INSERT OR REPLACE INTO conversations ({_COLUMNS}, messages) VALUES (?, ?, ?, ?, ?, ?, ?)"  # noqa: S608
+_FORGET = "DELETE FROM conversations WHERE id NOT IN (SELECT id FROM conversations ORDER BY updated_at DESC LIMIT ?)"
+_LIST = f"""SELECT {_COLUMNS} FROM conversations
+    WHERE title <> '' AND (?1 IS NULL OR cwd = ?1)
+    ORDER BY updated_at DESC, id LIMIT ?2 OFFSET ?3"""  # noqa: S608
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class KeptConversation:
+    """One of them, as it was after its last prompt."""
+
+    id: str
+    cwd: str
+    roots: tuple[str, ...]
+    """Folders besides `cwd` that belong to it."""
+    title: str
+    """Empty before anything was said."""
+    mode: str
+    updated_at: float
+    """In seconds since 1970."""
+    messages: bytes = b""
+    """As whoever keeps it writes them; empty in a list."""
+
+
+class ConversationStore:
+    """Conversations in one SQLite file that several processes may share.
+
+    Raises, in every method:
+        OSError, sqlite3.Error: the file cannot be read or written.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._threads = anyio.CapacityLimiter(2)
+        """Of its own: a file that another process has locked holds up nobody else."""
+
+    async def keep(self, conversation: KeptConversation) -> None:
+        """Have it be there from now on as it is; where there are too many, those not touched for longest go."""
+
+        def write() -> None:
+            make_private(self.path)
+            with opened(self.path, BUSY_TIMEOUT_S) as file:
+                _lay_out(file)
+                each = conversation
+                roots = orjson.dumps(each.roots).decode()
+                row = (each.id, each.cwd, roots, each.title, each.mode, each.updated_at, each.messages)
+                file.execute(_KEEP, row)
+                file.execute(_FORGET, (MAX_KEPT,))
+
+        await anyio.to_thread.run_sync(write, limiter=self._threads)
+
+    async def get(self, conversation_id: str) -> KeptConversation | None:
+        """The one of this id; None where there is none."""
+
+        def look(file: sqlite3.Connection) -> KeptConversation | None:
+            row = file.execute(_ONE, (conversation_id,)).fetchone()
+            return None if row is None else _read(row)
+
+        return await self._looking(look, None)
+
+    async def list(self, cwd: str | None = None, offset: int = 0) -> tuple[KeptConversation, ...]:
+        """Those with a title, of the folder `cwd` or all, without messages, a page from `offset` on, touched last first."""
+
+        def look(file: sqlite3.Connection) -> tuple[KeptConversation, ...]:
+            return tuple(_read(row) for row in file.execute(_LIST, (cwd, PAGE, offset)))
+
+        return await self._looking(look, ())
+
+    async def _looking(self, look: Callable[[sqlite3.Connection], T], nothing: T) -> T:
+        def read() -> T:
+            if not self.path.exists():
+                return nothing
+            with opened(self.path, BUSY_TIMEOUT_S) as file:
+                return look(file) if layout_of(file, LAYOUT) == LAYOUT else nothing
+
+        return await anyio.to_thread.run_sync(read, limiter=self._threads)
+
+
+def _read(row: tuple[Any, ...]) -> KeptConversation:
+    conversation_id, cwd, roots, *rest = row
+    return KeptConversation(conversation_id, cwd, tuple(orjson.loads(roots)), *rest)
+
+
+def _lay_out(file: sqlite3.Connection) -> None:
+    """Make the table, where it is not there; two processes may do so at once."""
+    if layout_of(file, LAYOUT) == LAYOUT:
+        return
+    file.execute("BEGIN IMMEDIATE")
+    if layout_of(file, LAYOUT) < LAYOUT:  # by now another may have made it
+        file.execute(_TABLE)
+        file.execute(f"PRAGMA user_version = {LAYOUT}")
+    file.execute("COMMIT")

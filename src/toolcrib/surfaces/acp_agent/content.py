@@ -1,0 +1,100 @@
+"""What is said in an editor, as the framework has it, and what was said before, for the editor to show again."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Iterable, Iterator, Sequence
+
+from acp.helpers import (
+    ContentBlock,
+    SessionUpdate,
+    update_agent_message_text,
+    update_agent_thought_text,
+    update_user_message_text,
+)
+from acp.schema import (
+    AudioContentBlock,
+    BlobResourceContents,
+    EmbeddedResourceContentBlock,
+    ImageContentBlock,
+    ResourceContentBlock,
+    TextContentBlock,
+    TextResourceContents,
+)
+from pydantic_ai.messages import (
+    BinaryContent,
+    ModelMessage,
+    ModelRequest,
+    TextPart,
+    ThinkingPart,
+    ToolCallPart,
+    ToolReturnPart,
+    UserContent,
+    UserPromptPart,
+)
+
+from toolcrib.surfaces.acp_agent.showing import Showing
+
+TITLE_CHARS = 80
+
+
+def said(blocks: Sequence[ContentBlock]) -> list[UserContent]:
+    """The content of a prompt as a model gets it: what is linked is named, what is embedded stands in it whole."""
+    return [part for block in blocks for part in _parts(block)]
+
+
+def title_of(content: Iterable[UserContent]) -> str:
+    """A name for a conversation that begins with `content`: its first words."""
+    text = " ".join(" ".join(part for part in content if isinstance(part, str)).split())
+    return text if len(text) <= TITLE_CHARS else f"{text[: TITLE_CHARS - 1]}…"
+
+
+def _parts(block: ContentBlock) -> Iterator[UserContent]:
+    match block:
+        case TextContentBlock(text=text):
+            yield text
+        case ImageContentBlock(data=data, mime_type=mime_type) | AudioContentBlock(data=data, mime_type=mime_type):
+            yield _file(data, mime_type)
+        case ResourceContentBlock():
+            about = f" ({block.description})" if block.description else ""
+            yield f"[{block.title or block.name}]({block.uri}){about}"
+        case EmbeddedResourceContentBlock(resource=TextResourceContents(uri=uri, text=text)):
+            yield f"The content of {uri}:\n\n{text}\n\n(end of {uri})"
+        case EmbeddedResourceContentBlock(resource=BlobResourceContents(uri=uri, blob=blob, mime_type=mime_type)):
+            yield f"The content of {uri}:"
+            yield _file(blob, mime_type or "application/octet-stream")
+        case _:
+            yield "(content of a kind that this agent does not take)"
+
+
+def _file(data: str, mime_type: str) -> UserContent:
+    try:
+        return BinaryContent(base64.b64decode(data, validate=True), media_type=mime_type)
+    except (binascii.Error, ValueError):
+        return f"(a file of type {mime_type} that is no base64)"
+
+
+def told_again(messages: Iterable[ModelMessage], showing: Showing) -> Iterator[SessionUpdate]:
+    """Everything that was said and done, in its order."""
+    for message in messages:
+        for part in message.parts:
+            match part:
+                case UserPromptPart(content=content):
+                    text = (
+                        content
+                        if isinstance(content, str)
+                        else "\n".join(each for each in content if isinstance(each, str))
+                    )
+                    if text:
+                        yield update_user_message_text(text)
+                case TextPart(content=str() as text) if text:
+                    yield update_agent_message_text(text)
+                case ThinkingPart(content=str() as text) if text:
+                    yield update_agent_thought_text(text)
+                case ToolCallPart():
+                    yield showing.begun(part)
+                case ToolReturnPart() if isinstance(message, ModelRequest):
+                    yield showing.ended(part)
+                case _:
+                    continue

@@ -1,0 +1,137 @@
+"""The MCP servers that an editor passes with a session, as sources of it.
+
+Source: ACP v1, `session/new`, `mcpServers`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from toolcrib.catalog.state import SourceEntry, SourceStatus
+from toolcrib.core.client import NOBODY, Client
+from toolcrib.core.digests import digest
+from toolcrib.servers import shown
+from toolcrib.sources.base import free_name, source_name
+from toolcrib.sources.limited import LimitedSource
+from toolcrib.sources.mcp.server import (
+    DEFAULT_PATIENCE,
+    AnyServer,
+    CarriedServer,
+    HttpServer,
+    Patience,
+    StdioServer,
+    identity,
+)
+from toolcrib.sources.unavailable import UnavailableSource
+
+if TYPE_CHECKING:
+    from toolcrib.sources.mcp.carrier import Carrier
+
+UNNAMED = "server"
+"""The name of a source whose label has nothing that could name one."""
+
+
+class _Unfit(Exception):
+    """Why an entry describes no server: a sentence without a full stop, and without anything that may be a secret."""
+
+
+def passed_servers(
+    passed: Iterable[object],
+    *,
+    cwd: Path,
+    carrier: Carrier,
+    taken: Collection[str] = (),
+    patience: Patience = DEFAULT_PATIENCE,
+    client: Callable[[], Client] = lambda: NOBODY,
+) -> tuple[SourceEntry, ...]:
+    """An entry for each of `passed`, in its order, whatever it is: one that describes no server has failed.
+
+    Programs are run in `cwd`. Servers in the editor itself are reached through `carrier`. No source gets one of the
+    names in `taken`, nor two the same. `client` is whom a server may ask while nobody calls.
+    """
+    entries: list[SourceEntry] = []
+    used = {*taken}
+    for one in passed:
+        wire: Mapping[str, Any] = cast("Mapping[str, Any]", one) if isinstance(one, Mapping) else {}
+        label = str(wire["name"]) if isinstance(wire.get("name"), str) else ""
+        name = free_name(source_name(label) if re.search(r"\w", label) else UNNAMED, used)
+        used.add(name)
+        try:
+            entries.append(_entry(name, label, _server(wire, cwd, carrier), patience, client))
+        except _Unfit as unfit:
+            entries.append(_failed(name, label, f"The client passed it in a form that is no server's: {unfit}."))
+    return tuple(entries)
+
+
+def _entry(name: str, label: str, server: AnyServer, patience: Patience, client: Callable[[], Client]) -> SourceEntry:
+    from toolcrib.sources.mcp.source import McpSource  # noqa: PLC0415  the SDK takes half a second to import
+
+    known_by = digest(identity(server))
+    return SourceEntry(
+        LimitedSource(McpSource(name, server, patience=patience, client=client)),
+        title=label or None,
+        identity=known_by,
+        origin=known_by,
+        address=f"acp:{name}" if isinstance(server, CarriedServer) else shown(server),
+    )
+
+
+def _failed(name: str, label: str, reason: str) -> SourceEntry:
+    return SourceEntry(
+        UnavailableSource(name, reason),
+        status=SourceStatus.FAILED,
+        title=label or None,
+        reason=reason,
+        is_lasting=True,
+    )
+
+
+def _server(wire: Mapping[str, Any], cwd: Path, carrier: Carrier) -> AnyServer:
+    match wire.get("type", "stdio"):
+        case "stdio":
+            args = _list(wire, "args")
+            if not all(isinstance(arg, str) for arg in args):
+                raise _Unfit("its `args` are no list of texts")
+            return StdioServer(_text(wire, "command"), tuple(map(str, args)), _pairs(wire, "env"), cwd)
+        case "http" | "sse" as kind:
+            url = _text(wire, "url")
+            if not re.match(r"https?://[^/\s]", url):
+                raise _Unfit("its `url` is no http or https address")
+            transport = "sse" if kind == "sse" else "streamable-http"
+            return HttpServer(url, _pairs(wire, "headers"), transport=transport)
+        case "acp":
+            return CarriedServer(_text(wire, "serverId"), carrier)
+        case str() as kind:
+            raise _Unfit(f"`{kind[:40]}` is not one of stdio, http, sse, acp")
+        case _:
+            raise _Unfit("its `type` is no text")
+
+
+def _text(wire: Mapping[str, Any], key: str) -> str:
+    value = wire.get(key)
+    if not isinstance(value, str) or not value:
+        raise _Unfit(f"it has no `{key}`")
+    return value
+
+
+def _pairs(wire: Mapping[str, Any], key: str) -> dict[str, str]:
+    """A list of names and values, as ACP writes what elsewhere is an object."""
+    pairs: dict[str, str] = {}
+    for pair in _list(wire, key):
+        match pair:
+            case {"name": str() as name, "value": str() as value}:
+                pairs[name] = value
+            case _:
+                raise _Unfit(f"its `{key}` are no list of names and values")
+    return pairs
+
+
+def _list(wire: Mapping[str, Any], key: str) -> list[object]:
+    """Empty where there is none."""
+    listed = wire.get(key)
+    if listed is not None and not isinstance(listed, list):
+        raise _Unfit(f"its `{key}` are no list")
+    return cast("list[object]", listed or [])

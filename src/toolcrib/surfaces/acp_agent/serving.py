@@ -1,0 +1,41 @@
+"""The agent on a connection, until the editor closes it."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator
+
+import anyio
+from acp import run_agent
+
+from toolcrib.surfaces.acp_agent.agent import CribAgent, Setup
+from toolcrib.surfaces.acp_agent.wire import EditorWire, Lines, StandardLines, StreamLines
+
+
+async def serve_lines(setup: Setup, lines: Lines) -> None:
+    """Serve one editor until there are no more lines; every server and terminal of its sessions has ended then."""
+    wire = EditorWire(lines)
+    async with anyio.create_task_group() as tasks:
+        agent = CribAgent(setup, tasks, wire.mcp)
+        await run_agent(agent, wire, use_unstable_protocol=True)  # closing and resuming a session are called unstable
+        tasks.cancel_scope.cancel()
+
+
+async def serve_streams(setup: Setup, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """The same over a pair of streams."""
+    await serve_lines(setup, StreamLines(reader, writer))
+
+
+async def serve_stdio(setup: Setup) -> None:
+    """The same over standard input and output, or until SIGINT or SIGTERM arrives."""
+    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(_cancel_on_signal, signals, tasks.cancel_scope)
+            await serve_lines(setup, StandardLines())
+            tasks.cancel_scope.cancel()
+
+
+async def _cancel_on_signal(signals: AsyncIterator[signal.Signals], scope: anyio.CancelScope) -> None:
+    await anext(signals)
+    scope.cancel()

@@ -1,0 +1,183 @@
+"""Calls of tools in the form that an editor shows: what is really called, with what, where, and how it ended."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from acp.helpers import text_block, tool_content, tool_diff_content, tool_terminal_ref
+from acp.schema import (
+    ContentToolCallContent,
+    FileEditToolCallContent,
+    TerminalToolCallContent,
+    ToolCallLocation,
+    ToolCallProgress,
+    ToolCallStart,
+    ToolKind,
+)
+from pydantic_ai.messages import ToolCallPart, ToolReturnPart
+
+from toolcrib.adapters.pydantic_ai.toolset import MARK, OPERATION_OF
+from toolcrib.calling.questions import in_one_line
+from toolcrib.catalog.access import Access
+from toolcrib.catalog.view import View
+from toolcrib.core.results import ToolResult
+from toolcrib.core.tools import Tool
+from toolcrib.protocol.tools import CALLS
+from toolcrib.sources.acp.descriptors import KINDS
+from toolcrib.sources.acp.diffs import diffs_of, locations_of
+
+TITLE_CHARS = 160
+"""Of what a call is called by, with its arguments."""
+
+CONTENT_CHARS = 20_000
+"""Of an answer, as an editor is shown it; a model may have more of it."""
+
+Content = ContentToolCallContent | FileEditToolCallContent | TerminalToolCallContent
+
+_LOOKING: Mapping[str, ToolKind] = {"expand_tool": "read"}
+"""What operations that call nothing are in an editor's words, besides a search."""
+
+
+@dataclass(frozen=True, slots=True)
+class Called:
+    """What a model's call comes to."""
+
+    title: str
+    kind: ToolKind
+    arguments: Mapping[str, Any]
+    tool: Tool | None = None
+    """None for an operation, and for what is not there."""
+    is_asked: bool = False
+    """Whether the person has to approve of it before it runs."""
+    locations: tuple[ToolCallLocation, ...] = ()
+
+
+class Showing:
+    """Knows the calls of one conversation."""
+
+    def __init__(self, view: Callable[[], View], cwd: Path) -> None:
+        self._view = view
+        self._cwd = cwd
+        self._terminals: dict[str, str] = {}
+        """By the id of the call that runs in it."""
+
+    def called(self, part: ToolCallPart) -> Called:
+        """What `part` is about: an operation, or the very tool, whichever way it is called."""
+        arguments = _arguments(part)
+        operation = OPERATION_OF.get(part.tool_name)
+        if operation in CALLS:
+            inner = arguments.get("arguments")
+            reference = str(arguments.get("tool_id", ""))
+            return self.about(reference, cast("dict[str, Any]", inner) if isinstance(inner, dict) else {})
+        if operation is not None:
+            return Called(_titled(part.tool_name, arguments), _LOOKING.get(operation, "search"), arguments)
+        return self.about(part.tool_name, arguments)
+
+    def about(self, reference: str, arguments: Mapping[str, Any]) -> Called:
+        """A call of the tool that `reference`, a handle, id or name, stands for."""
+        view = self._view()
+        tool, _ = view.resolve(reference)
+        if tool is None:
+            return Called(_titled(in_one_line(reference, TITLE_CHARS), arguments), "other", arguments)
+        # The name under which a model has it: of letters and digits, whatever its source calls it.
+        title = _titled(view.names.get(tool.id, tool.id), arguments)
+        asked = view.access_to(tool) is Access.ASK
+        return Called(title, kind_of(tool, view), arguments, tool, asked, self._locations(tool, arguments))
+
+    def begun(self, part: ToolCallPart) -> ToolCallStart:
+        """It was asked for, and runs from now on if the person need not approve of it."""
+        call = self.called(part)
+        return ToolCallStart(
+            session_update="tool_call",
+            tool_call_id=part.tool_call_id,
+            title=call.title,
+            kind=call.kind,
+            status="pending" if call.is_asked else "in_progress",
+            locations=list(call.locations) or None,
+            raw_input=dict(call.arguments),
+        )
+
+    def runs_in(self, call_id: str, terminal_id: str) -> ToolCallProgress:
+        """It runs in a terminal of the editor, which shows that from now on."""
+        self._terminals[call_id] = terminal_id
+        return progressed(call_id, content=[tool_terminal_ref(terminal_id)])
+
+    def ended(self, part: ToolReturnPart) -> ToolCallProgress:
+        """It has an answer."""
+        result = _result(part)
+        content: list[Content] = [
+            tool_diff_content(diff.path, diff.new_text, diff.old_text) for diff in diffs_of(result)
+        ]
+        text = _text(part.content)
+        if (terminal_id := self._terminals.pop(part.tool_call_id, None)) is not None:
+            content.append(tool_terminal_ref(terminal_id))
+        elif text and not content:
+            shown = text if len(text) <= CONTENT_CHARS else f"{text[:CONTENT_CHARS]}…"
+            content.append(tool_content(text_block(shown)))
+        locations = [ToolCallLocation(path=each.path, line=each.line) for each in locations_of(result)]
+        return progressed(
+            part.tool_call_id,
+            status="completed" if part.outcome == "success" else "failed",
+            content=content or None,
+            locations=locations or None,
+            raw_output=result.structured_content if result.structured_content is not None else text or None,
+        )
+
+    def _locations(self, tool: Tool, arguments: Mapping[str, Any]) -> tuple[ToolCallLocation, ...]:
+        """Where it works, as far as its arguments tell: of tools of which the editor knows the kind."""
+        path, line = arguments.get("path"), arguments.get("line")
+        if "kind" not in tool.wire or not isinstance(path, str) or not path:
+            return ()
+        at = line if isinstance(line, int) and not isinstance(line, bool) and line >= 0 else None
+        return (ToolCallLocation(path=str(self._cwd / path), line=at),)
+
+
+def progressed(call_id: str, **news: Any) -> ToolCallProgress:
+    """`news` of a call, by the names of the SDK's fields."""
+    return ToolCallProgress(session_update="tool_call_update", tool_call_id=call_id, **news)
+
+
+def kind_of(tool: Tool, view: View) -> ToolKind:
+    """What a tool does, in an editor's words."""
+    kind = tool.wire.get("kind")
+    if kind in KINDS:
+        return kind
+    return "read" if tool.annotations.read_only and view.is_trusted(tool.source) else "other"
+
+
+def _titled(name: str, arguments: Mapping[str, Any]) -> str:
+    if not arguments:
+        return name
+    share = max(20, (TITLE_CHARS - len(name)) // len(arguments))
+    given = (f"{in_one_line(key, 40)[1:-1]}: {in_one_line(value, share)}" for key, value in arguments.items())
+    title = f"{name}({', '.join(given)})"
+    return title if len(title) <= 2 * TITLE_CHARS else f"{title[: 2 * TITLE_CHARS]}…"
+
+
+def _arguments(part: ToolCallPart) -> dict[str, Any]:
+    """Those of a model's call, which may be no JSON."""
+    given: Any = part.args
+    if isinstance(given, str):
+        try:
+            given = json.loads(given or "{}")
+        except ValueError:
+            return {"": given}
+    return cast("dict[str, Any]", given) if isinstance(given, dict) else {}
+
+
+def _result(part: ToolReturnPart) -> ToolResult:
+    """What its source told of it besides the text."""
+    told = cast("dict[str, Any]", part.metadata).get(MARK) if isinstance(part.metadata, dict) else None
+    return ToolResult(cast("dict[str, Any]", told) if isinstance(told, dict) else {})
+
+
+def _text(content: object) -> str:
+    if isinstance(content, str):
+        return content
+    if isinstance(content, list):
+        return "\n".join(each for each in cast("list[object]", content) if isinstance(each, str))
+    return ""

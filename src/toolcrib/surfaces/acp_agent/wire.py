@@ -1,0 +1,211 @@
+"""The messages of one connection to an editor: lines of JSON, of which the SDK sees those that it routes."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import threading
+from typing import Any, Protocol, cast
+
+import anyio
+import anyio.to_thread
+import orjson
+
+from toolcrib.sources.acp.mcp_frames import McpFrames
+from toolcrib.sources.acp.port import ClientGone
+
+logger = logging.getLogger(__name__)
+
+MAX_LINE_BYTES = 64 * 1024 * 1024
+"""Of one message; a longer one is passed over."""
+
+PARSE_ERROR, INVALID_REQUEST = -32700, -32600
+"""Source: JSON-RPC 2.0, section 5.1."""
+
+
+PROMPT = "session/prompt"
+
+
+class Lines(Protocol):
+    """Where lines come from and go to."""
+
+    async def read(self) -> bytes | None:
+        """The next line; None once there are no more, and no bytes for one that is too long."""
+        ...
+
+    async def write(self, line: bytes) -> None:
+        """Send a line, its break included; returns when it is on its way.
+
+        Raises:
+            OSError: nobody reads any more.
+        """
+        ...
+
+
+class EditorWire:
+    """A transport for the SDK's connection. Source: `acp._transport.Transport`, of which it has the three methods."""
+
+    def __init__(self, lines: Lines) -> None:
+        self._lines = lines
+        self._writing = anyio.Lock()
+        self._closed = False
+        self.mcp = McpFrames(self.send)
+        """Takes the messages of MCP aside, of which the SDK routes none."""
+        self._prompts: dict[int | str, Any] = {}
+        """Parameters of the prompts that are not answered yet, by the ids of their requests."""
+
+    async def send(self, message: dict[str, Any]) -> None:
+        """Raises `ConnectionError` where nobody reads any more."""
+        if "method" not in message:
+            self._prompts.pop(message.get("id", ""), None)
+        line = orjson.dumps(message, default=str, option=orjson.OPT_APPEND_NEWLINE)
+        async with self._writing:
+            if self._closed:
+                raise ConnectionError("Connection closed")
+            try:
+                await self._lines.write(line)
+            except OSError as error:
+                raise ConnectionError(f"the editor reads no more: {error}") from error
+
+    async def receive(self) -> dict[str, Any] | None:
+        """The next message for the SDK; None once the editor has gone."""
+        try:
+            while (line := await self._lines.read()) is not None:
+                if line.strip() and (message := await self._judged(line)) is not None:
+                    return message
+        except OSError as error:
+            logger.info("the editor is gone: %s", error)
+        self.mcp.close(ClientGone("The editor has closed its connection."))
+        return None
+
+    async def close(self) -> None:
+        self._closed = True
+        self.mcp.close(ClientGone("The connection to the editor is closed."))
+
+    async def _judged(self, line: bytes) -> dict[str, Any] | None:
+        """The message of a line, where it is one and for the SDK; what would end its loop is answered here."""
+        try:
+            message: Any = orjson.loads(line)
+        except ValueError:
+            await self._refuse(PARSE_ERROR, "Parse error")
+            return None
+        match message:
+            case {"method": str() as method, **rest} if isinstance(rest.get("id"), int | str | None):
+                if method.startswith("$/") and "id" not in rest:
+                    return self._cancel(method, rest.get("params"))
+                if method == PROMPT and "id" in rest:
+                    self._prompts[rest["id"]] = rest.get("params")
+            case {"id": int() | str()} if "method" not in message:
+                pass
+            case {"result": _} | {"error": _}:  # an answer to nothing; were it refused, two sides could go on for ever
+                return None
+            case _:
+                await self._refuse(INVALID_REQUEST, "Invalid Request")
+                return None
+        taken = cast("dict[str, Any]", message)
+        return None if self.mcp.take(taken) else taken
+
+    def _cancel(self, method: str, params: object) -> dict[str, Any] | None:
+        """What a prompt is cancelled by, where its request was; others of these may be passed over.
+
+        Source: ACP, "Cancellation": `$/cancel_request` names a request by its id.
+        """
+        match params:
+            case {"requestId": int() | str() as request_id} if method == "$/cancel_request":
+                match self._prompts.get(request_id):
+                    case {"sessionId": str() as session_id}:
+                        return {"jsonrpc": "2.0", "method": "session/cancel", "params": {"sessionId": session_id}}
+                    case _:
+                        return None
+            case _:
+                return None
+
+    async def _refuse(self, code: int, message: str) -> None:
+        logger.warning("the editor sent a line that is no message: %s", message)
+        try:
+            await self.send({"jsonrpc": "2.0", "id": None, "error": {"code": code, "message": message}})
+        except ConnectionError:
+            return
+
+
+class StreamLines:
+    """The lines of a pair of asyncio's streams, as a socket has them."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._begun = bytearray()
+
+    async def read(self) -> bytes | None:
+        while (at := self._begun.find(b"\n")) < 0:
+            if len(self._begun) > MAX_LINE_BYTES:
+                return await self._passed_over()
+            more = await self._reader.read(65_536)
+            if not more:
+                return None
+            self._begun += more
+        line = bytes(self._begun[: at + 1])
+        del self._begun[: at + 1]
+        return line
+
+    async def write(self, line: bytes) -> None:
+        self._writer.write(line)
+        await self._writer.drain()
+
+    async def _passed_over(self) -> bytes | None:
+        while (at := self._begun.find(b"\n")) < 0:
+            self._begun.clear()
+            more = await self._reader.read(65_536)
+            if not more:
+                return None
+            self._begun += more
+        del self._begun[: at + 1]
+        return b""
+
+
+class StandardLines:
+    """The lines of this program's standard input and output.
+
+    Read by a thread that the end of the program does not wait for: a blocked read cannot be cancelled. Written by
+    threads, too: an editor that reads slowly holds up its own messages, and nothing else.
+    """
+
+    def __init__(self) -> None:
+        self._lines: asyncio.Queue[bytes | None] = asyncio.Queue()
+        self._writing = anyio.CapacityLimiter(1)
+        # Descriptors of their own: nothing that is printed by accident must get in between.
+        self._out = os.dup(1)
+        os.dup2(2, 1)
+        loop = asyncio.get_running_loop()
+
+        def feed(line: bytes | None) -> bool:
+            try:
+                loop.call_soon_threadsafe(self._lines.put_nowait, line)
+            except RuntimeError:  # the loop has ended
+                return False
+            return True
+
+        def read() -> None:
+            with os.fdopen(os.dup(0), "rb") as lines:
+                is_begun = False
+                while line := lines.readline(MAX_LINE_BYTES):
+                    is_whole = line.endswith(b"\n")
+                    if not feed(line if is_whole and not is_begun else b""):
+                        return
+                    is_begun = not is_whole
+            feed(None)
+
+        threading.Thread(target=read, name="standard input", daemon=True).start()
+
+    async def read(self) -> bytes | None:
+        return await self._lines.get()
+
+    async def write(self, line: bytes) -> None:
+        await anyio.to_thread.run_sync(_write_all, self._out, line, limiter=self._writing)
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(descriptor, rest) :]

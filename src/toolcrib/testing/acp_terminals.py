@@ -1,0 +1,221 @@
+"""The terminals of a fake editor: programs that really run, or outputs that a test wrote down."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Protocol, TypeAlias
+
+from acp import RequestError
+from acp.schema import TerminalExitStatus, TerminalOutputResponse
+
+_CHUNK = 65_536
+
+
+@dataclass(frozen=True, slots=True)
+class Commanded:
+    """What an agent asked to be run."""
+
+    session_id: str
+    command: str
+    args: tuple[str, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict[str, str])
+    cwd: str | None = None
+    output_byte_limit: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Scripted:
+    """A command that only seems to run: it shows `output` and has ended, or runs `until_killed`."""
+
+    output: str = ""
+    exit_code: int = 0
+    until_killed: bool = False
+
+
+Script: TypeAlias = Mapping[str, Scripted | str] | Callable[[Commanded], Scripted | str]
+"""Scripted commands by name, or what a function says to one; a name that is not there is no program. A text is the
+output of a command that went well."""
+
+
+class _Run(Protocol):
+    @property
+    def output(self) -> bytes: ...
+    @property
+    def ended(self) -> TerminalExitStatus | None: ...
+    async def wait(self) -> TerminalExitStatus: ...
+    async def kill(self) -> None: ...
+
+
+class Terminal:
+    """One command from `create` to `release`."""
+
+    def __init__(self, terminal_id: str, commanded: Commanded, run: _Run) -> None:
+        self.id = terminal_id
+        self.commanded = commanded
+        self.was_killed = False
+        self.is_open = True
+        """Whether it was not released yet."""
+        self._run = run
+
+    @property
+    def shown(self) -> TerminalOutputResponse:
+        """What it shows by now; where the agent set a limit, the end of it, from a whole character on."""
+        output = self._run.output
+        limit = self.commanded.output_byte_limit
+        cut = 0 if limit is None else max(len(output) - limit, 0)
+        if cut:
+            output = output[cut:].lstrip(bytes(range(0x80, 0xC0)))
+        return TerminalOutputResponse(
+            output=output.decode(errors="replace"), truncated=cut > 0, exit_status=self._run.ended
+        )
+
+    async def wait(self) -> TerminalExitStatus:
+        return await self._run.wait()
+
+    async def kill(self) -> None:
+        self.was_killed = True
+        await self._run.kill()
+
+    async def release(self) -> None:
+        self.is_open = False
+        await self._run.kill()
+
+    async def end(self) -> None:
+        """End the command, without a word about the terminal."""
+        await self._run.kill()
+
+
+class Terminals:
+    """All terminals of an editor; `log` keeps those that were released, too."""
+
+    def __init__(self, script: Script | None, changed: Callable[[], None]) -> None:
+        self.script = script
+        """None: commands really run."""
+        self.log: list[Terminal] = []
+        self._changed = changed
+        self._numbers = count(1)
+
+    @property
+    def open(self) -> tuple[Terminal, ...]:
+        return tuple(terminal for terminal in self.log if terminal.is_open)
+
+    async def create(self, commanded: Commanded) -> Terminal:
+        """
+        Raises:
+            RequestError: there is no such program.
+        """
+        run = await _started(commanded) if self.script is None else _ScriptedRun(_scripted(self.script, commanded))
+        terminal = Terminal(f"terminal-{next(self._numbers)}", commanded, run)
+        self.log.append(terminal)
+        self._changed()
+        return terminal
+
+    def get(self, session_id: str, terminal_id: str) -> Terminal:
+        """
+        Raises:
+            RequestError: this session has no such terminal, or it was released.
+        """
+        for terminal in self.open:
+            if terminal.id == terminal_id and terminal.commanded.session_id == session_id:
+                return terminal
+        raise RequestError.invalid_params({"details": f"This session has no terminal `{terminal_id}`."})
+
+    async def kill(self, session_id: str, terminal_id: str) -> None:
+        await self.get(session_id, terminal_id).kill()
+        self._changed()
+
+    async def release(self, session_id: str, terminal_id: str) -> None:
+        await self.get(session_id, terminal_id).release()
+        self._changed()
+
+    async def end(self) -> None:
+        """End whatever still runs; who left it running stays visible in `open`."""
+        for terminal in self.log:
+            await terminal.end()
+
+
+async def _started(commanded: Commanded) -> _Run:
+    shell = not commanded.args and " " in commanded.command.strip()  # as editors do with a whole command line
+    program = ("/bin/sh", "-c", commanded.command) if shell else (commanded.command, *commanded.args)
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *program,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+            env={**os.environ, **commanded.env},
+            cwd=commanded.cwd,
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise RequestError.internal_error({"details": str(error)}) from error
+    return _RealRun(process)
+
+
+def _scripted(script: Script, commanded: Commanded) -> Scripted:
+    scripted = script(commanded) if callable(script) else script.get(commanded.command)
+    if scripted is None:
+        raise RequestError.internal_error({"details": f"There is no program `{commanded.command}`."})
+    return Scripted(scripted) if isinstance(scripted, str) else scripted
+
+
+class _ScriptedRun:
+    def __init__(self, scripted: Scripted) -> None:
+        self.output = scripted.output.encode()
+        self._end = asyncio.Event()
+        self.ended: TerminalExitStatus | None = None
+        if not scripted.until_killed:
+            self._ends(TerminalExitStatus(exit_code=scripted.exit_code))
+
+    async def wait(self) -> TerminalExitStatus:
+        await self._end.wait()
+        return self.ended or TerminalExitStatus()
+
+    async def kill(self) -> None:
+        if self.ended is None:
+            self._ends(TerminalExitStatus(signal="SIGKILL"))
+
+    def _ends(self, status: TerminalExitStatus) -> None:
+        self.ended = status
+        self._end.set()
+
+
+class _RealRun:
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+        self._shown = bytearray()
+        self._reading = asyncio.create_task(self._read())
+
+    @property
+    def output(self) -> bytes:
+        return bytes(self._shown)
+
+    @property
+    def ended(self) -> TerminalExitStatus | None:
+        code = self._process.returncode
+        if code is None or not self._reading.done():
+            return None
+        return TerminalExitStatus(signal=signal.Signals(-code).name) if code < 0 else TerminalExitStatus(exit_code=code)
+
+    async def wait(self) -> TerminalExitStatus:
+        await asyncio.shield(self._reading)
+        return self.ended or TerminalExitStatus()
+
+    async def kill(self) -> None:
+        if not self._reading.done():
+            # Its children may hold its output open, even after it has ended: the whole group goes.
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+        await asyncio.shield(self._reading)
+
+    async def _read(self) -> None:
+        stream = self._process.stdout
+        while stream is not None and (chunk := await stream.read(_CHUNK)):
+            self._shown += chunk
+        await self._process.wait()

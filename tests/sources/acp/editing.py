@@ -1,0 +1,178 @@
+"""An editor in memory, for tests of what asks it; the wire is not in it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import anyio
+
+from toolcrib.sources.acp.port import (
+    CALL_ID,
+    METHOD_NOT_FOUND,
+    ClientGone,
+    ClientOffer,
+    ClientRefused,
+    TerminalExit,
+    TerminalOutput,
+)
+from toolcrib.sources.acp.source import EditorSource
+from toolcrib.sources.acp.terminals import TerminalListener, tell_nobody
+
+ALL = ClientOffer(read_text_file=True, write_text_file=True, terminal=True)
+DISCOVERING = ClientOffer(read_text_file=True, write_text_file=True, terminal=True, discovery=True)
+
+SESSION = "session-1"
+
+
+def descriptor(name: str, kind: str = "other", /, **fields: Any) -> dict[str, Any]:
+    """One on the wire."""
+    return {"name": name, "kind": kind, "description": f"Does {name}.", "parameters": {"type": "object"}, **fields}
+
+
+def described(required: Sequence[str] = (), /, **types: str) -> dict[str, Any]:
+    """A schema of an object with properties of these types."""
+    return {
+        "type": "object",
+        "properties": {name: {"type": kind} for name, kind in types.items()},
+        "required": list(required),
+    }
+
+
+@dataclass
+class Running:
+    """A terminal of the editor."""
+
+    command: Sequence[str]
+    cwd: str | None
+    env: Mapping[str, str] | None
+    limit: int | None
+    exit: TerminalExit | None
+    ended: anyio.Event = field(default_factory=anyio.Event)
+    is_killed: bool = False
+
+
+@dataclass
+class Editor:
+    """A `ClientPort`. A method that stands in `hanging` is never answered, one in `failing` raises that."""
+
+    offer: ClientOffer = ALL
+    catalog: object = field(default_factory=lambda: {"tools": []})
+    files: dict[str, str] = field(default_factory=dict[str, str])
+    answer: Callable[[str, Mapping[str, Any]], Any] = lambda name, arguments: {"content": []}
+    exit: TerminalExit | None = field(default_factory=lambda: TerminalExit(0))
+    """How every command ends at once; None where it runs until it is killed."""
+    output: str = ""
+    is_truncated: bool = False
+    hanging: set[str] = field(default_factory=set[str])
+    failing: dict[str, Exception] = field(default_factory=dict[str, Exception])
+    asked: list[tuple[str, Any]] = field(default_factory=list[tuple[str, Any]])
+    """Every request, with what it was about."""
+    reached: dict[str, anyio.Event] = field(default_factory=dict[str, anyio.Event])
+    let_go: dict[str, anyio.Event] = field(default_factory=dict[str, anyio.Event])
+    """Answers that wait for these events."""
+    terminals: dict[str, Running] = field(default_factory=dict[str, Running])
+    """Those that are not released."""
+    call_ids: list[str | None] = field(default_factory=list[str | None])
+
+    @property
+    def methods(self) -> list[str]:
+        return [method for method, _ in self.asked]
+
+    async def _asked(self, method: str, session_id: str, about: object) -> None:
+        assert session_id == SESSION
+        self.asked.append((method, about))
+        self.reached.setdefault(method, anyio.Event()).set()
+        await anyio.lowlevel.checkpoint()
+        if method in self.hanging:
+            await anyio.sleep_forever()
+        if method in self.let_go:
+            await self.let_go[method].wait()
+        if method in self.failing:
+            raise self.failing[method]
+
+    async def until(self, method: str) -> None:
+        """Wait until the request has come."""
+        await self.reached.setdefault(method, anyio.Event()).wait()
+
+    async def discover_tools(self, session_id: str) -> Any:
+        await self._asked("discover_tools", session_id, None)
+        return self.catalog
+
+    async def call_tool(self, session_id: str, name: str, arguments: Mapping[str, Any]) -> Any:
+        self.call_ids.append(CALL_ID.get())
+        await self._asked("call_tool", session_id, (name, dict(arguments)))
+        return self.answer(name, arguments)
+
+    async def read_text_file(
+        self, session_id: str, path: str, *, line: int | None = None, limit: int | None = None
+    ) -> str:
+        await self._asked("read_text_file", session_id, (path, line, limit))
+        if path not in self.files:
+            raise ClientRefused(-32002, f"no such file: {path}")
+        lines = self.files[path].splitlines(keepends=True)[(line or 1) - 1 :]
+        return "".join(lines[:limit])
+
+    async def write_text_file(self, session_id: str, path: str, content: str) -> None:
+        await self._asked("write_text_file", session_id, path)
+        self.files[path] = content
+
+    async def create_terminal(
+        self,
+        session_id: str,
+        command: str,
+        args: Sequence[str] = (),
+        *,
+        env: Mapping[str, str] | None = None,
+        cwd: str | None = None,
+        output_byte_limit: int | None = None,
+    ) -> str:
+        await self._asked("create_terminal", session_id, command)
+        terminal_id = f"t{self.methods.count('create_terminal')}"
+        self.terminals[terminal_id] = Running([command, *args], cwd, env, output_byte_limit, self.exit)
+        return terminal_id
+
+    async def terminal_output(self, session_id: str, terminal_id: str) -> TerminalOutput:
+        await self._asked("terminal_output", session_id, terminal_id)
+        return TerminalOutput(self.output, self.is_truncated, self._terminal(terminal_id).exit)
+
+    async def wait_for_terminal_exit(self, session_id: str, terminal_id: str) -> TerminalExit:
+        await self._asked("wait_for_terminal_exit", session_id, terminal_id)
+        running = self._terminal(terminal_id)
+        if running.exit is None:
+            await running.ended.wait()
+        assert running.exit is not None
+        return running.exit
+
+    async def kill_terminal(self, session_id: str, terminal_id: str) -> None:
+        await self._asked("kill_terminal", session_id, terminal_id)
+        running = self._terminal(terminal_id)
+        running.is_killed = True
+        running.exit = running.exit or TerminalExit(signal="SIGKILL")
+        running.ended.set()
+
+    async def release_terminal(self, session_id: str, terminal_id: str) -> None:
+        await self._asked("release_terminal", session_id, terminal_id)
+        self._terminal(terminal_id)
+        del self.terminals[terminal_id]
+
+    def _terminal(self, terminal_id: str) -> Running:
+        if terminal_id not in self.terminals:
+            raise ClientRefused(-32602, f"no such terminal: {terminal_id}")
+        return self.terminals[terminal_id]
+
+    def source(
+        self,
+        *,
+        cwd: str = "/work",
+        timeout_s: float = 30.0,
+        grace_s: float = 30.0,
+        on_terminal: TerminalListener = tell_nobody,
+    ) -> EditorSource:
+        """The tools of a session with it. What is waited for, only a test that fails waits for."""
+        return EditorSource(self, SESSION, cwd=cwd, timeout_s=timeout_s, grace_s=grace_s, on_terminal=on_terminal)
+
+
+NO_METHOD = ClientRefused(METHOD_NOT_FOUND, "Method not found")
+GONE = ClientGone("the connection is closed")

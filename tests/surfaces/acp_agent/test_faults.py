@@ -1,0 +1,184 @@
+"""Editors that fail, hang, go away or change their mind: the session goes on, or ends with the right stop reason."""
+
+from __future__ import annotations
+
+import asyncio
+
+import anyio
+import pytest
+from acp import RequestError
+from tests.surfaces.acp_agent.talking import DONE, RENAME, RENAMING, USAGES, call, expand, outcome, talking, turn
+
+from toolcrib.testing.acp_agents import AgentGone
+from toolcrib.testing.acp_client import FakeAcpClient
+from toolcrib.testing.acp_faults import Drop, Garbage, Hang, Refuse, WrongId
+from toolcrib.testing.acp_permissions import Choice, PermissionAsked
+from toolcrib.testing.acp_updates import Turn
+
+pytestmark = pytest.mark.anyio
+
+READING = (expand("editor.read_file"), turn(call("read_file", path="/project/a.txt")), DONE)
+RUNNING = (expand("editor.run_command"), turn(call("run_command", command="make")), DONE)
+
+
+async def test_a_method_that_the_editor_does_not_have_fails_one_call() -> None:
+    client = FakeAcpClient(read_text_file=True, faults={"fs/read_text_file": Refuse()})
+    async with talking(client, READING):
+        answer = await client.prompt(await client.new_session("/project"), "Read.")
+    assert outcome(answer, "read_file")[0] == "failed"
+    assert (answer.stop_reason, answer.text) == ("end_turn", "Done.")
+
+
+async def test_a_prompt_whose_tool_hangs_can_be_cancelled_and_the_next_goes_on() -> None:
+    client = FakeAcpClient(read_text_file=True, faults={"fs/read_text_file": Hang()})
+    async with talking(client, READING):
+        session = await client.new_session("/project")
+        first = await cancelled_at(client, session, "fs/read_text_file")
+        assert first.stop_reason == "cancelled"
+        assert first.tool_calls["call-1-0"].status == "failed"
+        second = await client.prompt(session, "Never mind.")
+    assert (second.stop_reason, second.text) == ("end_turn", "Done.")
+
+
+async def cancelled_at(client: FakeAcpClient, session: str, method: str) -> Turn:
+    """The answer to a prompt that is cancelled once the agent has asked for `method`."""
+    answers: list[Turn] = []
+
+    async def ask() -> None:
+        answers.append(await client.prompt(session, "Go."))
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(ask)
+        await client.until(lambda: method in client.asked)
+        await client.cancel(session)
+    return answers[0]
+
+
+async def test_a_question_that_is_open_when_the_prompt_is_cancelled_is_no_yes() -> None:
+    client = FakeAcpClient(tools=[RENAME], permission="silent")
+    async with talking(client, RENAMING):
+        session = await client.new_session("/project")
+        answer = await cancelled_at(client, session, "session/request_permission")
+    assert answer.stop_reason == "cancelled"
+    assert not client.tools_called
+
+
+@pytest.mark.parametrize("late", ["allow_once", "allow_always"])
+async def test_a_yes_after_the_cancel_is_none(late: Choice) -> None:
+    asked, cancelled = anyio.Event(), anyio.Event()
+
+    async def person(question: PermissionAsked) -> Choice:
+        asked.set()
+        await cancelled.wait()
+        return late
+
+    client = FakeAcpClient(tools=[RENAME], permission=person)
+    async with talking(client, (*RENAMING, turn(call("rename_symbol", old="a", new="b")), DONE)):
+        session = await client.new_session("/project")
+
+        async def change_my_mind() -> None:
+            await asked.wait()
+            await client.cancel(session, answering=False)
+
+        changing = asyncio.create_task(change_my_mind())
+        first = await client.prompt(session, "Rename.")
+        await changing
+        assert first.stop_reason == "cancelled"
+        cancelled.set()  # and now the answer goes out
+        client.permission = "reject_once"
+        second = await client.prompt(session, "Go on.")
+        assert second.stop_reason == "end_turn"
+    assert not client.tools_called
+
+
+async def test_a_connection_that_is_lost_in_a_prompt_ends_the_agent_and_nothing_runs() -> None:
+    client = FakeAcpClient(tools=[RENAME], faults={"session/request_permission": Drop()})
+    async with talking(client, RENAMING):
+        session = await client.new_session("/project")
+        with pytest.raises(AgentGone):
+            await client.prompt(session, "Rename.")
+    assert not client.tools_called
+
+
+@pytest.mark.parametrize(
+    "fault", [Garbage(), Garbage(b"[]"), Garbage(b'{"id": 1.5}'), Garbage(b'{"method": 7, "id": []}')]
+)
+async def test_lines_that_are_no_messages_are_passed_over(fault: Garbage) -> None:
+    client = FakeAcpClient(read_text_file=True, files={"/project/a.txt": "hello"}, faults={"fs/read_text_file": fault})
+    async with talking(client, READING):
+        answer = await client.prompt(await client.new_session("/project"), "Read.")
+    assert outcome(answer, "read_file")[0] == "completed"
+
+
+async def test_an_answer_to_nothing_is_passed_over() -> None:
+    client = FakeAcpClient(read_text_file=True, faults={"fs/read_text_file": WrongId()})
+    async with talking(client, READING):
+        session = await client.new_session("/project")
+        answer = await cancelled_at(client, session, "fs/read_text_file")
+    assert answer.stop_reason == "cancelled"
+
+
+@pytest.mark.parametrize("method", ["terminal/wait_for_exit", "terminal/output"])
+async def test_no_terminal_stays_open_when_a_prompt_is_cancelled(method: str) -> None:
+    client = FakeAcpClient(terminal=True, commands=lambda _: "built", faults={method: Hang()})
+    async with talking(client, RUNNING):
+        session = await client.new_session("/project")
+        answer = await cancelled_at(client, session, method)
+        assert answer.stop_reason == "cancelled"
+        await client.until(lambda: not client.open_terminals)
+
+
+async def test_a_terminal_that_the_model_keeps_is_released_with_its_session() -> None:
+    client = FakeAcpClient(terminal=True, commands=lambda _: "serving")
+    script = (expand("editor.run_command"), turn(call("run_command", command="serve", background=True)), DONE)
+    async with talking(client, script):
+        session = await client.new_session("/project")
+        await client.prompt(session, "Serve.")
+        assert client.open_terminals
+        await client.close_session(session)
+        assert not client.open_terminals
+
+
+async def test_fifty_sessions_at_once_share_nothing() -> None:
+    client = FakeAcpClient(
+        tools=[RENAME], answers={"rename_symbol": lambda given: given["old"]}, permission="allow_always"
+    )
+    async with talking(client, RENAMING):
+        sessions = [await client.new_session(f"/project/{number}") for number in range(50)]
+        answers = dict[str, str]()
+
+        async def ask(session: str) -> None:
+            answers[session] = (await client.prompt(session, "Rename.")).stop_reason
+
+        async with anyio.create_task_group() as tasks:
+            for session in sessions:
+                tasks.start_soon(ask, session)
+    assert answers == dict.fromkeys(sessions, "end_turn")
+    # Each person was asked: a yes for good in one session is none in another.
+    assert sorted(asked.session_id for asked in client.permissions_asked) == sorted(sessions)
+    assert sorted(called.session_id for called in client.tools_called) == sorted(sessions)
+
+
+async def test_one_prompt_at_a_time() -> None:
+    client = FakeAcpClient(tools=[RENAME], permission="silent")
+    async with talking(client, RENAMING):
+        session = await client.new_session("/project")
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(client.prompt, session, "Rename.")
+            await client.until(lambda: client.permissions_asked)
+            with pytest.raises(RequestError, match="Invalid request"):
+                await client.request(
+                    "session/prompt", {"sessionId": session, "prompt": [{"type": "text", "text": "And?"}]}
+                )
+            await client.cancel(session)
+
+
+async def test_a_model_that_fails_fails_one_prompt() -> None:
+    client = FakeAcpClient(tools=[USAGES])
+    async with talking(client, (DONE,)):
+        session = await client.new_session("/project")
+        await client.prompt(session, "One.")
+        with pytest.raises(RequestError, match="The model failed"):
+            await client.prompt(session, "Two.")
+        other = await client.new_session("/project")
+        assert (await client.prompt(other, "One.")).stop_reason == "end_turn"

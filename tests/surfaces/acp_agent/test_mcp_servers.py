@@ -1,0 +1,170 @@
+"""The MCP servers of `session/new`, as sources in a catalog."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from acp.schema import NewSessionRequest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.servers.launching import SCRIPT, faulty_entry, http_server
+from tests.sources.acp.editor import SERVER_ID, editing
+from tests.waiting import until
+
+from toolcrib.catalog.intake import Intake
+from toolcrib.catalog.registry import ToolRegistry
+from toolcrib.catalog.state import SourceEntry, SourceStatus
+from toolcrib.core.principal import LOCAL_CONTEXT
+from toolcrib.sources.acp.mcp_frames import McpFrames
+from toolcrib.surfaces.acp_agent.mcp_servers import passed_servers
+
+pytestmark = pytest.mark.anyio
+
+CWD = Path(os.sep)
+
+
+async def _nowhere(message: dict[str, Any]) -> None:
+    raise ConnectionError
+
+
+NOBODY = McpFrames(_nowhere)
+
+
+def entry_of(wire: object, *taken: str) -> SourceEntry:
+    (entry,) = passed_servers([wire], cwd=CWD, carrier=NOBODY, taken=taken)
+    return entry
+
+
+@asynccontextmanager
+async def taken_in(entries: Sequence[SourceEntry]) -> AsyncGenerator[ToolRegistry]:
+    """A registry that has them, once each was listed or failed."""
+    registry = ToolRegistry()
+    async with Intake(registry) as intake:
+        for entry in entries:
+            intake.add(entry.source, entry)
+
+        def are_settled() -> bool:
+            return all(one.status is not SourceStatus.STARTING for one in registry.state.sources.values())
+
+        await until(are_settled, "the listings")
+        yield registry
+
+
+async def test_the_servers_of_a_session_stand_beside_each_other_and_a_bad_one_takes_nothing_with_it(
+    tmp_path: Path,
+) -> None:
+    stdio = faulty_entry()
+    session = NewSessionRequest.model_validate(
+        {
+            "cwd": str(tmp_path),
+            "mcpServers": [
+                {"name": "my bench", "command": stdio["command"], "args": [SCRIPT], "env": []},
+                {"type": "acp", "name": "editor", "serverId": SERVER_ID},
+                {"name": "my bench", "command": "", "args": [], "env": []},
+            ],
+        }
+    )
+    passed = [server.model_dump(by_alias=True, mode="json") for server in session.mcp_servers]
+    async with editing("on its own") as (_, frames):
+        entries = passed_servers(passed, cwd=tmp_path, carrier=frames, taken={"editor"})
+        async with taken_in(entries) as registry:
+            sources = registry.state.sources
+            assert list(sources) == ["my-bench", "editor-2", "my-bench-2"]
+            assert [one.status for one in sources.values()] == ["ready", "ready", "failed"]
+            assert not any(one.trusted for one in sources.values())
+            assert {"my-bench.add", "editor-2.add"} <= set(registry.state.tools)
+            assert sources["editor-2"].title == "editor"
+            assert sources["my-bench-2"].reason is not None
+            assert "`command`" in sources["my-bench-2"].reason
+
+
+async def test_a_program_is_run_where_the_session_is_with_the_environment_that_was_given(tmp_path: Path) -> None:
+    env = [{"name": "BENCH_KEY", "value": "v"}]
+    stdio = faulty_entry()
+    passed = {"name": "s", "command": stdio["command"], "args": stdio["args"], "env": env, "_meta": None}
+    (entry,) = passed_servers([passed], cwd=tmp_path, carrier=NOBODY)
+    assert entry.address == f"{stdio['command']} {SCRIPT}"
+    async with taken_in([entry]) as registry:
+        tool = registry.state.tools["s.env"]
+        result = await entry.source.call_tool(tool, {"name": "BENCH_KEY"}, LOCAL_CONTEXT)
+        assert result.structured_content == {"value": "v", "cwd": str(tmp_path)}
+
+
+@pytest.mark.parametrize(("kind", "path"), [("http", "mcp"), ("sse", "sse")])
+async def test_an_address_is_reached_with_its_headers_and_shown_without_what_may_be_a_secret(
+    kind: str, path: str
+) -> None:
+    headers = [{"name": "Authorization", "value": "Bearer open"}]
+    with http_server("--locked") as address:
+        entry = entry_of({"type": kind, "name": "far", "url": f"{address}/{path}?key=s3cret", "headers": headers})
+        assert entry.address == f"{address}/{path}"
+        async with taken_in([entry]) as registry:
+            assert registry.state.sources["far"].status is SourceStatus.READY
+
+
+def test_two_entries_for_one_server_are_known_to_be_the_same_and_others_are_not() -> None:
+    def known_by(**wire: Any) -> tuple[str, str]:
+        entry = entry_of({"name": "s", **wire})
+        return entry.identity, entry.origin
+
+    assert known_by(command="a") == known_by(command="a", env=[{"name": "K", "value": "v"}])
+    assert len({known_by(command="a"), known_by(command="b"), known_by(type="acp", serverId="a")}) == 3
+    assert all(known_by(command="a"))
+
+
+@pytest.mark.parametrize(
+    ("wire", "told"),
+    [
+        (None, "no `command`"),
+        ([], "no `command`"),
+        ({"name": "s"}, "no `command`"),
+        ({"name": "s", "command": 5}, "no `command`"),
+        ({"name": "s", "command": "a", "args": "b"}, "`args`"),
+        ({"name": "s", "command": "a", "args": [1]}, "`args`"),
+        ({"name": "s", "command": "a", "env": {"KEY": "s3cret"}}, "`env`"),
+        ({"name": "s", "command": "a", "env": [{"name": "KEY"}]}, "`env`"),
+        ({"name": "s", "type": "http"}, "no `url`"),
+        ({"name": "s", "type": "http", "url": "file:///s3cret"}, "no http or https address"),
+        ({"name": "s", "type": "sse", "url": "http://host", "headers": "s3cret"}, "`headers`"),
+        ({"name": "s", "type": "acp"}, "no `serverId`"),
+        ({"name": "s", "type": "websocket", "url": "ws://host"}, "`websocket` is not one of"),
+        ({"name": "s", "type": ["s3cret"]}, "`type`"),
+    ],
+)
+def test_what_describes_no_server_has_failed_for_good_with_a_reason_that_holds_no_secret(
+    wire: object, told: str
+) -> None:
+    entry = entry_of(wire)
+    assert (entry.status, entry.is_lasting) == (SourceStatus.FAILED, True)
+    assert entry.reason is not None
+    assert told in entry.reason
+    assert "s3cret" not in entry.reason
+    assert entry.reason.endswith(".")
+
+
+@pytest.mark.parametrize("label", ["", "...", "-", None, 5])
+def test_a_label_that_can_name_nothing_gets_a_name_all_the_same(label: object) -> None:
+    assert entry_of({"name": label, "command": "a"}, "server").name == "server-2"
+
+
+@given(
+    st.lists(
+        st.none()
+        | st.dictionaries(
+            st.sampled_from(["name", "type", "command", "args", "env", "url", "headers", "serverId"]),
+            st.none() | st.integers() | st.text(max_size=4) | st.lists(st.text(max_size=3) | st.none(), max_size=2)
+            | st.sampled_from(["acp", "http", "sse", "stdio", "http://host"]),
+        ),
+        max_size=5,
+    )
+)  # fmt: skip
+def test_whatever_is_passed_gives_one_entry_each_under_names_of_their_own(passed: list[object]) -> None:
+    entries = passed_servers(passed, cwd=CWD, carrier=NOBODY, taken={"editor"})
+    names = {entry.name for entry in entries}
+    assert len(names) == len(entries) == len(passed)
+    assert "editor" not in names

@@ -1,0 +1,97 @@
+"""What a gateway has done by its first answer, and what it leaves for later."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.servers.launching import faulty_entry, write_config
+from tests.surfaces.serving import Conversation
+
+_WATCHED = """
+import gc, json, sys
+from toolcrib.cli import main, serve as command
+from toolcrib.surfaces.mcp_gateway import stdio
+
+start, serve = command.serve, stdio.serve_stdio
+found = {}
+
+def starting(**named):
+    found["collects_at_first"] = gc.isenabled()
+    start(**named)
+
+async def serving(*given, **named):
+    found.update(collects=gc.isenabled(), frozen=gc.get_freeze_count())
+    await serve(*given, **named)
+
+command.serve, stdio.serve_stdio = starting, serving
+stdio.LIST_FIRST_S = 3600  # so that nothing but a question begins what follows the list of tools
+try:
+    main(["serve", *sys.argv[1:]])
+finally:
+    print(json.dumps({**found, "modules": [*sys.modules]}), file=sys.stderr)
+"""
+
+LATER = {
+    "numpy",
+    "rich",
+    "toolcrib.catalog.checkers",
+    "toolcrib.catalog.heads",
+    "toolcrib.config.registrations",
+    "toolcrib.conversation",
+    "toolcrib.embedding",
+    "toolcrib.formats",
+    "toolcrib.history",
+    "toolcrib.index.ranking",
+    "toolcrib.index.searching",
+    "toolcrib.index.segment",
+    "toolcrib.sections",
+    "toolcrib.sources.declared.definition",
+}
+"""What the first list of tools does without: each of these took milliseconds of it at some time, numpy fifty."""
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    return write_config(tmp_path / "mcp.json", bench=faulty_entry())
+
+
+def test_the_first_list_of_tools_waits_for_nothing_that_only_later_answers_need(config: Path) -> None:
+    with _watched(config) as process:
+        gateway = Conversation(process)
+        gateway.shake_hands()
+        assert gateway.ask("tools/list")["tools"]
+        assert gateway.end() == 0
+        assert {*_told(process)["modules"]} & LATER == set()
+
+
+def test_a_search_brings_what_it_needs(config: Path) -> None:
+    with _watched(config) as process:
+        gateway = Conversation(process)
+        gateway.shake_hands()
+        assert gateway.call("search_tools", {"query": "add"})["structuredContent"]["results"]
+        assert gateway.end() == 0
+        assert {*_told(process)["modules"]} & LATER >= {"numpy", "toolcrib.index.searching", "toolcrib.index.segment"}
+
+
+def test_garbage_is_looked_for_once_a_gateway_serves_and_not_among_what_its_start_made(config: Path) -> None:
+    with _watched(config) as process:
+        assert Conversation(process).end() == 0
+        told = _told(process)
+        assert (told["collects_at_first"], told["collects"]) == (False, True)
+        assert told["frozen"] > 0
+
+
+def _watched(config: Path) -> subprocess.Popen[bytes]:
+    """A gateway that tells at its end, as the last line of its standard error, what it has imported."""
+    command = [sys.executable, "-c", _WATCHED, str(config), "--no-cache", "--no-audit"]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+
+def _told(process: subprocess.Popen[bytes]) -> dict[str, Any]:
+    assert process.stderr is not None
+    return json.loads(process.stderr.read().splitlines()[-1])
