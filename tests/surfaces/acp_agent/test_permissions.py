@@ -60,7 +60,7 @@ async def test_whatever_is_no_yes_is_a_no_and_the_model_is_told(choice: Choice) 
     answer = await told(client, RENAMING)
     status, said = outcome(answer, "rename_symbol")
     assert status == "failed"
-    assert "NOT_AUTHORIZED" in said
+    assert said["error"]["code"] == "NOT_AUTHORIZED"
     assert not client.tools_called
     assert (answer.stop_reason, answer.text) == ("end_turn", "Done.")
 
@@ -105,7 +105,7 @@ async def test_nobody_is_asked_about_arguments_that_are_wrong() -> None:
     answer = await told(client, script)
     status, said = outcome(answer, "rename_symbol")
     assert status == "failed"
-    assert "INVALID_ARGUMENTS" in said
+    assert said["error"]["code"] == "INVALID_ARGUMENTS"
     assert not client.permissions_asked
     assert not client.tools_called
 

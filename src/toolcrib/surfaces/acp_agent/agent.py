@@ -47,7 +47,7 @@ from acp.schema import (
 from anyio.abc import TaskGroup
 from pydantic_ai.models import Model
 
-from toolcrib.counter import Counter
+from toolcrib.crib import Toolcrib
 from toolcrib.sources.acp.local import LOCAL_FILES, LocalSource
 from toolcrib.sources.acp.port import ClientOffer
 from toolcrib.sources.acp.source import EDITOR, TIMEOUT_S, EditorSource
@@ -87,7 +87,7 @@ class _Open:
 class Setup:
     """What the agent of every connection is made of."""
 
-    counter: Counter
+    crib: Toolcrib
     """Entered already."""
     model: Model
     bundle: str | None = None
@@ -296,7 +296,7 @@ class CribAgent:
             raise RequestError.internal_error({"details": "there is no connection"})
         place = Place(session_id, _absolute(cwd), tuple(_absolute(root) for root in more or ()))
         rooted = Rooted((place.cwd, *place.roots))
-        session = self._setup.counter.session(bundle=self._setup.bundle, client=rooted)
+        session = self._setup.crib.session(bundle=self._setup.bundle, client=rooted)
         taken = {*session.view().sources}
         tools = self._tools_of(place, self._client, taken)
         wires = [server.model_dump(mode="json", by_alias=True, exclude_none=True) for server in mcp_servers or ()]
@@ -306,6 +306,7 @@ class CribAgent:
         conversation = Conversation(
             place,
             self._client,
+            crib=self._setup.crib,
             session=session,
             sources=SessionSources(tools, servers),
             model=self._setup.model,

@@ -31,7 +31,7 @@ OPTIONS = (
 _CONSENT: dict[str, Consent] = {"allow_once": ONCE, "allow_always": ALWAYS}
 """What the options that allow come to; any other answer is none."""
 
-_ASK_ANOTHER_WAY = "Use another tool, or ask the person you work for."
+_ASK_THEM = "Do not try the same in another way: ask the person what they want instead."
 
 Diffs = Callable[[Called], Awaitable[Sequence[FileEditToolCallContent]]]
 """What a call would change in which files, as far as that is known before it runs."""
@@ -111,6 +111,6 @@ class _EditorApprover(Approver):
         context.note_approval(consent)
         if consent not in {ONCE, ALWAYS, "kept"}:
             what = "the person rejected it" if consent == "refused" else "nobody approved of it"
-            raise NotAuthorized(f"`{intent.subject}` was not run: {what}.", hints=[_ASK_ANOTHER_WAY])
+            raise NotAuthorized(f"`{intent.subject}` was not run: {what}.", hints=[_ASK_THEM])
         await self._permissions.begun(self._call_id)
         return consent

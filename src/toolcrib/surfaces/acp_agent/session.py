@@ -67,6 +67,7 @@ from toolcrib.calling.approving import Approver
 from toolcrib.calling.questions import Intent
 from toolcrib.core.errors import ToolcribError
 from toolcrib.counter import Session
+from toolcrib.crib import Toolcrib
 from toolcrib.sources.acp.port import CALL_ID
 from toolcrib.stores.conversations import KeptConversation
 from toolcrib.surfaces.acp_agent.content import said, title_of, told_again
@@ -78,7 +79,7 @@ from toolcrib.surfaces.acp_agent.sources import SessionSources
 logger = logging.getLogger(__name__)
 
 READY_S = 10.0
-"""How long a prompt waits for MCP servers that are still starting, in seconds; it goes on with what there is."""
+"""How long a first prompt waits for servers that are starting, in seconds; it goes on with what there is."""
 
 MAX_REQUESTS = 100
 """Answers of a model within one prompt."""
@@ -122,17 +123,19 @@ class Conversation:
         place: Place,
         client: Client,
         *,
+        crib: Toolcrib,
         session: Session,
         sources: SessionSources,
         model: Model,
         keep: Keep | None = None,
     ) -> None:
-        """`session` is the crib's own, whose tools are those of `sources` besides the catalog's."""
+        """`session` is one of `crib`, and has the tools of `sources` besides those of the catalog."""
         self.place = place
         self.mode: Mode = "ask"
         self.title = ""
         self.sources = sources
         self._client = client
+        self._crib = crib
         self._session = session
         self._model = model
         self._keep = keep
@@ -212,7 +215,8 @@ class Conversation:
     # -- one prompt ---------------------------------------------------------------------------------------------------
 
     async def _answered(self, content: Sequence[UserContent]) -> PromptResponse:
-        await self.sources.ready(READY_S)
+        await self.sources.look()
+        await self._ready()
         usage = RunUsage()
         with capture_run_messages() as messages:
             try:
@@ -237,6 +241,14 @@ class Conversation:
                 if messages:
                     self._messages = [*messages]
         return PromptResponse(stop_reason=reason, usage=_usage(usage))
+
+    async def _ready(self) -> None:
+        """Wait a little for what is starting, where the model begins: it should not be told that there is nothing."""
+        if self._messages:
+            return
+        with anyio.move_on_after(READY_S):
+            await self.sources.ready()
+            await self._crib.ready()
 
     def _agent(self) -> Agent[object, str]:
         if self._instructions is None:

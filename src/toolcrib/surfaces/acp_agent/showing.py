@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -82,7 +83,7 @@ class Showing:
         view = self._view()
         tool, _ = view.resolve(reference)
         if tool is None:
-            return Called(_titled(in_one_line(reference, TITLE_CHARS), arguments), "other", arguments)
+            return Called(_titled(in_one_line(reference, TITLE_CHARS)[1:-1], arguments), "other", arguments)
         # The name under which a model has it: of letters and digits, whatever its source calls it.
         title = _titled(view.names.get(tool.id, tool.id), arguments)
         asked = view.access_to(tool) is Access.ASK
@@ -124,7 +125,7 @@ class Showing:
             status="completed" if part.outcome == "success" else "failed",
             content=content or None,
             locations=locations or None,
-            raw_output=result.structured_content if result.structured_content is not None else text or None,
+            raw_output=_value(text) if result.structured_content is None else result.structured_content,
         )
 
     def _locations(self, tool: Tool, arguments: Mapping[str, Any]) -> tuple[ToolCallLocation, ...]:
@@ -173,6 +174,14 @@ def _result(part: ToolReturnPart) -> ToolResult:
     """What its source told of it besides the text."""
     told = cast("dict[str, Any]", part.metadata).get(MARK) if isinstance(part.metadata, dict) else None
     return ToolResult(cast("dict[str, Any]", told) if isinstance(told, dict) else {})
+
+
+def _value(text: str) -> object:
+    """What a text says, where it is a JSON object: pages of operations and errors are."""
+    if text.startswith("{"):
+        with suppress(ValueError):
+            return json.loads(text)
+    return text or None
 
 
 def _text(content: object) -> str:

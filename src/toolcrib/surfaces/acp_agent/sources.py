@@ -50,10 +50,9 @@ class SessionSources:
         """Let `run` end."""
         self._leaving.set()
 
-    async def ready(self, timeout_s: float) -> None:
-        """Look what there is by now, and wait a little for servers that are still starting."""
-        await self.look()
-        await self._intake.ready(timeout_s)
+    async def ready(self) -> None:
+        """Return once every server has listed its tools or failed to."""
+        await self._intake.ready()
 
     def tools_changed(self) -> None:
         """What the editor offers is another by now: looked at anew at once, and before the next prompt."""

@@ -9,6 +9,7 @@ import threading
 from typing import Any, Protocol, cast
 
 import anyio
+import anyio.lowlevel
 import anyio.to_thread
 import orjson
 
@@ -86,25 +87,37 @@ class EditorWire:
     async def _judged(self, line: bytes) -> dict[str, Any] | None:
         """The message of a line, where it is one and for the SDK; what would end its loop is answered here."""
         try:
-            message: Any = orjson.loads(line)
+            value: Any = orjson.loads(line)
         except ValueError:
             await self._refuse(PARSE_ERROR, "Parse error")
             return None
-        match message:
-            case {"method": str() as method, **rest} if isinstance(rest.get("id"), int | str | None):
-                if method.startswith("$/") and "id" not in rest:
-                    return self._cancel(method, rest.get("params"))
-                if method == PROMPT and "id" in rest:
-                    self._prompts[rest["id"]] = rest.get("params")
-            case {"id": int() | str()} if "method" not in message:
+        match value:
+            case {"method": str(), **rest} if isinstance(rest.get("id"), int | str | None):
+                pass
+            case {"id": int() | str()} if "method" not in value:
                 pass
             case {"result": _} | {"error": _}:  # an answer to nothing; were it refused, two sides could go on for ever
                 return None
             case _:
                 await self._refuse(INVALID_REQUEST, "Invalid Request")
                 return None
-        taken = cast("dict[str, Any]", message)
-        return None if self.mcp.take(taken) else taken
+        message = cast("dict[str, Any]", value)
+        if self.mcp.take(message):
+            await anyio.lowlevel.checkpoint()  # a flood of them must not keep their takers from running
+            return None
+        return self._as_routed(message)
+
+    def _as_routed(self, message: dict[str, Any]) -> dict[str, Any] | None:
+        """`message` as the SDK has a route for it; None where it has none and nobody waits for an answer."""
+        match message:
+            case {"method": str() as method, "id": int() | str() as request_id}:
+                if method == PROMPT:
+                    self._prompts[request_id] = message.get("params")
+            case {"method": str() as method} if method.startswith("$/"):
+                return self._cancel(method, message.get("params"))
+            case _:
+                pass
+        return message
 
     def _cancel(self, method: str, params: object) -> dict[str, Any] | None:
         """What a prompt is cancelled by, where its request was; others of these may be passed over.

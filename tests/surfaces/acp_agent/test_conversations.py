@@ -1,0 +1,229 @@
+"""What is said in a conversation, how it ends, and how it goes on later."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections.abc import AsyncGenerator
+from pathlib import Path
+
+import pytest
+from acp import RequestError, text_block
+from acp.helpers import embedded_text_resource, image_block, resource_block, resource_link_block
+from pydantic_ai.messages import BinaryContent, ModelMessage
+from pydantic_ai.models.function import AgentInfo, FunctionModel
+from tests.surfaces.acp_agent.talking import DONE, RENAME, RENAMING, USAGES, call, expand, outcome, talking, turn
+
+from toolcrib import Toolcrib
+from toolcrib.stores.conversations import ConversationStore
+from toolcrib.surfaces.acp_agent.agent import Setup
+from toolcrib.surfaces.acp_agent.content import said
+from toolcrib.surfaces.acp_agent.serving import serve_streams
+from toolcrib.testing.acp_client import FakeAcpClient
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_the_agent_says_what_it_can_do() -> None:
+    async with talking(FakeAcpClient(), (DONE,), introduces=False) as client:
+        response = await client.initialize(protocol_version=99)
+    assert response.protocol_version == 1
+    assert response.agent_info is not None
+    assert response.agent_info.name == "toolcrib"
+    wire = response.model_dump(by_alias=True)["agentCapabilities"]
+    assert wire["mcpCapabilities"]["acp"] is True
+    assert wire["promptCapabilities"]["embeddedContext"] is True
+    assert wire["loadSession"] is False  # nothing is kept
+
+
+async def test_what_the_model_says_thinks_and_plans_is_told_as_it_comes() -> None:
+    steps = [{"content": "find it", "status": "completed"}, {"content": "rename it"}]
+    script = ({"thinking": "Let me see.", **turn(call("update_plan", steps=steps), text="Looking.")}, DONE)
+    async with talking(FakeAcpClient(tools=[USAGES]), script) as client:
+        answer = await client.prompt(await client.new_session("/project"), "Go.")
+    assert answer.text == "Looking.Done."
+    assert answer.updates.thoughts == "Let me see."
+    ((first, second),) = answer.updates.plans
+    assert (first.content, first.status, second.status) == ("find it", "completed", "pending")
+    assert not answer.tool_calls  # a plan is shown as one, and not as a call
+    assert len([each for each in answer.updates if each.session_update == "agent_message_chunk"]) > 2
+
+
+@pytest.mark.parametrize(("stop", "reason"), [("end", "end_turn"), ("length", "max_tokens"), ("refused", "refusal")])
+async def test_why_a_model_stopped_is_told_in_the_protocols_words(stop: str, reason: str) -> None:
+    async with talking(FakeAcpClient(), ({"text": "…", "stop": stop},)) as client:
+        answer = await client.prompt(await client.new_session("/project"), "Go.")
+    assert answer.stop_reason == reason
+
+
+async def test_a_model_that_never_ends_is_stopped() -> None:
+    script = tuple(turn(call("list")) for _ in range(101))
+    async with talking(FakeAcpClient(), script) as client:
+        answer = await client.prompt(await client.new_session("/project"), "Go.")
+    assert answer.stop_reason == "max_turn_requests"
+
+
+async def test_tokens_are_counted() -> None:
+    async with talking(FakeAcpClient(), (DONE,)) as client:
+        usage = (await client.prompt(await client.new_session("/project"), "Go.")).response.usage
+    assert usage is not None
+    assert usage.total_tokens == usage.input_tokens + usage.output_tokens > 0
+
+
+def test_a_model_gets_all_that_is_in_a_prompt() -> None:
+    data = base64.b64encode(b"\x89PNG").decode()
+    blocks = [
+        text_block("See these."),
+        resource_link_block("a.py", "file:///p/a.py", description="the start"),
+        resource_block(embedded_text_resource("file:///p/b.py", "total = 1")),
+        image_block(data, "image/png"),
+        image_block("no base64!", "image/png"),
+    ]
+    first, link, embedded, image, broken = said(blocks)
+    assert first == "See these."
+    assert link == "[a.py](file:///p/a.py) (the start)"
+    assert "file:///p/b.py" in str(embedded)
+    assert "total = 1" in str(embedded)
+    assert isinstance(image, BinaryContent)
+    assert (image.data, image.media_type) == (b"\x89PNG", "image/png")
+    assert "no base64" in str(broken)
+
+
+async def test_a_model_is_told_where_it_is_and_what_there_is_and_every_time_the_same(tmp_path: Path) -> None:
+    told: list[str] = []
+
+    async def answer(_: list[ModelMessage], info: AgentInfo) -> AsyncGenerator[str]:
+        told.append(info.instructions or "")
+        names = [tool.name for tool in info.function_tools]
+        assert names == ["list", "find_tools", "expand_tool", "call_tool", "update_plan"]
+        yield "Done."
+
+    client = FakeAcpClient(tools=[RENAME])
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        async with Toolcrib() as crib:
+            await serve_streams(Setup(crib, FunctionModel(stream_function=answer)), reader, writer)
+
+    async with client.connected_to(serve):
+        await client.initialize()
+        session = await client.new_session(tmp_path, additional_directories=["/elsewhere"])
+        await client.prompt(session, "One.")
+        await client.change_tools([USAGES])
+        await client.prompt(session, "Two.")
+    first, second = told
+    assert first == second
+    assert str(tmp_path) in first
+    assert "/elsewhere" in first
+    assert "editor" in first
+    assert "search_tools" not in first
+
+
+async def test_a_conversation_goes_on_where_it_was_with_all_that_was_opened() -> None:
+    client = FakeAcpClient(tools=[USAGES], answers={"find_usages": "none"})
+    script = (expand("editor.find_usages"), DONE, turn(call("find_usages", symbol="total")), DONE)
+    async with talking(client, script):
+        session = await client.new_session("/project")
+        await client.prompt(session, "Open it.")
+        answer = await client.prompt(session, "Use it.")
+    assert outcome(answer, "find_usages")[0] == "completed"
+
+
+async def test_a_session_is_loaded_by_another_agent_and_told_again(tmp_path: Path) -> None:
+    store = ConversationStore(tmp_path / "kept" / "conversations.sqlite")
+    client = FakeAcpClient(tools=[RENAME], answers={"rename_symbol": "renamed"})
+    script = (*RENAMING, turn(text="You said so before."))
+    async with talking(client, script, store=store):
+        session = await client.new_session("/project")
+        await client.set_mode(session, "ask")
+        await client.prompt(session, "Rename total to amount.")
+    assert (tmp_path / "kept" / "conversations.sqlite").stat().st_mode & 0o077 == 0
+
+    later = FakeAcpClient(tools=[RENAME])
+    async with talking(later, script, store=store):
+        assert later.response is not None
+        assert later.response.agent_capabilities is not None
+        assert later.response.agent_capabilities.load_session
+        await later.load_session(session, "/project")
+        told = later.updates[session]
+        assert told.user_text == "Rename total to amount."
+        assert told.text == "Done."
+        renamed = [each for each in told.tool_calls.values() if (each.title or "").startswith("rename_symbol")]
+        assert [each.status for each in renamed] == ["completed"]
+        answer = await later.prompt(session, "And now?")
+    assert answer.text == "You said so before."
+    assert not later.permissions_asked
+
+
+async def test_a_session_is_resumed_without_being_told_again(tmp_path: Path) -> None:
+    store = ConversationStore(tmp_path / "conversations.sqlite")
+    async with talking(FakeAcpClient(), (DONE, turn(text="Again.")), store=store) as client:
+        session = await client.new_session("/project")
+        unspoken = await client.new_session("/project")
+        await client.set_mode(session, "read_only")
+        await client.prompt(session, "One.")
+    async with talking(FakeAcpClient(), (DONE, turn(text="Again.")), store=store) as client:
+        modes = (await client.resume_session(session, "/project")).modes
+        assert modes is not None
+        assert modes.current_mode_id == "read_only"
+        assert not client.updates.get(session)
+        assert (await client.prompt(session, "Two.")).text == "Again."
+        await client.resume_session(unspoken, "/project")
+        assert (await client.prompt(unspoken, "One.")).text == "Done."
+
+
+async def test_sessions_are_listed_with_what_they_are_about(tmp_path: Path) -> None:
+    store = ConversationStore(tmp_path / "conversations.sqlite")
+    async with talking(FakeAcpClient(), (DONE,), store=store) as client:
+        for folder, prompt in (("/one", "Rename total.\nPlease."), ("/two", "Fix the build.")):
+            answer = await client.prompt(await client.new_session(folder), prompt)
+            assert [each.title for each in answer.updates if each.session_update == "session_info_update"] == [
+                " ".join(prompt.split())
+            ]
+        await client.new_session("/three")  # of which nobody said anything
+        listed = (await client.request("session/list", {}))["sessions"]
+        assert [(each["cwd"], each["title"]) for each in listed] == [
+            ("/two", "Fix the build."),
+            ("/one", "Rename total. Please."),
+        ]
+        (one,) = (await client.request("session/list", {"cwd": "/one"}))["sessions"]
+        assert one["title"] == "Rename total. Please."
+        with pytest.raises(RequestError, match="Invalid params"):
+            await client.request("session/list", {"cursor": "made up"})
+
+
+async def test_a_session_that_is_closed_is_gone() -> None:
+    async with talking(FakeAcpClient(), (DONE,)) as client:
+        session = await client.new_session("/project")
+        await client.close_session(session)
+        with pytest.raises(RequestError, match="Invalid params"):
+            await client.prompt(session, "Are you there?")
+        await client.cancel(session)  # nothing to cancel, and nothing fails
+
+
+@pytest.mark.parametrize(
+    ("method", "params"),
+    [
+        ("session/new", {"cwd": "relative", "mcpServers": []}),
+        ("session/load", {"cwd": "/project", "sessionId": "unknown", "mcpServers": []}),
+        ("session/prompt", {"sessionId": "unknown", "prompt": []}),
+        ("session/set_mode", {"sessionId": "unknown", "modeId": "ask"}),
+        ("session/close", {"sessionId": "unknown"}),
+        ("session/fork", {"sessionId": "unknown", "cwd": "/project", "mcpServers": []}),
+        ("authenticate", {"methodId": "password"}),
+        ("$/unknown", {}),
+        ("_unknown/extension", {}),
+    ],
+)
+async def test_what_cannot_be_done_is_refused_and_the_connection_stays(method: str, params: object) -> None:
+    async with talking(FakeAcpClient(), (DONE,)) as client:
+        with pytest.raises(RequestError):
+            await client.request(method, params)
+        assert (await client.prompt(await client.new_session("/project"), "Go.")).stop_reason == "end_turn"
+
+
+async def test_a_mode_that_is_not_there_is_refused_with_those_that_are() -> None:
+    async with talking(FakeAcpClient(), (DONE,)) as client:
+        session = await client.new_session("/project")
+        with pytest.raises(RequestError) as refused:
+            await client.set_mode(session, "yolo")
+    assert "ask, read_only" in str(refused.value.data)
