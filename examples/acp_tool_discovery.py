@@ -132,7 +132,8 @@ async def rung(title: str, editor: FakeAcpClient, *sources: str) -> None:
     print(f"\n{title}")
     say("the editor was asked", ", ".join(dict.fromkeys(editor.asked)) or "nothing")
     say("the model was sent", ", ".join(model.sent[0]))
-    top, *found = [answered.raw_output for answered in turn.tool_calls.values()]
+    answers: list[Any] = [called.raw_output for called in turn.tool_calls.values()]
+    top, *found = answers
     for node in top["nodes"]:
         say("list shows", f"{node['name']} ({node['tool_count']}): {node['summary']}")
     for source, page in zip(sources, found, strict=True):

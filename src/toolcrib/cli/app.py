@@ -111,8 +111,8 @@ def serve(**options: Any) -> None:
     """
     import gc
 
-    # What a start makes is there to stay. Looking for garbage among it, over and over as it becomes more, takes an eighth
-    # of the time until the first answer; `serve` has garbage looked for once it serves.
+    # What a start makes is there to stay. Looking for garbage among it, over and over as it becomes more, takes an
+    # eighth of the time until the first answer; `serve` has garbage looked for once it serves.
     gc.disable()
     try:
         from toolcrib.cli.serve import serve as run

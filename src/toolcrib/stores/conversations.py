@@ -97,7 +97,7 @@ class ConversationStore:
         return await self._looking(look, None)
 
     async def list(self, cwd: str | None = None, offset: int = 0) -> tuple[KeptConversation, ...]:
-        """Those with a title, of the folder `cwd` or all, without messages, a page from `offset` on, touched last first."""
+        """Those with a title, of the folder `cwd` or all, without messages: a page from `offset`, latest first."""
 
         def look(file: sqlite3.Connection) -> tuple[KeptConversation, ...]:
             return tuple(_read(row) for row in file.execute(_LIST, (cwd, PAGE, offset)))

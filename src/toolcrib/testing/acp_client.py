@@ -38,7 +38,7 @@ from toolcrib.testing.acp_files import Folder
 from toolcrib.testing.acp_mcp import McpForm, McpOverAcp, McpServer
 from toolcrib.testing.acp_permissions import Permission, PermissionAsked
 from toolcrib.testing.acp_terminals import Script, Terminal
-from toolcrib.testing.acp_tools import Answer, Offered, ToolCalled
+from toolcrib.testing.acp_tools import Answer, Offered, Preview, ToolCalled
 from toolcrib.testing.acp_updates import Turn, Updates
 from toolcrib.testing.acp_wire import Frame, Wire
 
@@ -55,7 +55,8 @@ class FakeAcpClient(Editor):
 
     It offers what the flags say: reading and writing `files` (a mapping of absolute path to text, or a real folder),
     terminals (`commands` that are scripted, or None for real ones) and, with `discovery`, its own `tools`; without a
-    word on discovery, where it has tools. A request of the agent for what is not offered is refused with -32601.
+    word on discovery, where it has tools. With `previews`, it tells what its tools would change. A request of the agent
+    for what is not offered is refused with -32601.
     `faults` go by the method's name on the wire.
 
     Everything can be changed while it is connected: each parameter is an attribute of the same name, the flags are in
@@ -75,6 +76,7 @@ class FakeAcpClient(Editor):
         info: Implementation | None = None,
         tools: Iterable[Offered] = (),
         answers: Mapping[str, Answer] = _NOTHING,
+        previews: Mapping[str, Preview] = _NOTHING,
         files: Mapping[str, str] | Path = _NOTHING,
         commands: Script | None = None,
         permission: Permission = "allow_once",
@@ -89,7 +91,11 @@ class FakeAcpClient(Editor):
         tools = [*tools]
         if capabilities is None:
             capabilities = _capabilities(
-                read_text_file, write_text_file, terminal, bool(tools) if discovery is None else discovery
+                read_text_file,
+                write_text_file,
+                terminal,
+                discovery=bool(tools) if discovery is None else discovery,
+                previews=bool(previews),
             )
         kept: MutableMapping[str, str] = Folder(files) if isinstance(files, Path) else dict(files)
         super().__init__(
@@ -99,6 +105,7 @@ class FakeAcpClient(Editor):
             files=kept,
             commands=commands,
             permission=permission,
+            previews=previews,
         )
         self.info = info or Implementation(name="fake-editor", version="1")
         self.faults: dict[str, Fault] = dict(faults)
@@ -337,11 +344,12 @@ class FakeAcpClient(Editor):
             self.sessions.append(session_id)
 
 
-def _capabilities(read: bool, write: bool, terminal: bool, discovery: bool) -> ClientCapabilities:
+def _capabilities(read: bool, write: bool, terminal: bool, *, discovery: bool, previews: bool) -> ClientCapabilities:
+    ours = {"discoverTools": discovery, "previewTool": previews}
     return ClientCapabilities(
         fs=FileSystemCapabilities(read_text_file=read, write_text_file=write),
         terminal=terminal,
-        field_meta={"toolcrib": {"discoverTools": True}} if discovery else None,
+        field_meta={"toolcrib": {name: True for name, is_offered in ours.items() if is_offered}} if discovery else None,
     )
 
 

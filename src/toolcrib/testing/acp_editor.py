@@ -24,7 +24,7 @@ from acp.schema import (
 from toolcrib.testing.acp_files import lines_of
 from toolcrib.testing.acp_permissions import Permission, PermissionAsked, answered, cancelled
 from toolcrib.testing.acp_terminals import Commanded, Script, Terminal, Terminals
-from toolcrib.testing.acp_tools import Answer, Offered, ToolCalled, names_of, result_of, wire_of
+from toolcrib.testing.acp_tools import Answer, Offered, Preview, ToolCalled, names_of, result_of, wire_of
 from toolcrib.testing.acp_updates import Update, Updates
 
 
@@ -40,11 +40,13 @@ class Editor:
         files: MutableMapping[str, str],
         commands: Script | None,
         permission: Permission,
+        previews: Mapping[str, Preview],
     ) -> None:
         self.capabilities = capabilities
         self.tools: list[Any] = wire_of(tools)
         """The catalog as it goes over the wire, where a session has none of its own."""
         self.answers = dict(answers)
+        self.previews = dict(previews)
         self.files = files
         self.terminals = Terminals(commands, self.tell)
         self.permission: Permission = permission
@@ -182,6 +184,9 @@ class Editor:
                 return await self.discover_tools(params["sessionId"])
             case "toolcrib/call_tool" if self._discovers:
                 return await self._call_tool(params)
+            case "toolcrib/preview_tool" if self.previews:
+                preview = self.previews.get(params["name"], {"diffs": []})
+                return dict(preview if isinstance(preview, Mapping) else preview(params["arguments"]))
             case _:
                 raise RequestError.method_not_found(f"_{method}")
 

@@ -27,6 +27,10 @@ content; or a function of the arguments that gives one of these, also later. Wha
 error; a `RequestError` is the answer of JSON-RPC instead."""
 
 
+Preview: TypeAlias = Mapping[str, Any] | Callable[[Mapping[str, Any]], Mapping[str, Any]]
+"""What a tool would change: `{"diffs": [...]}`, or a function of the arguments that gives this."""
+
+
 @dataclass(frozen=True, slots=True)
 class ToolCalled:
     """A call of an editor's own tool, as it came."""

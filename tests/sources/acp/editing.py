@@ -61,6 +61,7 @@ class Editor:
     catalog: object = field(default_factory=lambda: {"tools": []})
     files: dict[str, str] = field(default_factory=dict[str, str])
     answer: Callable[[str, Mapping[str, Any]], Any] = lambda name, arguments: {"content": []}
+    preview: object = field(default_factory=lambda: {"diffs": []})
     exit: TerminalExit | None = field(default_factory=lambda: TerminalExit(0))
     """How every command ends at once; None where it runs until it is killed."""
     output: str = ""
@@ -104,6 +105,10 @@ class Editor:
         self.call_ids.append(CALL_ID.get())
         await self._asked("call_tool", session_id, (name, dict(arguments)))
         return self.answer(name, arguments)
+
+    async def preview_tool(self, session_id: str, name: str, arguments: Mapping[str, Any]) -> Any:
+        await self._asked("preview_tool", session_id, (name, dict(arguments)))
+        return self.preview
 
     async def read_text_file(
         self, session_id: str, path: str, *, line: int | None = None, limit: int | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import anyio
@@ -23,7 +24,7 @@ from toolcrib.core.results import ToolResult
 from toolcrib.core.tools import Tool
 from toolcrib.sources.acp.descriptors import ToolDescriptor, kind_of
 from toolcrib.sources.acp.diffs import Diff, Location, diffs_of, locations_of
-from toolcrib.sources.acp.port import CALL_ID, ClientOffer, ClientPort, ClientRefused
+from toolcrib.sources.acp.port import CALL_ID, ClientGone, ClientOffer, ClientPort, ClientRefused
 from toolcrib.sources.acp.source import EditorSource, Rung
 from toolcrib.sources.base import Source
 from toolcrib.testing.sources import check_listing, check_source
@@ -420,6 +421,39 @@ async def test_a_file_is_written_though_its_old_text_does_not_come() -> None:
     result = await call(editor.source(timeout_s=0.01), "write_file", path="a", content="new")
     assert editor.files == {"/work/a": "new"}
     assert diffs_of(result) == (Diff("/work/a", "new"),)
+
+
+@pytest.mark.parametrize(
+    ("kind", "preview", "fault", "diffs"),
+    [
+        ("edit", {"diffs": [{"path": "/work/a", "newText": "y"}]}, None, (Diff("/work/a", "y"),)),
+        ("edit", {"diffs": ["odd", {"path": "/work/a", "newText": "y"}]}, None, (Diff("/work/a", "y"),)),
+        ("edit", {"diffs": "odd"}, None, ()),
+        ("edit", "odd", None, ()),
+        ("edit", {}, NO_METHOD, ()),
+        ("edit", {}, ClientGone(), ()),
+        ("read", {"diffs": [{"path": "/work/a", "newText": "y"}]}, None, ()),
+    ],
+)
+async def test_an_editor_tells_what_its_own_tools_would_change_where_it_can(
+    kind: str, preview: object, fault: Exception | None, diffs: tuple[Diff, ...]
+) -> None:
+    editor = Editor(
+        replace(DISCOVERING, previews=True),
+        catalog=catalog(descriptor("rename", kind)),
+        preview=preview,
+        failing={} if fault is None else {"preview_tool": fault},
+    )
+    source = editor.source()
+    assert await source.diffs(await tool_of(source, "rename"), {"to": "b"}) == diffs
+    assert "call_tool" not in editor.methods
+
+
+async def test_an_editor_that_does_not_say_so_is_not_asked_what_would_change() -> None:
+    editor = Editor(DISCOVERING, catalog=catalog(descriptor("rename", "edit")))
+    source = editor.source()
+    assert await source.diffs(await tool_of(source, "rename"), {}) == ()
+    assert "preview_tool" not in editor.methods
 
 
 async def test_the_diff_is_known_before_anything_is_written() -> None:

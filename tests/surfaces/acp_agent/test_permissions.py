@@ -128,6 +128,18 @@ async def test_a_write_is_asked_about_with_what_it_changes() -> None:
     assert client.files["/project/a.txt"] == "new\n"
 
 
+async def test_what_a_tool_of_the_editors_own_would_change_is_in_the_question() -> None:
+    change = {"path": "/project/a.py", "oldText": "total = 1", "newText": "amount = 1"}
+    client = FakeAcpClient(tools=[RENAME], previews={"rename_symbol": {"diffs": [change]}}, permission="reject_once")
+    await told(client, RENAMING)
+    (asked,) = client.permissions_asked
+    assert asked.tool_call.content is not None
+    assert [each.model_dump(by_alias=True, exclude_none=True) for each in asked.tool_call.content] == [
+        {"type": "diff", **change}
+    ]
+    assert not client.tools_called
+
+
 async def test_in_the_mode_that_only_reads_nobody_is_asked_and_nothing_changes() -> None:
     client = FakeAcpClient(tools=[RENAME, USAGES], answers={"find_usages": "none"})
     script = (

@@ -41,6 +41,8 @@ class ClientOffer:
     terminal: bool = False
     discovery: bool = False
     """Whether `_meta` of its capabilities has `toolcrib.discoverTools`; see docs/acp-discovery.md."""
+    previews: bool = False
+    """Whether it has `toolcrib.previewTool` as well: it can tell what a call of its own tools would change."""
 
     def __bool__(self) -> bool:
         """Whether it can do anything at all."""
@@ -80,6 +82,10 @@ class ClientPort(Protocol):
 
     async def call_tool(self, session_id: str, name: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
         """The answer to `_toolcrib/call_tool`, as it came; in the form of MCP's `CallToolResult`."""
+        ...
+
+    async def preview_tool(self, session_id: str, name: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The answer to `_toolcrib/preview_tool`, as it came: `{"diffs": [...]}`; nothing has run."""
         ...
 
     async def read_text_file(

@@ -18,8 +18,8 @@ from toolcrib.core.results import ToolResult
 from toolcrib.core.schema import Schema
 from toolcrib.core.tools import Tool
 from toolcrib.sources.acp.commands import Commands
-from toolcrib.sources.acp.descriptors import ToolCatalog, ToolDescriptor
-from toolcrib.sources.acp.diffs import Diff, Location
+from toolcrib.sources.acp.descriptors import ASKING, ToolCatalog, ToolDescriptor, kind_of
+from toolcrib.sources.acp.diffs import META_KEY, Diff, Location, diffs_of
 from toolcrib.sources.acp.files import Files
 from toolcrib.sources.acp.port import ClientGone, ClientPort, ClientRefused
 from toolcrib.sources.acp.protocol_tools import (
@@ -220,16 +220,23 @@ class EditorSource:
 
         `arguments` match the tool's schema. It never raises.
         """
+        offered = self._offered.get(tool.name)
         given = self._given_to_method(tool, arguments)
-        if tool.name != WRITE_FILE.name or given is None:
-            return ()
         try:
             with anyio.move_on_after(self._timeout_s):
-                diff = await self._files.diff(given)
-                return () if diff.is_too_large else (diff,)
-        except ClientGone:
+                if given is not None and tool.name == WRITE_FILE.name:
+                    diff = await self._files.diff(given)
+                    return () if diff.is_too_large else (diff,)
+                if offered is not None and offered.method is None and self._can_preview(offered.tool):
+                    answer = await self._port.preview_tool(self._session_id, tool.name, dict(arguments))
+                    return diffs_of(ToolResult({"_meta": {META_KEY: answer}}))
+        except (ClientGone, ClientRefused):
             pass
         return ()
+
+    def _can_preview(self, tool: Tool) -> bool:
+        """Whether the editor says that it can tell what its own tools would change, and this one may change files."""
+        return self._port.offer.previews and kind_of(tool) in ASKING
 
     def locations(self, tool: Tool, arguments: Mapping[str, Any]) -> tuple[Location, ...]:
         """Where a call would be at work; empty where nobody knows. It never raises."""

@@ -20,17 +20,15 @@ def offer_of(capabilities: ClientCapabilities | None) -> ClientOffer:
     """What an editor said that it can do, as far as tools come of it."""
     if capabilities is None:
         return ClientOffer()
-    match (capabilities.field_meta or {}).get("toolcrib"):
-        case {"discoverTools": True}:
-            discovers = True
-        case _:
-            discovers = False
+    said = (capabilities.field_meta or {}).get("toolcrib")
+    ours = cast("dict[str, Any]", said) if isinstance(said, dict) else {}
     fs = capabilities.fs
     return ClientOffer(
         read_text_file=fs is not None and fs.read_text_file is True,
         write_text_file=fs is not None and fs.write_text_file is True,
         terminal=capabilities.terminal is True,
-        discovery=discovers,
+        discovery=ours.get("discoverTools") is True,
+        previews=ours.get("previewTool") is True,
     )
 
 
@@ -53,6 +51,10 @@ class EditorPort:
         if (call_id := CALL_ID.get()) is not None:
             params["toolCallId"] = call_id
         return await self._extension("toolcrib/call_tool", params)
+
+    async def preview_tool(self, session_id: str, name: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+        params = {"sessionId": session_id, "name": name, "arguments": dict(arguments)}
+        return await self._extension("toolcrib/preview_tool", params)
 
     async def read_text_file(
         self, session_id: str, path: str, *, line: int | None = None, limit: int | None = None

@@ -1,0 +1,134 @@
+"""`toolcrib acp` as an editor starts it: a program of its own, on its standard streams."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from toolcrib.testing.acp_client import FakeAcpClient
+
+pytestmark = pytest.mark.anyio
+
+COMMAND = (sys.executable, "-m", "toolcrib", "acp")
+
+DONE = {"text": "Done."}
+
+
+def script(folder: Path, *turns: dict[str, Any]) -> str:
+    """A model that plays `turns`."""
+    path = folder / "script.json"
+    path.write_text(json.dumps(turns))
+    return f"scripted:{path}"
+
+
+def opened(*tool_ids: str) -> dict[str, Any]:
+    return {"calls": [{"name": "expand_tool", "arguments": {"tool_ids": [*tool_ids]}}]}
+
+
+def called(name: str, **arguments: Any) -> dict[str, Any]:
+    return {"calls": [{"name": name, "arguments": arguments}]}
+
+
+def of_its_own(folder: Path) -> dict[str, str]:
+    """An environment in which nothing is kept elsewhere."""
+    return {"XDG_STATE_HOME": str(folder / "state"), "XDG_CACHE_HOME": str(folder / "cache")}
+
+
+async def test_an_editor_asks_and_files_on_disk_change_once_the_person_agrees(tmp_path: Path) -> None:
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / "a.txt").write_text("one\n")
+    model = script(tmp_path, opened("editor.write_file"), called("write_file", path="a.txt", content="two\n"), DONE)
+    client = FakeAcpClient(read_text_file=True, write_text_file=True, files=project)
+    async with client.started([*COMMAND, "--model", model], env=of_its_own(tmp_path)):
+        await client.initialize()
+        answer = await client.prompt(await client.new_session(project), "Write two.")
+    assert (answer.stop_reason, answer.text) == ("end_turn", "Done.")
+    assert (project / "a.txt").read_text() == "two\n"
+    assert len(client.permissions_asked) == 1
+    assert client.exit_code == 0
+    assert client.stderr == ""
+
+
+async def test_the_servers_of_a_configuration_stand_behind_the_same_operations(tmp_path: Path) -> None:
+    server = Path(__file__).parents[1] / "servers" / "peculiar.py"
+    assert server.exists()
+    config = tmp_path / "mcp.json"
+    config.write_text(json.dumps({"mcpServers": {"odd": {"command": sys.executable, "args": [str(server)]}}}))
+    model = script(tmp_path, called("list"), DONE)
+    client = FakeAcpClient(terminal=True)
+    async with client.started([*COMMAND, "--model", model, str(config)], env=of_its_own(tmp_path)):
+        await client.initialize()
+        answer = await client.prompt(await client.new_session(tmp_path), "What is there?")
+    (listed,) = answer.tool_calls.values()
+    page: Any = listed.raw_output
+    assert {node["name"] for node in page["nodes"]} == {"odd", "editor"}
+
+
+async def test_a_conversation_outlives_the_program(tmp_path: Path) -> None:
+    model = script(tmp_path, DONE, {"text": "As I said."})
+    client = FakeAcpClient()
+    async with client.started([*COMMAND, "--model", model], env=of_its_own(tmp_path)):
+        await client.initialize()
+        session = await client.new_session(tmp_path)
+        await client.prompt(session, "Hello.")
+    async with client.started([*COMMAND, "--model", model], env=of_its_own(tmp_path)):
+        await client.initialize()
+        await client.load_session(session, tmp_path)
+        assert (await client.prompt(session, "And?")).text == "As I said."
+
+
+async def test_without_sessions_nothing_is_kept(tmp_path: Path) -> None:
+    client = FakeAcpClient()
+    command = [*COMMAND, "--model", script(tmp_path, DONE), "--no-sessions"]
+    async with client.started(command, env=of_its_own(tmp_path)):
+        response = await client.initialize()
+        await client.prompt(await client.new_session(tmp_path), "Hello.")
+    assert response.agent_capabilities is not None
+    assert not response.agent_capabilities.load_session
+    assert not (tmp_path / "state").exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_it(number: signal.Signals, tmp_path: Path) -> None:
+    with subprocess.Popen(
+        [*COMMAND, "--model", script(tmp_path, DONE), "--no-sessions"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as program:
+        assert program.stdin is not None
+        assert program.stdout is not None
+        request = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {"protocolVersion": 1}}
+        program.stdin.write(json.dumps(request).encode() + b"\n")
+        program.stdin.flush()
+        assert json.loads(program.stdout.readline())["id"] == 1
+        program.send_signal(number)
+        _, said = program.communicate(timeout=30)
+    assert program.returncode == 0
+    assert said == b""
+
+
+@pytest.mark.parametrize(
+    ("model", "says"),
+    [
+        ("scripted:/nowhere/script.json", "cannot be read"),
+        ("nobody:model", "`nobody:model` cannot be used"),
+        ("openai:gpt-5", "`openai:gpt-5` cannot be used"),
+    ],
+)
+def test_a_model_that_cannot_be_used_is_told_of_at_once(model: str, says: str) -> None:
+    env = {"PATH": "/usr/bin:/bin"}  # and no key
+    ended = subprocess.run(
+        [*COMMAND, "--model", model], capture_output=True, text=True, timeout=60, env=env, check=False
+    )
+    assert ended.returncode == 2
+    assert ended.stdout == ""
+    assert says in " ".join(ended.stderr.split())
+    assert "Traceback" not in ended.stderr
