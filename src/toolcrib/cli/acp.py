@@ -50,6 +50,9 @@ def acp(config: Path | None, model: str, bundle: str | None, *, no_sessions: boo
             async with Toolcrib(policy=CAREFUL) as crib:
                 await serve_stdio(Setup(crib, chosen, store=store))
             return
+        from toolcrib.sources.mcp.connection import stop_servers_quickly
+
+        stop_servers_quickly()  # an editor waits for us no longer than for a server
         with audited(config, no_audit=no_audit) as audit, closing(VectorStore(default_vectors())) as vectors:
             crib = _crib(config, read_config(config), audit, vectors)
             read = crib.add_config(config)

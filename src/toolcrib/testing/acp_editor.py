@@ -186,7 +186,7 @@ class Editor:
                 return await self._call_tool(params)
             case "toolcrib/preview_tool" if self.previews:
                 preview = self.previews.get(params["name"], {"diffs": []})
-                return dict(preview if isinstance(preview, Mapping) else preview(params["arguments"]))
+                return {**(preview if isinstance(preview, Mapping) else preview(params["arguments"]))}
             case _:
                 raise RequestError.method_not_found(f"_{method}")
 

@@ -15,6 +15,9 @@ from pydantic_ai.models.function import AgentInfo, FunctionModel
 from tests.surfaces.acp_agent.talking import DONE, RENAME, RENAMING, USAGES, call, expand, outcome, talking, turn
 
 from toolcrib import Toolcrib
+from toolcrib.catalog.state import SourceEntry, SourceStatus
+from toolcrib.core.weight import size_of
+from toolcrib.sources.functions import FunctionSource
 from toolcrib.stores.conversations import ConversationStore
 from toolcrib.surfaces.acp_agent.agent import Setup
 from toolcrib.surfaces.acp_agent.content import said
@@ -116,6 +119,35 @@ async def test_a_model_is_told_where_it_is_and_what_there_is_and_every_time_the_
     assert "/elsewhere" in first
     assert "editor" in first
     assert "search_tools" not in first
+
+
+async def test_a_model_is_told_little_however_much_there_is() -> None:
+    sizes: list[int] = []
+
+    async def answer(_: list[ModelMessage], info: AgentInfo) -> AsyncGenerator[str]:
+        tools = [
+            {"name": tool.name, "description": tool.description, "input_schema": tool.parameters_json_schema}
+            for tool in info.function_tools
+        ]
+        sizes.append(size_of([info.instructions, *tools]))
+        yield "Done."
+
+    client = FakeAcpClient(terminal=True)
+    crib = Toolcrib()
+    for number in range(300):
+        source = FunctionSource(f"a-source-with-a-long-name-{number}")
+        source.add(lambda: None, name="act", description="Acts on things in a way that takes words to tell. " * 5)
+        entry = SourceEntry(source, SourceStatus.READY, summary="Things that are hard to sum up in few words. " * 5)
+        crib.registry.put_source(entry, (await source.list_tools()).tools)
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        async with crib:
+            await serve_streams(Setup(crib, FunctionModel(stream_function=answer)), reader, writer)
+
+    async with client.connected_to(serve):
+        await client.initialize()
+        await client.prompt(await client.new_session("/project"), "Go.")
+    assert sizes[0] <= 4_800
 
 
 async def test_a_conversation_goes_on_where_it_was_with_all_that_was_opened() -> None:

@@ -135,7 +135,7 @@ class CribAgent:
             agent_info=Implementation(name="toolcrib", title="Toolcrib", version=VERSION),
             agent_capabilities=AgentCapabilities(
                 load_session=is_kept,
-                prompt_capabilities=PromptCapabilities(image=True, audio=True, embedded_context=True),
+                prompt_capabilities=PromptCapabilities(image=True, embedded_context=True),
                 mcp_capabilities=McpCapabilities(http=True, sse=True, acp=True),
                 session_capabilities=SessionCapabilities(
                     list=SessionListCapabilities() if is_kept else None,

@@ -11,6 +11,9 @@ from toolcrib.counter import Session
 from toolcrib.protocol.rules import Top, instructions
 from toolcrib.protocol.tools import DEFAULT_SET, SETS
 
+TOP_BYTES = 600
+"""Room for the top of the catalog, as JSON: with its tools a model is told of 1,200 tokens at most."""
+
 _WHERE = "You work with a person in their editor, in the folder {cwd}. Paths that you give to tools are absolute."
 
 _HOW = (
@@ -27,7 +30,7 @@ def told_to_model(session: Session, cwd: Path, roots: Iterable[Path], plan: str)
         where += f" These folders belong to it as well: {more}."
     nodes = session.counter.desk.operations.list(session.view()).nodes
     tops = [Top(each.node.name, each.node.summary) for each in nodes]
-    rules = instructions(SETS[DEFAULT_SET], tops)
+    rules = instructions(SETS[DEFAULT_SET], tops, room=TOP_BYTES)
     return f"{where}\n{_HOW.format(plan=plan)}\n\n{_under_own_names(rules)}"
 
 
