@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+from acp.schema import FileEditToolCallContent
 from pydantic_ai import RunContext
 from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models import Model, ModelRequestParameters, StreamedResponse
@@ -24,7 +25,7 @@ from pydantic_ai.models.test import TestModel
 from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.settings import ModelSettings
 
-from toolcrib import Access, Rule, Rules, Toolcrib
+from toolcrib import CAREFUL, Toolcrib
 from toolcrib.adapters.pydantic_ai import create_pydantic_agent, create_toolset_from_catalog, scripted_model
 from toolcrib.sources.acp.descriptors import ToolCatalog, ToolDescriptor
 from toolcrib.surfaces.acp_agent.agent import Setup
@@ -61,22 +62,33 @@ CATALOG = ToolCatalog(
 """What the editor has, as it stands in its answer to `_toolcrib/discover_tools`."""
 
 
-def rename_in(folder: Path, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """The editor's own renaming: changes the disk, and answers with what it changed."""
-    diffs: list[dict[str, Any]] = []
+def changes_in(folder: Path, arguments: Mapping[str, Any]) -> list[dict[str, str]]:
+    """What the editor's own renaming would change, as it goes over the wire."""
+    diffs: list[dict[str, str]] = []
     for path in sorted(folder.glob("*.py")):
         old_text = path.read_text()
         new_text = re.sub(rf"\b{arguments['old_name']}\b", arguments["new_name"], old_text)
         if new_text != old_text:
-            path.write_text(new_text)
             diffs.append({"path": str(path), "oldText": old_text, "newText": new_text})
+    return diffs
+
+
+def preview_in(folder: Path, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """The editor's answer to `_toolcrib/preview_tool`: nothing has changed yet."""
+    return {"diffs": changes_in(folder, arguments)}
+
+
+def rename_in(folder: Path, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """The renaming: changes the disk, and answers with what it changed."""
+    diffs = changes_in(folder, arguments)
+    for diff in diffs:
+        Path(diff["path"]).write_text(diff["newText"])
     text = f"Files changed: {len(diffs)}."
     return {"content": [{"type": "text", "text": text}], "_meta": {"toolcrib": {"diffs": diffs}}}
 
 
 # -- the agent --------------------------------------------------------------------------------------------------------
 
-CAREFUL = Rules((Rule(Access.CALL, annotations={"read_only": True}),), Access.ASK)
 """As `toolcrib acp` has it: whatever is not known to read only is asked about."""
 
 
@@ -166,6 +178,8 @@ async def renaming() -> None:
 
     def person(asked: PermissionAsked) -> Choice:
         say("the person is asked", f"{asked.tool_call.title}, which is of the kind {asked.tool_call.kind}")
+        diffs = [content for content in asked.tool_call.content or () if isinstance(content, FileEditToolCallContent)]
+        say("shown what would change", ", ".join(Path(diff.path).name for diff in diffs))
         say("and answers", "allow once")
         return "allow_once"
 
@@ -174,7 +188,8 @@ async def renaming() -> None:
         bench = Path(folder) / "bench.py"
         bench.write_text(BEFORE)
         answers = {"rename_symbol": partial(rename_in, bench.parent)}
-        editor = FakeAcpClient(tools=CATALOG.tools, answers=answers, permission=person)
+        previews = {"rename_symbol": partial(preview_in, bench.parent)}
+        editor = FakeAcpClient(tools=CATALOG.tools, answers=answers, previews=previews, permission=person)
         model = Watched(scripted_model(RENAMING))
         async with connected(editor, model):
             turn = await editor.prompt(await editor.new_session(folder), "Call the saw a blade.")

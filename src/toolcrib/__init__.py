@@ -12,7 +12,7 @@ from toolcrib.version import VERSION as __version__
 
 if TYPE_CHECKING:
     from toolcrib.adapters import get_adapter
-    from toolcrib.catalog.access import Access, Permissions, Policy, Rule, Rules, Subject
+    from toolcrib.catalog.access import CAREFUL, Access, Permissions, Policy, Rule, Rules, Subject
     from toolcrib.catalog.bundles import BLOG_AGENT, CODE_AGENT, ToolBundle
     from toolcrib.catalog.capabilities import Capability
     from toolcrib.catalog.categories import Category
@@ -64,6 +64,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BLOG_AGENT",
+    "CAREFUL",
     "CODE_AGENT",
     "Access",
     "AddressAccepts",
@@ -168,6 +169,7 @@ _HOMES = {
     "ProviderFailed": "toolcrib.core.errors",
     "Recorder": "toolcrib.core.events",
     "Rule": "toolcrib.catalog.access",
+    "CAREFUL": "toolcrib.catalog.access",
     "Rules": "toolcrib.catalog.access",
     "SectionState": "toolcrib.sections",
     "SectionVisibility": "toolcrib.sections",

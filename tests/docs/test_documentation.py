@@ -87,6 +87,25 @@ def test_the_example_of_a_loop_opens_a_section_and_calls_its_tool() -> None:
     assert (done.stdout, done.stderr) == ("4.5\n", "")
 
 
+def test_the_example_of_an_editor_shows_each_rung_and_renames_a_symbol_on_disk() -> None:
+    words = [sys.executable, "examples/acp_tool_discovery.py"]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    *rungs, rename, by_hand = (part.splitlines() for part in done.stdout.strip().split("\n\n"))
+    shown = [[line.split(maxsplit=3)[3] for line in rung if line.startswith("  find_tools in")] for rung in rungs]
+    assert shown == [
+        ["editor.find_usages, editor.rename_symbol"],
+        ["editor.read_file, editor.write_file"],
+        ["local.find_files, local.read_file, local.search_text"],
+        ["editor.read_file", "inspections.count_warnings"],
+    ]
+    assert {line.split()[-1] for rung in rungs for line in rung if "the model was sent" in line} == {"update_plan"}
+    asked = next(at for at, line in enumerate(rename) if "the person is asked" in line)
+    assert "rename_symbol" in rename[asked]
+    assert next(line for line in rename if "bench.py begins" in line).endswith("def blade():")
+    assert any("the model was sent" in line and line.endswith("rename_symbol, find_usages") for line in by_hand)
+
+
 def test_the_library_example_stays_under_twenty_lines() -> None:
     code = (ROOT / "examples" / "library.py").read_text()
     body = code[code.index("async def main") :]

@@ -201,6 +201,10 @@ class Rules:
         return tuple(replace(NOTHING_CLAIMED, **told) for told in combinations)
 
 
+CAREFUL = Rules((Rule(Access.CALL, annotations={"read_only": True}),), Access.ASK)
+"""Where a person is there and no policy is set: whatever nobody vouches for as reading only is asked about."""
+
+
 def _pattern(globs: tuple[str, ...]) -> re.Pattern[str] | None:
     return re.compile("|".join(translate(glob) for glob in globs)) if globs else None
 

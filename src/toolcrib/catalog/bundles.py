@@ -140,6 +140,26 @@ class _Within:
         return self.permissions.decide(subject) if self.contents.holds(subject) else Access.HIDDEN
 
 
+@dataclass(frozen=True)
+class _Besides:
+    """What somebody may do with the tools of a bundle, and with all that belongs to the session alone."""
+
+    within: _Within
+    own: frozenset[str]
+    """Names of the session's own sources."""
+
+    def decide(self, subject: Subject) -> Access:
+        permissions: Permissions = self.within
+        while subject.source in self.own and isinstance(permissions, _Within):
+            permissions = permissions.permissions
+        return permissions.decide(subject)
+
+
+def besides(permissions: Permissions, own: Iterable[str]) -> Permissions:
+    """`permissions` of a session with sources of its `own`: bundles are of the catalog, and keep none of them out."""
+    return _Besides(permissions, frozenset(own)) if isinstance(permissions, _Within) else permissions
+
+
 class Absence(StrEnum):
     """Why nothing is there that meets an entry, as far as anybody may know."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from toolcrib.catalog.bundles import besides
 from toolcrib.catalog.registry import ToolRegistry
 from toolcrib.catalog.state import SourceEntry
 from toolcrib.catalog.view import NO_OVERLAY, Overlay, View, Visible
@@ -54,7 +55,8 @@ class OwnTools:
             theirs = below.overlay
             whole = _laid_over(theirs, overlay.tools, overlay.sources)
             base = below if theirs is NO_OVERLAY else below.base
-            self._last = below, overlay, Visible(below.state, below.permissions, whole, base=base)
+            permissions = besides(below.permissions, overlay.sources)
+            self._last = below, overlay, Visible(below.state, permissions, whole, base=base)
         return View(self._last[2], view.principal, view.insight)
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import anyio
 import platformdirs
 
-from toolcrib.catalog.access import Access, Rule, Rules
+from toolcrib.catalog.access import CAREFUL
 from toolcrib.cli.opening import default_vectors, pins_of
 from toolcrib.cli.output import log_warnings, plain, run, stderr
 from toolcrib.cli.places import store_of
@@ -27,9 +27,6 @@ if TYPE_CHECKING:
     from pydantic_ai.models import Model
 
 SCRIPTED = "scripted:"
-
-CAREFUL = Rules((Rule(Access.CALL, annotations={"read_only": True}),), Access.ASK)
-"""What holds where no policy is configured: whatever its owner does not vouch for as reading only is asked about."""
 
 
 def acp(config: Path | None, model: str, bundle: str | None, *, no_sessions: bool, no_audit: bool) -> None:

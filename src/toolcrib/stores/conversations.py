@@ -22,6 +22,9 @@ BUSY_TIMEOUT_S = 2.0
 MAX_KEPT = 500
 """Conversations; those that were touched last stay."""
 
+MAX_UNSPOKEN = 50
+"""Of those in which nothing was said yet, besides: an editor begins one whenever it starts."""
+
 PAGE = 50
 """Conversations on one page of a list."""
 
@@ -35,7 +38,8 @@ CREATE TABLE conversations (
 _COLUMNS = "id, cwd, roots, title, mode, updated_at"
 _ONE = f"SELECT {_COLUMNS}, messages FROM conversations WHERE id = ?"  # noqa: S608
 _KEEP = f"INSERT OR REPLACE INTO conversations ({_COLUMNS}, messages) VALUES (?, ?, ?, ?, ?, ?, ?)"  # noqa: S608
-_FORGET = "DELETE FROM conversations WHERE id NOT IN (SELECT id FROM conversations ORDER BY updated_at DESC LIMIT ?)"
+_FORGET = """DELETE FROM conversations WHERE (title = '') = ?1 AND id NOT IN
+    (SELECT id FROM conversations WHERE (title = '') = ?1 ORDER BY updated_at DESC LIMIT ?2)"""
 _LIST = f"""SELECT {_COLUMNS} FROM conversations
     WHERE title <> '' AND (?1 IS NULL OR cwd = ?1)
     ORDER BY updated_at DESC, id LIMIT ?2 OFFSET ?3"""  # noqa: S608
@@ -83,7 +87,7 @@ class ConversationStore:
                 roots = orjson.dumps(each.roots).decode()
                 row = (each.id, each.cwd, roots, each.title, each.mode, each.updated_at, each.messages)
                 file.execute(_KEEP, row)
-                file.execute(_FORGET, (MAX_KEPT,))
+                file.executemany(_FORGET, ((False, MAX_KEPT), (True, MAX_UNSPOKEN)))
 
         await anyio.to_thread.run_sync(write, limiter=self._threads)
 

@@ -7,12 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from toolcrib.testing.acp_client import FakeAcpClient
+    from toolcrib.testing.acp_mcp_server import McpTool
+    from toolcrib.testing.acp_permissions import PermissionAsked
 
-__all__ = ["FakeAcpClient"]
+__all__ = ["FakeAcpClient", "McpTool", "PermissionAsked"]
+
+_MODULES = {"FakeAcpClient": "acp_client", "McpTool": "acp_mcp_server", "PermissionAsked": "acp_permissions"}
 
 
 def __getattr__(name: str) -> Any:
     """Import a fake when it is first used: it needs the SDK of its protocol."""
-    if name == "FakeAcpClient":
-        return import_module("toolcrib.testing.acp_client").FakeAcpClient
+    if (module := _MODULES.get(name)) is not None:
+        return getattr(import_module(f"toolcrib.testing.{module}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

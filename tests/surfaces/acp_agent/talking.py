@@ -9,7 +9,7 @@ from typing import Any
 
 from toolcrib import Toolcrib
 from toolcrib.adapters.pydantic_ai.scripted import scripted_model
-from toolcrib.cli.acp import CAREFUL
+from toolcrib.catalog.access import CAREFUL
 from toolcrib.surfaces.acp_agent.agent import Setup
 from toolcrib.surfaces.acp_agent.serving import serve_streams
 from toolcrib.testing.acp_client import FakeAcpClient

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from tests.surfaces.acp_agent.talking import DONE, RENAME, USAGES, Written, call, expand, outcome, talking, turn
 
+from toolcrib import ToolBundle, Toolcrib
 from toolcrib.testing.acp_client import FakeAcpClient
 from toolcrib.testing.acp_faults import Fault, Hang, Instead, Refuse
 from toolcrib.testing.acp_mcp import McpForm
@@ -170,3 +171,27 @@ async def test_servers_in_the_editor_itself_stand_beside_its_tools(form: McpForm
     assert outcome(answer, "inspections__count_warnings") == ("completed", {"warnings": 3})
     # Nobody vouches for what it says of itself.
     assert [asked.tool_call.title for asked in client.permissions_asked] == ["inspections__count_warnings"]
+
+
+async def test_a_bundle_is_of_the_catalog_and_keeps_nothing_of_the_editor_out() -> None:
+    def wanted() -> None: ...
+    def unwanted() -> None: ...
+
+    crib = Toolcrib()
+    crib.add(wanted)
+    crib.add(unwanted)
+    crib.add_bundle(ToolBundle("few", required=("functions.wanted",)))
+    client = FakeAcpClient(tools=[USAGES], mcp_servers={"inspections": {"count_warnings": McpTool({})}})
+    async with talking(client, (turn(call("find_tools", limit=50)), DONE), crib=crib, bundle="few"):
+        answer = await client.prompt(await client.new_session("/project"), "What is there?")
+    page = outcome(answer, "find_tools")[1]
+    assert {found["tool_id"] for found in page["results"]} == {
+        "editor.find_usages",
+        "functions.wanted",
+        "inspections.count_warnings",
+    }
+
+
+async def test_what_is_set_aside_is_told_of_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    await seen(FakeAcpClient(tools=[{"name": "odd", "kind": "read"}, USAGES]))
+    assert "`odd` of the editor is not offered" in caplog.text

@@ -18,10 +18,10 @@ from toolcrib.core.results import ToolResult
 from toolcrib.core.schema import Schema
 from toolcrib.core.tools import Tool
 from toolcrib.sources.acp.commands import Commands
-from toolcrib.sources.acp.descriptors import ASKING, ToolCatalog, ToolDescriptor, kind_of
+from toolcrib.sources.acp.descriptors import ToolCatalog, ToolDescriptor
 from toolcrib.sources.acp.diffs import META_KEY, Diff, Location, diffs_of
 from toolcrib.sources.acp.files import Files
-from toolcrib.sources.acp.port import ClientGone, ClientPort, ClientRefused
+from toolcrib.sources.acp.port import ClientGone, ClientOffer, ClientPort, ClientRefused
 from toolcrib.sources.acp.protocol_tools import (
     FILE_TOOLS,
     PROTOCOL_TOOLS,
@@ -51,11 +51,6 @@ class Rung(StrEnum):
     CAPABILITIES = "capabilities"
     """It does not, or lists none; these are what the protocol has for what it said it can do."""
 
-
-_SUMMARIES = {
-    Rung.DISCOVERY: "Tools of your editor, as it lists them.",
-    Rung.CAPABILITIES: "Tools of your editor: its files and terminals.",
-}
 
 _Run = Callable[[Mapping[str, Any]], Awaitable[ToolResult]]
 
@@ -170,7 +165,7 @@ class EditorSource:
         return Listing(
             tuple(each.tool for each in offered.values()),
             title=self._title,
-            summary=_SUMMARIES[rung],
+            summary=_summary(rung, self._port.offer),
             set_aside=set_aside,
         )
 
@@ -235,8 +230,8 @@ class EditorSource:
         return ()
 
     def _can_preview(self, tool: Tool) -> bool:
-        """Whether the editor says that it can tell what its own tools would change, and this one may change files."""
-        return self._port.offer.previews and kind_of(tool) in ASKING
+        """Whether the editor says that it can tell what its own tools would change, and a person is asked about it."""
+        return self._port.offer.previews and tool.metadata.requires_permission
 
     def locations(self, tool: Tool, arguments: Mapping[str, Any]) -> tuple[Location, ...]:
         """Where a call would be at work; empty where nobody knows. It never raises."""
@@ -335,3 +330,10 @@ def _is_result(answer: object) -> bool:
 
 def _is_block(block: object) -> bool:
     return isinstance(block, Mapping) and isinstance(cast("Mapping[str, object]", block).get("type"), str)
+
+
+def _summary(rung: Rung, offer: ClientOffer) -> str:
+    if rung is Rung.DISCOVERY:
+        return "Tools of your editor, as it lists them."
+    things = {"files": offer.read_text_file or offer.write_text_file, "terminals": offer.terminal}
+    return f"Tools of your editor: its {' and '.join(name for name, is_there in things.items() if is_there)}."

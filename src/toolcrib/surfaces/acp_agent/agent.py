@@ -33,6 +33,7 @@ from acp.schema import (
     PromptCapabilities,
     PromptResponse,
     ResumeSessionResponse,
+    SessionAdditionalDirectoriesCapabilities,
     SessionCapabilities,
     SessionCloseCapabilities,
     SessionInfo,
@@ -71,7 +72,9 @@ MODES: tuple[SessionMode, ...] = (
 )
 
 CLOSED_S = 5.0
-"""How long closing a session waits for its servers and terminals to end, in seconds."""
+"""How long closing a session waits for its prompt to end, and then for its servers and terminals, in seconds."""
+
+MAX_CURSOR_CHARS = 9
 
 
 @dataclass
@@ -81,6 +84,9 @@ class _Open:
     conversation: Conversation
     ended: anyio.Event = field(default_factory=anyio.Event)
     """Set once its sources have ended."""
+    is_closing: bool = False
+    closed: anyio.Event = field(default_factory=anyio.Event)
+    """Set once it is not waited for any longer."""
 
 
 @dataclass(frozen=True)
@@ -141,6 +147,7 @@ class CribAgent:
                     list=SessionListCapabilities() if is_kept else None,
                     resume=SessionResumeCapabilities() if is_kept else None,
                     close=SessionCloseCapabilities(),
+                    additional_directories=SessionAdditionalDirectoriesCapabilities(),
                 ),
                 field_meta={"toolcrib": {"discoverTools": True}},
             ),
@@ -201,7 +208,7 @@ class CribAgent:
     ) -> ListSessionsResponse:
         if self._setup.store is None:
             raise RequestError.method_not_found("session/list")
-        if cursor is not None and not (cursor.isascii() and cursor.isdigit()):
+        if cursor is not None and not (cursor.isascii() and cursor.isdigit() and len(cursor) <= MAX_CURSOR_CHARS):
             raise RequestError.invalid_params({"details": f"`{cursor}` is no cursor of this list"})
         offset = int(cursor or 0)
         kept = await self._setup.store.list(cwd, offset)
@@ -210,7 +217,7 @@ class CribAgent:
                 SessionInfo(
                     session_id=each.id,
                     cwd=each.cwd,
-                    additional_directories=list(each.roots) or None,
+                    additional_directories=list(each.roots),
                     title=each.title or None,
                     updated_at=datetime.fromtimestamp(each.updated_at, UTC).isoformat(),
                 )
@@ -221,12 +228,7 @@ class CribAgent:
 
     async def close_session(self, session_id: str, **kwargs: Any) -> CloseSessionResponse | None:
         """Give up what runs in it, and let its servers and terminals end."""
-        opened = self._opened(session_id)
-        del self._open[session_id]
-        opened.conversation.cancel()
-        opened.conversation.sources.leave()
-        with anyio.move_on_after(CLOSED_S):
-            await opened.ended.wait()
+        await self._close(session_id, self._opened(session_id))
         return CloseSessionResponse()
 
     async def set_session_mode(self, session_id: str, mode_id: str, **kwargs: Any) -> SetSessionModeResponse | None:
@@ -266,10 +268,35 @@ class CribAgent:
         if (opened := self._open.get(str(params.get("sessionId")))) is not None:
             opened.conversation.sources.tools_changed()
 
+    # -- the end ------------------------------------------------------------------------------------------------------
+
+    async def close(self) -> None:
+        """Close every session, side by side."""
+        async with anyio.create_task_group() as tasks:
+            for session_id, opened in [*self._open.items()]:
+                tasks.start_soon(self._close, session_id, opened)
+
+    async def _close(self, session_id: str, opened: _Open) -> None:
+        """Or wait until it is closed, where that has begun. What it said last is kept by then."""
+        if opened.is_closing:
+            await opened.closed.wait()
+            return
+        opened.is_closing = True
+        try:
+            with anyio.move_on_after(CLOSED_S):
+                await opened.conversation.end()
+            opened.conversation.sources.leave()
+            with anyio.move_on_after(CLOSED_S):
+                await opened.ended.wait()
+        finally:
+            del self._open[session_id]
+            opened.closed.set()
+
     # -----------------------------------------------------------------------------------------------------------------
 
     def _opened(self, session_id: str) -> _Open:
-        if (opened := self._open.get(session_id)) is None:
+        opened = self._open.get(session_id)
+        if opened is None or opened.is_closing:
             raise RequestError.invalid_params({"details": f"there is no open session `{session_id}`"})
         return opened
 
@@ -277,12 +304,17 @@ class CribAgent:
         self, session_id: str, cwd: str, more: list[str] | None, mcp_servers: list[McpServer] | None
     ) -> Conversation:
         """The session that was kept under this id, in place of one that is open."""
+        kept = await self._kept(session_id)
+        while (opened := self._open.get(session_id)) is not None:  # once more, where another request was quicker
+            await self._close(session_id, opened)
+            kept = await self._kept(session_id)
+        return self._begin(session_id, cwd, more, mcp_servers, kept)
+
+    async def _kept(self, session_id: str) -> KeptConversation:
         kept = None if self._setup.store is None else await self._setup.store.get(session_id)
         if kept is None:
             raise RequestError.resource_not_found(session_id)
-        if session_id in self._open:
-            await self.close_session(session_id)
-        return self._begin(session_id, cwd, more, mcp_servers, kept)
+        return kept
 
     def _begin(
         self,

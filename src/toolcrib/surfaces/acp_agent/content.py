@@ -9,8 +9,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from acp.helpers import (
     ContentBlock,
     SessionUpdate,
+    audio_block,
+    image_block,
     update_agent_message_text,
     update_agent_thought_text,
+    update_user_message,
     update_user_message_text,
 )
 from acp.schema import (
@@ -34,7 +37,8 @@ from pydantic_ai.messages import (
     UserPromptPart,
 )
 
-from toolcrib.surfaces.acp_agent.showing import Showing
+from toolcrib.surfaces.acp_agent.plans import PLAN, shown_again
+from toolcrib.surfaces.acp_agent.showing import Showing, progressed
 
 TITLE_CHARS = 80
 
@@ -75,26 +79,41 @@ def _file(data: str, mime_type: str) -> UserContent:
         return f"(a file of type {mime_type} that is no base64)"
 
 
-def told_again(messages: Iterable[ModelMessage], showing: Showing) -> Iterator[SessionUpdate]:
-    """Everything that was said and done, in its order."""
+def told_again(messages: Sequence[ModelMessage], showing: Showing) -> Iterator[SessionUpdate]:
+    """Everything that was said and done, in its order; calls that were given up have failed."""
+    parts = (part for message in messages if isinstance(message, ModelRequest) for part in message.parts)
+    answered = {part.tool_call_id for part in parts if isinstance(part, ToolReturnPart)}
     for message in messages:
         for part in message.parts:
             match part:
                 case UserPromptPart(content=content):
-                    text = (
-                        content
-                        if isinstance(content, str)
-                        else "\n".join(each for each in content if isinstance(each, str))
-                    )
-                    if text:
-                        yield update_user_message_text(text)
+                    yield from _said_again([content] if isinstance(content, str) else content)
                 case TextPart(content=str() as text) if text:
                     yield update_agent_message_text(text)
                 case ThinkingPart(content=str() as text) if text:
                     yield update_agent_thought_text(text)
-                case ToolCallPart():
+                case ToolCallPart(tool_name=name) if name == PLAN:
+                    if (plan := shown_again(part)) is not None:
+                        yield plan
+                case ToolCallPart(tool_call_id=call_id):
                     yield showing.begun(part)
-                case ToolReturnPart() if isinstance(message, ModelRequest):
+                    if call_id not in answered:
+                        yield progressed(call_id, status="failed")
+                case ToolReturnPart(tool_name=name) if isinstance(message, ModelRequest) and name != PLAN:
                     yield showing.ended(part)
                 case _:
                     continue
+
+
+def _said_again(content: Sequence[UserContent]) -> Iterator[SessionUpdate]:
+    """What the person said: text, and what they showed with it."""
+    if text := "\n".join(each for each in content if isinstance(each, str)):
+        yield update_user_message_text(text)
+    for each in content:
+        match each:
+            case BinaryContent(is_image=True):
+                yield update_user_message(image_block(each.base64, each.media_type))
+            case BinaryContent(is_audio=True):
+                yield update_user_message(audio_block(each.base64, each.media_type))
+            case _:
+                continue

@@ -7,8 +7,15 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import anyio
 from acp import RequestError
+from acp.helpers import text_block, tool_content
 from acp.interfaces import Client
-from acp.schema import AllowedOutcome, FileEditToolCallContent, PermissionOption, ToolCallUpdate
+from acp.schema import (
+    AllowedOutcome,
+    ContentToolCallContent,
+    FileEditToolCallContent,
+    PermissionOption,
+    ToolCallUpdate,
+)
 from pydantic import ValidationError
 
 from toolcrib.calling.approving import Approver, MemoryApprovals
@@ -17,7 +24,7 @@ from toolcrib.core.client import ANSWER_S
 from toolcrib.core.errors import NotAuthorized
 from toolcrib.core.events import Consent
 from toolcrib.core.principal import CallContext
-from toolcrib.surfaces.acp_agent.showing import Called, progressed
+from toolcrib.surfaces.acp_agent.showing import Called, details, meta_of, progressed
 
 logger = logging.getLogger(__name__)
 
@@ -40,13 +47,23 @@ Diffs = Callable[[Called], Awaitable[Sequence[FileEditToolCallContent]]]
 class Permissions:
     """What the person said in one session: kept for as long as that is open, and for exactly what was asked about."""
 
-    def __init__(self, client: Client, session_id: str, about: Callable[[Intent], Called], diffs: Diffs) -> None:
-        """`about` gives what an intent is in an editor's words, `diffs` what it would change."""
+    def __init__(
+        self,
+        client: Client,
+        session_id: str,
+        about: Callable[[Intent], Called],
+        diffs: Diffs,
+        forbids: Callable[[], str | None],
+    ) -> None:
+        """`about` gives what an intent is in an editor's words, `diffs` what it would change, and `forbids` why nothing
+        may run by now, whatever a person answers or has answered.
+        """
         self.allowed = MemoryApprovals()
         self._client = client
         self._session_id = session_id
         self._about = about
         self._diffs = diffs
+        self._forbids = forbids
         self._rejected: set[tuple[str, str]] = set()
         """Ids of tools and the digests of their definitions."""
         self._asking = anyio.Lock()
@@ -57,17 +74,27 @@ class Permissions:
         return _EditorApprover(self, call_id)
 
     async def settle(self, intent: Intent, call_id: str) -> Consent:
-        """How it was settled; a lasting answer that came while this waited holds for it as well."""
+        """How it was settled; a lasting answer that came while this waited holds for it as well.
+
+        Raises:
+            NotAuthorized: nothing may run any more, since it was cancelled or the mode has become another.
+        """
         async with self._asking:
+            self._check(intent)
             if await self.allowed.holds(intent.principal, intent.subject, intent.definition):
                 return "kept"
             if (intent.subject, intent.definition) in self._rejected:
                 return "refused"
             return await self._asked(intent, call_id)
 
-    async def begun(self, call_id: str) -> None:
-        """A call that was approved runs from now on."""
+    async def begun(self, intent: Intent, call_id: str) -> None:
+        """A call that was approved runs from now on; raises as `settle` does."""
         await self._client.session_update(session_id=self._session_id, update=progressed(call_id, status="in_progress"))
+        self._check(intent)
+
+    def _check(self, intent: Intent) -> None:
+        if (reason := self._forbids()) is not None:
+            raise NotAuthorized(f"`{intent.subject}` was not run: {reason}.", hints=[_ASK_THEM])
 
     async def _asked(self, intent: Intent, call_id: str) -> Consent:
         called = self._about(intent)
@@ -76,9 +103,10 @@ class Permissions:
             title=called.title,
             kind=called.kind,
             status="pending",
-            content=[*await self._diffs(called)] or None,
+            content=[*await self._content(called)] or None,
             locations=list(called.locations) or None,
             raw_input=dict(called.arguments),
+            field_meta=meta_of(called),
         )
         try:
             with anyio.fail_after(ANSWER_S):
@@ -88,6 +116,7 @@ class Permissions:
         except (RequestError, ValidationError, ConnectionError, TimeoutError) as error:
             logger.warning("asking about %s failed: %s", intent.subject, error)
             return "unanswered"
+        self._check(intent)
         if not isinstance(answer.outcome, AllowedOutcome):
             return "unanswered"
         chosen = answer.outcome.option_id
@@ -97,6 +126,14 @@ class Permissions:
             # At once, and not only once it has run: the next call in the queue is answered by it.
             await self.allowed.keep(intent.principal, intent.subject, intent.definition)
         return _CONSENT.get(chosen, "refused")
+
+    async def _content(self, called: Called) -> Sequence[FileEditToolCallContent | ContentToolCallContent]:
+        """What it would change; else its arguments, where they are too long for the title: what is hidden there may be
+        the very thing.
+        """
+        if diffs := await self._diffs(called):
+            return diffs
+        return [] if (text := details(called)) is None else [tool_content(text_block(text))]
 
 
 class _EditorApprover(Approver):
@@ -112,5 +149,5 @@ class _EditorApprover(Approver):
         if consent not in {ONCE, ALWAYS, "kept"}:
             what = "the person rejected it" if consent == "refused" else "nobody approved of it"
             raise NotAuthorized(f"`{intent.subject}` was not run: {what}.", hints=[_ASK_THEM])
-        await self._permissions.begun(self._call_id)
+        await self._permissions.begun(intent, self._call_id)
         return consent

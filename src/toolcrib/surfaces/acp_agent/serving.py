@@ -14,12 +14,35 @@ from toolcrib.surfaces.acp_agent.wire import EditorWire, Lines, StandardLines, S
 
 
 async def serve_lines(setup: Setup, lines: Lines) -> None:
-    """Serve one editor until there are no more lines; every server and terminal of its sessions has ended then."""
-    wire = EditorWire(lines)
-    async with anyio.create_task_group() as tasks:
-        agent = CribAgent(setup, tasks, wire.mcp)
-        await run_agent(agent, wire, use_unstable_protocol=True)  # closing and resuming a session are called unstable
-        tasks.cancel_scope.cancel()
+    """Serve one editor until there are no more lines; every server and terminal of its sessions has ended then.
+
+    That holds where it is cancelled, too: the connection ends last, as terminals are the editor's to release.
+    """
+    wire, gone = EditorWire(lines), anyio.Event()
+    async with anyio.create_task_group() as connection:
+        try:
+            async with anyio.create_task_group() as sessions:
+                agent = CribAgent(setup, sessions, wire.mcp)
+                connection.start_soon(_listen, agent, wire, gone)
+                try:
+                    await gone.wait()
+                finally:
+                    with anyio.CancelScope(shield=True):
+                        await agent.close()
+                sessions.cancel_scope.cancel()
+        finally:
+            wire.end()
+
+
+async def _listen(agent: CribAgent, wire: EditorWire, gone: anyio.Event) -> None:
+    """Until the editor goes, or `wire` is ended, and nothing else."""
+    try:
+        with anyio.CancelScope(shield=True):
+            await run_agent(
+                agent, wire, use_unstable_protocol=True
+            )  # closing and resuming sessions are called unstable
+    finally:
+        gone.set()
 
 
 async def serve_streams(setup: Setup, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

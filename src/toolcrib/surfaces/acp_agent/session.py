@@ -8,7 +8,7 @@ import sqlite3
 import time
 from collections.abc import AsyncIterable, Awaitable, Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,23 +17,18 @@ from acp import RequestError
 from acp.helpers import (
     ContentBlock,
     SessionUpdate,
-    plan_entry,
     tool_diff_content,
     update_agent_message_text,
     update_agent_thought_text,
-    update_plan,
 )
 from acp.interfaces import Client
 from acp.schema import (
     FileEditToolCallContent,
-    PlanEntryPriority,
-    PlanEntryStatus,
     PromptResponse,
     SessionInfoUpdate,
     StopReason,
     Usage,
 )
-from pydantic import BaseModel
 from pydantic_ai import Agent, RunContext, capture_run_messages
 from pydantic_ai import Tool as AgentTool
 from pydantic_ai.exceptions import (
@@ -49,6 +44,7 @@ from pydantic_ai.messages import (
     FunctionToolResultEvent,
     ModelMessage,
     ModelMessagesTypeAdapter,
+    ModelRequest,
     ModelResponse,
     PartDeltaEvent,
     PartStartEvent,
@@ -57,6 +53,7 @@ from pydantic_ai.messages import (
     ThinkingPart,
     ThinkingPartDelta,
     UserContent,
+    UserPromptPart,
 )
 from pydantic_ai.models import Model
 from pydantic_ai.toolsets import FunctionToolset, ToolsetTool, WrapperToolset
@@ -70,9 +67,11 @@ from toolcrib.counter import Session
 from toolcrib.crib import Toolcrib
 from toolcrib.sources.acp.port import CALL_ID
 from toolcrib.stores.conversations import KeptConversation
+from toolcrib.surfaces.acp_agent import plans
 from toolcrib.surfaces.acp_agent.content import said, title_of, told_again
 from toolcrib.surfaces.acp_agent.instructions import told_to_model
 from toolcrib.surfaces.acp_agent.permissions import Permissions
+from toolcrib.surfaces.acp_agent.plans import PLAN, PlanStep
 from toolcrib.surfaces.acp_agent.showing import Called, Showing, progressed
 from toolcrib.surfaces.acp_agent.sources import SessionSources
 
@@ -87,22 +86,11 @@ MAX_REQUESTS = 100
 Mode = Literal["ask", "read_only"]
 """How freely tools run: whatever may change something is asked about, or refused."""
 
-PLAN = "update_plan"
-"""The tool by which a model tells of its plan; an editor sees the plan, not the call."""
-
 INTERNAL_ERROR = -32603
 """Source: JSON-RPC 2.0, section 5.1."""
 
 Keep = Callable[[KeptConversation], Awaitable[None]]
 """Has a conversation survive this program."""
-
-
-class PlanStep(BaseModel):
-    """One step of a plan."""
-
-    content: str
-    status: PlanEntryStatus = "pending"
-    priority: PlanEntryPriority = "medium"
 
 
 @dataclass(frozen=True)
@@ -113,6 +101,19 @@ class Place:
     cwd: Path
     roots: tuple[Path, ...] = ()
     """Folders besides `cwd` that belong to it."""
+
+
+@dataclass(frozen=True)
+class _Turn:
+    """A prompt that is being answered."""
+
+    scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
+    over: anyio.Event = field(default_factory=anyio.Event)
+    """Set once everything of it has been told and kept."""
+
+    @property
+    def is_cancelled(self) -> bool:
+        return self.scope.cancel_called
 
 
 class Conversation:
@@ -141,9 +142,12 @@ class Conversation:
         self._keep = keep
         self._messages: list[ModelMessage] = []
         self._showing = Showing(session.view, place.cwd)
-        self._permissions = Permissions(client, place.session_id, self._about, self._diffs)
+        self._permissions = Permissions(client, place.session_id, self._about, self._diffs, self._forbids)
         self._instructions: str | None = None
-        self._turn: anyio.CancelScope | None = None
+        self._turn: _Turn | None = None
+        self._is_ready = False
+        self._keeping = anyio.Lock()
+        """One at a time: what is kept last has to be the latest."""
         self._open_calls: dict[str, None] = {}
         """Ids of those that an editor was shown and not told the end of."""
         session.own.follow(sources.registry)
@@ -160,20 +164,34 @@ class Conversation:
             raise RequestError.invalid_request({"details": "another prompt is being answered in this session"})
         content = said(blocks)
         response = PromptResponse(stop_reason="cancelled")
-        with anyio.CancelScope() as turn:
-            self._turn = turn
+        turn = self._turn = _Turn()
+        try:
+            with turn.scope:
+                try:
+                    response = await self._answered(content)
+                except Exception:
+                    if not turn.is_cancelled:
+                        raise
+                    logger.info("what was given up failed", exc_info=True)
+        finally:
             try:
-                response = await self._answered(content)
-            finally:
-                self._turn = None
                 with anyio.CancelScope(shield=True):
                     await self._ended(content)
+            finally:  # only now: what the next prompt says and opens must not get in between
+                self._turn = None
+                turn.over.set()
         return response
 
     def cancel(self) -> None:
-        """End the prompt that is being answered; nothing happens where there is none."""
+        """Give up the prompt that is being answered; nothing happens where there is none."""
         if self._turn is not None:
-            self._turn.cancel()
+            self._turn.scope.cancel()
+
+    async def end(self) -> None:
+        """Give up the prompt that is being answered, and wait until it has ended."""
+        if self._turn is not None:
+            self._turn.scope.cancel()
+            await self._turn.over.wait()
 
     async def tell_again(self) -> None:
         """Tell the editor of everything that was said and done."""
@@ -198,25 +216,31 @@ class Conversation:
         if self._keep is None:
             return
         place = self.place
-        kept = KeptConversation(
-            place.session_id,
-            str(place.cwd),
-            tuple(str(root) for root in place.roots),
-            self.title,
-            self.mode,
-            time.time(),
-            ModelMessagesTypeAdapter.dump_json(self._messages),
-        )
-        try:
-            await self._keep(kept)
-        except (OSError, sqlite3.Error) as error:
-            logger.warning("the conversation %s is not kept: %s", place.session_id, error)
+        async with self._keeping:
+            try:
+                await self._keep(
+                    KeptConversation(
+                        place.session_id,
+                        str(place.cwd),
+                        tuple(str(root) for root in place.roots),
+                        self.title,
+                        self.mode,
+                        time.time(),
+                        ModelMessagesTypeAdapter.dump_json(self._messages),
+                    )
+                )
+            except (OSError, sqlite3.Error, ValueError) as error:  # a text with half a surrogate pair cannot be written
+                logger.warning("the conversation %s is not kept: %s", place.session_id, error)
 
     # -- one prompt ---------------------------------------------------------------------------------------------------
 
     async def _answered(self, content: Sequence[UserContent]) -> PromptResponse:
-        await self.sources.look()
-        await self._ready()
+        try:
+            await self.sources.look()
+            await self._ready()
+        except BaseException:  # given up before the model was asked: it was said all the same
+            self._messages = [*self._messages, ModelRequest([UserPromptPart(content)])]
+            raise
         usage = RunUsage()
         with capture_run_messages() as messages:
             try:
@@ -243,12 +267,13 @@ class Conversation:
         return PromptResponse(stop_reason=reason, usage=_usage(usage))
 
     async def _ready(self) -> None:
-        """Wait a little for what is starting, where the model begins: it should not be told that there is nothing."""
-        if self._messages:
+        """Wait a little for what is starting, at the first prompt: what was opened before has to be there again."""
+        if self._is_ready:
             return
         with anyio.move_on_after(READY_S):
             await self.sources.ready()
             await self._crib.ready()
+        self._is_ready = True
 
     def _agent(self) -> Agent[object, str]:
         if self._instructions is None:
@@ -308,6 +333,12 @@ class Conversation:
     def _approver(self, ctx: RunContext[object]) -> Approver:
         return self._permissions.of(ctx.tool_call_id or "")
 
+    def _forbids(self) -> str | None:
+        """Why nothing that is asked about may run any more, whatever the person answers; None where it may."""
+        if self._turn is None or self._turn.is_cancelled:
+            return "the prompt was cancelled"
+        return "by now nothing may run that is not known to only read" if self.mode == "read_only" else None
+
     def _about(self, intent: Intent) -> Called:
         return self._showing.about(intent.subject, intent.arguments or {})
 
@@ -325,8 +356,7 @@ class Conversation:
         Args:
             steps: every step in order, in a few words each.
         """
-        entries = (plan_entry(step.content, priority=step.priority, status=step.status) for step in steps)
-        await self._tell(update_plan(entries))
+        await self._tell(plans.shown(steps))
         return "The person sees it."
 
     async def _tell(self, update: SessionUpdate) -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from acp.helpers import text_block, tool_content, tool_diff_content, tool_terminal_ref
+from acp.helpers import image_block, text_block, tool_content, tool_diff_content, tool_terminal_ref
 from acp.schema import (
     ContentToolCallContent,
     FileEditToolCallContent,
@@ -19,7 +19,7 @@ from acp.schema import (
     ToolCallStart,
     ToolKind,
 )
-from pydantic_ai.messages import ToolCallPart, ToolReturnPart
+from pydantic_ai.messages import BinaryContent, ToolCallPart, ToolReturnPart
 
 from toolcrib.adapters.pydantic_ai.toolset import MARK, OPERATION_OF
 from toolcrib.calling.questions import in_one_line
@@ -36,6 +36,9 @@ TITLE_CHARS = 160
 
 CONTENT_CHARS = 20_000
 """Of an answer, as an editor is shown it; a model may have more of it."""
+
+MAX_LINE = 2**32 - 1
+"""The last that a place may have. Source: ACP v1, `ToolCallLocation`."""
 
 Content = ContentToolCallContent | FileEditToolCallContent | TerminalToolCallContent
 
@@ -100,6 +103,7 @@ class Showing:
             status="pending" if call.is_asked else "in_progress",
             locations=list(call.locations) or None,
             raw_input=dict(call.arguments),
+            field_meta=meta_of(call),
         )
 
     def runs_in(self, call_id: str, terminal_id: str) -> ToolCallProgress:
@@ -110,16 +114,19 @@ class Showing:
     def ended(self, part: ToolReturnPart) -> ToolCallProgress:
         """It has an answer."""
         result = _result(part)
-        content: list[Content] = [
-            tool_diff_content(diff.path, diff.new_text, diff.old_text) for diff in diffs_of(result)
-        ]
         text = _text(part.content)
+        content: list[Content] = []
         if (terminal_id := self._terminals.pop(part.tool_call_id, None)) is not None:
             content.append(tool_terminal_ref(terminal_id))
-        elif text and not content:
+        elif text:
             shown = text if len(text) <= CONTENT_CHARS else f"{text[:CONTENT_CHARS]}…"
             content.append(tool_content(text_block(shown)))
-        locations = [ToolCallLocation(path=each.path, line=each.line) for each in locations_of(result)]
+        content += [tool_content(image_block(image.base64, image.media_type)) for image in _images(part.content)]
+        content += [tool_diff_content(diff.path, diff.new_text, diff.old_text) for diff in diffs_of(result)]
+        locations = [
+            ToolCallLocation(path=each.path, line=each.line if (each.line or 0) <= MAX_LINE else None)
+            for each in locations_of(result)
+        ]
         return progressed(
             part.tool_call_id,
             status="completed" if part.outcome == "success" else "failed",
@@ -133,8 +140,13 @@ class Showing:
         path, line = arguments.get("path"), arguments.get("line")
         if "kind" not in tool.wire or not isinstance(path, str) or not path:
             return ()
-        at = line if isinstance(line, int) and not isinstance(line, bool) and line >= 0 else None
+        at = line if isinstance(line, int) and not isinstance(line, bool) and 0 <= line <= MAX_LINE else None
         return (ToolCallLocation(path=str(self._cwd / path), line=at),)
+
+
+def meta_of(call: Called) -> dict[str, Any] | None:
+    """What tells a program, exactly, which tool is called; None for an operation."""
+    return None if call.tool is None else {MARK: {"toolId": call.tool.id}}
 
 
 def progressed(call_id: str, **news: Any) -> ToolCallProgress:
@@ -148,6 +160,13 @@ def kind_of(tool: Tool, view: View) -> ToolKind:
     if kind in KINDS:
         return kind
     return "read" if tool.annotations.read_only and view.is_trusted(tool.source) else "other"
+
+
+def details(called: Called) -> str | None:
+    """All arguments, each on a line, for a person who is asked; None where the title has them whole."""
+    share = max(TITLE_CHARS, CONTENT_CHARS // max(1, len(called.arguments)))
+    lines = [f"{in_one_line(key, share)[1:-1]}: {in_one_line(value, share)}" for key, value in called.arguments.items()]
+    return None if all(line in called.title for line in lines) else "\n".join(lines)
 
 
 def _titled(name: str, arguments: Mapping[str, Any]) -> str:
@@ -182,6 +201,12 @@ def _value(text: str) -> object:
         with suppress(ValueError):
             return json.loads(text)
     return text or None
+
+
+def _images(content: object) -> Iterator[BinaryContent]:
+    for each in cast("list[object]", content) if isinstance(content, list) else ():
+        if isinstance(each, BinaryContent) and each.is_image:
+            yield each
 
 
 def _text(content: object) -> str:

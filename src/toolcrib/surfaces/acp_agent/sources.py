@@ -21,6 +21,9 @@ from toolcrib.sources.acp.source import EditorSource
 
 logger = logging.getLogger(__name__)
 
+TOLD_ASIDE = 5
+"""Descriptors that are not offered, of one listing, that the log tells of."""
+
 
 class SessionSources:
     """Servers are started at once, each by itself; the editor is asked when the first prompt comes.
@@ -42,9 +45,13 @@ class SessionSources:
 
     async def run(self) -> None:
         """Until `leave`: have the servers run, and the editor's terminals looked after."""
-        async with self._tools, self._intake, anyio.create_task_group() as self._tasks:
-            await self._leaving.wait()
-            self._tasks.cancel_scope.cancel()
+        async with self._tools, self._intake, anyio.create_task_group() as tasks:
+            self._tasks = tasks
+            try:
+                await self._leaving.wait()
+            finally:
+                self._tasks = None
+            tasks.cancel_scope.cancel()
 
     def leave(self) -> None:
         """Let `run` end."""
@@ -69,12 +76,18 @@ class SessionSources:
             entry = SourceEntry(self._tools, trusted=True, plain_names=True, identity=self._tools.name)
             try:
                 listing = await self._tools.list_tools()
-            except SourceUnavailable as error:
+            except BaseException as error:
                 self._is_current = False
+                if not isinstance(error, SourceUnavailable):  # given up, as a rule, with the prompt that waited
+                    raise
                 logger.warning("%s", " ".join(filter(None, (error.message, error.diagnosis))))
                 failed = replace(entry, status=SourceStatus.FAILED, reason=error.message, diagnosis=error.diagnosis)
                 self.registry.put_source(failed, [])
                 return
+            for each in listing.set_aside[:TOLD_ASIDE]:
+                logger.warning("`%s` of the editor is not offered: %s", each.name, each.reason)
+            for warning in listing.warnings:
+                logger.warning("the editor: %s", warning)
             ready = replace(
                 entry,
                 status=SourceStatus.READY,

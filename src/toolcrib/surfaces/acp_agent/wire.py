@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import os
 import threading
+from queue import SimpleQueue
 from typing import Any, Protocol, cast
 
 import anyio
 import anyio.lowlevel
-import anyio.to_thread
 import orjson
 
 from toolcrib.sources.acp.mcp_frames import McpFrames
@@ -21,9 +22,8 @@ logger = logging.getLogger(__name__)
 MAX_LINE_BYTES = 64 * 1024 * 1024
 """Of one message; a longer one is passed over."""
 
-PARSE_ERROR, INVALID_REQUEST = -32700, -32600
+PARSE_ERROR, INVALID_REQUEST, INTERNAL_ERROR = -32700, -32600, -32603
 """Source: JSON-RPC 2.0, section 5.1."""
-
 
 PROMPT = "session/prompt"
 
@@ -51,6 +51,8 @@ class EditorWire:
         self._lines = lines
         self._writing = anyio.Lock()
         self._closed = False
+        self._has_ended = False
+        self._reading: anyio.CancelScope | None = None
         self.mcp = McpFrames(self.send)
         """Takes the messages of MCP aside, of which the SDK routes none."""
         self._prompts: dict[int | str, Any] = {}
@@ -60,7 +62,7 @@ class EditorWire:
         """Raises `ConnectionError` where nobody reads any more."""
         if "method" not in message:
             self._prompts.pop(message.get("id", ""), None)
-        line = orjson.dumps(message, default=str, option=orjson.OPT_APPEND_NEWLINE)
+        line = _line(message)
         async with self._writing:
             if self._closed:
                 raise ConnectionError("Connection closed")
@@ -70,9 +72,9 @@ class EditorWire:
                 raise ConnectionError(f"the editor reads no more: {error}") from error
 
     async def receive(self) -> dict[str, Any] | None:
-        """The next message for the SDK; None once the editor has gone."""
+        """The next message for the SDK; None once the editor has gone, or after `end`."""
         try:
-            while (line := await self._lines.read()) is not None:
+            while (line := await self._read()) is not None:
                 if line.strip() and (message := await self._judged(line)) is not None:
                     return message
         except OSError as error:
@@ -80,9 +82,21 @@ class EditorWire:
         self.mcp.close(ClientGone("The editor has closed its connection."))
         return None
 
+    def end(self) -> None:
+        """Nothing more is received, as if the editor had gone; what is said to it still goes out until `close`."""
+        self._has_ended = True
+        if self._reading is not None:
+            self._reading.cancel()
+
     async def close(self) -> None:
         self._closed = True
         self.mcp.close(ClientGone("The connection to the editor is closed."))
+
+    async def _read(self) -> bytes | None:
+        if not self._has_ended:
+            with anyio.CancelScope() as self._reading:
+                return await self._lines.read()
+        return None
 
     async def _judged(self, line: bytes) -> dict[str, Any] | None:
         """The message of a line, where it is one and for the SDK; what would end its loop is answered here."""
@@ -94,6 +108,10 @@ class EditorWire:
         match value:
             case {"method": str(), **rest} if isinstance(rest.get("id"), int | str | None):
                 pass
+            case {"id": int() | str() as request_id, "error": error} if "method" not in value and not _is_error(error):
+                # The SDK, which takes it for one, would end the connection.
+                told = {"code": INTERNAL_ERROR, "message": "the answer is an error in a form that is none"}
+                value = {"jsonrpc": "2.0", "id": request_id, "error": told}
             case {"id": int() | str()} if "method" not in value:
                 pass
             case {"result": _} | {"error": _}:  # an answer to nothing; were it refused, two sides could go on for ever
@@ -180,13 +198,14 @@ class StreamLines:
 class StandardLines:
     """The lines of this program's standard input and output.
 
-    Read by a thread that the end of the program does not wait for: a blocked read cannot be cancelled. Written by
-    threads, too: an editor that reads slowly holds up its own messages, and nothing else.
+    Read and written by threads that the end of the program does not wait for: neither can be cancelled while it is
+    blocked, and an editor that does not read holds up its own messages and nothing else. A line whose writer was
+    cancelled goes out all the same, and whole.
     """
 
     def __init__(self) -> None:
         self._lines: asyncio.Queue[bytes | None] = asyncio.Queue()
-        self._writing = anyio.CapacityLimiter(1)
+        self._leaving: SimpleQueue[tuple[bytes, asyncio.Future[None]]] = SimpleQueue()
         # Descriptors of their own: nothing that is printed by accident must get in between.
         self._out = os.dup(1)
         os.dup2(2, 1)
@@ -209,13 +228,53 @@ class StandardLines:
                     is_begun = not is_whole
             feed(None)
 
+        def write() -> None:
+            while True:
+                line, sent = self._leaving.get()
+                error: OSError | None = None
+                try:
+                    _write_all(self._out, line)
+                except OSError as broken:
+                    error = broken
+                try:
+                    loop.call_soon_threadsafe(_settle, sent, error)
+                except RuntimeError:  # likewise
+                    return
+
         threading.Thread(target=read, name="standard input", daemon=True).start()
+        threading.Thread(target=write, name="standard output", daemon=True).start()
 
     async def read(self) -> bytes | None:
         return await self._lines.get()
 
     async def write(self, line: bytes) -> None:
-        await anyio.to_thread.run_sync(_write_all, self._out, line, limiter=self._writing)
+        sent: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._leaving.put((line, sent))
+        await sent
+
+
+def _line(message: dict[str, Any]) -> bytes:
+    try:
+        return orjson.dumps(message, default=str, option=orjson.OPT_APPEND_NEWLINE)
+    except TypeError:  # an integer beyond 64 bits, or half a surrogate pair: a model writes what it likes
+        return json.dumps(message, ensure_ascii=False, default=str).encode("utf-8", "replace") + b"\n"
+
+
+def _is_error(value: object) -> bool:
+    match value:
+        case {"code": int(), "message": str()}:
+            return True
+        case _:
+            return False
+
+
+def _settle(sent: asyncio.Future[None], error: OSError | None) -> None:
+    if sent.done():  # nobody waits any more
+        return
+    if error is None:
+        sent.set_result(None)
+    else:
+        sent.set_exception(error)
 
 
 def _write_all(descriptor: int, data: bytes) -> None:
