@@ -28,7 +28,7 @@ import orjson
 
 import catalog
 from toolcrib import Delivery, InnerLoopConfig, MainLoop, MarkdownSection, PromptTemplate, SectionVisibility, Toolcrib
-from toolcrib.adapters.scripted import Scripted
+from toolcrib.adapters.scripted import ScriptedAdapter
 from toolcrib.conversation.messages import (
     AssistantMessage,
     Message,
@@ -191,7 +191,7 @@ async def measured(tasks: Sequence[Sequence[Wanted]]) -> Json:
 async def cost(crib: Toolcrib, way: Way, task: Sequence[Wanted]) -> Mapping[str, float]:
     """Requests, and estimated tokens of all of them together, that one task takes."""
     session = crib.session()
-    model = Scripted(Model(session, way, task), delivery=way.delivery, reveals_unlisted=way.reveals_unlisted)
+    model = ScriptedAdapter(Model(session, way, task), delivery=way.delivery, reveals_unlisted=way.reveals_unlisted)
     loop = MainLoop(config=InnerLoopConfig(operations=way.operations))
     await loop.execute(template(session, way).bind(), session=session, adapter=model, request="Do what is to be done.")
     answers = [message for message in model.requests[-1].messages if isinstance(message, ToolMessage)]

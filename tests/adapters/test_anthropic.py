@@ -21,7 +21,7 @@ from tests.adapters.asking import ADD, HELLO, READ, answered, asked, failure, un
 from tests.adapters.verbatim import VerbatimServer
 
 from toolcrib import Toolcrib
-from toolcrib.adapters.anthropic import Anthropic
+from toolcrib.adapters.anthropic import AnthropicAdapter
 from toolcrib.conversation.events import EvaluationRestarted
 from toolcrib.conversation.messages import AssistantMessage, Stop, ToolCall, ToolMessage, ToolSpec, Usage
 from toolcrib.core.errors import InvalidConfig, ProviderFailed
@@ -49,8 +49,8 @@ TWO_CALLS = Turn(
 READING = Turn("I read.", (Call("read_section", '{"section_key": "a"}'),), reasoning="Hm.")
 
 
-def adapter(server: AnthropicServer, model: str = "claude-opus-4-8", **options: Any) -> Anthropic:
-    return Anthropic(model, api_key="any", base_url=server.url, **options)
+def adapter(server: AnthropicServer, model: str = "claude-opus-4-8", **options: Any) -> AnthropicAdapter:
+    return AnthropicAdapter(model, api_key="any", base_url=server.url, **options)
 
 
 async def failing(script: Script) -> ProviderFailed:
@@ -130,8 +130,8 @@ async def test_thoughts_go_back_whole_with_the_answers_to_all_calls() -> None:
 )
 async def test_tools_are_deferred_where_the_model_can(model: str, delivery: Delivery) -> None:
     async with (
-        Anthropic(model, api_key="any") as plain,
-        Anthropic(model, api_key="any", delivery=Delivery.PROXY) as own,
+        AnthropicAdapter(model, api_key="any") as plain,
+        AnthropicAdapter(model, api_key="any", delivery=Delivery.PROXY) as own,
     ):
         assert (plain.delivery, plain.reveals_unlisted) == (delivery, False)
         assert own.delivery is Delivery.PROXY
@@ -252,7 +252,7 @@ PLAY = (
 )
 
 
-async def execute(server: AnthropicServer, model: Anthropic, *, evaluations: int = 1) -> list[object]:
+async def execute(server: AnthropicServer, model: AnthropicAdapter, *, evaluations: int = 1) -> list[object]:
     """What happened in as many evaluations of the template, each of which has to come to its answer."""
     happened: list[object] = []
     async with Toolcrib() as crib, model:
@@ -430,7 +430,7 @@ START = event("message_start", message={"usage": {"input_tokens": 1, "output_tok
 
 async def answer_of(body: bytes, media_type: str = "text/event-stream") -> ProviderFailed:
     async with VerbatimServer(body, media_type) as server:
-        async with Anthropic("claude-opus-4-8", api_key="any", base_url=server.url) as model:
+        async with AnthropicAdapter("claude-opus-4-8", api_key="any", base_url=server.url) as model:
             return await failure(model, asked(), streamed=True)
 
 
@@ -478,7 +478,7 @@ async def test_a_server_that_answers_something_else_is_told_of(body: bytes, medi
 async def test_a_server_that_is_not_there_may_be_asked_again() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-    async with Anthropic("claude-opus-4-8", api_key="any", base_url=f"http://127.0.0.1:{port}") as model:
+    async with AnthropicAdapter("claude-opus-4-8", api_key="any", base_url=f"http://127.0.0.1:{port}") as model:
         failed = await failure(model, asked())
 
     assert failed.retryable
@@ -552,11 +552,11 @@ def without_key(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 @pytest.mark.usefixtures("without_key")
 async def test_without_a_key_it_says_where_one_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ProviderFailed, match="set ANTHROPIC_API_KEY"):
-        Anthropic("claude-opus-4-8")
+        AnthropicAdapter("claude-opus-4-8")
 
     monkeypatch.setenv("ANTHROPIC_PROFILE", "missing")
     with pytest.raises(ProviderFailed, match=r"set ANTHROPIC_API_KEY.*missing\.json"):
-        Anthropic("claude-opus-4-8")
+        AnthropicAdapter("claude-opus-4-8")
 
 
 @pytest.mark.usefixtures("without_key")
@@ -566,7 +566,7 @@ async def test_credentials_that_cannot_be_read_are_told_of_when_they_are_used(
     monkeypatch.setenv("ANTHROPIC_IDENTITY_TOKEN_FILE", str(tmp_path / "none.txt"))
     monkeypatch.setenv("ANTHROPIC_FEDERATION_RULE_ID", "fdrl_1")
     monkeypatch.setenv("ANTHROPIC_ORGANIZATION_ID", "00000000-0000-0000-0000-000000000000")
-    async with AnthropicServer([]) as server, Anthropic("claude-opus-4-8", base_url=server.url) as model:
+    async with AnthropicServer([]) as server, AnthropicAdapter("claude-opus-4-8", base_url=server.url) as model:
         failed = await failure(model, asked())
 
     assert "set ANTHROPIC_API_KEY" in failed.message
@@ -577,4 +577,4 @@ async def test_without_the_sdk_it_says_what_to_install(monkeypatch: pytest.Monke
     monkeypatch.setitem(sys.modules, "anthropic", None)
 
     with pytest.raises(InvalidConfig, match=r"pip install 'toolcrib\[anthropic\]'"):
-        Anthropic("claude-opus-4-8", api_key="any")
+        AnthropicAdapter("claude-opus-4-8", api_key="any")

@@ -10,11 +10,11 @@ import anyio
 import orjson
 import pytest
 
-from toolcrib.adapters.anthropic import Anthropic
+from toolcrib.adapters.anthropic import AnthropicAdapter
 from toolcrib.adapters.litellm import LiteLLMAdapter
-from toolcrib.adapters.openai_chat import OpenAIChat
-from toolcrib.adapters.openai_responses import OpenAIResponses
-from toolcrib.adapters.scripted import Scripted
+from toolcrib.adapters.openai_chat import OpenAIChatAdapter
+from toolcrib.adapters.openai_responses import OpenAIResponsesAdapter
+from toolcrib.adapters.scripted import ScriptedAdapter
 from toolcrib.conversation.messages import AssistantMessage, ModelRequest, ModelTurn, Stop, ToolCall, Usage
 from toolcrib.core.errors import ProviderFailed
 from toolcrib.loop.provider import Delivery, TextListener
@@ -68,7 +68,7 @@ def neutral(request: ModelRequest) -> bytes:
     return parts(*(t.to_wire() for t in request.tools), request.system, *(m.to_wire() for m in request.messages))
 
 
-def scripted(kind: Callable[..., Scripted] = Scripted, **given: Any) -> Play:
+def scripted(kind: Callable[..., ScriptedAdapter] = ScriptedAdapter, **given: Any) -> Play:
     @asynccontextmanager
     async def play(script: Iterable[Step]) -> AsyncGenerator[Stage]:
         adapter = kind(Player(script), calls_only_offered=False, **given)
@@ -126,7 +126,7 @@ def openai_responses(**given: Any) -> Play:
     @asynccontextmanager
     async def play(script: Iterable[Step]) -> AsyncGenerator[Stage]:
         async with OpenAIServer(script, search="read_section") as server:
-            adapter = OpenAIResponses("gpt-5.6", api_key="any", base_url=server.base_url, **given)
+            adapter = OpenAIResponsesAdapter("gpt-5.6", api_key="any", base_url=server.base_url, **given)
             yield Stage(adapter, lambda: [*map(responses, server.requests)])
 
     return play
@@ -136,7 +136,7 @@ def anthropic(model: str, **given: Any) -> Play:
     @asynccontextmanager
     async def play(script: Iterable[Step]) -> AsyncGenerator[Stage]:
         async with AnthropicServer(script) as server:
-            adapter = Anthropic(model, api_key="any", base_url=server.url, **given)
+            adapter = AnthropicAdapter(model, api_key="any", base_url=server.url, **given)
             yield Stage(adapter, lambda: [*map(messages, server.requests)])
 
     return play
@@ -145,7 +145,7 @@ def anthropic(model: str, **given: Any) -> Play:
 @asynccontextmanager
 async def openai_chat(script: Iterable[Step]) -> AsyncGenerator[Stage]:
     async with OpenAIServer(script) as server:
-        adapter = OpenAIChat("gpt-4.1", api_key="any", base_url=server.base_url)
+        adapter = OpenAIChatAdapter("gpt-4.1", api_key="any", base_url=server.base_url)
         yield Stage(adapter, lambda: [*map(chat, server.requests)])
 
 
@@ -177,18 +177,18 @@ async def test_a_vendors_adapter_keeps_its_promises(play: Play) -> None:
 # -- promises that are broken -----------------------------------------------------------------------------------------
 
 
-class Deaf(Scripted):
+class Deaf(ScriptedAdapter):
     async def respond(self, request: ModelRequest, on_text: TextListener | None = None) -> ModelTurn:
         return await super().respond(request)
 
 
-class Boasting(Scripted):
+class Boasting(ScriptedAdapter):
     @property
     def supports_dynamic_tools(self) -> bool:
         return True
 
 
-class Raising(Scripted):
+class Raising(ScriptedAdapter):
     async def respond(self, request: ModelRequest, on_text: TextListener | None = None) -> ModelTurn:
         try:
             return await super().respond(request, on_text)
@@ -196,13 +196,13 @@ class Raising(Scripted):
             raise ValueError(error.message) from error
 
 
-class Owing(Scripted):
+class Owing(ScriptedAdapter):
     async def respond(self, request: ModelRequest, on_text: TextListener | None = None) -> ModelTurn:
         turn = await super().respond(request, on_text)
         return ModelTurn(turn.message, turn.stop, Usage(input=-1))
 
 
-class Dropping(Scripted):
+class Dropping(ScriptedAdapter):
     """Sends no tools that were not there from the start."""
 
     first: Sequence[Any] = ()
@@ -212,13 +212,13 @@ class Dropping(Scripted):
         return await super().respond(ModelRequest(request.system, tuple(self.first), request.messages), on_text)
 
 
-class Shuffling(Scripted):
+class Shuffling(ScriptedAdapter):
     async def respond(self, request: ModelRequest, on_text: TextListener | None = None) -> ModelTurn:
         system = f"{request.system} Turn {len(request.messages)}."
         return await super().respond(ModelRequest(system, request.tools, request.messages), on_text)
 
 
-class Impatient(Scripted):
+class Impatient(ScriptedAdapter):
     """Takes every failure for one that passes."""
 
     async def respond(self, request: ModelRequest, on_text: TextListener | None = None) -> ModelTurn:
@@ -228,7 +228,7 @@ class Impatient(Scripted):
             raise ProviderFailed(error.message, retryable=True) from error
 
 
-class Leaving(Scripted):
+class Leaving(ScriptedAdapter):
     is_left = False
 
     async def __aexit__(self, *_: object) -> None:
@@ -250,7 +250,7 @@ class Leaving(Scripted):
     ],
 )
 async def test_an_adapter_that_breaks_a_promise_is_caught(
-    kind: type[Scripted], delivery: Delivery, complaint: str
+    kind: type[ScriptedAdapter], delivery: Delivery, complaint: str
 ) -> None:
     with pytest.raises(AssertionError, match=complaint):
         await check_adapter(scripted(kind, delivery=delivery))

@@ -14,7 +14,7 @@ import pytest
 from tests.adapters.asking import ADD, HELLO, READ, answered, asked, connections, failure, is_prefix, unheard
 from tests.adapters.verbatim import VerbatimServer
 
-from toolcrib.adapters.openai_chat import OpenAIChat
+from toolcrib.adapters.openai_chat import OpenAIChatAdapter
 from toolcrib.conversation.messages import AssistantMessage, Stop, ToolCall, ToolMessage, Usage
 from toolcrib.core.errors import InvalidConfig, ProviderFailed
 from toolcrib.loop.provider import Delivery
@@ -29,8 +29,8 @@ TWO_CALLS = Turn(("Two ", "calls."), CALLS, usage=vendor_server.Usage(100, 20, 6
 LONG_CALL = Turn(("a", "b", "c"), (Call("add", '{"a": 1, "comment": "longer than a piece"}'),))
 
 
-def adapter(server: OpenAIServer, model: str = "gpt-4.1", **options: Any) -> OpenAIChat:
-    return OpenAIChat(model, api_key="none", base_url=server.base_url, **options)
+def adapter(server: OpenAIServer, model: str = "gpt-4.1", **options: Any) -> OpenAIChatAdapter:
+    return OpenAIChatAdapter(model, api_key="none", base_url=server.base_url, **options)
 
 
 async def failing(script: Script, *, streamed: bool = False, model: str = "gpt-4.1") -> ProviderFailed:
@@ -206,7 +206,7 @@ async def test_an_answer_that_is_cut_may_be_asked_for_again() -> None:
 async def test_a_server_that_is_not_there_may_be_asked_again() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-    async with OpenAIChat("any", api_key="none", base_url=f"http://127.0.0.1:{port}/v1") as chat:
+    async with OpenAIChatAdapter("any", api_key="none", base_url=f"http://127.0.0.1:{port}/v1") as chat:
         failed = await failure(chat, asked())
 
     assert failed.retryable
@@ -252,7 +252,7 @@ async def test_half_a_surrogate_pair_is_sent_as_a_question_mark() -> None:
 
 
 async def test_an_address_without_the_api_is_told_of() -> None:
-    async with OpenAIServer([]) as server, OpenAIChat("any", api_key="none", base_url=server.url) as chat:
+    async with OpenAIServer([]) as server, OpenAIChatAdapter("any", api_key="none", base_url=server.url) as chat:
         failed = await failure(chat, asked())
 
     assert "and the address" in failed.message
@@ -269,7 +269,7 @@ async def test_an_address_without_the_api_is_told_of() -> None:
 )
 async def test_a_server_that_answers_something_else_is_told_of(body: bytes, media_type: str) -> None:
     async with VerbatimServer(body, media_type) as server:
-        async with OpenAIChat("any", api_key="none", base_url=server.base_url) as chat:
+        async with OpenAIChatAdapter("any", api_key="none", base_url=server.base_url) as chat:
             failed = await failure(chat, asked())
 
     assert "another form than OpenAI's API" in failed.message
@@ -290,7 +290,7 @@ async def test_a_failure_in_the_middle_of_a_stream_says_what_to_do(
 ) -> None:
     body = sse({"choices": [{"delta": {"content": "Hi"}}]}) + sse({"error": {"message": "Broken.", "code": code}})
     async with VerbatimServer(body, "text/event-stream") as server:
-        async with OpenAIChat("any", api_key="none", base_url=server.base_url) as chat:
+        async with OpenAIChatAdapter("any", api_key="none", base_url=server.base_url) as chat:
             failed = await failure(chat, asked(), streamed=True)
 
     assert what_to_do in failed.message
@@ -309,7 +309,7 @@ async def test_a_failure_in_the_middle_of_a_stream_says_what_to_do(
 )
 async def test_a_stream_of_something_else_is_told_of(body: bytes) -> None:
     async with VerbatimServer(body, "text/event-stream") as server:
-        async with OpenAIChat("any", api_key="none", base_url=server.base_url) as chat:
+        async with OpenAIChatAdapter("any", api_key="none", base_url=server.base_url) as chat:
             failed = await failure(chat, asked(), streamed=True)
 
     assert "another form than OpenAI's API" in failed.message
@@ -318,7 +318,7 @@ async def test_a_stream_of_something_else_is_told_of(body: bytes) -> None:
 async def test_a_stream_that_ends_without_saying_why_was_lost() -> None:
     body = sse({"choices": [{"delta": {"content": "Hi"}}]}) + b"data: [DONE]\n\n"
     async with VerbatimServer(body, "text/event-stream") as server:
-        async with OpenAIChat("any", api_key="none", base_url=server.base_url) as chat:
+        async with OpenAIChatAdapter("any", api_key="none", base_url=server.base_url) as chat:
             failed = await failure(chat, asked(), streamed=True)
 
     assert "was lost" in failed.message
@@ -349,11 +349,11 @@ async def test_without_a_key_it_says_where_one_is_set(monkeypatch: pytest.Monkey
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
 
     with pytest.raises(ProviderFailed, match="OPENAI_API_KEY"):
-        OpenAIChat("gpt-4.1")
+        OpenAIChatAdapter("gpt-4.1")
 
 
 async def test_without_the_sdk_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "openai", None)
 
     with pytest.raises(InvalidConfig, match=r"pip install 'toolcrib\[openai\]'"):
-        OpenAIChat("gpt-4.1", api_key="none")
+        OpenAIChatAdapter("gpt-4.1", api_key="none")

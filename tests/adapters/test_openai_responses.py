@@ -10,7 +10,7 @@ import pytest
 from tests.adapters.asking import ADD, HELLO, READ, answered, asked, failure, is_prefix, unheard
 from tests.adapters.verbatim import VerbatimServer
 
-from toolcrib.adapters.openai_responses import OpenAIResponses
+from toolcrib.adapters.openai_responses import OpenAIResponsesAdapter
 from toolcrib.conversation.messages import AssistantMessage, Stop, ToolCall, ToolMessage, Usage
 from toolcrib.core.errors import ProviderFailed
 from toolcrib.loop.provider import Delivery
@@ -35,8 +35,8 @@ def serving(script: Script) -> OpenAIServer:
     return OpenAIServer(script, search="read_section")
 
 
-def adapter(server: OpenAIServer, model: str = "gpt-5.6", **options: Any) -> OpenAIResponses:
-    return OpenAIResponses(model, api_key="none", base_url=server.base_url, **options)
+def adapter(server: OpenAIServer, model: str = "gpt-5.6", **options: Any) -> OpenAIResponsesAdapter:
+    return OpenAIResponsesAdapter(model, api_key="none", base_url=server.base_url, **options)
 
 
 async def failing(script: Script, *, streamed: bool = False, model: str = "gpt-5.6") -> ProviderFailed:
@@ -256,7 +256,7 @@ async def test_a_failure_in_the_middle_of_a_stream_says_what_to_do(
 ) -> None:
     body = sse({"type": "response.created", "response": {}}, "response.created") + sse(last, last["type"])
     async with VerbatimServer(body, "text/event-stream") as server:
-        async with OpenAIResponses("any", api_key="none", base_url=server.base_url) as responses:
+        async with OpenAIResponsesAdapter("any", api_key="none", base_url=server.base_url) as responses:
             failed = await failure(responses, asked(), streamed=True)
 
     assert what_to_do in failed.message
@@ -266,7 +266,7 @@ async def test_a_failure_in_the_middle_of_a_stream_says_what_to_do(
 @pytest.mark.parametrize("status", ["failed", "cancelled", "queued"])
 async def test_a_response_without_an_answer_is_a_failure(status: str) -> None:
     async with VerbatimServer(b'{"status": "%s", "error": null}' % status.encode(), "application/json") as server:
-        async with OpenAIResponses("any", api_key="none", base_url=server.base_url) as responses:
+        async with OpenAIResponsesAdapter("any", api_key="none", base_url=server.base_url) as responses:
             failed = await failure(responses, asked())
 
     assert f"The response is {status}." in failed.message
@@ -275,7 +275,7 @@ async def test_a_response_without_an_answer_is_a_failure(status: str) -> None:
 @pytest.mark.parametrize("body", [b'{"output": [{"type": "function_call"}]}', b'{"output": 3}', b"[]", b'"Hello"'])
 async def test_a_server_that_answers_something_else_is_told_of(body: bytes) -> None:
     async with VerbatimServer(body, "application/json") as server:
-        async with OpenAIResponses("any", api_key="none", base_url=server.base_url) as responses:
+        async with OpenAIResponsesAdapter("any", api_key="none", base_url=server.base_url) as responses:
             failed = await failure(responses, asked())
 
     assert "another form than OpenAI's API" in failed.message

@@ -13,7 +13,7 @@ import pytest
 
 from toolcrib import InnerLoopConfig, MainLoop, MarkdownSection, PromptTemplate, Toolcrib, get_adapter
 from toolcrib.adapters import ADAPTERS
-from toolcrib.adapters.scripted import Scripted
+from toolcrib.adapters.scripted import ScriptedAdapter
 from toolcrib.conversation.messages import (
     AssistantMessage,
     ModelRequest,
@@ -48,7 +48,7 @@ async def test_a_script_in_a_file_is_played_through_a_loop_by_the_name_of_the_fi
     assert (answer.output, adapter.model) == (5, str(script))
     assert heard == ["Let me see.", "5"]
     assert answer.usage.input > answer.usage.output > 0
-    assert isinstance(adapter, Scripted)
+    assert isinstance(adapter, ScriptedAdapter)
     assert [len(request.messages) for request in adapter.requests] == [1, 3]
     assert adapter.requests[0].tools[0].name == "add"
 
@@ -60,25 +60,27 @@ async def test_its_estimated_usage_is_what_a_budget_of_tokens_is_held_against() 
     async with Toolcrib() as crib:
         loop = MainLoop(config=InnerLoopConfig(max_tokens=10))
         with pytest.raises(BudgetExceeded):
-            await loop.execute(prompt, session=crib.session(), adapter=Scripted([turn, {"text": "5"}]))
+            await loop.execute(prompt, session=crib.session(), adapter=ScriptedAdapter([turn, {"text": "5"}]))
 
 
 @pytest.mark.anyio
 async def test_it_stops_as_the_script_says_and_for_its_calls_where_that_says_nothing() -> None:
-    adapter = Scripted([{"calls": [{"name": "add"}]}, {"text": "Half an", "stop": "length"}, {}])
+    adapter = ScriptedAdapter([{"calls": [{"name": "add"}]}, {"text": "Half an", "stop": "length"}, {}])
     stops = [(await adapter.respond(HELLO)).stop for _ in range(3)]
     assert stops == [Stop.CALLS, Stop.LENGTH, Stop.END]
 
 
 @pytest.mark.anyio
 async def test_what_a_script_thinks_is_told_to_nobody() -> None:
-    turn = await Scripted([{"thinking": "They greet me.", "text": "Hello."}]).respond(HELLO)
+    turn = await ScriptedAdapter([{"thinking": "They greet me.", "text": "Hello."}]).respond(HELLO)
     assert turn.message == AssistantMessage("Hello.")
 
 
 @pytest.mark.anyio
 async def test_arguments_that_are_a_text_are_sent_as_they_stand() -> None:
-    adapter = Scripted([{"calls": [{"name": "add", "arguments": '{"a": '}, {"name": "add", "arguments": {"a": 1}}]}])
+    adapter = ScriptedAdapter(
+        [{"calls": [{"name": "add", "arguments": '{"a": '}, {"name": "add", "arguments": {"a": 1}}]}]
+    )
     first, second = (await adapter.respond(HELLO)).message.calls
     assert (first.arguments, second.arguments) == ('{"a": ', '{"a":1}')
     assert first.id != second.id
@@ -86,7 +88,7 @@ async def test_arguments_that_are_a_text_are_sent_as_they_stand() -> None:
 
 @pytest.mark.anyio
 async def test_where_the_script_has_ended_the_provider_has_failed() -> None:
-    adapter = Scripted([])
+    adapter = ScriptedAdapter([])
     with pytest.raises(ProviderFailed, match="ended") as caught:
         await adapter.respond(HELLO)
     assert caught.value.retryable is False
@@ -97,8 +99,8 @@ async def test_where_the_script_has_ended_the_provider_has_failed() -> None:
 async def test_a_call_of_what_is_not_offered_is_refused_unless_it_is_told_otherwise() -> None:
     script = [{"calls": [{"name": "subtract"}]}]
     with pytest.raises(ProviderFailed, match="`subtract`, which the request does not offer; offered: add"):
-        await Scripted(script).respond(HELLO)
-    turn = await Scripted(script, calls_only_offered=False).respond(HELLO)
+        await ScriptedAdapter(script).respond(HELLO)
+    turn = await ScriptedAdapter(script, calls_only_offered=False).respond(HELLO)
     assert turn.message.calls[0].name == "subtract"
 
 
@@ -106,7 +108,7 @@ async def test_a_call_of_what_is_not_offered_is_refused_unless_it_is_told_otherw
 async def test_what_is_held_back_is_not_offered_until_a_message_reveals_it() -> None:
     script = [{"calls": [{"name": "hidden"}]}] * 2
     hidden = ToolSpec("hidden", "Hides.", {"type": "object"}, is_deferred=True)
-    adapter = Scripted(script)
+    adapter = ScriptedAdapter(script)
     held = ModelRequest("", (ADD, hidden), (UserMessage("Hello"),))
     with pytest.raises(ProviderFailed, match="does not offer"):
         await adapter.respond(held)
@@ -124,7 +126,7 @@ async def test_a_function_answers_what_it_is_asked_at_once_or_later() -> None:
         return at_once(request)
 
     for function in (at_once, later):
-        assert (await Scripted(function).respond(HELLO)).message.text == "Be brief."
+        assert (await ScriptedAdapter(function).respond(HELLO)).message.text == "Be brief."
 
 
 @pytest.mark.parametrize(
@@ -180,6 +182,28 @@ def test_a_vendors_adapter_is_had_by_its_name_and_says_what_it_can_before_a_run(
 def test_a_name_that_means_no_adapter_is_refused_with_those_that_it_may_mean(name: str, complaint: str) -> None:
     with pytest.raises(InvalidConfig) as caught:
         get_adapter(name)
+    assert complaint in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "complaint"),
+    [
+        ("openai:gpt-5.6", {"timeout": 5}, "has no option `timeout`; it has api_key, base_url, timeout_s,"),
+        ("anthropic:claude-opus-5-5", {"baseurl": "x"}, "Did you mean `base_url`?"),
+        ("openai-chat:gpt-4.1", {"delivery": "defer"}, "`openai-chat` has no option `delivery`;"),
+        ("scripted:any.json", {"model": "any"}, "has no option `model`;"),
+        (
+            "claude-agent:claude-opus-5-5",
+            {"max_output_tokens": 5},
+            "it has delivery, api_key, base_url, cwd, env, program",
+        ),
+    ],
+)
+def test_an_option_that_an_adapter_does_not_have_is_refused_with_those_that_it_has(
+    name: str, options: dict[str, Any], complaint: str
+) -> None:
+    with pytest.raises(InvalidConfig) as caught:
+        get_adapter(name, **options)
     assert complaint in caught.value.message
 
 

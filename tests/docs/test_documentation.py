@@ -21,7 +21,7 @@ from tests.sources.acp.editing import DISCOVERING, SESSION, Editor, descriptor
 
 import toolcrib
 from toolcrib.adapters import ADAPTERS
-from toolcrib.adapters.scripted import Scripted
+from toolcrib.adapters.scripted import ScriptedAdapter
 from toolcrib.config import Config, parse_config
 from toolcrib.config.embedder import read_embedder
 from toolcrib.config.registrations import document, joined, read_document
@@ -297,7 +297,7 @@ def test_the_loop_shown_answers_what_its_page_says_and_goes_on_where_it_was_save
 
     async def twice() -> str:
         async with toolcrib.Toolcrib() as crib:
-            session, answering = crib.session(), Scripted([{"text": "Once."}, {"text": "Twice."}])
+            session, answering = crib.session(), ScriptedAdapter([{"text": "Once."}, {"text": "Twice."}])
             await toolcrib.MainLoop().execute(prompt, session=session, adapter=answering, request="And?")
             again = await namespace["resumed"](crib, session.to_json(), prompt, answering)
             return again.to_json()

@@ -9,7 +9,7 @@ from functools import reduce
 from typing import Any
 
 from toolcrib import Toolcrib
-from toolcrib.adapters.scripted import Answering, Scripted
+from toolcrib.adapters.scripted import Answering, ScriptedAdapter
 from toolcrib.conversation.events import ConversationEvent
 from toolcrib.conversation.messages import AssistantMessage, ModelRequest, ModelTurn, Stop, ToolCall, ToolMessage, Usage
 from toolcrib.conversation.state import ConversationState
@@ -30,8 +30,8 @@ class Way:
     def __str__(self) -> str:
         return self.delivery.value + ("-unlisted" if self.reveals_unlisted else "")
 
-    def adapter(self, answer: Answering) -> Scripted:
-        return Scripted(
+    def adapter(self, answer: Answering) -> ScriptedAdapter:
+        return ScriptedAdapter(
             answer, delivery=self.delivery, reveals_unlisted=self.reveals_unlisted, calls_only_offered=False
         )
 

@@ -27,7 +27,7 @@ from tests.loop.playing import (
 )
 
 from toolcrib import Toolcrib
-from toolcrib.adapters.scripted import Scripted
+from toolcrib.adapters.scripted import ScriptedAdapter
 from toolcrib.catalog.access import Access, Rule, Rules
 from toolcrib.conversation.events import NameCollided
 from toolcrib.conversation.messages import ModelRequest, ModelTurn, UserMessage
@@ -448,7 +448,7 @@ async def test_a_loop_that_may_only_call_what_reads_is_given_no_other_way_to_cal
 async def test_what_is_no_operation_cannot_be_given_to_a_loop() -> None:
     loop = MainLoop(config=InnerLoopConfig(operations=("delete_everything",)))
     with pytest.raises(InvalidPrompt, match="delete_everything"):
-        await loop.execute(NESTED, session=Toolcrib().session(), adapter=Scripted([]))
+        await loop.execute(NESTED, session=Toolcrib().session(), adapter=ScriptedAdapter([]))
 
 
 @pytest.mark.parametrize("way", WAYS, ids=str)
@@ -578,7 +578,7 @@ async def test_a_second_evaluation_goes_on_with_what_was_said_and_opened(watched
 
 
 def test_without_an_event_loop_an_evaluation_is_run_in_one_of_its_own(watched: Watched) -> None:
-    class Entered(Scripted):
+    class Entered(ScriptedAdapter):
         entered: int = 0
 
         async def __aenter__(self) -> Entered:

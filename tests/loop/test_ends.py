@@ -25,7 +25,7 @@ from tests.loop.playing import (
 )
 
 from toolcrib import Toolcrib
-from toolcrib.adapters.scripted import Scripted
+from toolcrib.adapters.scripted import ScriptedAdapter
 from toolcrib.conversation.events import Corrected
 from toolcrib.conversation.messages import AssistantMessage, ModelRequest, ModelTurn, Stop, Usage
 from toolcrib.core.errors import (
@@ -332,7 +332,7 @@ async def test_what_will_not_work_later_is_not_tried_again(failure: ProviderFail
 
 
 async def test_of_a_stream_that_breaks_nothing_is_kept_and_it_is_asked_for_again(watched: Watched) -> None:
-    class Breaks(Scripted):
+    class Breaks(ScriptedAdapter):
         is_whole = False
 
         async def respond(self, request: ModelRequest, on_text: TextListener | None = None) -> ModelTurn:
@@ -500,6 +500,6 @@ async def test_a_tool_of_a_section_that_is_not_there_is_told_by_name(
 
 
 def test_a_delivery_can_be_said_by_its_name_and_no_other_can() -> None:
-    assert Scripted([], delivery="proxy").delivery is Delivery.PROXY  # pyright: ignore[reportArgumentType]
+    assert ScriptedAdapter([], delivery="proxy").delivery is Delivery.PROXY  # pyright: ignore[reportArgumentType]
     with pytest.raises(InvalidConfig, match="defer, inject, proxy, restart"):
-        Scripted([], delivery="push")  # pyright: ignore[reportArgumentType]
+        ScriptedAdapter([], delivery="push")  # pyright: ignore[reportArgumentType]

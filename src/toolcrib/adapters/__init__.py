@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from importlib import import_module
+from inspect import Parameter, signature
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -15,12 +16,12 @@ if TYPE_CHECKING:
 
 ADAPTERS: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
-        "anthropic": ("toolcrib.adapters.anthropic", "Anthropic"),
+        "anthropic": ("toolcrib.adapters.anthropic", "AnthropicAdapter"),
         "claude-agent": ("toolcrib.adapters.claude_agent", "ClaudeAgentAdapter"),
         "litellm": ("toolcrib.adapters.litellm", "LiteLLMAdapter"),
-        "openai": ("toolcrib.adapters.openai_responses", "OpenAIResponses"),
-        "openai-chat": ("toolcrib.adapters.openai_chat", "OpenAIChat"),
-        "scripted": ("toolcrib.adapters.scripted", "Scripted"),
+        "openai": ("toolcrib.adapters.openai_responses", "OpenAIResponsesAdapter"),
+        "openai-chat": ("toolcrib.adapters.openai_chat", "OpenAIChatAdapter"),
+        "scripted": ("toolcrib.adapters.scripted", "ScriptedAdapter"),
     }
 )
 """The module and the class of each, by the name that stands before the colon."""
@@ -33,7 +34,8 @@ def get_adapter(name: str, **options: Any) -> ProviderAdapter:
     `scripted`, the file of the script.
 
     Raises:
-        InvalidConfig: no adapter is called so, the model is missing, or the vendor's SDK is not installed.
+        InvalidConfig: no adapter is called so, the model is missing, the adapter has no such option, or the vendor's SDK
+            is not installed.
         ProviderFailed: the vendor asks for a key, and there is none.
     """
     vendor, _, model = name.partition(":")
@@ -44,4 +46,15 @@ def get_adapter(name: str, **options: Any) -> ProviderAdapter:
     if not model:
         raise InvalidConfig(f"`{name}` names no model: write `{vendor}:MODEL`.")
     module, kind = ADAPTERS[vendor]
-    return getattr(import_module(module), kind)(model, **options)
+    made: type[ProviderAdapter] = getattr(import_module(module), kind)
+    _check(vendor, options, made)
+    return made(model, **options)
+
+
+def _check(vendor: str, options: Iterable[str], kind: type[ProviderAdapter]) -> None:
+    known = [each.name for each in signature(kind).parameters.values() if each.kind is Parameter.KEYWORD_ONLY]
+    for option in options:
+        if option not in known:
+            near = nearest(option, known)
+            meant = f" Did you mean `{near}`?" if near else ""
+            raise InvalidConfig(f"The adapter `{vendor}` has no option `{option}`; it has {', '.join(known)}.{meant}")

@@ -92,7 +92,7 @@ def binds_thoughts(model: str) -> bool:
     return version[1] >= _FIRST_WITH_BOUND_THOUGHTS.get(version[0], _OTHERS_WITH_BOUND_THOUGHTS)
 
 
-class Anthropic(TurnAdapter):
+class AnthropicAdapter(TurnAdapter):
     """One of Anthropic's models."""
 
     name = "anthropic"

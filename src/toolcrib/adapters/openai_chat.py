@@ -21,8 +21,11 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 
 
-class OpenAIChat(OpenAIAdapter):
-    """One of its models. Since gpt-5.6 OpenAI's own take no tools here unless they do not reason: `OpenAIResponses`."""
+class OpenAIChatAdapter(OpenAIAdapter):
+    """One of its models.
+
+    Since gpt-5.6 OpenAI's own take no tools here unless they do not reason: `OpenAIResponsesAdapter`.
+    """
 
     name = "openai-chat"
 

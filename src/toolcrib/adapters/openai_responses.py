@@ -40,7 +40,7 @@ def searches(model: str) -> bool:
     return number > _FIRST_THAT_SEARCHES or (number == _FIRST_THAT_SEARCHES and not rest.startswith("-nano"))
 
 
-class OpenAIResponses(OpenAIAdapter):
+class OpenAIResponsesAdapter(OpenAIAdapter):
     """One of OpenAI's models, as it is meant to be asked."""
 
     name = "openai"

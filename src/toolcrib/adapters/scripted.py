@@ -64,7 +64,7 @@ SCRIPT_SCHEMA: Mapping[str, Any] = MappingProxyType(
 """What a script's file holds. Without a `stop`, a turn with calls waits for their answers, and any other is an end."""
 
 
-class Scripted(TurnAdapter):
+class ScriptedAdapter(TurnAdapter):
     """Answers as its script says, brings in tools as it is told to, and keeps the `requests` that it was sent.
 
     Usage is estimated: four UTF-8 bytes of compact JSON are a token, and none is cached.

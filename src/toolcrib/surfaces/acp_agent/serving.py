@@ -38,9 +38,8 @@ async def _listen(agent: CribAgent, wire: EditorWire, gone: anyio.Event) -> None
     """Until the editor goes, or `wire` is ended, and nothing else."""
     try:
         with anyio.CancelScope(shield=True):
-            await run_agent(
-                agent, wire, use_unstable_protocol=True
-            )  # closing and resuming sessions are called unstable
+            # It calls closing and resuming sessions unstable.
+            await run_agent(agent, wire, use_unstable_protocol=True)
     finally:
         gone.set()
 

@@ -1,0 +1,97 @@
+"""`toolcrib acp` with vendors' own SDKs, against servers that speak their HTTP and refuse what the vendors would."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+
+import pytest
+
+from toolcrib.testing import FakeAcpClient
+from toolcrib.testing.acp_faults import Hang
+from toolcrib.testing.anthropic_server import AnthropicServer
+from toolcrib.testing.openai_server import OpenAIServer
+from toolcrib.testing.vendor_server import Call, Failure, Turn
+
+pytestmark = pytest.mark.anyio
+
+RENAME = {
+    "name": "rename_symbol",
+    "kind": "edit",
+    "description": "Rename a symbol everywhere.",
+    "parameters": {
+        "type": "object",
+        "properties": {"old": {"type": "string"}, "new": {"type": "string"}},
+        "required": ["old", "new"],
+    },
+}
+
+OPEN = Turn("Looking.", (Call("expand_tool", '{"tool_id": "editor.rename_symbol"}'),))
+RENAMING = Turn(calls=(Call("rename_symbol", '{"old": "a", "new": "b"}'),))
+DONE = Turn(("Do", "ne."))
+
+VENDORS = {
+    "anthropic:claude-opus-4-8": AnthropicServer,
+    "openai-chat:gpt-4.1": OpenAIServer,
+}
+
+
+def env_of(server: AnthropicServer | OpenAIServer, folder: Path) -> dict[str, str]:
+    return {
+        "ANTHROPIC_API_KEY": "any",
+        "OPENAI_API_KEY": "any",
+        "ANTHROPIC_BASE_URL": server.url,
+        "OPENAI_BASE_URL": f"{server.url}/v1",
+        "XDG_STATE_HOME": str(folder),
+    }
+
+
+def command(model: str) -> list[str]:
+    return [sys.executable, "-m", "toolcrib", "acp", "--model", model]
+
+
+@pytest.mark.parametrize("model", VENDORS)
+async def test_a_vendors_model_opens_and_calls_a_tool_of_the_editor_once_the_person_agrees(
+    model: str, tmp_path: Path
+) -> None:
+    client = FakeAcpClient(tools=[RENAME], answers={"rename_symbol": "1 file"})
+    async with VENDORS[model]([OPEN, RENAMING, DONE]) as server:
+        async with client.started(command(model), env=env_of(server, tmp_path)):
+            await client.initialize()
+            answer = await client.prompt(await client.new_session(tmp_path), "Rename a to b.")
+    assert (answer.stop_reason, answer.text) == ("end_turn", "Looking.Done.")
+    assert [called.arguments for called in client.tools_called] == [{"old": "a", "new": "b"}]
+    assert len(client.permissions_asked) == 1
+    assert len(server.requests) == 3
+
+
+@pytest.mark.parametrize("model", VENDORS)
+async def test_a_conversation_that_was_cancelled_in_a_call_is_one_that_the_vendor_still_takes(
+    model: str, tmp_path: Path
+) -> None:
+    client = FakeAcpClient(tools=[RENAME], faults={"_toolcrib/call_tool": Hang()})
+    async with VENDORS[model]([OPEN, RENAMING, DONE]) as server:
+        async with client.started(command(model), env=env_of(server, tmp_path)):
+            await client.initialize()
+            session = await client.new_session(tmp_path)
+            prompting = asyncio.create_task(client.prompt(session, "Rename a to b."))
+            await client.until(lambda: "_toolcrib/call_tool" in client.asked)
+            await client.cancel(session)
+            assert (await prompting).stop_reason == "cancelled"
+        async with client.started(command(model), env=env_of(server, tmp_path)):
+            await client.initialize()
+            await client.load_session(session, tmp_path)
+            assert (await client.prompt(session, "Never mind.")).text == "Done."
+
+
+@pytest.mark.parametrize("model", VENDORS)
+async def test_a_vendor_that_refuses_fails_one_prompt_in_its_own_words(model: str, tmp_path: Path) -> None:
+    client = FakeAcpClient()
+    async with VENDORS[model]([Failure(401, "No such key."), DONE]) as server:
+        async with client.started(command(model), env=env_of(server, tmp_path)):
+            await client.initialize()
+            session = await client.new_session(tmp_path)
+            with pytest.raises(Exception, match="No such key"):
+                await client.prompt(session, "Hello.")
+            assert (await client.prompt(session, "And now?")).text == "Done."
