@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from toolcrib.calling import complete, get_prompt, read_resource, watch_resource
+from toolcrib.calling import watch_resource
 from toolcrib.catalog.bundles import Resolution
 from toolcrib.catalog.own import OwnTools
 from toolcrib.catalog.state import SourceEntry, SourceStatus
@@ -216,11 +216,11 @@ class Counter(ABC):
         self, name: str, arguments: Mapping[str, Any] | None = None, *, context: CallContext = LOCAL_CONTEXT
     ) -> Mapping[str, Any]:
         """A server's prompt, by its name in `view().shelf.prompts`; see `toolcrib.calling.get_prompt`."""
-        return await get_prompt(self.seen_by(context), name, arguments, context, runner=self.desk.runner)
+        return await self.desk.get_prompt(self.seen_by(context), context, name, arguments)
 
     async def read_resource(self, uri: str, *, context: CallContext = LOCAL_CONTEXT) -> Mapping[str, Any]:
         """A server's resource, by a URI of `view().shelf` or of a link; see `toolcrib.calling.read_resource`."""
-        return await read_resource(self.seen_by(context), uri, context, runner=self.desk.runner)
+        return await self.desk.read_resource(self.seen_by(context), context, uri)
 
     async def watch_resource(
         self, uri: str, updated: Callable[[], None], *, context: CallContext = LOCAL_CONTEXT
@@ -230,7 +230,7 @@ class Counter(ABC):
 
     async def complete(self, params: Mapping[str, Any], *, context: CallContext = LOCAL_CONTEXT) -> Mapping[str, Any]:
         """Values for an argument of a prompt or template; see `toolcrib.calling.complete`."""
-        return await complete(self.seen_by(context), params, context, runner=self.desk.runner)
+        return await self.desk.complete(self.seen_by(context), context, params)
 
     def seen_by(self, context: CallContext) -> View:
         """What whoever asks in `context` may see, its own tools included; raises as `view` does."""

@@ -105,7 +105,10 @@ class Toolcrib(Counter):
         """Whom a server of the handshake era may count on from its start, and ask while nobody calls."""
         self.registry = ToolRegistry()
         runner = Runner(approver=Approver(approvals), view_of=self.seen_by)
-        super().__init__(Desk(runner=runner, recorders=[record] if record is not None else []))
+        recorders = [record] if record is not None else []
+        super().__init__(
+            Desk(runner=runner, recorders=recorders, bundle_of=lambda asked: asked.bundle or self._confined_to)
+        )
         self._policy = policy
         self._configured = Arrangement()
         self._added = Arrangement()

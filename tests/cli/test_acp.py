@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -130,5 +131,36 @@ def test_a_model_that_cannot_be_used_is_told_of_at_once(model: str, says: str) -
     )
     assert ended.returncode == 2
     assert ended.stdout == ""
-    assert says in " ".join(ended.stderr.split())
-    assert "Traceback" not in ended.stderr
+    said = " ".join(ended.stderr.split())
+    assert says in said
+    assert "Traceback" not in said
+
+
+def test_a_name_that_is_no_model_is_answered_with_how_one_is_named() -> None:
+    ended = subprocess.run([*COMMAND, "--model", "nonsense"], capture_output=True, text=True, timeout=60, check=False)
+    assert "PROVIDER:MODEL" in ended.stderr
+    assert "scripted:FILE" in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("named", "code", "says"),
+    [
+        ((), 2, "name one"),
+        (("mcp.json",), 1, "There is no bundle `few`."),
+    ],
+)
+def test_a_bundle_that_is_nowhere_ends_it_before_an_editor_begins_a_conversation(
+    named: tuple[str, ...], code: int, says: str, tmp_path: Path
+) -> None:
+    (tmp_path / "mcp.json").write_text('{"mcpServers": {}}')
+    ended = subprocess.run(
+        [*COMMAND, "--model", script(tmp_path, DONE), "--bundle", "few", *named],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        cwd=tmp_path,
+        env={**os.environ, **of_its_own(tmp_path)},
+        check=False,
+    )
+    assert (ended.returncode, ended.stdout) == (code, "")
+    assert says in ended.stderr

@@ -19,12 +19,13 @@ from typing import IO, Any
 import anyio
 import mcp_types
 import pytest
-from mcp import Client, StdioServerParameters
+from mcp import Client, MCPError, StdioServerParameters
 from mcp.client.stdio import stdio_client
 from tests.cli.running import TOOLCRIB, Ended, toolcrib, toolcrib_process
 from tests.cli.terminal import typed
 from tests.servers.launching import faulty_entry, write_config
 from tests.stores.auditing import performed, until_written
+from tests.surfaces.test_pass_through import FIXTURE
 from tests.waiting import DEADLINE_S
 
 from toolcrib.stores.audit import AuditStore
@@ -175,6 +176,42 @@ def test_how_a_call_came_to_run_or_not_is_shown_in_words(tmp_path: Path) -> None
     (block,) = blocks(path)
     ends = [line.partition("git.push")[2].strip() for line in block[1:]]
     assert ends == ["", *list(told.values())[1:]]
+
+
+def test_a_trace_says_within_which_bundle_it_was_and_is_found_by_it(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    for trace_id, bundles in [("1", ("night", "night")), ("2", (None,)), ("3", ("night", None, "[red]day"))]:
+        record(path, *({"trace_id": trace_id, "bundle": bundle} for bundle in bundles))
+    assert [block[0].split("local ")[1].split(" operation")[0] for block in blocks(path)] == [
+        "1 in night 2",
+        "2 1",
+        "3 in night, [red]day 3",
+    ]
+    assert traces(path, "--bundle", "night") == ["1", "3"]
+    assert traces(path, "--bundle", "[red]day") == ["3"]
+    assert traces(path, "--bundle", "nigh") == []
+    assert [line.get("bundle") for line in lines(path, "3")] == ["night", None, "[red]day"]
+
+
+def test_a_prompt_or_resource_that_was_asked_for_is_named(tmp_path: Path) -> None:
+    fetch = {"query": None, "trace_id": "1"}
+    record(
+        path := tmp_path / "a",
+        {**fetch, "operation": "prompts/get", "item": "desk__plan", "arguments": {"day": "1"}},
+        {
+            **fetch,
+            "operation": "resources/read",
+            "item": "[red]://x",
+            "outcome": "NOT_AUTHORIZED",
+            "approval": "refused",
+        },
+    )
+    assert [line.partition("100 B ")[2] for line in blocks(path)[0][1:]] == [
+        "desk__plan",
+        "[red]://x NOT_AUTHORIZED a person said no",
+    ]
+    assert '{"day": "1"}' in audit(path, "1").out
+    assert [line["item"] for line in lines(path)] == ["desk__plan", "[red]://x"]
 
 
 def test_an_operation_that_names_no_tool_says_nothing_of_one(tmp_path: Path) -> None:
@@ -486,6 +523,36 @@ def test_what_an_agent_does_through_a_gateway_is_one_trace(tmp_path: Path) -> No
     assert [line["tool_ids"] for line in found[1:]] == [["bench.echo"]] * 3
     assert len({line["trace_id"] for line in found}) == 1
     assert b"my words" not in (tmp_path / "audit.sqlite").read_bytes()
+
+
+async def fetched(config: Path) -> None:
+    """A person's way to a prompt and a note, through a gateway of one bundle."""
+    command = StdioServerParameters(command=TOOLCRIB, args=["serve", str(config), "--no-cache", "--bundle", "few"])
+    with open(os.devnull, "w") as nowhere:  # noqa: PTH123, ASYNC230  a device, not a file
+        async with Client(stdio_client(command, errlog=nowhere)) as client:
+            await client.get_prompt("desk__test_prompt_with_arguments", {"arg1": "my words", "arg2": "b"})
+            await client.read_resource("toolcrib://desk/test://static-text")
+            await client.read_resource("toolcrib://desk/test://template/my-words/data")
+            with pytest.raises(MCPError):
+                await client.get_prompt("desk__test_simple_prompt")
+
+
+def test_prompts_and_resources_that_are_asked_of_a_gateway_are_in_the_audit_with_their_bundle(tmp_path: Path) -> None:
+    few = {"optional": ["desk.test_prompt_with_arguments", "desk.test://*"]}
+    ours: Json = {"audit": {"path": "audit.sqlite"}, "bundles": {"few": few}}
+    config = write_config(tmp_path / "mcp.json", toolcrib=ours, desk=FIXTURE)
+    anyio.run(fetched, config)
+    found = [json.loads(line) for line in toolcrib("audit", "-c", config, "--json").out.splitlines()]
+    assert [(line["operation"], line.get("item"), line["outcome"]) for line in found] == [
+        ("prompts/get", "desk__test_prompt_with_arguments", "ok"),
+        ("resources/read", "toolcrib://desk/test://static-text", "ok"),
+        ("resources/read", "toolcrib://desk/test://template/{id}/data", "ok"),
+        ("prompts/get", "desk__test_simple_prompt", "NOT_FOUND"),
+    ]
+    assert {line["bundle"] for line in found} == {"few"}
+    written = (tmp_path / "audit.sqlite").read_bytes()
+    assert b"my words" not in written
+    assert b"my-words" not in written
 
 
 async def approved(config: Path, state: Path, *answers: str) -> None:

@@ -196,12 +196,28 @@ def test_a_file_without_definitions_ends_with_2(tmp_path: Path) -> None:
     assert run("tree", "--tools", str(path)).exit_code == 2
 
 
+def test_at_eighty_columns_what_is_wrong_is_broken_between_words(tools: str, tmp_path: Path) -> None:
+    environ = {**os.environ, "NO_COLOR": "1"}
+    config = write_config(tmp_path / "m.json", gone={"command": "no-such-program-4b1f"})
+    for words, said in [
+        (
+            ["search", "--tools", tools, "zebra"],
+            "No tool seems to serve this. Say it in other words, what is to be done",
+        ),
+        (["call", "-c", config.name, "gone.x"], "`gone` could not be started or reached: there is no program"),
+    ]:
+        shown = typed(*words, answers=(), environ=environ, folder=tmp_path).out
+        lines = [line.strip() for line in shown.splitlines() if "Next: " not in line]  # a command is not broken
+        assert max(map(len, lines)) <= 80
+        assert said in " ".join(lines)
+
+
 def test_servers_that_run_are_searched_and_those_that_do_not_are_named(tmp_path: Path) -> None:
     config = write_config(tmp_path / "mcp.json", bench=faulty_entry("odd-tools"), broken=faulty_entry("exit-at-start"))
     found = toolcrib("search", "add", "two", "integers", "-c", config)
     assert found.code == 0
     assert "bench.add" in found.out.splitlines()[0]
-    assert "Unavailable: broken. `toolcrib doctor` says why." in found.err
+    assert f"Unavailable: broken. `toolcrib doctor -c {config}` says why." in found.err
     tree = toolcrib("tree", config, "--json").json
     assert tree["unavailable"] == ["broken"]
     assert tree["nodes"][0]["tool_count"] == len(faulty.BASE_TOOLS) + 11

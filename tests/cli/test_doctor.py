@@ -91,7 +91,7 @@ def test_the_limits_of_every_source_are_told_once_and_what_differs_beside_its_na
     assert "  bench: 4 calls at once" in shown
     assert not any(line.startswith("  other") for line in shown)
     assert "Every principal: 60 calls a minute, 60 of them at once." in shown
-    assert "Failed once; tried again" in "".join(shown)
+    assert "Failed once; a gateway tries again" in "".join(shown)
     unlimited = write_config(tmp_path / "mcp.json", toolcrib={"calls_per_minute": 0}, bench=faulty_entry())
     assert "Every principal: no limit." in toolcrib("doctor", unlimited).out
 
@@ -218,7 +218,7 @@ def test_a_server_that_each_principal_has_for_itself_is_tried_for_the_person_her
 def test_one_that_the_person_here_cannot_use_is_told_of_with_the_reason_and_it_ends_with_1(tmp_path: Path) -> None:
     settings: Json = {"sources": {"desk": {"isolation": "principal"}}}
     config = write_config(tmp_path / "mcp.json", toolcrib=settings, desk=faulty_entry("exit-at-start"))
-    assert "Unavailable: desk. `toolcrib doctor` says why." in toolcrib("tree", config).err
+    assert f"Unavailable: desk. `toolcrib doctor -c {config}` says why." in toolcrib("tree", config).err
     ended = toolcrib("doctor", config)
     assert ended.code == 1
     assert "For `local`: failed." in ended.out

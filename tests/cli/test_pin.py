@@ -56,9 +56,13 @@ def test_what_was_approved_is_listed_with_its_version_who_and_what_it_is_bound_t
     assert (refund["tool_id"], refund["version"], refund["by"]) == ("shop.refund", "1.0.0", "Ada")
     assert orders["tool_id"] == "shop.search_orders"
     assert str(shop.folder / "shop.json") in orders["origin"]
-    table = pin(shop, "--list").out
-    assert "shop.refund" in table
-    assert "Ada" in table
+    bound, _, *rows = pin(shop, "--list").out.splitlines()
+    assert bound.startswith("bound to ")
+    assert str(shop.folder / "shop.json") in bound
+    assert [[*row.split()[:2], row.split()[-1]] for row in rows] == [
+        ["shop.refund", "1.0.0", "Ada"],
+        ["shop.search_orders", "1.0.0", "Ada"],
+    ]
     again = pin(shop)
     assert (again.code, again.out.splitlines()) == (0, ["     2  as approved", "There is nothing to approve of."])
 
@@ -193,8 +197,25 @@ def test_approvals_are_taken_back_also_of_tools_that_are_gone_and_all_of_it_stay
         ("shop.search_orders", "Ada", False),
         ("shop.search_orders", "Bob", True),
     ]
-    assert pin(shop, "--log", "*orders").out.count("search_orders") == 2
+    of_orders = pin(shop, "--log", "*orders").out.splitlines()
+    assert [line.partition("  ")[2] for line in of_orders if not line.startswith("bound to ")] == [
+        "approved by Ada",
+        "shop.search_orders  1.0.0",
+        "taken back by Bob",
+        "shop.search_orders  1.0.0",
+    ]
+    assert "refund" not in str(of_orders)
     assert pin(shop, "--remove", "shop.search_orders", "--yes").code == 1, "nothing of that name is approved"
+
+
+def test_at_eighty_columns_the_log_cuts_no_id(shop: Shop) -> None:
+    shop.offers(tool(long := "orders_of_the_last_quarter_that_nobody_has_paid_for_yet"), REFUND)
+    pin(shop, "--yes", "--by", "Ada")
+    shown = typed(
+        "pin", "--log", "-c", shop.config, answers=(), environ={**os.environ, **shop.environ}, folder=shop.folder
+    )
+    rows = [line.split() for line in shown.out.splitlines() if line.startswith("  ")]
+    assert rows == [[f"shop.{long}", "1.0.0"], ["shop.refund", "1.0.0"]]
 
 
 def test_what_the_last_approval_of_a_source_leaves_is_said(shop: Shop) -> None:

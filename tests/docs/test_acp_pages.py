@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from inspect import signature
 from pathlib import Path
 from typing import Any, get_args
 
@@ -35,6 +38,7 @@ ROOT = Path(__file__).parents[2]
 TOOLCRIB = Path(sys.executable).parent / "toolcrib"
 DISCOVERY = (ROOT / "docs" / "acp-discovery.md").read_text()
 USING = (ROOT / "docs" / "acp.md").read_text()
+TESTING = (ROOT / "docs" / "acp-testing.md").read_text()
 
 BEFORE = "def saw():\n    return 'blunt'\n"
 
@@ -110,7 +114,8 @@ async def test_what_goes_over_the_wire_is_what_the_schema_describes() -> None:
     (edited,) = [each for each in answer.tool_calls.values() if each.kind == "edit"]
     (asked,) = client.permissions_asked
     for content in (asked.tool_call.content, edited.content):
-        assert [each.model_dump(by_alias=True, include={"path", "old_text", "new_text"}) for each in content or ()] == (
+        diffs = [each for each in content or () if each.type == "diff"]
+        assert [each.model_dump(by_alias=True, include={"path", "old_text", "new_text"}) for each in diffs] == (
             PREVIEWED["diffs"]
         )
 
@@ -160,6 +165,47 @@ def test_the_editor_shown_renames_if_its_person_says_so(said: str, after: str, t
     assert done.returncode == 0, done.stderr
     assert done.stdout == 'rename_symbol(old_name: "saw", new_name: "blade")? [y/N] It is called blade now.'
     assert (project / "bench.py").read_text() == BEFORE.replace("saw", after)
+
+
+def test_the_editor_shown_hands_its_environment_on_and_shows_what_the_agent_complains_of(tmp_path: Path) -> None:
+    (editor,) = shown(DISCOVERY, "python")
+    (tmp_path / "editor.py").write_text(editor)
+    done = subprocess.run(
+        [sys.executable, "editor.py", str(TOOLCRIB), "acp"],
+        cwd=tmp_path,
+        env={**os.environ, "TOOLCRIB_MODEL": "nobody:model"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert "`nobody:model` cannot be used" in done.stderr
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("script", "verdict"),
+    [
+        ([expand("editor.saw"), turn(call("saw")), turn(text="You said no.")], nullcontext()),
+        ([turn(text="Sawn, I say.")], pytest.raises(AssertionError)),
+    ],
+    ids=["asks", "does not ask"],
+)
+async def test_the_check_shown_passes_for_an_agent_that_asks_and_for_no_other(
+    script: list[dict[str, Any]], verdict: AbstractContextManager[Any], tmp_path: Path
+) -> None:
+    (code,) = shown(TESTING, "python")
+    namespace: dict[str, Any] = {}
+    exec(code, namespace)
+    (tmp_path / "script.json").write_text(json.dumps(script))
+    agent = [str(TOOLCRIB), "acp", "--model", f"scripted:{tmp_path / 'script.json'}", "--no-sessions"]
+    with verdict:
+        await namespace["check"](agent, tmp_path)
+
+
+def test_every_way_to_set_a_fake_editor_up_stands_on_its_page() -> None:
+    for name in signature(FakeAcpClient).parameters:
+        assert f"`{name}`" in TESTING
 
 
 @pytest.mark.anyio

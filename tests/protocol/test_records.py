@@ -10,11 +10,14 @@ from typing import Any
 import anyio
 import pytest
 from tests.calling.test_approving import Person, saying
+from tests.calling.test_fetching import Library, only
+from tests.calling.test_fetching import catalog as library_catalog
 from tests.catalogs import registry_of, tool
 
 from toolcrib.calling import CallLimits, Runner
 from toolcrib.calling.limits import Rate
 from toolcrib.catalog.access import Access, Rule, Rules
+from toolcrib.catalog.bundles import ToolBundle
 from toolcrib.catalog.registry import ToolRegistry
 from toolcrib.catalog.state import SourceEntry, SourceStatus
 from toolcrib.catalog.view import View
@@ -29,7 +32,7 @@ from toolcrib.crib import Toolcrib
 from toolcrib.disclosure.messages import Answer, Expansion, Expansions, ListPage
 from toolcrib.disclosure.operations import Operations
 from toolcrib.protocol.desk import FAULT, GIVEN_UP, Desk
-from toolcrib.sources.base import ProgressListener
+from toolcrib.sources.base import Extras, ProgressListener
 from toolcrib.testing.scripted import ScriptedSource
 
 pytestmark = pytest.mark.anyio
@@ -446,6 +449,125 @@ async def test_whoever_uses_the_library_is_recorded_as_a_surface_is() -> None:
     calling = ["expand_tool", "expand_tool", "call_tool", "call_read_only_tool"]
     assert [event.operation for event in told] == [*searching, *calling]
     assert {event.principal for event in told} == {LOCAL.id}
+
+
+async def test_a_record_says_within_which_bundle_it_was() -> None:
+    counter = Counter()
+    view, few = View.of(counter.state, ADA), CallContext(ADA, bundle="few")
+    counter.desk.look(counter.desk.operations.list, view, few)
+    await counter.desk.perform(view, few, "expand_tool", {"tool_id": "git.log"})
+    await counter.desk.call_tool(view, few, LOG.handle, {})
+    await counter.ask("list", {})
+
+    assert [event.bundle for event in counter.told] == ["few", "few", "few", None]
+
+
+async def test_of_two_bundles_the_record_names_the_one_that_was_asked_for() -> None:
+    told: list[OperationPerformed] = []
+    crib = Toolcrib(record=told.append)
+    for name in ("wide", "narrow"):
+        crib.add_bundle(ToolBundle(name, optional=("*",)))
+    crib.confine("wide")
+    crib.list()
+    crib.list(context=CallContext(bundle="narrow"))
+
+    assert [event.bundle for event in told] == ["wide", "narrow"]
+
+
+# -- prompts and resources --------------------------------------------------------------------------------------------
+
+MEMO = "toolcrib://library/memo://"
+
+
+def told_by(desk: Desk) -> list[OperationPerformed]:
+    told: list[OperationPerformed] = []
+    desk.recorders.append(told.append)
+    return told
+
+
+async def test_a_prompt_or_resource_is_recorded_by_its_name_and_what_was_filled_in_apart() -> None:
+    desk, view, context = Desk(), library_catalog(Library()), CallContext(bundle="few")
+    told = told_by(desk)
+    template = {"type": "ref/resource", "uri": f"{MEMO}{{n}}"}
+    await desk.get_prompt(view, context, "library__plan", {"day": "1"})
+    for uri in (f"{MEMO}1", f"{MEMO}2", "toolcrib://library/other://x"):
+        await desk.read_resource(view, context, uri)
+    await desk.complete(view, context, {"ref": template, "argument": {"name": "n", "value": "a"}})
+    await desk.complete(view, context, {"ref": {"type": "ref/prompt", "name": "library__plan"}})
+
+    assert [(event.operation, event.item, event.arguments) for event in told] == [
+        ("prompts/get", "library__plan", {"day": "1"}),
+        ("resources/read", f"{MEMO}1", None),
+        ("resources/read", f"{MEMO}{{n}}", {"n": "2"}),
+        ("resources/read", "toolcrib://library/", {"uri": "toolcrib://library/other://x"}),
+        ("completion/complete", f"{MEMO}{{n}}", {"n": "a"}),
+        ("completion/complete", "library__plan", None),
+    ]
+    assert {(event.outcome, event.principal, event.bundle) for event in told} == {("ok", "local", "few")}
+    assert min(event.answer_bytes for event in told) > 20
+
+
+@pytest.mark.parametrize(
+    ("template", "filled", "arguments"),
+    [
+        ("vault://{+token}/get", "vault://hunter2/get", {"token": "hunter2"}),
+        ("vault://{token}-{name}", "vault://hunt-er2-x", {"token, name": "hunt-er2-x"}),
+        ("search://all{?q,token}", "search://all?q=1&token=hunter2", {"q,token": "?q=1&token=hunter2"}),
+    ],
+)
+async def test_what_was_filled_into_a_template_stands_under_the_names_that_say_whether_it_is_secret(
+    template: str, filled: str, arguments: Mapping[str, Any]
+) -> None:
+    desk, (registry, _), library = Desk(), catalog(), Library()
+    told = told_by(desk)
+    extras = Extras(templates=({"uriTemplate": template, "name": "any"},))
+    registry.put_source(SourceEntry(library, SourceStatus.READY, extras=extras))
+    await desk.read_resource(View.of(registry.state), CallContext(), f"toolcrib://library/{filled}")
+
+    assert [(event.item, event.arguments) for event in told] == [(f"toolcrib://library/{template}", arguments)]
+
+
+async def test_however_a_request_for_a_prompt_or_resource_ends_it_is_recorded() -> None:
+    desk, library = Desk(), Library()
+    told = told_by(desk)
+    free, shown, hidden = (library_catalog(library, only(each)) for each in (Access.CALL, Access.SEE, Access.HIDDEN))
+    asking = library_catalog(library, only(Access.ASK))
+    person = CallContext(client=saying("once"))
+    for requested in (
+        desk.get_prompt(shown, CallContext(), "library__plan", None),
+        desk.get_prompt(hidden, CallContext(), "library__plan", None),
+        desk.read_resource(hidden, CallContext(), f"{MEMO}1"),
+        desk.read_resource(free, CallContext(), "toolcrib://nobody/x"),
+        desk.complete(free, CallContext(), {"ref": "plan"}),
+        desk.get_prompt(asking, CallContext(), "library__plan", None),
+    ):
+        with pytest.raises(ToolcribError):
+            await requested
+    await desk.read_resource(asking, person, f"{MEMO}1")
+
+    assert [(event.outcome, event.item, event.approval) for event in told] == [
+        ("NOT_AUTHORIZED", "library__plan", None),
+        ("NOT_FOUND", "library__plan", None),
+        ("NOT_FOUND", None, None),
+        ("NOT_FOUND", None, None),
+        ("NOT_FOUND", None, None),
+        ("NOT_AUTHORIZED", "library__plan", "unasked"),
+        ("ok", f"{MEMO}1", "once"),
+    ]
+    assert min(event.answer_bytes for event in told) > 20
+    assert len({event.trace_id for event in told}) == len(told)
+
+
+async def test_whoever_fetches_through_the_library_is_recorded_as_well() -> None:
+    told: list[OperationPerformed] = []
+    library = Library()
+    crib = Toolcrib(record=told.append)
+    crib.registry.put_source(SourceEntry(library, SourceStatus.READY, extras=Extras(prompts=({"name": "plan"},))))
+    await crib.get_prompt("library__plan")
+    await crib.read_resource(f"{MEMO}1")
+    await crib.complete({"ref": {"type": "ref/prompt", "name": "library__plan"}})
+
+    assert [event.operation for event in told] == ["prompts/get", "resources/read", "completion/complete"]
 
 
 # -- only reading -----------------------------------------------------------------------------------------------------

@@ -21,9 +21,11 @@ from tests.stores.auditing import entries, gaps, performed, queries, until_writt
 from tests.waiting import until_blocking
 
 from toolcrib.core.events import OperationPerformed
+from toolcrib.stores import audit
 from toolcrib.stores.audit import AuditStore
 from toolcrib.stores.audit_file import APPLICATION_ID, DAY_S, LAYOUT, AuditFile
 from toolcrib.stores.audit_reader import AuditReader, Wanted
+from toolcrib.stores.redaction import Redaction
 
 FAST_S = 0.01
 """Between attempts."""
@@ -50,6 +52,18 @@ def in_files(path: Path) -> bytes:
 # -- what is written --------------------------------------------------------------------------------------------------
 
 
+def test_operations_are_gathered_for_a_moment_and_closing_does_not_wait_for_that(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(audit, "GATHER_S", 3_600.0)
+    with AuditStore(path) as store:
+        for number in range(3):
+            store.record(performed(number))
+        assert store.condition.written == 0
+    assert store.condition.written == 3
+    assert sorted(filter(None, queries(path))) == ["query 0", "query 1", "query 2"]
+
+
 def test_an_operation_is_read_as_it_was_recorded(path: Path) -> None:
     event = performed(
         at=1_790_000_000.5,
@@ -58,6 +72,8 @@ def test_an_operation_is_read_as_it_was_recorded(path: Path) -> None:
         operation="search_tool_by_category",
         outcome="TOOL_ERROR",
         approval="kept",
+        bundle="night",
+        item="toolcrib://files/file:///{path}",
         duration_s=1.25,
         answer_bytes=4711,
         query="größte Datei",
@@ -129,6 +145,15 @@ class Raising(Mapping[str, Any]):
         raise RuntimeError
 
 
+def test_a_uri_that_holds_a_secret_is_not_written(path: Path) -> None:
+    uris = ["memo://1", "db://ada:hunter2@host/x", "https://host/?access_token=hunter2", "memo://2?customer=hunter2"]
+    with AuditStore(path, redaction=Redaction(["customer"])) as store:
+        for number, uri in enumerate(uris):
+            store.record(performed(number, item=uri, arguments={"uri": "hunter2"}))
+    assert [entry.item for entry in entries(path)] == ["memo://1", *["[redacted]"] * 3]
+    assert b"hunter2" not in in_files(path)
+
+
 def test_an_operation_that_cannot_be_written_costs_no_other(path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with AuditStore(path, keeps_arguments=True) as store:
         store.record(performed(0, arguments=Raising()))
@@ -143,7 +168,7 @@ def test_an_operation_that_cannot_be_written_costs_no_other(path: Path, caplog: 
     assert sum("cannot be written" in warning for warning in warnings(caplog)) == 1
 
 
-EARLIER = """
+EARLIEST = """
 CREATE TABLE events (
     id INTEGER PRIMARY KEY AUTOINCREMENT, at REAL NOT NULL, trace_id TEXT NOT NULL, principal TEXT NOT NULL,
     operation TEXT NOT NULL, outcome TEXT NOT NULL, duration_s REAL NOT NULL, answer_bytes INTEGER NOT NULL,
@@ -155,23 +180,28 @@ INSERT INTO events (at, trace_id, principal, operation, outcome, duration_s, ans
     VALUES (unixepoch(), 't', 'local', 'search_tools', 'ok', 0.1, 1, 'before', '[]');
 PRAGMA user_version = 1;
 """
+EARLIER = {1: EARLIEST, 2: f"{EARLIEST} ALTER TABLE events ADD COLUMN approval TEXT; PRAGMA user_version = 2;"}
+"""Audits as they once were, by their layouts."""
 
 
-def test_an_audit_of_an_earlier_version_is_read_as_it_is_and_written_further(path: Path) -> None:
+@pytest.mark.parametrize("layout", EARLIER)
+def test_an_audit_of_an_earlier_version_is_read_as_it_is_and_written_further(layout: int, path: Path) -> None:
     path.parent.mkdir()
     with sqlite3.connect(path) as earlier:
-        earlier.executescript(EARLIER + f"PRAGMA application_id = {APPLICATION_ID}")
+        earlier.executescript(EARLIER[layout] + f"PRAGMA application_id = {APPLICATION_ID}")
     earlier.close()
     with AuditReader(path) as reader:  # open all the time
         assert [(entry.query, entry.approval) for entry in reader.entries(Wanted())] == [("before", None)]
+        assert reader.entries(Wanted(bundle="night")) == reader.traces(Wanted(bundle="night"), 1) == []
         for number in range(2):
             with AuditStore(path) as store:
-                store.record(performed(number, approval="once"))
-        assert [(entry.query, entry.approval) for entry in reader.entries(Wanted())] == [
-            ("before", None),
-            ("query 0", "once"),
-            ("query 1", "once"),
+                store.record(performed(number, approval="once", bundle="night", item="plan"))
+        assert [(entry.query, entry.approval, entry.bundle, entry.item) for entry in reader.entries(Wanted())] == [
+            ("before", None, None, None),
+            ("query 0", "once", "night", "plan"),
+            ("query 1", "once", "night", "plan"),
         ]
+        assert len(reader.entries(Wanted(bundle="night"))) == 2
 
 
 # -- its size ---------------------------------------------------------------------------------------------------------
@@ -424,6 +454,7 @@ COMMON = """
 import sys, time
 from pathlib import Path
 from toolcrib.core.events import OperationPerformed
+from toolcrib.stores import audit
 from toolcrib.stores.audit import AuditStore
 
 path = Path(sys.argv[1])

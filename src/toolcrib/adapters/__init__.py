@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
 from inspect import Parameter, signature
 from types import MappingProxyType
@@ -34,8 +34,8 @@ def get_adapter(name: str, **options: Any) -> ProviderAdapter:
     `scripted`, the file of the script.
 
     Raises:
-        InvalidConfig: no adapter is called so, the model is missing, the adapter has no such option, or the vendor's SDK
-            is not installed.
+        InvalidConfig: no adapter is called so, it has no such option, the model is missing, or the vendor's SDK is not
+            installed.
         ProviderFailed: the vendor asks for a key, and there is none.
     """
     vendor, _, model = name.partition(":")
@@ -46,13 +46,13 @@ def get_adapter(name: str, **options: Any) -> ProviderAdapter:
     if not model:
         raise InvalidConfig(f"`{name}` names no model: write `{vendor}:MODEL`.")
     module, kind = ADAPTERS[vendor]
-    made: type[ProviderAdapter] = getattr(import_module(module), kind)
+    made: Callable[..., ProviderAdapter] = getattr(import_module(module), kind)
     _check(vendor, options, made)
     return made(model, **options)
 
 
-def _check(vendor: str, options: Iterable[str], kind: type[ProviderAdapter]) -> None:
-    known = [each.name for each in signature(kind).parameters.values() if each.kind is Parameter.KEYWORD_ONLY]
+def _check(vendor: str, options: Iterable[str], made: Callable[..., ProviderAdapter]) -> None:
+    known = [each.name for each in signature(made).parameters.values() if each.kind is Parameter.KEYWORD_ONLY]
     for option in options:
         if option not in known:
             near = nearest(option, known)

@@ -78,7 +78,7 @@ class Shelf:
             return split if split[0] in self.sources else None
         plain = [entry for entry in self.sources.values() if entry.plain_names]
         for entry in plain:
-            if any(_fits(uri, str(template["uriTemplate"])) for template in entry.extras.templates):
+            if any(fits(uri, str(template["uriTemplate"])) for template in entry.extras.templates):
                 return entry.name, uri
         return (plain[0].name, uri) if len(plain) == 1 else None
 
@@ -100,7 +100,7 @@ class Shelf:
         return frozenset(name for name, entry in self.sources.items() if entry.plain_names)
 
 
-def _fits(uri: str, template: str) -> bool:
+def fits(uri: str, template: str) -> bool:
     """Whether `uri` could have been made from `template`, whose expressions stand for any text."""
     first, *others = re.split(r"\{[^{}]*\}", template)
     if not others or not uri.startswith(first):

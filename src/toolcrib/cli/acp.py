@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import anyio
+import click
 import platformdirs
 
 from toolcrib.catalog.access import CAREFUL
@@ -28,9 +29,15 @@ if TYPE_CHECKING:
 
 SCRIPTED = "scripted:"
 
+_NAME_ONE = (
+    "Name one as PROVIDER:MODEL, with the provider's key in the environment; or scripted:FILE, which asks nobody."
+)
+
 
 def acp(config: Path | None, model: str, bundle: str | None, *, no_sessions: bool, no_audit: bool) -> None:
     """Be an agent over standard input and output until the editor goes away."""
+    if bundle is not None and config is None:
+        raise click.UsageError("--bundle says what is taken of a CONFIG: name one.")
     log_warnings()
     store = (
         None if no_sessions else ConversationStore(platformdirs.user_state_path("toolcrib") / "conversations.sqlite")
@@ -53,6 +60,8 @@ def acp(config: Path | None, model: str, bundle: str | None, *, no_sessions: boo
         with audited(config, no_audit=no_audit) as audit, closing(VectorStore(default_vectors())) as vectors:
             crib = _crib(config, read_config(config), audit, vectors)
             read = crib.add_config(config)
+            if bundle is not None:
+                _ = crib.bundles[bundle]  # told of now: no conversation could begin
             async with crib, anyio.create_task_group() as tasks:
                 tasks.start_soon(crib.follow, read)
                 await serve_stdio(Setup(crib, chosen, bundle=bundle, store=store))
@@ -91,4 +100,4 @@ def _model(name: str) -> Model:
     try:
         return infer_model(name)
     except (UserError, ImportError, ValueError) as error:
-        raise InvalidConfig(f"the model `{name}` cannot be used: {plain(str(error))}") from error
+        raise InvalidConfig(f"the model `{name}` cannot be used: {plain(str(error))}", hints=[_NAME_ONE]) from error

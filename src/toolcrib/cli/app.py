@@ -56,7 +56,7 @@ wait_option = click.option(
     "wait_s",
     type=click.FloatRange(min=0),
     metavar="SECONDS",
-    default=60.0,
+    default=60,
     show_default=True,
     help="How long to wait for servers that are starting.",
 )
@@ -307,9 +307,19 @@ def approvals(**options: Any) -> None:
 @click.argument("path", nargs=-1)
 @config_option
 @tools_option
-@click.option("--tag", "tags", multiple=True, help="Only what carries this tag; may be given several times.")
+@click.option(
+    "--tag", "tags", metavar="TAG", multiple=True, help="Only what carries this tag; may be given several times."
+)
 @click.option("--query", help="Only what matches, best first.")
-@click.option("-n", "--limit", type=click.IntRange(1, 50), default=50, show_default=True, help="How many to show.")
+@click.option(
+    "-n",
+    "--limit",
+    type=click.IntRange(1, 50),
+    metavar="COUNT",
+    default=50,
+    show_default=True,
+    help="How many to show.",
+)
 @bundle_option
 @wait_option
 @json_option
@@ -350,15 +360,32 @@ def categories(**options: Any) -> None:
 @config_option
 @tools_option
 @click.option(
-    "-n", "--limit", type=click.IntRange(1, 50), default=10, show_default=True, help="How many tools to show."
+    "-n",
+    "--limit",
+    type=click.IntRange(1, 50),
+    metavar="COUNT",
+    default=10,
+    show_default=True,
+    help="How many tools to show.",
 )
-@click.option("--in", "category", metavar="NODE", multiple=True, help="Only at or below this path; a name at a time.")
-@click.option("--tag", "tags", multiple=True, help="Only what carries this tag; may be given several times.")
+@click.option(
+    "--in",
+    "category",
+    metavar="NODE",
+    multiple=True,
+    help="Only at or below this node; `--in Work --in Files` for one within another.",
+)
+@click.option(
+    "--tag", "tags", metavar="TAG", multiple=True, help="Only what carries this tag; may be given several times."
+)
 @bundle_option
 @wait_option
 @json_option
 def search(query: tuple[str, ...], **options: Any) -> None:
-    """Find tools by what they do, in plain words: `toolcrib search show the last commits`."""
+    """Find tools by what they do, in plain words: `toolcrib search show the last commits`.
+
+    Best first; before each stands how likely it is to serve, from 0 to 1.
+    """
     from toolcrib.cli.browse import search as run
 
     run(" ".join(query), **options)
@@ -574,6 +601,7 @@ def drift(what: tuple[str, ...], **options: Any) -> None:
 @click.option(
     "--max-tokens",
     type=click.IntRange(1),
+    metavar="TOKENS",
     default=1_000,
     show_default=True,
     help="What one definition may take, in estimated tokens.",
@@ -628,11 +656,16 @@ class _Audit(click.Command):
 @config_option
 @audit_path_option
 @click.option("--principal", metavar="ID", help="Traces of this principal.")
+@click.option("--bundle", metavar="NAME", help="Traces in which something was done within this bundle.")
 @click.option("--tool", metavar="ID", help="Traces in which this tool, or one of this source, was expanded or called.")
 @click.option("--since", type=Since(), metavar="WHEN", help="Traces since then: 90s, 30m, 2h, 7d, 1w, or a date.")
 @click.option("--failed", is_flag=True, help="Traces in which something failed.")
 @click.option(
-    "-n", "--limit", type=click.IntRange(0), help="How many traces to show: 20 if not said, or all of them with --json."
+    "-n",
+    "--limit",
+    type=click.IntRange(0),
+    metavar="COUNT",
+    help="How many traces to show: 20 if not said, or all of them with --json.",
 )
 @click.option("-f", "--follow", is_flag=True, help="Go on and show what comes, one operation after another.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object on a line for each operation.")
@@ -782,7 +815,14 @@ def token(principal: str, **options: Any) -> None:
     multiple=True,
     help="Exit with 1 where the mean is below: `0.8` (of nDCG@10), `recall@5=0.9`; may be given several times.",
 )
-@click.option("--worst", type=click.IntRange(0), default=5, show_default=True, help="How many failures to explain.")
+@click.option(
+    "--worst",
+    type=click.IntRange(0),
+    metavar="COUNT",
+    default=5,
+    show_default=True,
+    help="How many failures to explain.",
+)
 @wait_option
 @json_option
 def evaluate(**options: Any) -> None:

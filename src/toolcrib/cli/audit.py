@@ -76,6 +76,7 @@ def audit(
     limit: int | None,
     *,
     principal: str | None,
+    bundle: str | None,
     tool: str | None,
     since: float | None,
     failed: bool,
@@ -89,7 +90,7 @@ def audit(
 
     async def main() -> None:
         place = path if path is not None else place_of(config)
-        watch = _Watch(place, Wanted(trace, principal, tool, since, failed), display)
+        watch = _Watch(place, Wanted(trace, principal, tool, since, failed, bundle), display)
         with _readable(place):
             found = watch.show(limit)
         if not follow:
@@ -252,8 +253,8 @@ class Blocks:
     def __init__(self, *, whole: bool) -> None:
         """`whole`: nothing is shortened."""
         self._whole = whole
-        self._last: tuple[str, str] | None = None
-        """The trace, and the principal in it, that the last line is about."""
+        self._last: tuple[str, str, str | None] | None = None
+        """The trace that the last line is about, the principal in it, and its bundle."""
 
     def traces(self, traces: Sequence[Trace], gaps: Iterable[Gap]) -> None:
         found: list[tuple[float, Trace | Gap]] = [(trace.entries[-1].at, trace) for trace in traces]
@@ -262,12 +263,12 @@ class Blocks:
             if isinstance(each, Gap):
                 self.gap(each)
             else:
-                self._heading(each.entries[0], _summary(each.entries))
+                self._heading(each.entries, _summary(each.entries))
                 self._rows(each.entries)
 
     def entry(self, entry: Entry) -> None:
-        if (entry.trace_id, entry.principal) != self._last:
-            self._heading(entry)
+        if (entry.trace_id, entry.principal, entry.bundle) != self._last:
+            self._heading([entry])
         self._rows([entry])
 
     def gap(self, gap: Gap) -> None:
@@ -277,11 +278,18 @@ class Blocks:
         when = f"{_moment(gap.since)} to {_moment(gap.until)}"
         stdout.print(f"{some}, {when}: {plain(gap.reason)}", style="yellow", markup=False, soft_wrap=False)
 
-    def _heading(self, entry: Entry, *more: str) -> None:
+    def _heading(self, entries: Sequence[Entry], *more: str) -> None:
         self._space()
-        self._last = (entry.trace_id, entry.principal)
+        entry = entries[0]
+        self._last = (entry.trace_id, entry.principal, entries[-1].bundle)
         trace_id = entry.trace_id if self._whole else entry.trace_id.lstrip("0")[:SHORT_ID]
-        told = (f"[bold]{_moment(entry.at)}[/]", escape(entry.principal), f"[dim]{escape(trace_id)}[/]", *more)
+        told = (
+            f"[bold]{_moment(entry.at)}[/]",
+            escape(entry.principal),
+            f"[dim]{escape(trace_id)}[/]",
+            *_within(entries),
+            *more,
+        )
         stdout.print("  ".join(told), soft_wrap=False)
 
     def _rows(self, entries: Sequence[Entry]) -> None:
@@ -322,6 +330,8 @@ class Blocks:
     def _about(self, entry: Entry) -> str:
         if entry.query is not None:
             return escape(_line(entry.query))
+        if entry.item is not None:
+            return escape(_line(entry.item))
         if entry.operation not in NAMING:
             return self._ids(entry.tool_ids) if entry.tool_ids else ""
         return escape(_path(entry.path or ())) or ("the top" if entry.operation in AT_THE_TOP else "")
@@ -352,6 +362,12 @@ def _path(path: Iterable[str]) -> str:
 def _summary(entries: Sequence[Entry]) -> str:
     took = max(entry.at + entry.duration_s for entry in entries) - entries[0].at
     return f"{_counted(len(entries))} in {_duration(took)}, {_outcome(entries[-1])}"
+
+
+def _within(entries: Iterable[Entry]) -> list[str]:
+    """The bundles that they were kept within, in words; nothing where that was none."""
+    bundles = [*dict.fromkeys(entry.bundle for entry in entries if entry.bundle is not None)]
+    return [f"in {escape(', '.join(map(_line, bundles)))}"] if bundles else []
 
 
 def _between(entries: Sequence[Entry]) -> str:

@@ -18,7 +18,7 @@ from rich.tree import Tree
 from toolcrib.catalog.ontology import Branch
 from toolcrib.catalog.view import View
 from toolcrib.cli.opening import opened, until_understood
-from toolcrib.cli.output import escape, plain, print_json, run, stderr, stdout, tell_next
+from toolcrib.cli.output import escape, plain, print_json, run, say, stderr, stdout, tell_next, tell_unavailable
 from toolcrib.core.metadata import ToolMetadata
 from toolcrib.core.tools import summarize
 from toolcrib.disclosure.messages import Missing
@@ -143,7 +143,7 @@ def search(
                 print_json(page.to_wire())
                 return
             if page.suggestion is not None:
-                stderr.print(plain(" ".join(page.suggestion.hints)), markup=False)
+                say(" ".join(page.suggestion.hints))
                 tell_next(page.suggestion.next_action)
             elif not page.results:
                 stderr.print("No tool matches." if tags else _NOTHING, markup=False)
@@ -294,4 +294,4 @@ def _tell_of_more(limit: int, otherwise: str) -> None:
 
 def _tell(missing: Missing) -> None:
     if missing.unavailable:
-        stderr.print(f"Unavailable: {', '.join(missing.unavailable)}. `toolcrib doctor` says why.", style="yellow")
+        tell_unavailable(missing.unavailable)

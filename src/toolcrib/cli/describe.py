@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from toolcrib.cli.opening import opened
-from toolcrib.cli.output import plain, print_json, run, stderr, stdout
+from toolcrib.cli.output import plain, print_json, run, stderr, stdout, tell_unavailable
 from toolcrib.disclosure.messages import DetailLevel
 
 
@@ -34,7 +34,7 @@ def describe(
                 sys.stdout.buffer.write(told.text.encode())
                 sys.stdout.buffer.flush()
             if lost := crib.list().missing.unavailable:
-                stderr.print(f"Unavailable: {', '.join(lost)}. `toolcrib doctor` says why.", style="yellow")
+                tell_unavailable(lost)
             count = len(told.left_out)
             left = f"; {count:,} left out" if count else ""
             stderr.print(f"About {told.tokens:,} tokens; {len(told.shown):,} tools{left}.", style="dim", markup=False)

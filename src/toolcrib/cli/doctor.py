@@ -369,10 +369,10 @@ def _troubles(condition: Condition | None) -> Iterator[str]:
         return
     if condition.failures:
         often = "Failed once" if condition.failures == 1 else f"Failed {condition.failures} times in a row"
-        when = "by the next call" if condition.retry_after_s is None else f"in {condition.retry_after_s:g} s"
-        yield f"{often}; tried again {when}."
+        when = "with the next call" if condition.retry_after_s is None else f"after {condition.retry_after_s:g} s"
+        yield f"{often}; a gateway tries again {when}."
     elif condition.retry_after_s is not None:
-        yield f"Asked to be left alone; tried again in {condition.retry_after_s:g} s."
+        yield f"Asked to be left alone; a gateway tries again after {condition.retry_after_s:g} s."
     if condition.waiting:
         yield f"{condition.running} calls are running, {condition.waiting} wait in line."
 

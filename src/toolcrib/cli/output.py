@@ -7,7 +7,7 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
 from shlex import quote
@@ -108,19 +108,31 @@ def fail(error: ToolcribError, *, as_json: bool) -> NoReturn:
     if as_json:
         print_json(error.to_wire())
     else:
-        stderr.print(f"[bold red]{error.code.value}[/]: ", end="")
-        stderr.print(plain(error.message), markup=False)
+        say(f": {error.message}", heading=error.code.value)
         for hint in error.hints:
-            stderr.print(f"  {plain(hint)}", markup=False)
+            say(f"  {hint}")
         for violation in error.details.get("violations", ())[3:]:  # the message has the first ones
             stderr.print(f"  - {plain(violation['message'])}", markup=False)
         if isinstance(error, SourceUnavailable):  # who types a command owns the configuration
             if error.diagnosis:
-                stderr.print(f"  {plain(error.diagnosis)}", markup=False)
+                say(f"  {error.diagnosis}")
             stderr.print(f"  Next: toolcrib doctor{_pointed_at()}", markup=False)
         elif error.next_action is not None:
             tell_next(error.next_action)
     sys.exit(2 if isinstance(error, InvalidConfig) else 1)
+
+
+def say(sentences: str, *, heading: str = "") -> None:
+    """Show a stranger's text on standard error, behind `heading`: on a terminal broken between words, else nowhere."""
+    from rich.text import Text
+
+    stderr.print(Text.assemble((heading, "bold red"), plain(sentences)), soft_wrap=not stderr.is_terminal)
+
+
+def tell_unavailable(sources: Iterable[str]) -> None:
+    """Name the sources whose tools are missing, with the command that says why."""
+    told = f"Unavailable: {', '.join(sources)}. `toolcrib doctor{_pointed_at()}` says why."
+    stderr.print(plain(told), markup=False, style="yellow")
 
 
 def tell_next(action: NextAction) -> None:

@@ -8,10 +8,12 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import click
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -305,29 +307,45 @@ def _tell_of_unpinned(config: Path, sources: set[str]) -> None:
 
 
 def _show_pins(pins: Sequence[Pin]) -> None:
-    table = _table("tool", "version", "since", "by", "bound to")
-    for each in pins:
-        table.add_row(*_row(each))
-    show(table)
+    """By what they are bound to, which most of them share and is mostly long."""
+    for bound, some in groupby(pins, lambda pin: (pin.source, pin.shown)):
+        _show_bound(bound[1])
+        table = _table("tool", "version", "since", "by", show_header=True)
+        for each in some:
+            table.add_row(_id(each), each.version, _minute(each), Text(shown_name(each.by)))
+        show(Padding.indent(table, 2))
 
 
 def _show_log(pins: Sequence[Pin]) -> None:
-    table = _table("", "tool", "version", "when", "by", "bound to")
-    for each in pins:
-        what = Text("removed", "red") if each.definition is None else Text("approved", "green")
-        table.add_row(what, *_row(each))
-    show(table)
+    """By what somebody did at once."""
+    for (is_removed, minute, by, _, bound), some in groupby(
+        pins, lambda pin: (pin.definition is None, _minute(pin), pin.by, pin.source, pin.shown)
+    ):
+        done = ("taken back", "red") if is_removed else ("approved", "green")
+        show(Text.assemble(minute, "  ", done, f" by {shown_name(by)}"))
+        _show_bound(bound)
+        table = _table("tool", "version", show_header=False)
+        for each in some:
+            table.add_row(_id(each), each.version)
+        show(Padding.indent(table, 2))
 
 
-def _row(pin: Pin) -> tuple[Text, ...]:
-    told = (pin.version, f"{when(pin):%Y-%m-%d %H:%M}", shown_name(pin.by), shown_name(pin.shown))
-    return Text(shown_name(id_of(pin)), "bold"), *map(Text, told)
+def _show_bound(shown: str) -> None:
+    show(Text(f"bound to {shown_name(shown)}", "dim"))
 
 
-def _table(*columns: str) -> Table:
-    table = Table(box=None, header_style="dim", padding=(0, 3, 0, 0))
+def _id(pin: Pin) -> Text:
+    return Text(shown_name(id_of(pin)), "bold")
+
+
+def _minute(pin: Pin) -> str:
+    return f"{when(pin):%Y-%m-%d %H:%M}"
+
+
+def _table(*columns: str, show_header: bool) -> Table:
+    table = Table(box=None, header_style="dim", padding=(0, 2, 0, 0), show_header=show_header)
     for column in columns:
-        table.add_column(column, overflow="fold")
+        table.add_column(column, overflow="fold", no_wrap=column in {"version", "since"})
     return table
 
 

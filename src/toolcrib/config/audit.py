@@ -15,7 +15,7 @@ AUDIT_SETTINGS: Mapping[str, str] = {
     "path": "The file; one that is not absolute is looked for beside this configuration.",
     "max_mb": "Megabytes it may take; the oldest traces make room (64).",
     "max_days": "Days that a trace is kept (30).",
-    "arguments": "`true` keeps what tools are called with, without what is or looks secret (`false`).",
+    "arguments": "`true` keeps what tools and prompts are given, without what is or looks secret (`false`).",
     "redact": "Texts whose presence in a key makes its value a secret, beside those that always do.",
 }
 """Every key below `toolcrib.audit`."""

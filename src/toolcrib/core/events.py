@@ -59,7 +59,9 @@ was, and gave no answer.
 
 @dataclass(frozen=True, slots=True)
 class OperationPerformed:
-    """One operation of the discovery protocol, however it ended: what an audit keeps.
+    """One operation, however it ended: what an audit keeps.
+
+    An operation of the discovery protocol, or one of `prompts/get`, `resources/read` and `completion/complete` of MCP.
 
     Source: discovery protocol v0.1, goal 5.
     """
@@ -79,12 +81,21 @@ class OperationPerformed:
     path: Path | None = None
     tool_ids: tuple[str, ...] = ()
     """The tools that were shown, expanded or called, in that order."""
+    item: str | None = None
+    """The prompt or resource that was asked for, by its name or URI in the catalog.
+
+    Of a resource that is not listed it is the template, else the URI of its source with nothing behind it.
+    """
     arguments: Mapping[str, Any] | None = None
-    """What a tool was called with; never to be written down unless somebody switched that on."""
+    """What a tool was called with, or what was filled into a prompt or a template; never to be written down unless
+    somebody switched that on."""
     input_schema: Mapping[str, Any] | None = None
     """Of that tool: it marks what of the arguments is secret."""
     approval: Consent | None = None
-    """Of a call; None where it ended before that was asked, or needs nobody's."""
+    """Of a call, a prompt or a resource; None where it ended before that was asked, or needs nobody's."""
+    bundle: str | None = None
+    """The name of the bundle that it was kept within, the one it asked for itself if there is also one that all of
+    them are; None for all that the principal has."""
 
 
 Recorder = Callable[[OperationPerformed], None]

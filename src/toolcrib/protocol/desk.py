@@ -7,11 +7,12 @@ import time
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 import orjson
 
-from toolcrib.calling import Runner
+from toolcrib.calling import Runner, complete, get_prompt, read_resource
 from toolcrib.catalog.view import View
 from toolcrib.core.errors import InvalidArguments, NextAction, ToolcribError
 from toolcrib.core.events import OK, TOOL_ERROR, Consent, OperationPerformed, Recorder
@@ -23,6 +24,7 @@ from toolcrib.core.traces import new_trace_id
 from toolcrib.disclosure.messages import Answer, DetailLevel
 from toolcrib.disclosure.operations import Operations
 from toolcrib.protocol.arguments import checked
+from toolcrib.protocol.fetched import NOTHING, Fetched
 from toolcrib.protocol.tools import CALLS
 from toolcrib.protocol.trails import Trails
 from toolcrib.sources.base import ProgressListener
@@ -58,15 +60,27 @@ class Errand:
     path: Path | None
     tool_ids: tuple[str, ...]
     """The one it is about; once it is answered, those that the answer shows."""
+    item: str | None = None
+    """The prompt or resource that it is about."""
     arguments: Mapping[str, Any] | None = None
-    """Of a call."""
+    """Of a call, a prompt or a template."""
     input_schema: Mapping[str, Any] | None = None
     """Of the tool that is called."""
     approval: Consent | None = None
-    """Of a call."""
+    """Of a call, a prompt or a resource."""
     answer: Answer | ToolResult | None = None
 
-    def note_approval(self, approval: Consent) -> None:
+    @property
+    def noting(self) -> CallContext:
+        """The context, in which it is noted what a person says."""
+        return replace(self.context, note_approval=self._note)
+
+    def fetched(self, result: Mapping[str, Any]) -> Mapping[str, Any]:
+        """`result`, which is the answer."""
+        self.answer = ToolResult(result)
+        return result
+
+    def _note(self, approval: Consent) -> None:
         self.approval = approval
 
     @property
@@ -83,6 +97,8 @@ class Desk:
     trails: Trails = field(default_factory=Trails)
     recorders: list[Recorder] = field(default_factory=list[Recorder])
     """Told of every operation."""
+    bundle_of: Callable[[CallContext], str | None] = attrgetter("bundle")
+    """Gives the name of the bundle that an operation is kept within, for the record."""
 
     def look(
         self,
@@ -137,6 +153,23 @@ class Desk:
             self._shown(errand, answer)
             return answer
 
+    async def get_prompt(
+        self, view: View, context: CallContext, name: str, arguments: Mapping[str, Any] | None
+    ) -> Mapping[str, Any]:
+        """A prompt with its arguments filled in; see `toolcrib.calling.get_prompt`."""
+        with self._errand("prompts/get", view, context, {}, Fetched.prompt(name, arguments)) as errand:
+            return errand.fetched(await get_prompt(view, name, arguments, errand.noting, runner=self.runner))
+
+    async def read_resource(self, view: View, context: CallContext, uri: str) -> Mapping[str, Any]:
+        """What a resource holds; see `toolcrib.calling.read_resource`."""
+        with self._errand("resources/read", view, context, {}, Fetched.resource(uri, view.shelf)) as errand:
+            return errand.fetched(await read_resource(view, uri, errand.noting, runner=self.runner))
+
+    async def complete(self, view: View, context: CallContext, params: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Values for an argument of a prompt or a template; see `toolcrib.calling.complete`."""
+        with self._errand("completion/complete", view, context, {}, Fetched.completion(params, view.shelf)) as errand:
+            return errand.fetched(await complete(view, params, errand.noting, runner=self.runner))
+
     def _answer(self, view: View, name: str, given: dict[str, Any]) -> Answer:
         match name:
             case "list":
@@ -173,7 +206,7 @@ class Desk:
             view,
             reference,
             arguments,
-            replace(errand.context, note_approval=errand.note_approval),
+            errand.noting,
             only_read=errand.operation == "call_read_only_tool",
             progress=progress,
         )
@@ -186,7 +219,12 @@ class Desk:
 
     @contextmanager
     def _errand(
-        self, operation: str, view: View, context: CallContext, given: Mapping[str, object]
+        self,
+        operation: str,
+        view: View,
+        context: CallContext,
+        given: Mapping[str, object],
+        fetched: Fetched = NOTHING,
     ) -> Generator[Errand]:
         """The time in which an operation is answered; `given` may be of any shape."""
         reference = _tool(given)
@@ -198,6 +236,8 @@ class Desk:
             query=query[:MAX_RECORDED_CHARS] if isinstance(query := given.get("query"), str) else None,
             path=_path(given),
             tool_ids=() if named is None else (named[:MAX_RECORDED_CHARS],),
+            item=None if fetched.item is None else fetched.item[:MAX_RECORDED_CHARS],
+            arguments=fetched.arguments,
         )
         if operation in CALLS:
             errand.input_schema = tool.input_schema if tool is not None else None
@@ -240,6 +280,8 @@ class Desk:
             arguments=errand.arguments,
             input_schema=errand.input_schema,
             approval=errand.approval,
+            item=errand.item,
+            bundle=self.bundle_of(errand.context),
         )
         for record in self.recorders:
             try:

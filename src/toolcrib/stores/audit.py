@@ -27,6 +27,10 @@ CAPACITY = 20_000
 CLOSE_S = 2.0
 """How long closing may take."""
 
+GATHER_S = 0.05
+"""How long events are gathered before they are written. Written at once, each would be while its answer is sent, which
+the thread that writes holds up."""
+
 _ROOM_CHARS = 32 * 1024 * 1024
 """Characters that may wait, likewise."""
 
@@ -134,7 +138,8 @@ class AuditStore:
                 self._lose(event.at, 1, self._problem or "more came than could be written")
             else:
                 self._inbox.append(event)
-                self._changed.notify()
+                if len(self._inbox) == 1:  # it gathers from then on, and need not be woken for each
+                    self._changed.notify()
 
     @property
     def condition(self) -> AuditCondition:
@@ -182,6 +187,8 @@ class AuditStore:
         with self._changed:
             if not self._inbox:
                 self._changed.wait(self._pause_s())
+            if self._inbox:
+                self._changed.wait_for(lambda: self._ends_at is not None, GATHER_S)
             events, self._inbox = self._inbox, deque()
             self._held += len(events)
             ends_at = self._ends_at
@@ -329,6 +336,8 @@ def _row(event: OperationPerformed, redaction: Redaction) -> Row:
         _names(event.tool_ids),
         None if arguments is None else _storable(json.dumps(arguments, ensure_ascii=False)),
         event.approval,
+        None if event.bundle is None else _name(event.bundle),
+        None if event.item is None else _storable(redaction.text(event.item)),
     )
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import errno
 import os
 import sqlite3
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import TypeAlias
 
 from toolcrib.stores.private import make_private
@@ -16,8 +17,11 @@ from toolcrib.stores.private import make_private
 APPLICATION_ID = 0x54435242
 """Tells an audit from any other SQLite file: "TCRB"."""
 
-LAYOUT = 2
-"""Of the tables; a file that a newer Toolcrib wrote is left alone. In 1 no operation had an `approval`."""
+LAYOUT = 3
+"""Of the tables; a file that a newer Toolcrib wrote is left alone."""
+
+LATER: Mapping[str, int] = MappingProxyType({"approval": 2, "bundle": 3, "item": 3})
+"""The columns of `events` that were not there from the first layout on, with the first that has them."""
 
 BUSY_S = 0.25
 """How long one attempt waits for another process that is writing."""
@@ -29,14 +33,14 @@ MAX_BYTES = 64 * 1024 * 1024
 MAX_AGE_S = 30 * DAY_S
 
 MAX_NAME = 200
-"""Characters kept of a name: a principal, a trace id, a tool id, a node."""
+"""Characters kept of a name: a principal, a bundle, a trace id, a tool id, a node."""
 
 _TABLES = (
     # AUTOINCREMENT: an id is never given twice, so whoever follows the file knows what is new.
     """CREATE TABLE IF NOT EXISTS events (
         id INTEGER PRIMARY KEY AUTOINCREMENT, at REAL NOT NULL, trace_id TEXT NOT NULL, principal TEXT NOT NULL,
         operation TEXT NOT NULL, outcome TEXT NOT NULL, duration_s REAL NOT NULL, answer_bytes INTEGER NOT NULL,
-        query TEXT, path TEXT, tool_ids TEXT NOT NULL, arguments TEXT, approval TEXT)""",
+        query TEXT, path TEXT, tool_ids TEXT NOT NULL, arguments TEXT, approval TEXT, bundle TEXT, item TEXT)""",
     "CREATE INDEX IF NOT EXISTS events_by_trace ON events (trace_id, at)",
     """CREATE TABLE IF NOT EXISTS gaps (
         id INTEGER PRIMARY KEY AUTOINCREMENT, since REAL NOT NULL, until REAL NOT NULL, lost INTEGER NOT NULL,
@@ -46,7 +50,9 @@ _TABLES = (
 _UNITS = "SELECT trace_id, CAST(at / 86400 AS INTEGER) AS day, COUNT(*) AS n, MAX(at) AS last FROM events GROUP BY 1, 2"
 """What goes as one: a trace, or one day of a trace that lasts for longer, so that none can push out all others."""
 
-Row: TypeAlias = tuple[float, str, str, str, str, float, int, str | None, str | None, str, str | None, str | None]
+Row: TypeAlias = tuple[
+    float, str, str, str, str, float, int, str | None, str | None, str, str | None, str | None, str | None, str | None
+]
 """One event, in the order of the columns; path, tool ids and arguments as JSON."""
 
 
@@ -133,7 +139,8 @@ class AuditFile:
         with self._transaction():
             self._connection.executemany(
                 "INSERT INTO events (at, trace_id, principal, operation, outcome, duration_s, answer_bytes,"
-                " query, path, tool_ids, arguments, approval) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                " query, path, tool_ids, arguments, approval, bundle, item)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 rows,
             )
             if gap is not None:
@@ -219,8 +226,10 @@ class AuditFile:
         with self._transaction():
             for table in _TABLES:
                 self._connection.execute(table)
-            if layout_of(self._connection) == 1:  # another process may have seen to it meanwhile
-                self._connection.execute("ALTER TABLE events ADD COLUMN approval TEXT")
+            layout = layout_of(self._connection)  # another process may have seen to it meanwhile
+            for column, since in LATER.items():
+                if 0 < layout < since:
+                    self._connection.execute(f"ALTER TABLE events ADD COLUMN {column} TEXT")
             self._connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
             self._connection.execute(f"PRAGMA user_version = {LAYOUT}")
 

@@ -15,7 +15,7 @@ from typing import Any, Self, cast
 from urllib.parse import quote
 
 from toolcrib.core.events import OK
-from toolcrib.stores.audit_file import APPLICATION_ID, LAYOUT, Gap, identity, layout_of
+from toolcrib.stores.audit_file import APPLICATION_ID, LATER, LAYOUT, Gap, identity, layout_of
 
 _PATIENCE_S = 5.0
 """How long to wait for a process that keeps the file to itself."""
@@ -50,6 +50,8 @@ class Entry:
     tool_ids: tuple[str, ...]
     arguments: dict[str, Any] | None
     approval: str | None
+    bundle: str | None
+    item: str | None
 
     @property
     def is_ok(self) -> bool:
@@ -61,6 +63,7 @@ class Entry:
             "at": utc(self.at),
             "trace_id": self.trace_id,
             "principal": self.principal,
+            "bundle": self.bundle,
             "operation": self.operation,
             "outcome": self.outcome,
             "approval": self.approval,
@@ -69,6 +72,7 @@ class Entry:
             "query": self.query,
             "path": None if self.path is None else list(self.path),
             "tool_ids": list(self.tool_ids),
+            "item": self.item,
             "arguments": self.arguments,
         }
         return {key: value for key, value in wire.items() if value is not None}
@@ -96,15 +100,19 @@ class Wanted:
     since: float | None = None
     """In seconds since 1970."""
     failed: bool = False
+    bundle: str | None = None
+    """The name of a bundle that the operation was kept within."""
 
-    def condition(self) -> tuple[str, list[object]]:
-        """As an SQL condition on `events`, with its values."""
+    def condition(self, layout: int) -> tuple[str, list[object]]:
+        """As an SQL condition on `events` in that layout, with its values."""
         parts: list[tuple[str, list[object]]] = []
         if self.trace is not None:
             start = self.trace.lstrip("0")
             parts.append(("SUBSTR(LTRIM(trace_id, '0'), 1, ?) = ?", [len(start), start]))
         if self.principal is not None:
             parts.append(("principal = ?", [self.principal]))
+        if self.bundle is not None:
+            parts.append(("bundle = ?", [self.bundle]) if layout >= LATER["bundle"] else ("0", []))
         if self.tool is not None:
             source = f"{self.tool}."
             named = "EXISTS (SELECT 1 FROM json_each(tool_ids) WHERE value = ? OR SUBSTR(value, 1, ?) = ?)"
@@ -173,7 +181,7 @@ class AuditReader:
 
         To be asked in a `snapshot`, for another process may forget a trace in between. A negative limit is none.
         """
-        condition, values = wanted.condition()
+        condition, values = wanted.condition(layout_of(self._connection))
         newest = self._connection.execute(
             f"SELECT trace_id, principal FROM events WHERE {condition} GROUP BY 1, 2 ORDER BY MAX(id) DESC LIMIT ?",  # noqa: S608
             [*values, limit],
@@ -185,7 +193,7 @@ class AuditReader:
 
     def entries(self, wanted: Wanted, after: int = 0) -> list[Entry]:
         """The wanted operations with ids greater than `after`, in the order they were written."""
-        condition, values = wanted.condition()
+        condition, values = wanted.condition(layout_of(self._connection))
         return [*self._entries(f"{condition} AND id > ?", [*values, after])]
 
     def gaps(self, since: float = 0.0, after: int = 0) -> list[tuple[int, Gap]]:
@@ -235,9 +243,10 @@ class AuditReader:
 
     def _entries(self, condition: str, values: list[object], limit: int = -1) -> Iterable[Entry]:
         # Asked each time: whoever writes the file next brings its tables up to date.
-        approval = "approval" if layout_of(self._connection) > 1 else "NULL"
+        layout = layout_of(self._connection)
+        later = ", ".join(column if layout >= since else "NULL" for column, since in LATER.items())
         rows = self._connection.execute(
-            f"SELECT {_COLUMNS}, {approval} FROM events WHERE {condition} ORDER BY id LIMIT ?",  # noqa: S608
+            f"SELECT {_COLUMNS}, {later} FROM events WHERE {condition} ORDER BY id LIMIT ?",  # noqa: S608
             [*values, limit],
         )
         return map(
@@ -278,13 +287,15 @@ def _opened(path: Path) -> sqlite3.Connection:
 
 
 def _entry(row: tuple[Any, ...]) -> Entry:
-    *plain, path, tool_ids, arguments, approval = row
+    *plain, path, tool_ids, arguments, approval, bundle, item = row
     return Entry(
         *plain,
         path=None if path is None else _texts(path),
         tool_ids=_texts(tool_ids),
         arguments=None if arguments is None else cast("dict[str, Any]", json.loads(arguments)),
         approval=approval,
+        bundle=bundle,
+        item=item,
     )
 
 

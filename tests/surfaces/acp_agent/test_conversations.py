@@ -10,19 +10,22 @@ from pathlib import Path
 import pytest
 from acp import RequestError, text_block
 from acp.helpers import embedded_text_resource, image_block, resource_block, resource_link_block
-from pydantic_ai.messages import BinaryContent, ModelMessage
-from pydantic_ai.models.function import AgentInfo, FunctionModel
+from pydantic_ai.messages import BinaryContent, ModelMessage, ModelResponse
+from pydantic_ai.models.function import AgentInfo, DeltaToolCall, DeltaToolCalls, FunctionModel
 from tests.surfaces.acp_agent.talking import DONE, RENAME, RENAMING, USAGES, call, expand, outcome, talking, turn
+from tests.surfaces.acp_agent.test_faults import cancelled_at
 
 from toolcrib import Toolcrib
 from toolcrib.catalog.state import SourceEntry, SourceStatus
 from toolcrib.core.weight import size_of
 from toolcrib.sources.functions import FunctionSource
-from toolcrib.stores.conversations import ConversationStore
+from toolcrib.stores.conversations import MAX_UNSPOKEN, ConversationStore, KeptConversation
 from toolcrib.surfaces.acp_agent.agent import Setup
 from toolcrib.surfaces.acp_agent.content import said
 from toolcrib.surfaces.acp_agent.serving import serve_streams
 from toolcrib.testing.acp_client import FakeAcpClient
+from toolcrib.testing.acp_faults import Hang
+from toolcrib.testing.acp_mcp_server import McpTool
 
 pytestmark = pytest.mark.anyio
 
@@ -37,6 +40,7 @@ async def test_the_agent_says_what_it_can_do() -> None:
     assert wire["mcpCapabilities"]["acp"] is True
     assert wire["promptCapabilities"]["embeddedContext"] is True
     assert wire["loadSession"] is False  # nothing is kept
+    assert wire["sessionCapabilities"]["additionalDirectories"] is not None
 
 
 async def test_what_the_model_says_thinks_and_plans_is_told_as_it_comes() -> None:
@@ -221,6 +225,8 @@ async def test_sessions_are_listed_with_what_they_are_about(tmp_path: Path) -> N
         assert one["title"] == "Rename total. Please."
         with pytest.raises(RequestError, match="Invalid params"):
             await client.request("session/list", {"cursor": "made up"})
+        with pytest.raises(RequestError, match="Invalid params"):
+            await client.request("session/list", {"cursor": "9" * 40})
 
 
 async def test_a_session_that_is_closed_is_gone() -> None:
@@ -259,3 +265,107 @@ async def test_a_mode_that_is_not_there_is_refused_with_those_that_are() -> None
         with pytest.raises(RequestError) as refused:
             await client.set_mode(session, "yolo")
     assert "ask, read_only" in str(refused.value.data)
+
+
+async def test_what_was_given_up_failed_and_a_plan_is_one_when_it_is_told_again(tmp_path: Path) -> None:
+    store = ConversationStore(tmp_path / "conversations.sqlite")
+    steps = [{"content": "rename it", "status": "in_progress"}]
+    script = (turn(call("update_plan", steps=steps)), *RENAMING)
+    client = FakeAcpClient(tools=[RENAME], permission="silent")
+    async with talking(client, script, store=store):
+        session = await client.new_session("/project")
+        await cancelled_at(client, session, "session/request_permission")
+    later = FakeAcpClient(tools=[RENAME])
+    async with talking(later, (*script, DONE), store=store):
+        await later.load_session(session, "/project")
+        told = later.updates[session]
+        assert [(each.title or "").split("(")[0] for each in told.tool_calls.values()] == [
+            "expand_tool",
+            "rename_symbol",
+        ]
+        assert [each.status for each in told.tool_calls.values()] == ["completed", "failed"]
+        ((step,),) = told.plans
+        assert (step.content, step.status) == ("rename it", "in_progress")
+        assert (await later.prompt(session, "Go on.")).stop_reason == "end_turn"
+
+
+async def test_an_image_that_was_shown_is_shown_again(tmp_path: Path) -> None:
+    store = ConversationStore(tmp_path / "conversations.sqlite")
+    data = base64.b64encode(b"\x89PNG").decode()
+    async with talking(FakeAcpClient(), (DONE,), store=store) as client:
+        session = await client.new_session("/project")
+        await client.prompt(session, [text_block("See."), image_block(data, "image/png")])
+        await client.load_session(session, "/project")
+        again = [each for each in client.updates[session] if each.session_update == "user_message_chunk"]
+    text, image = (each.content.model_dump() for each in again)
+    assert text["text"] == "See."
+    assert (image["data"], image["mime_type"]) == (data, "image/png")
+
+
+async def test_what_was_said_before_the_model_was_asked_is_not_lost(tmp_path: Path) -> None:
+    store = ConversationStore(tmp_path / "conversations.sqlite")
+    client = FakeAcpClient(tools=[USAGES], faults={"_toolcrib/discover_tools": Hang()})
+    async with talking(client, (DONE,), store=store):
+        session = await client.new_session("/project")
+        await cancelled_at(client, session, "_toolcrib/discover_tools")
+        client.faults.clear()
+        await client.load_session(session, "/project")
+        assert client.updates[session].user_text == "Go."
+
+
+async def test_servers_are_waited_for_again_when_a_session_goes_on(tmp_path: Path) -> None:
+    store = ConversationStore(tmp_path / "conversations.sqlite")
+    script = (expand("bench.add"), DONE, turn(call("bench__add", a=1)), DONE)
+    servers = {"bench": {"add": McpTool(lambda given: str(given["a"]))}}
+    async with talking(FakeAcpClient(mcp_servers=servers), script, store=store) as client:
+        session = await client.new_session("/project")
+        await client.prompt(session, "Open it.")
+    later = FakeAcpClient(mcp_servers=servers, permission="allow_once")
+    async with talking(later, script, store=store):
+        await later.resume_session(session, "/project")
+        answer = await later.prompt(session, "Use it.")
+    assert outcome(answer, "bench__add")[0] == "completed"
+
+
+async def test_sessions_that_were_only_begun_do_not_take_the_place_of_others(tmp_path: Path) -> None:
+    store = ConversationStore(tmp_path / "conversations.sqlite")
+    await store.keep(KeptConversation("old", "/project", (), "Fix the build.", "ask", 1.0, b"[]"))
+    for number in range(MAX_UNSPOKEN + 1):
+        await store.keep(KeptConversation(f"begun-{number}", "/project", (), "", "ask", 2.0 + number, b"[]"))
+    assert await store.get("old")
+    assert await store.get("begun-0") is None
+    assert await store.get(f"begun-{MAX_UNSPOKEN}")
+
+
+async def test_calls_of_two_turns_under_one_id_are_two_to_an_editor(tmp_path: Path) -> None:
+    """Some servers that speak a vendor's HTTP count the calls of every answer from the beginning."""
+
+    async def answer(messages: list[ModelMessage], _: AgentInfo) -> AsyncGenerator[str | DeltaToolCalls]:
+        turns = sum(isinstance(message, ModelResponse) for message in messages)
+        if turns == 0:
+            yield {0: DeltaToolCall("expand_tool", '{"tool_id": "editor.rename_symbol"}', tool_call_id="call_0")}
+        elif turns in {1, 2}:
+            yield {0: DeltaToolCall("rename_symbol", '{"old": "a", "new": "b"}', tool_call_id="call_0")}
+        else:
+            yield "Done."
+
+    store = ConversationStore(tmp_path / "conversations.sqlite")
+    client = FakeAcpClient(tools=[RENAME], answers={"rename_symbol": "renamed"})
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        async with Toolcrib() as crib:
+            await serve_streams(Setup(crib, FunctionModel(stream_function=answer), store=store), reader, writer)
+
+    async with client.connected_to(serve):
+        await client.initialize()
+        session = await client.new_session("/project")
+        turn = await client.prompt(session, "Go.")
+        shown = {call_id: each.status for call_id, each in turn.tool_calls.items()}
+        assert shown == dict.fromkeys(("call_0", "call_0-2", "call_0-3"), "completed")
+        assert [asked.tool_call.tool_call_id for asked in client.permissions_asked] == ["call_0-2", "call_0-3"]
+        assert [called.tool_call_id for called in client.tools_called] == ["call_0-2", "call_0-3"]
+    later = FakeAcpClient(tools=[RENAME])
+    async with later.connected_to(serve):
+        await later.initialize()
+        await later.load_session(session, "/project")
+        assert {call_id: each.status for call_id, each in later.updates[session].tool_calls.items()} == shown

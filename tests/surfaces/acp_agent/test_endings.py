@@ -89,7 +89,7 @@ async def test_wherever_a_prompt_is_ended_no_terminal_stays_and_the_session_can_
         permission="allow_always",
         faults={method: Hold(answered)},
     )
-    async with talking(client, RUNNING, store=store):
+    async with talking(client, (*RUNNING, DONE), store=store):
         session = await client.new_session("/project")
         answers: list[Turn] = []
 

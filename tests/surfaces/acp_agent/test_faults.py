@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import json
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 
 import anyio
+import anyio.lowlevel
 import pytest
 from acp import RequestError
+from pydantic_ai.exceptions import ModelAPIError
+from pydantic_ai.messages import ModelMessage
+from pydantic_ai.models.function import AgentInfo, DeltaToolCall, DeltaToolCalls, FunctionModel, StreamFunctionDef
 from tests.surfaces.acp_agent.talking import DONE, RENAME, RENAMING, USAGES, call, expand, outcome, talking, turn
 
+from toolcrib import Toolcrib
+from toolcrib.surfaces.acp_agent.agent import Setup
+from toolcrib.surfaces.acp_agent.serving import serve_streams
 from toolcrib.testing.acp_agents import AgentGone
 from toolcrib.testing.acp_client import FakeAcpClient
 from toolcrib.testing.acp_faults import Drop, Garbage, Hang, Refuse, WrongId
@@ -19,6 +29,19 @@ pytestmark = pytest.mark.anyio
 
 READING = (expand("editor.read_file"), turn(call("read_file", path="/project/a.txt")), DONE)
 RUNNING = (expand("editor.run_command"), turn(call("run_command", command="make")), DONE)
+
+
+@asynccontextmanager
+async def answering(client: FakeAcpClient, answer: StreamFunctionDef) -> AsyncGenerator[None]:
+    """`client`, connected to an agent whose model is a function."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        async with Toolcrib() as crib:
+            await serve_streams(Setup(crib, FunctionModel(stream_function=answer)), reader, writer)
+
+    async with client.connected_to(serve):
+        await client.initialize()
+        yield
 
 
 async def test_a_method_that_the_editor_does_not_have_fails_one_call() -> None:
@@ -182,3 +205,119 @@ async def test_a_model_that_fails_fails_one_prompt() -> None:
             await client.prompt(session, "Two.")
         other = await client.new_session("/project")
         assert (await client.prompt(other, "One.")).stop_reason == "end_turn"
+
+
+@pytest.mark.parametrize("steps", range(24))
+async def test_a_prompt_that_is_cancelled_around_the_end_of_an_answer_leaves_no_call_open(steps: int) -> None:
+    """No provider takes another prompt behind a call that has no answer."""
+    cancelling: list[asyncio.Task[None]] = []
+
+    async def cancel() -> None:
+        for _ in range(steps):
+            await anyio.lowlevel.checkpoint()
+        await client.cancel(session)
+
+    async def answer(_: list[ModelMessage], __: AgentInfo) -> AsyncGenerator[str | DeltaToolCalls]:
+        if cancelling:
+            yield "Done."
+            return
+        yield {0: DeltaToolCall("list", "{}", tool_call_id="one"), 1: DeltaToolCall("list", "{}", tool_call_id="two")}
+        cancelling.append(asyncio.create_task(cancel()))
+
+    client = FakeAcpClient(tools=[USAGES])
+    async with answering(client, answer):
+        session = await client.new_session("/project")
+        await client.prompt(session, "Go.")
+        await cancelling[0]
+        assert (await client.prompt(session, "Again.")).text == "Done."
+
+
+async def test_a_prompt_that_is_cancelled_while_tools_are_listed_leaves_them_to_be_listed() -> None:
+    client = FakeAcpClient(tools=[USAGES], answers={"find_usages": "none"}, faults={"_toolcrib/discover_tools": Hang()})
+    script = (expand("editor.find_usages"), turn(call("find_usages", symbol="total")), DONE)
+    async with talking(client, script):
+        session = await client.new_session("/project")
+        await cancelled_at(client, session, "_toolcrib/discover_tools")
+        client.faults.clear()
+        answer = await client.prompt(session, "Go on.")
+    assert outcome(answer, "find_usages") == ("completed", "none")
+
+
+@pytest.mark.parametrize("late", ["allow_once", "allow_always"])
+async def test_a_yes_that_comes_right_behind_the_cancel_is_none(late: str) -> None:
+    client = FakeAcpClient(tools=[RENAME], faults={"session/request_permission": Hang()})
+    async with talking(client, RENAMING):
+        session = await client.new_session("/project")
+        answers: list[Turn] = []
+
+        async def ask() -> None:
+            answers.append(await client.prompt(session, "Rename."))
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(ask)
+            await client.until(lambda: "session/request_permission" in client.asked)
+            asked = next(frame for frame in client.wire if frame.method == "session/request_permission")
+            assert asked.message is not None
+            cancel = {"jsonrpc": "2.0", "method": "session/cancel", "params": {"sessionId": session}}
+            outcome = {"outcome": "selected", "optionId": late}
+            answer = {"jsonrpc": "2.0", "id": asked.message["id"], "result": {"outcome": outcome}}
+            await client.send_line(f"{json.dumps(cancel)}\n{json.dumps(answer)}\n".encode())
+    assert [answer.stop_reason for answer in answers] == ["cancelled"]
+    assert not client.tools_called
+
+
+@pytest.mark.parametrize("error", ["no", [], None, {"message": "no"}, {"code": "no", "message": 5}])
+async def test_an_error_that_is_none_fails_one_call(error: object) -> None:
+    client = FakeAcpClient(read_text_file=True, faults={"fs/read_text_file": Hang()})
+    async with talking(client, READING):
+        session = await client.new_session("/project")
+        answers: list[Turn] = []
+
+        async def ask() -> None:
+            answers.append(await client.prompt(session, "Read."))
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(ask)
+            await client.until(lambda: "fs/read_text_file" in client.asked)
+            asked = next(frame for frame in client.wire if frame.method == "fs/read_text_file")
+            assert asked.message is not None
+            answer = {"jsonrpc": "2.0", "id": asked.message["id"], "error": error}
+            await client.send_line(json.dumps(answer).encode() + b"\n")
+    assert outcome(answers[0], "read_file")[0] == "failed"
+    assert answers[0].stop_reason == "end_turn"
+
+
+@pytest.mark.parametrize("arguments", ['{"symbol": "\\ud800"}', '{"symbol": "a", "n": 1180591620717411303424}', "[1"])
+async def test_arguments_that_are_no_message_fail_one_call_at_most(arguments: str) -> None:
+    client = FakeAcpClient(tools=[USAGES], answers={"find_usages": "none"})
+    called = turn({"name": "find_usages", "arguments": arguments})
+    async with talking(client, (expand("editor.find_usages"), called, DONE)):
+        answer = await client.prompt(await client.new_session("/project"), "Look.")
+    assert (answer.stop_reason, answer.text) == ("end_turn", "Done.")
+    assert answer.tool_calls["call-1-0"].status in {"completed", "failed"}
+
+
+async def test_a_model_whose_request_breaks_when_it_is_cancelled_is_cancelled() -> None:
+    asked = anyio.Event()
+
+    async def answer(_: list[ModelMessage], __: AgentInfo) -> AsyncGenerator[str]:
+        asked.set()
+        try:
+            await anyio.sleep_forever()
+        except asyncio.CancelledError:
+            raise ModelAPIError("model", "The connection was aborted.") from None
+        yield ""
+
+    client = FakeAcpClient()
+    answers: list[Turn] = []
+    async with answering(client, answer):
+        session = await client.new_session("/project")
+
+        async def ask() -> None:
+            answers.append(await client.prompt(session, "Go."))
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(ask)
+            await asked.wait()
+            await client.cancel(session)
+    assert [answer.stop_reason for answer in answers] == ["cancelled"]

@@ -6,9 +6,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.surfaces.acp_agent.talking import DONE, RENAME, USAGES, Written, call, expand, outcome, talking, turn
+from tests.surfaces.acp_agent.talking import (
+    DONE,
+    RENAME,
+    RENAMING,
+    USAGES,
+    Written,
+    call,
+    expand,
+    outcome,
+    talking,
+    told,
+    turn,
+)
 
 from toolcrib import ToolBundle, Toolcrib
+from toolcrib.stores.conversations import ConversationStore
 from toolcrib.testing.acp_client import FakeAcpClient
 from toolcrib.testing.acp_faults import Fault, Hang, Instead, Refuse
 from toolcrib.testing.acp_mcp import McpForm
@@ -195,3 +208,46 @@ async def test_a_bundle_is_of_the_catalog_and_keeps_nothing_of_the_editor_out() 
 async def test_what_is_set_aside_is_told_of_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
     await seen(FakeAcpClient(tools=[{"name": "odd", "kind": "read"}, USAGES]))
     assert "`odd` of the editor is not offered" in caplog.text
+
+
+async def test_half_a_surrogate_pair_costs_the_descriptor_that_has_it_and_no_prompt_and_no_answer(
+    tmp_path: Path,
+) -> None:
+    client = FakeAcpClient(
+        tools=[{**RENAME, "description": "Cut \ud83d"}, USAGES], answers={"find_usages": "Cut \ud83d"}
+    )
+    script = (*LOOK[:-1], expand("editor.find_usages"), turn(call("find_usages", symbol="total")), DONE)
+    store = ConversationStore(tmp_path / "conversations.sqlite")
+    async with talking(client, script, store=store):
+        session = await client.new_session("/project")
+        answer = await client.prompt(session, "Look \ud83d")
+    later = FakeAcpClient()
+    async with talking(later, script, store=store):
+        await later.load_session(session, "/project")
+    assert later.updates[session].user_text == "Look ?"
+    assert names(str(outcome(answer, "find_tools")[1])) == {"find_usages"}
+    assert outcome(answer, "find_usages") == ("completed", "Cut ?")
+
+
+async def test_the_log_names_the_first_of_many_descriptors_that_cannot_be_used_and_counts_the_rest(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    client = FakeAcpClient(tools=[*({"name": f"odd{number}"} for number in range(8)), USAGES])
+    assert names(await seen(client)) == {"find_usages"}
+    lines = [record.getMessage() for record in caplog.records if "not offered" in record.getMessage()]
+    assert [f"`odd{number}`" in line for number, line in enumerate(lines)] == [True] * 6
+    assert lines[-1].startswith("3 more")
+
+
+@pytest.mark.parametrize("answer", ["Done.", {"ok": True}], ids=["no object", "no content"])
+async def test_an_answer_that_is_no_result_leaves_open_whether_the_tool_ran(answer: Any) -> None:
+    client = FakeAcpClient(tools=[RENAME], faults={"_toolcrib/call_tool": Instead(answer)})
+    status, error = outcome(await told(client, RENAMING), "rename_symbol")
+    assert status == "failed"
+    assert "Whether `rename_symbol` ran is not known" in str(error)
+
+
+async def test_a_list_that_is_no_object_is_told_of_as_what_it_is() -> None:
+    client = FakeAcpClient(tools=[RENAME], faults={"_toolcrib/discover_tools": Instead(["rename_symbol"])})
+    answer = await told(client, (expand("editor.rename_symbol"), DONE))
+    assert "the catalog is a list" in str(outcome(answer, "expand_tool")[1])

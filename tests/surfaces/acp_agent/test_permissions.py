@@ -6,7 +6,7 @@ import pytest
 from tests.surfaces.acp_agent.talking import DONE, RENAME, RENAMING, USAGES, call, expand, outcome, talking, told, turn
 
 from toolcrib.testing.acp_client import FakeAcpClient
-from toolcrib.testing.acp_permissions import Choice
+from toolcrib.testing.acp_permissions import Choice, PermissionAsked
 
 pytestmark = pytest.mark.anyio
 
@@ -61,6 +61,7 @@ async def test_whatever_is_no_yes_is_a_no_and_the_model_is_told(choice: Choice) 
     status, said = outcome(answer, "rename_symbol")
     assert status == "failed"
     assert said["error"]["code"] == "NOT_AUTHORIZED"
+    assert said["error"]["next_action"]["operation"] == "list"  # a search would be for another way to do the same
     assert not client.tools_called
     assert (answer.stop_reason, answer.text) == ("end_turn", "Done.")
 
@@ -153,3 +154,52 @@ async def test_in_the_mode_that_only_reads_nobody_is_asked_and_nothing_changes()
     assert outcome(answer, "rename_symbol")[0] == "failed"
     assert outcome(answer, "find_usages")[0] == "completed"
     assert not client.permissions_asked
+
+
+async def test_a_switch_to_only_reading_while_a_question_is_open_outweighs_the_answer() -> None:
+    async def person(asked: PermissionAsked) -> Choice:
+        await client.set_mode(asked.session_id, "read_only")
+        return "allow_always"
+
+    client = FakeAcpClient(tools=[RENAME], permission=person)
+    twice = turn(call("rename_symbol", old="a", new="b"), call("rename_symbol", old="b", new="c"))
+    async with talking(client, (expand("editor.rename_symbol"), twice, DONE, twice, DONE)):
+        session = await client.new_session("/project")
+        answer = await client.prompt(session, "Go.")
+        assert outcome(answer, "rename_symbol")[0] == "failed"
+        assert len(client.permissions_asked) == 1
+        client.permission = "reject_once"
+        await client.set_mode(session, "ask")
+        await client.prompt(session, "Again.")
+    assert len(client.permissions_asked) == 3  # what was said for good then, was not heard
+    assert not client.tools_called
+
+
+async def test_a_tool_that_becomes_another_while_its_question_is_open_does_not_run() -> None:
+    async def person(asked: PermissionAsked) -> Choice:
+        asked_before = client.asked.count("_toolcrib/discover_tools")
+        await client.change_tools([{**RENAME, "description": "Rename a symbol and push it to production."}])
+        await client.until(lambda: client.asked.count("_toolcrib/discover_tools") > asked_before)
+        await client.request("session/set_mode", {"sessionId": asked.session_id, "modeId": "ask"})  # it was listed
+        return "allow_always"
+
+    client = FakeAcpClient(tools=[RENAME], permission=person)
+    answer = await told(client, RENAMING)
+    assert outcome(answer, "rename_symbol")[1]["error"]["code"] == "STALE_EXPANSION"
+    assert not client.tools_called
+
+
+async def test_arguments_that_the_title_cuts_are_shown_whole() -> None:
+    client = FakeAcpClient(terminal=True, permission="reject_once")
+    hidden = "rm -rf / \u202e"
+    script = (
+        expand("editor.run_command"),
+        turn(call("run_command", command="sh", args=["-c", f"{'echo; ' * 100}{hidden}"])),
+        DONE,
+    )
+    await told(client, script)
+    (asked,) = client.permissions_asked
+    assert "rm -rf" not in (asked.tool_call.title or "")
+    assert asked.tool_call.content is not None
+    shown = asked.tool_call.model_dump_json(by_alias=True)
+    assert "rm -rf / \\\\u202e" in shown  # and what hides is made visible

@@ -19,7 +19,7 @@ from tests.surfaces.test_http import BOTH
 from tests.waiting import DEADLINE_S
 
 from toolcrib.config.auth import Auth
-from toolcrib.surfaces.auth import Authenticator
+from toolcrib.surfaces.auth import Authenticator, Stays
 from toolcrib.surfaces.http.admission import LOG_AGAIN_S, Admission
 from toolcrib.surfaces.http.challenges import Challenges
 
@@ -74,9 +74,8 @@ async def test_nobody_comes_in_without_one_good_token(path: str, shown: list[str
 async def test_refused_tokens_are_each_counted_and_seldom_logged(caplog: pytest.LogCaptureFixture) -> None:
     now, counted = [0.0], list[str]()
     authenticator = Authenticator(Auth(is_required=True))
-    door = Admission(
-        Response("in"), authenticator, Challenges(authenticator, "https://x"), counted.append, lambda: now[0]
-    )
+    challenges = Challenges(authenticator, "https://x")
+    door = Admission(Response("in"), Stays(authenticator), challenges, counted.append, lambda: now[0])
 
     async def guess(number: int, scheme: str = "Bearer") -> None:
         transport = httpx2.ASGITransport(door, client=("203.0.113.7\n", 1))

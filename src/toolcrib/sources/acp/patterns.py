@@ -71,7 +71,13 @@ def glob(pattern: str) -> Matcher:
     return expression(f"(?s)^{anywhere}{_translated(pattern)}$")
 
 
-_SPECIAL_IN_CLASS = re.compile(r"[\\\[\]^&~]")
+_SPECIAL_IN_CLASS = re.compile(r"[\\\[\]^&~-]")
+
+_IN_CLASS = re.compile(r"(.)-(.)|(.)", re.DOTALL)
+"""A range, or a character."""
+
+_NONE = r"^\s\S"
+"""No character at all, as a range that ends before it begins means."""
 
 _PIECE = re.compile(r"\*\*/|\*\*|\*|\?|\[!?\]?[^\]/]*\]|\{[^{}]*\}|.", re.DOTALL)
 
@@ -91,12 +97,19 @@ def _piece(piece: str) -> str:
         case "?":
             return "[^/]"
         case _ if len(piece) > 2 and piece[0] == "[":
-            inside = _SPECIAL_IN_CLASS.sub(r"\\\g<0>", piece[1:-1].removeprefix("!"))
-            return f"[^/{inside}]" if piece[1] == "!" else f"[{inside}]"
+            inside = _class(piece[1:-1].removeprefix("!"))
+            return f"[^/{inside}]" if piece[1] == "!" else f"[{inside or _NONE}]"
         case _ if len(piece) > 1 and piece[0] == "{":
             return f"(?:{'|'.join(map(_translated, piece[1:-1].split(',')))})"
         case _:
             return _literally(piece)
+
+
+def _class(text: str) -> str:
+    """What stands in brackets, without ranges that end before they begin: there they are no error."""
+    found = cast("list[tuple[str, str, str]]", _IN_CLASS.findall(text))
+    parts = [(single,) if single else (first, last) for first, last, single in found if single or first <= last]
+    return "".join("-".join(_SPECIAL_IN_CLASS.sub(r"\\\g<0>", character) for character in part) for part in parts)
 
 
 def _literally(character: str) -> str:

@@ -185,14 +185,14 @@ class EditorSource:
         except ClientRefused as refused:
             words = on_one_line(refused.message)[:_WORDS_CHARS]
             raise ToolFailed(
-                f"The editor refused to run `{tool.name}`: {words or f'error {refused.code}'}",
+                f"The editor answered the call of `{tool.name}` with an error: {words or refused.code}",
                 details={"upstream": {"code": refused.code, "message": words}},
             ) from refused
         except ClientGone as gone:
             raise SourceUnavailable(f"`{self._name}`: the editor is not connected any more.") from gone
         if not _is_result(answer):
             raise ToolFailed(
-                f"The editor answered the call of `{tool.name}` with something that is not a tool result.",
+                f"Whether `{tool.name}` ran is not known: the editor answered with what is not a tool result.",
                 hints=["Its `content` is not a list of objects that have a `type`."],
             )
         return ToolResult(cast("Mapping[str, Any]", answer))

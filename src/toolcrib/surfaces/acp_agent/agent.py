@@ -67,7 +67,11 @@ logger = logging.getLogger(__name__)
 McpServer = HttpMcpServer | SseMcpServer | AcpMcpServer | McpServerStdio
 
 MODES: tuple[SessionMode, ...] = (
-    SessionMode(id="ask", name="Ask", description="Whatever may change something is asked about first."),
+    SessionMode(
+        id="ask",
+        name="Ask",
+        description="Whatever may change something is asked about first, unless your policy allows it.",
+    ),
     SessionMode(id="read_only", name="Only read", description="Nothing runs that may change something."),
 )
 

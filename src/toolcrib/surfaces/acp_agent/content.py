@@ -44,8 +44,12 @@ TITLE_CHARS = 80
 
 
 def said(blocks: Sequence[ContentBlock]) -> list[UserContent]:
-    """The content of a prompt as a model gets it: what is linked is named, what is embedded stands in it whole."""
-    return [part for block in blocks for part in _parts(block)]
+    """The content of a prompt as a model gets it: what is linked is named, what is embedded stands in it whole.
+
+    Half a surrogate pair, which JSON can hold and no request to a model, is a `?`.
+    """
+    parts = [part for block in blocks for part in _parts(block)]
+    return [part.encode("utf-8", "replace").decode() if isinstance(part, str) else part for part in parts]
 
 
 def title_of(content: Iterable[UserContent]) -> str:
@@ -96,9 +100,9 @@ def told_again(messages: Sequence[ModelMessage], showing: Showing) -> Iterator[S
                     if (plan := shown_again(part)) is not None:
                         yield plan
                 case ToolCallPart(tool_call_id=call_id):
-                    yield showing.begun(part)
+                    yield (begun := showing.begun(part))
                     if call_id not in answered:
-                        yield progressed(call_id, status="failed")
+                        yield progressed(begun.tool_call_id, status="failed")
                 case ToolReturnPart(tool_name=name) if isinstance(message, ModelRequest) and name != PLAN:
                     yield showing.ended(part)
                 case _:

@@ -21,7 +21,7 @@ from pydantic import ValidationError
 from toolcrib.calling.approving import Approver, MemoryApprovals
 from toolcrib.calling.questions import ALWAYS, ONCE, Intent
 from toolcrib.core.client import ANSWER_S
-from toolcrib.core.errors import NotAuthorized
+from toolcrib.core.errors import NextAction, NotAuthorized
 from toolcrib.core.events import Consent
 from toolcrib.core.principal import CallContext
 from toolcrib.surfaces.acp_agent.showing import Called, details, meta_of, progressed
@@ -94,7 +94,7 @@ class Permissions:
 
     def _check(self, intent: Intent) -> None:
         if (reason := self._forbids()) is not None:
-            raise NotAuthorized(f"`{intent.subject}` was not run: {reason}.", hints=[_ASK_THEM])
+            raise _no(intent, reason)
 
     async def _asked(self, intent: Intent, call_id: str) -> Consent:
         called = self._about(intent)
@@ -136,6 +136,12 @@ class Permissions:
         return [] if (text := details(called)) is None else [tool_content(text_block(text))]
 
 
+def _no(intent: Intent, reason: str) -> NotAuthorized:
+    # A step of its own: a search for what does the same would be the other way that the hint warns of.
+    why = f"`{intent.subject}` was not run: {reason}."
+    return NotAuthorized(why, hints=[_ASK_THEM], next_action=NextAction("list"))
+
+
 class _EditorApprover(Approver):
     def __init__(self, permissions: Permissions, call_id: str) -> None:
         super().__init__(permissions.allowed)
@@ -148,6 +154,6 @@ class _EditorApprover(Approver):
         context.note_approval(consent)
         if consent not in {ONCE, ALWAYS, "kept"}:
             what = "the person rejected it" if consent == "refused" else "nobody approved of it"
-            raise NotAuthorized(f"`{intent.subject}` was not run: {what}.", hints=[_ASK_THEM])
+            raise _no(intent, what)
         await self._permissions.begun(intent, self._call_id)
         return consent

@@ -54,6 +54,7 @@ from pydantic_ai.messages import (
     ThinkingPartDelta,
     UserContent,
     UserPromptPart,
+    repair_messages,
 )
 from pydantic_ai.models import Model
 from pydantic_ai.toolsets import FunctionToolset, ToolsetTool, WrapperToolset
@@ -195,6 +196,7 @@ class Conversation:
 
     async def tell_again(self) -> None:
         """Tell the editor of everything that was said and done."""
+        self._showing = Showing(self._session.view, self.place.cwd)
         for update in told_again(self._messages, self._showing):
             await self._tell(update)
 
@@ -210,6 +212,8 @@ class Conversation:
         self.title = kept.title
         if kept.mode == "read_only":
             self.mode = "read_only"
+        for _ in told_again(self._messages, self._showing):  # by which an editor that was told knows the calls
+            pass
 
     async def be_kept(self) -> None:
         """Have it survive this program as it is by now; where that fails, it goes on without."""
@@ -262,8 +266,8 @@ class Conversation:
                 logger.warning("the model failed: %s", error)
                 raise RequestError(INTERNAL_ERROR, f"The model failed: {error}") from error
             finally:
-                if messages:
-                    self._messages = [*messages]
+                if messages:  # calls that were given up have to be answered, or no provider takes another prompt
+                    self._messages = repair_messages(messages)
         return PromptResponse(stop_reason=reason, usage=_usage(usage))
 
     async def _ready(self) -> None:
@@ -288,7 +292,7 @@ class Conversation:
             id="toolcrib",
         )
         plan = FunctionToolset[object]([AgentTool(self._update_plan, name=PLAN)], id="plan")
-        return Agent(self._model, instructions=self._instructions, toolsets=[_Numbered(tools), plan])
+        return Agent(self._model, instructions=self._instructions, toolsets=[_Numbered(tools, self._showing), plan])
 
     async def _show(self, _: RunContext[object], events: AsyncIterable[AgentStreamEvent]) -> None:
         async for event in events:
@@ -304,11 +308,13 @@ class Conversation:
                 ) if text:
                     await self._tell(update_agent_thought_text(text))
                 case FunctionToolCallEvent(part=part) if part.tool_name != PLAN:
-                    self._open_calls[part.tool_call_id] = None
-                    await self._tell(self._showing.begun(part))
+                    begun = self._showing.begun(part)
+                    self._open_calls[begun.tool_call_id] = None
+                    await self._tell(begun)
                 case FunctionToolResultEvent(part=part) if part.tool_name != PLAN:
-                    self._open_calls.pop(part.tool_call_id, None)
-                    await self._tell(self._showing.ended(part))
+                    ended = self._showing.ended(part)
+                    self._open_calls.pop(ended.tool_call_id, None)
+                    await self._tell(ended)
                 case _:
                     continue
 
@@ -331,7 +337,7 @@ class Conversation:
     # -- asking -------------------------------------------------------------------------------------------------------
 
     def _approver(self, ctx: RunContext[object]) -> Approver:
-        return self._permissions.of(ctx.tool_call_id or "")
+        return self._permissions.of(self._showing.id_of(ctx.tool_call_id or ""))
 
     def _forbids(self) -> str | None:
         """Why nothing that is asked about may run any more, whatever the person answers; None where it may."""
@@ -367,10 +373,12 @@ class Conversation:
 class _Numbered(WrapperToolset[object]):
     """Sources learn under which id the editor knows the call that they run."""
 
+    showing: Showing
+
     async def call_tool(
         self, name: str, tool_args: dict[str, Any], ctx: RunContext[object], tool: ToolsetTool[object]
     ) -> Any:
-        CALL_ID.set(ctx.tool_call_id)
+        CALL_ID.set(None if ctx.tool_call_id is None else self.showing.id_of(ctx.tool_call_id))
         return await self.wrapped.call_tool(name, tool_args, ctx, tool)
 
 

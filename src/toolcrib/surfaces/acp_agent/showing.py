@@ -30,6 +30,7 @@ from toolcrib.core.tools import Tool
 from toolcrib.protocol.tools import CALLS
 from toolcrib.sources.acp.descriptors import KINDS
 from toolcrib.sources.acp.diffs import diffs_of, locations_of
+from toolcrib.sources.base import free_name
 
 TITLE_CHARS = 160
 """Of what a call is called by, with its arguments."""
@@ -61,13 +62,23 @@ class Called:
 
 
 class Showing:
-    """Knows the calls of one conversation."""
+    """Knows the calls of one conversation.
+
+    An editor knows each by an id of its own: some providers give calls of a later turn the ids of an earlier one.
+    """
 
     def __init__(self, view: Callable[[], View], cwd: Path) -> None:
         self._view = view
         self._cwd = cwd
+        self._ids: dict[str, str] = {}
+        """Those that the editor knows, by the model's: of two calls with one of these, the later."""
+        self._taken: set[str] = set()
         self._terminals: dict[str, str] = {}
         """By the id of the call that runs in it."""
+
+    def id_of(self, call_id: str) -> str:
+        """By which id the editor knows a call that has begun."""
+        return self._ids.get(call_id, call_id)
 
     def called(self, part: ToolCallPart) -> Called:
         """What `part` is about: an operation, or the very tool, whichever way it is called."""
@@ -95,9 +106,11 @@ class Showing:
     def begun(self, part: ToolCallPart) -> ToolCallStart:
         """It was asked for, and runs from now on if the person need not approve of it."""
         call = self.called(part)
+        shown_as = self._ids[part.tool_call_id] = free_name(part.tool_call_id, self._taken)
+        self._taken.add(shown_as)
         return ToolCallStart(
             session_update="tool_call",
-            tool_call_id=part.tool_call_id,
+            tool_call_id=shown_as,
             title=call.title,
             kind=call.kind,
             status="pending" if call.is_asked else "in_progress",
@@ -113,10 +126,11 @@ class Showing:
 
     def ended(self, part: ToolReturnPart) -> ToolCallProgress:
         """It has an answer."""
+        call_id = self.id_of(part.tool_call_id)
         result = _result(part)
         text = _text(part.content)
         content: list[Content] = []
-        if (terminal_id := self._terminals.pop(part.tool_call_id, None)) is not None:
+        if (terminal_id := self._terminals.pop(call_id, None)) is not None:
             content.append(tool_terminal_ref(terminal_id))
         elif text:
             shown = text if len(text) <= CONTENT_CHARS else f"{text[:CONTENT_CHARS]}…"
@@ -128,7 +142,7 @@ class Showing:
             for each in locations_of(result)
         ]
         return progressed(
-            part.tool_call_id,
+            call_id,
             status="completed" if part.outcome == "success" else "failed",
             content=content or None,
             locations=locations or None,

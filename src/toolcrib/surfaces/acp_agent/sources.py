@@ -86,6 +86,8 @@ class SessionSources:
                 return
             for each in listing.set_aside[:TOLD_ASIDE]:
                 logger.warning("`%s` of the editor is not offered: %s", each.name, each.reason)
+            if more := listing.set_aside[TOLD_ASIDE:]:
+                logger.warning("%d more of the editor are not offered, the first of them `%s`", len(more), more[0].name)
             for warning in listing.warnings:
                 logger.warning("the editor: %s", warning)
             ready = replace(

@@ -27,6 +27,9 @@ PARSE_ERROR, INVALID_REQUEST, INTERNAL_ERROR = -32700, -32600, -32603
 
 PROMPT = "session/prompt"
 
+HALF_PAIR = rb"\ud"
+"""What half of a surrogate pair begins with where it is written as JSON."""
+
 
 class Lines(Protocol):
     """Where lines come from and go to."""
@@ -101,8 +104,8 @@ class EditorWire:
     async def _judged(self, line: bytes) -> dict[str, Any] | None:
         """The message of a line, where it is one and for the SDK; what would end its loop is answered here."""
         try:
-            value: Any = orjson.loads(line)
-        except ValueError:
+            value = _value(line)
+        except (ValueError, RecursionError):
             await self._refuse(PARSE_ERROR, "Parse error")
             return None
         match value:
@@ -258,6 +261,15 @@ def _line(message: dict[str, Any]) -> bytes:
         return orjson.dumps(message, default=str, option=orjson.OPT_APPEND_NEWLINE)
     except TypeError:  # an integer beyond 64 bits, or half a surrogate pair: a model writes what it likes
         return json.dumps(message, ensure_ascii=False, default=str).encode("utf-8", "replace") + b"\n"
+
+
+def _value(line: bytes) -> Any:
+    try:
+        return orjson.loads(line)
+    except ValueError:  # JSON can hold half a surrogate pair, as of a text that an editor cut within an emoji
+        if HALF_PAIR not in line.lower():
+            raise
+        return json.loads(line)
 
 
 def _is_error(value: object) -> bool:

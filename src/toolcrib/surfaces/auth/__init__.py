@@ -2,5 +2,15 @@
 
 from toolcrib.surfaces.auth.authenticator import Authenticator
 from toolcrib.surfaces.auth.refusals import InsufficientScope, KeysUnavailable, Reason, Refusal, Unauthenticated
+from toolcrib.surfaces.auth.stays import Stay, Stays
 
-__all__ = ["Authenticator", "InsufficientScope", "KeysUnavailable", "Reason", "Refusal", "Unauthenticated"]
+__all__ = [
+    "Authenticator",
+    "InsufficientScope",
+    "KeysUnavailable",
+    "Reason",
+    "Refusal",
+    "Stay",
+    "Stays",
+    "Unauthenticated",
+]

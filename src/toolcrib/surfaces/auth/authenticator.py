@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import logging
+import math
 from collections.abc import Sequence
 
 from toolcrib.config.auth import NO_AUTH, Auth, BearerToken
@@ -23,6 +24,8 @@ class Authenticator:
         self._signed: SignedTokens | None = None
         self.asks = False
         """Whether anybody is asked for credentials."""
+        self.version = 0
+        """Another one after each change of what it goes by."""
         self.take(auth)
 
     def take(self, auth: Auth) -> None:
@@ -32,6 +35,7 @@ class Authenticator:
         if auth.jwt != self._auth.jwt:
             self._signed = SignedTokens(auth.jwt) if auth.jwt is not None else None
         self._auth = auth
+        self.version += 1
 
     @property
     def issuer(self) -> str | None:
@@ -53,11 +57,7 @@ class Authenticator:
         """
         if not self.asks:
             return LOCAL
-        if not headers:
-            raise Unauthenticated("This takes a token: send `Authorization: Bearer TOKEN`.", "missing")
-        scheme, _, token = headers[0].partition(" ")
-        if len(headers) > 1 or scheme.lower() != "bearer" or not (token := token.strip()):
-            raise Unauthenticated("This takes one header `Authorization: Bearer TOKEN` and no other.", "malformed")
+        token = _bearer(headers)
         if (principal := known(token, self._auth.tokens)) is not None:
             return principal
         if self._signed is None:
@@ -65,6 +65,13 @@ class Authenticator:
         principal = await self._signed.principal(token)
         self._refuse_namesake(principal)
         return principal
+
+    def expires_at(self, headers: Sequence[str]) -> float:
+        """From when on whoever is let in with these headers is not any more, in seconds since 1970; infinite where only
+        a change of the configuration can do that."""
+        if not self.asks or self._signed is None or known(token := _bearer(headers), self._auth.tokens) is not None:
+            return math.inf
+        return self._signed.expires_at(token)
 
     def _refuse_namesake(self, principal: Principal) -> None:
         """Who chooses their name at the issuer must not become whoever the configuration calls so."""
@@ -77,6 +84,20 @@ class Authenticator:
             principal.id,
         )
         raise Unauthenticated("The token is of a principal who asks with a token of the configuration here.", "claims")
+
+
+def _bearer(headers: Sequence[str]) -> str:
+    """The one token that is shown.
+
+    Raises:
+        Unauthenticated: there is none, or not just one.
+    """
+    if not headers:
+        raise Unauthenticated("This takes a token: send `Authorization: Bearer TOKEN`.", "missing")
+    scheme, _, token = headers[0].partition(" ")
+    if len(headers) > 1 or scheme.lower() != "bearer" or not (token := token.strip()):
+        raise Unauthenticated("This takes one header `Authorization: Bearer TOKEN` and no other.", "malformed")
+    return token
 
 
 def known(token: str, tokens: Sequence[BearerToken]) -> Principal | None:

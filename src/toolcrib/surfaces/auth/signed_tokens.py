@@ -43,6 +43,11 @@ class SignedTokens:
             raise InsufficientScope(self._settings.required_scopes)
         return Principal(name, scopes)
 
+    def expires_at(self, token: str) -> float:
+        """When `token`, which was good, is not any more, in seconds since 1970."""
+        # As it was compared by the library: an integer, whatever number it is.
+        return int(jwt.decode(token, options={"verify_signature": False})["exp"]) + LEEWAY_S
+
     async def _claims(self, token: str) -> Mapping[str, Any]:
         if len(token) > MAX_CHARS or token.count(".") != 2:
             raise Unauthenticated("The token is not known here.", "unknown")

@@ -9,10 +9,19 @@ from collections import Counter
 from collections.abc import Callable
 from http import HTTPStatus
 
+import anyio
 from starlette.requests import Request
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from toolcrib.surfaces.auth import Authenticator, InsufficientScope, KeysUnavailable, Reason, Refusal, Unauthenticated
+from toolcrib.surfaces.auth import (
+    InsufficientScope,
+    KeysUnavailable,
+    Reason,
+    Refusal,
+    Stay,
+    Stays,
+    Unauthenticated,
+)
 from toolcrib.surfaces.http.bodies import problem_response
 from toolcrib.surfaces.http.challenges import Challenges
 from toolcrib.surfaces.http.names import Names
@@ -25,6 +34,9 @@ HEALTH = "/health/"
 OPEN = (HEALTH, "/.well-known/")
 """What is answered before anybody has said who they are; nothing there is about tools."""
 
+
+END_S = 1.0
+"""How long a client may take to take the end of an answer that was cut off, in seconds."""
 
 LOG_AGAIN_S = 60.0
 """Refusals for one reason are logged at most this often, in seconds, however many tokens somebody tries."""
@@ -57,34 +69,57 @@ class NameCheck:
 
 
 class Admission:
-    """Lets requests through to `app` with their principal in `request.state.principal`."""
+    """Lets requests through to `app` with their principal in `request.state.principal`, and their stay, which goes on
+    as long as they would be let in again, in `request.state.stay`."""
 
     def __init__(
         self,
         app: ASGIApp,
-        authenticator: Authenticator,
+        stays: Stays,
         challenges: Challenges,
         refused: Callable[[Reason], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`refused` is told of every request that is not let through; `clock` gives seconds."""
         self._app = app
-        self._authenticator = authenticator
+        self._stays = stays
         self._challenges = challenges
         self._refused = refused
         self._log = _RefusalLog(clock)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and not _path(request := Request(scope)).startswith(OPEN):
-            shown = request.headers.getlist("authorization")
+            shown = tuple(request.headers.getlist("authorization"))
             try:
-                request.state.principal = await self._authenticator.principal(shown)
+                principal = request.state.principal = await self._stays.admit(shown)
             except (Unauthenticated, InsufficientScope, KeysUnavailable) as refusal:
                 self._refused(refusal.reason)
                 self._log.note(refusal, request)
                 await problem_response(self._challenges.to(refusal))(scope, receive, send)
                 return
+            with self._stays.begin(shown, principal) as stay:
+                request.state.stay = stay
+                await self._answer(stay, scope, receive, send)
+            return
         await self._app(scope, receive, send)
+
+    async def _answer(self, stay: Stay, scope: Scope, receive: Receive, send: Send) -> None:
+        """What `app` answers, as far as it comes while the stay lasts."""
+
+        async def noting(message: Message) -> None:
+            stay.has_begun = True
+            stay.is_answered = message["type"] == "http.response.body" and not message.get("more_body", False)
+            await send(message)
+
+        with stay.lasting():
+            await self._app(scope, receive, noting)
+        if stay.refusal is None or stay.is_answered:
+            return
+        if not stay.has_begun:
+            await problem_response(self._challenges.to(stay.refusal))(scope, receive, send)
+            return
+        with anyio.move_on_after(END_S):  # it may read nothing any more
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
 class _RefusalLog:

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from http import HTTPStatus
 from urllib.parse import urlsplit
 
+import anyio
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
@@ -19,7 +20,7 @@ from toolcrib.config.auth import Auth
 from toolcrib.core.errors import ToolcribError
 from toolcrib.crib import Toolcrib
 from toolcrib.protocol.tools import OPERATIONS
-from toolcrib.surfaces.auth import Authenticator, InsufficientScope
+from toolcrib.surfaces.auth import Authenticator, InsufficientScope, Stays
 from toolcrib.surfaces.http.admission import Admission, NameCheck
 from toolcrib.surfaces.http.bodies import json_response, problem_response
 from toolcrib.surfaces.http.challenges import Challenges
@@ -57,11 +58,14 @@ def application(
     """
     endpoint = Endpoint(gateway)
     challenges = Challenges(authenticator, _metadata_url(f"{base}{PATH}"))
+    stays = Stays(authenticator)
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncGenerator[None]:
-        async with endpoint.run():
+        async with endpoint.run(), anyio.create_task_group() as tasks:
+            tasks.start_soon(stays.follow)
             yield
+            tasks.cancel_scope.cancel()
 
     async def describe(_: Request) -> Response:
         return json_response(openapi(asks=authenticator.asks, url=base))
@@ -85,7 +89,7 @@ def application(
         middleware=[
             Middleware(NameCheck, names=names),
             *_for_pages(auth.allowed_origins),
-            Middleware(Admission, authenticator=authenticator, challenges=challenges, refused=metrics.count_refused),
+            Middleware(Admission, stays=stays, challenges=challenges, refused=metrics.count_refused),
         ],
         exception_handlers=dict.fromkeys((Refused, ToolcribError, HTTPException, Exception), _tell),
         lifespan=lifespan,

@@ -12,6 +12,7 @@ from mcp.server.connection import Connection
 
 from toolcrib.core.principal import CallContext, Principal
 from toolcrib.core.traces import trace_id_of
+from toolcrib.surfaces.auth import Stay
 
 Ctx = ServerRequestContext[dict[str, Any]]
 
@@ -43,6 +44,11 @@ def principal_of(ctx: Ctx) -> Principal:
     if principal is None:
         raise RuntimeError(f"{ctx.method} came in on behalf of nobody")
     return principal
+
+
+def stay_of(ctx: Ctx) -> Stay | None:
+    """How long the HTTP request may last that `ctx` came with; None where it came through a pipe."""
+    return None if ctx.request is None else ctx.request.state.stay
 
 
 def bundle_of(ctx: Ctx) -> str | None:

@@ -45,9 +45,12 @@ class Opening:
         self.asked.set()
         await self._begun.wait()
         lockers, now = self._crib.lockers, anyio.current_time()
-        sources = {**self._crib.registry.state.sources, **lockers.overlay(principal).sources}
+        own = lockers.overlay(principal).sources
         began_at = dict.fromkeys(self._crib.starting, self._began_at)
         began_at |= dict.fromkeys(lockers.starting(principal), now - lockers.open_for_s(principal))
+        if not began_at:
+            return
+        sources = {**self._crib.registry.state.sources, **own}
         plain = {name for name, entry in sources.items() if entry.plain_names}
         starting = [name for name in began_at if about is None or name in about or name in plain]
         patience_s = KEPT_ANSWER_WAIT_S if self._crib.has_kept and about is None else FIRST_ANSWER_WAIT_S

@@ -15,7 +15,7 @@ from mcp.server.lowlevel import NotificationOptions, Server
 from mcp.server.models import InitializationOptions
 from mcp.server.request_state import RequestStateBoundary, RequestStateSecurity
 from mcp.shared.exceptions import MCPError
-from mcp_types import INTERNAL_ERROR
+from mcp_types import INTERNAL_ERROR, INVALID_REQUEST
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
@@ -28,7 +28,7 @@ from toolcrib.surfaces.mcp_gateway import logs
 from toolcrib.surfaces.mcp_gateway.answers import pass_on_whole
 from toolcrib.surfaces.mcp_gateway.calls import Calls
 from toolcrib.surfaces.mcp_gateway.clients import Clients
-from toolcrib.surfaces.mcp_gateway.connections import Ctx, connection_of, principal_of, state_of
+from toolcrib.surfaces.mcp_gateway.connections import Ctx, connection_of, principal_of, state_of, stay_of
 from toolcrib.surfaces.mcp_gateway.direct import DirectRequests
 from toolcrib.surfaces.mcp_gateway.extras import ExtrasRequests
 from toolcrib.surfaces.mcp_gateway.large import LargeResults
@@ -118,7 +118,7 @@ class Gateway:
         )
         sealed = RequestStateBoundary(RequestStateSecurity.ephemeral(ttl=ANSWER_S), default_audience="toolcrib")
         # Outermost first: what is sealed is what goes out in the end.
-        self.server.middleware += [self._introduce, _say_nothing_of_ours, sealed, pass_on_whole]
+        self.server.middleware += [_end_with_stay, self._introduce, _say_nothing_of_ours, sealed, pass_on_whole]
         if self._operations is not None:
             self.server.middleware.append(self._operations.instruct)
         self._calls.room = config.room
@@ -167,6 +167,15 @@ class Gateway:
 
     async def _remember_connection(self, ctx: Ctx, params: mcp_types.NotificationParams | None) -> None:
         self._telling.remember(connection_of(ctx), principal_of(ctx))
+
+
+async def _end_with_stay(ctx: Ctx, call_next: CallNext) -> HandlerResult:
+    """Whoever would not be let in again is answered nothing more, and told so where its answer is awaited."""
+    if (stay := stay_of(ctx)) is None:
+        return await call_next(ctx)
+    with stay.lasting():
+        return await call_next(ctx)
+    raise MCPError(INVALID_REQUEST, f"This ended here. {stay.refusal.message if stay.refusal is not None else ''}")
 
 
 async def _say_nothing_of_ours(ctx: Ctx, call_next: CallNext) -> HandlerResult:

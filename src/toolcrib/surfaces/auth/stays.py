@@ -1,0 +1,128 @@
+"""Requests that were let in and are not over: each lasts only as long as whoever sent it would be let in again."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+
+import anyio
+
+from toolcrib.core.principal import Principal
+from toolcrib.surfaces.auth.authenticator import Authenticator
+from toolcrib.surfaces.auth.refusals import InsufficientScope, KeysUnavailable, Refusal, Unauthenticated
+
+logger = logging.getLogger(__name__)
+
+LOOK_S = 1.0
+"""How often tokens are looked for that may have become bad, in seconds."""
+
+KEYS_S = 60.0
+"""How often a signed token that has not expired is checked again, in seconds: its issuer may take back the key."""
+
+
+class Stay:
+    """One request that was let in, with what ends it before its time."""
+
+    __slots__ = ("_blocks", "has_begun", "is_answered", "principal", "refusal", "shown")
+
+    def __init__(self, shown: tuple[str, ...], principal: Principal) -> None:
+        """`shown` is its `Authorization` headers."""
+        self.shown = shown
+        self.principal = principal
+        self.has_begun = False
+        """Whether some of the answer is on its way, so that its status can be no other any more."""
+        self.is_answered = False
+        """Whether all of it is."""
+        self.refusal: Refusal | None = None
+        """Why it would not be let in any more; None as long as it would."""
+        self._blocks: list[anyio.CancelScope] = []
+        """Outermost first."""
+
+    @contextmanager
+    def lasting(self) -> Generator[None]:
+        """A block that is left early where the stay ends; it may stand within another one of the same stay."""
+        with anyio.CancelScope() as block:
+            self._blocks.append(block)
+            try:
+                yield
+            finally:
+                self._blocks.remove(block)
+
+    def end(self, refusal: Refusal) -> None:
+        """Leave the innermost block, where the protocol can say why in an answer that has begun; an answer that has not
+        is HTTP's to refuse. What has not ended by then is cut off by doing this again."""
+        is_for_the_protocol = self.has_begun and self.refusal is None
+        self.refusal = refusal
+        if self._blocks:
+            self._blocks[-1 if is_for_the_protocol else 0].cancel()
+
+
+class Stays:
+    """All of them, of one authenticator."""
+
+    def __init__(self, authenticator: Authenticator, clock: Callable[[], float] = time.time) -> None:
+        """`clock` gives seconds since 1970, as tokens say when they expire."""
+        self._authenticator = authenticator
+        self._clock = clock
+        self._stays: dict[Stay, None] = {}
+        self._due: dict[tuple[str, ...], float] = {}
+        """When what was shown is to be checked again; at once where it does not stand here."""
+
+    async def admit(self, shown: tuple[str, ...]) -> Principal:
+        """Whose a request is that shows these headers; raises as `Authenticator.principal` does."""
+        return await self._authenticator.principal(shown)
+
+    @contextmanager
+    def begin(self, shown: tuple[str, ...], principal: Principal) -> Generator[Stay]:
+        """A stay for the block: that of a request which shows these headers, and was let in as `principal`."""
+        stay = Stay(shown, principal)
+        self._stays[stay] = None
+        try:
+            yield stay
+        finally:
+            del self._stays[stay]
+
+    async def follow(self) -> None:
+        """End the stays whose tokens are good no longer, until cancelled."""
+        version = self._authenticator.version
+        while True:
+            await anyio.sleep(LOOK_S)
+            if version != self._authenticator.version:
+                version = self._authenticator.version
+                self._due.clear()
+            await self._look()
+
+    async def _look(self) -> None:
+        stays = defaultdict[tuple[str, ...], list[Stay]](list)
+        for stay in self._stays:
+            stays[stay.shown].append(stay)
+        now = self._clock()
+        self._due = {shown: due for shown, due in self._due.items() if shown in stays}
+        async with anyio.create_task_group() as checks:
+            for shown, those in stays.items():
+                if self._due.get(shown, 0.0) <= now:
+                    checks.start_soon(self._check, shown, those)
+
+    async def _check(self, shown: tuple[str, ...], stays: list[Stay]) -> None:
+        try:
+            principal = await self.admit(shown)
+        except (Unauthenticated, InsufficientScope, KeysUnavailable) as refusal:
+            _end(stays, refusal)
+            return
+        # Looked at again next time as well, in case one of them does not let itself be ended.
+        if others := [stay for stay in stays if stay.principal != principal]:
+            _end(others, Unauthenticated("The token stands for somebody or something else by now.", "claims"))
+            return
+        self._due[shown] = min(self._clock() + KEYS_S, self._authenticator.expires_at(shown))
+
+
+def _end(stays: list[Stay], refusal: Refusal) -> None:
+    counts = Counter(stay.principal.id for stay in stays if stay.refusal is None)
+    for stay in stays:
+        stay.end(refusal)
+    for principal, count in counts.items():
+        many = "a request" if count == 1 else f"{count:,} requests"
+        logger.warning("%s of `%s` ended before the answer did: %s", many, principal, refusal.message)
