@@ -10,7 +10,6 @@ from http import HTTPStatus
 from typing import Any, cast
 
 import anyio
-import httpcore2
 import httpx2
 from mcp.client.streamable_http import MCP_SESSION_ID
 from mcp.shared.exceptions import MCPError
@@ -29,7 +28,6 @@ from toolcrib.sources.mcp.last_words import LastWords
 from toolcrib.sources.mcp.messages import Garbled, messages_in
 from toolcrib.sources.mcp.refusals import NO_MESSAGE, OTHER_ID, Outcomes, Refusal, too_long
 from toolcrib.sources.mcp.server import HttpServer
-from toolcrib.sources.mcp.wire import PlainWire
 
 TIMEOUT_S = 30.0
 """For a connection, and for what is sent to be taken."""
@@ -117,8 +115,6 @@ class HttpClient(httpx2.AsyncClient):
             limits=httpx2.Limits(max_connections=None, max_keepalive_connections=20),  # calls are bounded elsewhere
             max_redirects=MAX_REDIRECTS,
         )
-        if server.url.startswith("http://"):
-            _put_on_plain_wire(self._transport)
         self._said = said
         self._outcomes = outcomes
         self._health = health
@@ -301,14 +297,6 @@ def refusal_by_sdk(error: MCPError, max_message_bytes: int) -> Refusal | None:
             return Refusal("redirects over and over")
         case _:
             return None
-
-
-def _put_on_plain_wire(transport: httpx2.AsyncBaseTransport) -> None:
-    """Have it connect in the way that is quicker. httpx2 2.16 has no setting for that; where it is made otherwise, it
-    works as it did."""
-    pool: object = getattr(transport, "_pool", None)
-    if isinstance(backend := getattr(pool, "_network_backend", None), httpcore2.AsyncNetworkBackend):
-        setattr(pool, "_network_backend", PlainWire(backend))  # noqa: B010  an attribute of nobody's type
 
 
 def _other_kind(response: httpx2.Response) -> Refusal:
