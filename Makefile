@@ -93,12 +93,13 @@ clean:  ## Remove what was set up
 	$(UV) pip install --quiet --python .venv/mcp1/bin/python --require-hashes -r requirements/mcp1.txt
 	@touch $@
 
-# It wants a newer Python than we do: one that is installed, pyenv's too, or that uv fetches. Without any it is left out.
+# It wants a newer Python than we do: one that is installed, pyenv's too, or that uv fetches. Without it is left out.
 .venv/fast-agent/ready: .venv/uv requirements/fast-agent.txt
 	@if PATH="$$PATH$$(printf ':%s' "$$HOME"/.pyenv/versions/*/bin)" UV_PYTHON_INSTALL_DIR="$(CURDIR)/.venv/python" \
-		$(UV) venv --quiet --clear --python '>=3.12,<3.15' .venv/fast-agent; \
-	then $(UV) pip install --quiet --python .venv/fast-agent/bin/python --require-hashes -r requirements/fast-agent.txt && touch $@; \
-	else echo "fast-agent is left out: there is no Python from 3.12 to 3.14 here, and none could be fetched" >&2; fi
+		$(UV) venv --quiet --clear --python '>=3.12,<3.15' .venv/fast-agent && \
+		$(UV) pip install --quiet --python .venv/fast-agent/bin/python --require-hashes -r requirements/fast-agent.txt; \
+	then touch $@; \
+	else rm -rf .venv/fast-agent; echo "fast-agent is left out: it cannot be installed for a Python from 3.12 to 3.14 here" >&2; fi
 
 tests/interop/node_modules/ready: .venv/ready tests/interop/package-lock.json
 	$(NPM) ci --silent --prefix tests/interop
