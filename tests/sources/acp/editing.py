@@ -170,7 +170,7 @@ class Editor:
     def source(
         self,
         *,
-        cwd: str = "/work",
+        cwd: str = "/project",
         timeout_s: float = 30.0,
         grace_s: float = 30.0,
         on_terminal: TerminalListener = tell_nobody,

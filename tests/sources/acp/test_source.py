@@ -60,13 +60,13 @@ async def call(source: EditorSource, name: str, /, **arguments: Any) -> ToolResu
 
 def test_an_editor_in_memory_is_a_client_port() -> None:
     port: ClientPort = Editor()
-    source: Source = EditorSource(port, SESSION, cwd="/work")
+    source: Source = EditorSource(port, SESSION, cwd="/project")
     assert source.name == "editor"
 
 
 async def test_it_keeps_the_contract_of_sources() -> None:
     def editor() -> Source:
-        return Editor(files={"/work/a": "1", "/work/b": "2"}).source()
+        return Editor(files={"/project/a": "1", "/project/b": "2"}).source()
 
     await check_source(editor, tool="read_file", arguments={"path": "a"}, other_arguments={"path": "b"})
     await check_listing(lambda: Editor(DISCOVERING, catalog=catalog(descriptor("rename"), {})).source())
@@ -232,7 +232,7 @@ async def test_a_tool_of_the_editors_own_is_run_by_its_name_and_its_answer_passe
         "content": [{"type": "text", "text": "renamed", "annotations": {"priority": 1}}],
         "structuredContent": {"files": 2},
         "isError": False,
-        "_meta": {"toolcrib": {"diffs": [{"path": "/work/a", "oldText": "x", "newText": "y"}]}, "other": 1},
+        "_meta": {"toolcrib": {"diffs": [{"path": "/project/a", "oldText": "x", "newText": "y"}]}, "other": 1},
     }
     editor = Editor(DISCOVERING, catalog=catalog(descriptor("rename")), answer=lambda name, arguments: answer)
     token = CALL_ID.set("call-7")
@@ -241,7 +241,7 @@ async def test_a_tool_of_the_editors_own_is_run_by_its_name_and_its_answer_passe
     finally:
         CALL_ID.reset(token)
     assert result.wire == answer
-    assert diffs_of(result) == (Diff("/work/a", "y", "x"),)
+    assert diffs_of(result) == (Diff("/project/a", "y", "x"),)
     assert editor.asked[-1] == ("call_tool", ("rename", {"to": "b"}))
     assert editor.call_ids == ["call-7"]
 
@@ -320,9 +320,9 @@ async def test_a_tool_that_is_listed_again_as_it_was_is_run() -> None:
 )
 async def test_a_known_tool_of_fitting_parameters_is_run_by_the_protocol(parameters: dict[str, Any]) -> None:
     editor = Editor(DISCOVERING, catalog=catalog(descriptor("read_file", parameters=parameters)))
-    editor.files["/work/a"] = "text"
+    editor.files["/project/a"] = "text"
     source = editor.source()
-    assert (await call(source, "read_file", path="/work/a")).text == "text"
+    assert (await call(source, "read_file", path="/project/a")).text == "text"
     assert "call_tool" not in editor.methods
     assert kind_of(await tool_of(source, "read_file")) == "read"
 
@@ -369,13 +369,13 @@ async def test_arguments_that_fit_the_editors_schema_and_not_the_protocol_are_re
 
 
 async def test_a_part_of_a_file_is_read_by_absolute_or_relative_path() -> None:
-    editor = Editor(files={"/work/src/a.py": "one\ntwo\nthree\n"})
+    editor = Editor(files={"/project/src/a.py": "one\ntwo\nthree\n"})
     result = await call(editor.source(), "read_file", path="lib/../src/a.py", line=2, limit=1)
     assert result.text == "two\n"
-    assert result.structured_content == {"path": "/work/src/a.py", "line": 2, "text": "two\n", "is_cut": False}
-    assert locations_of(result) == (Location("/work/src/a.py", 2),)
+    assert result.structured_content == {"path": "/project/src/a.py", "line": 2, "text": "two\n", "is_cut": False}
+    assert locations_of(result) == (Location("/project/src/a.py", 2),)
     assert diffs_of(result) == ()
-    assert editor.asked == [("read_text_file", ("/work/src/a.py", 2, 1))]
+    assert editor.asked == [("read_text_file", ("/project/src/a.py", 2, 1))]
 
 
 async def test_an_empty_file_is_said_to_be_empty() -> None:
@@ -387,7 +387,7 @@ async def test_half_a_surrogate_pair_in_a_file_does_not_reach_the_model() -> Non
 
 
 async def test_a_file_that_is_not_there_is_a_failure_in_the_editors_words() -> None:
-    with pytest.raises(ToolFailed, match="no such file: /work/gone"):
+    with pytest.raises(ToolFailed, match="no such file: /project/gone"):
         await call(Editor().source(), "read_file", path="gone")
 
 
@@ -397,21 +397,21 @@ async def test_paths_of_an_editor_on_windows_are_its_own() -> None:
 
 
 async def test_writing_a_file_tells_what_changed() -> None:
-    editor = Editor(files={"/work/a": "old"})
+    editor = Editor(files={"/project/a": "old"})
     result = await call(editor.source(), "write_file", path="a", content="new")
-    assert editor.files == {"/work/a": "new"}
-    assert diffs_of(result) == (Diff("/work/a", "new", "old"),)
-    assert locations_of(result) == (Location("/work/a"),)
+    assert editor.files == {"/project/a": "new"}
+    assert diffs_of(result) == (Diff("/project/a", "new", "old"),)
+    assert locations_of(result) == (Location("/project/a"),)
     assert not result.is_error
 
 
 async def test_a_new_file_has_no_old_text() -> None:
     result = await call(Editor().source(), "write_file", path="a", content="new")
-    assert diffs_of(result) == (Diff("/work/a", "new"),)
+    assert diffs_of(result) == (Diff("/project/a", "new"),)
 
 
 async def test_an_editor_that_cannot_read_is_not_asked_for_the_old_text() -> None:
-    editor = Editor(ClientOffer(write_text_file=True), files={"/work/a": "old"})
+    editor = Editor(ClientOffer(write_text_file=True), files={"/project/a": "old"})
     await call(editor.source(), "write_file", path="a", content="new")
     assert editor.methods == ["write_text_file"]
 
@@ -419,20 +419,20 @@ async def test_an_editor_that_cannot_read_is_not_asked_for_the_old_text() -> Non
 async def test_a_file_is_written_though_its_old_text_does_not_come() -> None:
     editor = Editor(hanging={"read_text_file"})
     result = await call(editor.source(timeout_s=0.01), "write_file", path="a", content="new")
-    assert editor.files == {"/work/a": "new"}
-    assert diffs_of(result) == (Diff("/work/a", "new"),)
+    assert editor.files == {"/project/a": "new"}
+    assert diffs_of(result) == (Diff("/project/a", "new"),)
 
 
 @pytest.mark.parametrize(
     ("kind", "preview", "fault", "diffs"),
     [
-        ("edit", {"diffs": [{"path": "/work/a", "newText": "y"}]}, None, (Diff("/work/a", "y"),)),
-        ("edit", {"diffs": ["odd", {"path": "/work/a", "newText": "y"}]}, None, (Diff("/work/a", "y"),)),
+        ("edit", {"diffs": [{"path": "/project/a", "newText": "y"}]}, None, (Diff("/project/a", "y"),)),
+        ("edit", {"diffs": ["odd", {"path": "/project/a", "newText": "y"}]}, None, (Diff("/project/a", "y"),)),
         ("edit", {"diffs": "odd"}, None, ()),
         ("edit", "odd", None, ()),
         ("edit", {}, NO_METHOD, ()),
         ("edit", {}, ClientGone(), ()),
-        ("read", {"diffs": [{"path": "/work/a", "newText": "y"}]}, None, ()),
+        ("read", {"diffs": [{"path": "/project/a", "newText": "y"}]}, None, ()),
     ],
 )
 async def test_an_editor_tells_what_its_own_tools_would_change_where_it_can(
@@ -457,13 +457,13 @@ async def test_an_editor_that_does_not_say_so_is_not_asked_what_would_change() -
 
 
 async def test_the_diff_is_known_before_anything_is_written() -> None:
-    editor = Editor(files={"/work/a": "old"})
+    editor = Editor(files={"/project/a": "old"})
     source = editor.source()
     tool = await tool_of(source, "write_file")
     arguments = {"path": "a", "content": "new"}
-    assert await source.diffs(tool, arguments) == (Diff("/work/a", "new", "old"),)
-    assert source.locations(tool, arguments) == (Location("/work/a"),)
-    assert editor.files == {"/work/a": "old"}
+    assert await source.diffs(tool, arguments) == (Diff("/project/a", "new", "old"),)
+    assert source.locations(tool, arguments) == (Location("/project/a"),)
+    assert editor.files == {"/project/a": "old"}
 
 
 @pytest.mark.parametrize("arguments", [{}, {"path": 3}, {"path": "a"}, {"path": "a", "content": "x" * 1_000_001}])

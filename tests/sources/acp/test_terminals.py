@@ -55,7 +55,7 @@ async def test_a_command_gets_its_arguments_folder_and_environment() -> None:
         given = {"args": ["-k", "all"], "cwd": "sub", "env": {"CI": "1"}, "output_byte_limit": 10}
         await call(source, "run_command", command="make", background=True, **given)
         (running,) = editor.terminals.values()
-        assert (running.command, running.cwd) == (["make", "-k", "all"], "/work/sub")
+        assert (running.command, running.cwd) == (["make", "-k", "all"], "/project/sub")
         assert (running.env, running.limit) == ({"CI": "1"}, 10)
 
 
