@@ -29,20 +29,21 @@ def read_definition(source: str, wire: object) -> Tool:
     Source: MCP specification 2025-11-25, "Tools", data type `Tool`.
     """
     if not isinstance(wire, Mapping):
-        raise InvalidTool(f"its definition is {_kind(wire)}, not an object")
+        raise InvalidTool(f"its definition is {json_kind(wire)}, not an object")
     definition = cast("Mapping[str, Any]", wire)
     name = definition.get("name")
     if not isinstance(name, str) or not name.strip():
-        raise InvalidTool("it has no name" if name is None or isinstance(name, str) else f"its name is {_kind(name)}")
+        is_missing = name is None or isinstance(name, str)
+        raise InvalidTool("it has no name" if is_missing else f"its name is {json_kind(name)}")
     description = definition.get("description")
     if description is None:
         description = ""
     if not isinstance(description, str):
-        raise InvalidTool(f"its description is {_kind(description)}, not text")
+        raise InvalidTool(f"its description is {json_kind(description)}, not text")
     title = definition.get("title")
     output_schema = definition.get("outputSchema")
     if output_schema is not None and not isinstance(output_schema, Mapping):
-        raise InvalidTool(f"its output schema is {_kind(output_schema)}, not an object")
+        raise InvalidTool(f"its output schema is {json_kind(output_schema)}, not an object")
     input_schema = definition.get("inputSchema")
     if input_schema is None:
         raise InvalidTool("it has no input schema")
@@ -58,7 +59,7 @@ def read_definition(source: str, wire: object) -> Tool:
         metadata=ToolMetadata(tags=_tags(definition)),
         wire=definition,
     )
-    _check_text(name, description, tool.title)
+    check_text(name, description, tool.title)
     check_nesting(tool.input_schema)
     check_nesting(tool.output_schema)
     # Compiled to fail here and not at the first call, and not kept: 100,000 compiled schemas nobody calls are 400 MB.
@@ -111,7 +112,7 @@ def object_schema(schema: object) -> Mapping[str, Any]:
     if schema is True:
         return {"type": "object"}
     if not isinstance(schema, Mapping):
-        raise InvalidTool(f"its input schema is {_kind(schema)}, not an object")
+        raise InvalidTool(f"its input schema is {json_kind(schema)}, not an object")
     document = cast("Mapping[str, Any]", schema)
     declared = document.get("type")
     if declared is None:
@@ -121,8 +122,12 @@ def object_schema(schema: object) -> Mapping[str, Any]:
     raise InvalidTool(f"its input schema has the type {declared!r}; arguments are always an object")
 
 
-def _check_text(*texts: str | None) -> None:
-    """Half a surrogate pair passes JSON and fails at the first write: on the way out it would take every tool along."""
+def check_text(*texts: str | None) -> None:
+    """Half a surrogate pair passes JSON and fails at the first write: on the way out it would take every tool along.
+
+    Raises:
+        InvalidTool: there is one.
+    """
     for text in texts:
         if text and not text.isascii():
             try:
@@ -131,7 +136,8 @@ def _check_text(*texts: str | None) -> None:
                 raise InvalidTool("its text holds half a surrogate pair, which is no Unicode text") from error
 
 
-def _kind(value: object) -> str:
+def json_kind(value: object) -> str:
+    """What a JSON value is, in words."""
     match value:
         case None:
             return "null"

@@ -13,7 +13,7 @@ from toolcrib.core.quoting import on_one_line
 from toolcrib.core.schema import Schema, check_nesting
 from toolcrib.core.tools import Tool, ToolAnnotations
 from toolcrib.sources.base import SetAside
-from toolcrib.sources.definitions import label, object_schema
+from toolcrib.sources.definitions import check_text, json_kind, label, object_schema
 
 OTHER = "other"
 
@@ -65,7 +65,7 @@ class ToolDescriptor:
                 message is the reason, without the tool's name.
         """
         if not isinstance(value, Mapping):
-            raise InvalidTool(f"its descriptor is {_kind(value)}, not an object")
+            raise InvalidTool(f"its descriptor is {json_kind(value)}, not an object")
         wire = cast("Mapping[str, object]", value)
         descriptor = cls(
             name=_name(wire.get("name")),
@@ -137,7 +137,7 @@ class ToolCatalog:
         """
         wires = cast("Mapping[str, object]", value).get("tools") if isinstance(value, Mapping) else None
         if not isinstance(wires, list):
-            what = _kind(value) if not isinstance(value, Mapping) else "an object without a list `tools`"
+            what = json_kind(value) if not isinstance(value, Mapping) else "an object without a list `tools`"
             raise InvalidTool(f"the catalog is {what}")
         tools: dict[str, ToolDescriptor] = {}
         set_aside: list[SetAside] = []
@@ -208,20 +208,21 @@ def _text(key: str, value: object) -> str:
     if value is None:
         return ""
     if not isinstance(value, str):
-        raise InvalidTool(f"its {key} is {_kind(value)}, not text")
-    _check_unicode(value)
+        raise InvalidTool(f"its {key} is {json_kind(value)}, not text")
+    check_text(value)
     return value
 
 
 def _flag(key: str, value: object) -> bool:
     if value is not None and not isinstance(value, bool):
-        raise InvalidTool(f"its {key} is {_kind(value)}, not true or false")
+        raise InvalidTool(f"its {key} is {json_kind(value)}, not true or false")
     return value is True
 
 
 def _parameters(value: object) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
-        raise InvalidTool("it has no parameters" if value is None else f"its parameters are {_kind(value)}, no object")
+        given = "it has no parameters" if value is None else f"its parameters are {json_kind(value)}, no object"
+        raise InvalidTool(given)
     parameters = object_schema(cast("Mapping[str, Any]", value))
     check_nesting(parameters)
     # Compiled to fail here and not at the first call.
@@ -237,7 +238,7 @@ def _categories(value: object) -> tuple[str, ...]:
     for category in categories:
         if not isinstance(category, str) or not category.strip():
             raise InvalidTool("its categories are not a list of texts")
-        _check_unicode(category)
+        check_text(category)
         read[category] = None
     if len(read) > MAX_CATEGORIES:
         raise InvalidTool(f"it has more than {MAX_CATEGORIES} categories")
@@ -254,26 +255,3 @@ def _check_size(descriptor: ToolDescriptor) -> None:
         raise InvalidTool("its descriptor cannot be written as JSON") from error
     if size_bytes > MAX_DESCRIPTOR_BYTES:
         raise InvalidTool(f"its descriptor is larger than {MAX_DESCRIPTOR_BYTES} bytes")
-
-
-def _check_unicode(text: str) -> None:
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise InvalidTool("its text holds half a surrogate pair, which is no Unicode text") from error
-
-
-def _kind(value: object) -> str:
-    match value:
-        case None:
-            return "null"
-        case bool():
-            return "a boolean"
-        case int() | float():
-            return "a number"
-        case str():
-            return "a text"
-        case Mapping():
-            return "an object"
-        case _:
-            return "a list"
