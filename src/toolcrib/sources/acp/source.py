@@ -19,11 +19,10 @@ from toolcrib.core.schema import Schema
 from toolcrib.core.tools import Tool
 from toolcrib.sources.acp.commands import Commands
 from toolcrib.sources.acp.descriptors import ToolCatalog, ToolDescriptor
-from toolcrib.sources.acp.diffs import META_KEY, Diff, Location, diffs_of
+from toolcrib.sources.acp.diffs import META_KEY, Diff, diffs_of
 from toolcrib.sources.acp.files import Files
 from toolcrib.sources.acp.port import ClientGone, ClientOffer, ClientPort, ClientRefused
 from toolcrib.sources.acp.protocol_tools import (
-    FILE_TOOLS,
     PROTOCOL_TOOLS,
     WRITE_FILE,
     as_shown,
@@ -198,17 +197,12 @@ class EditorSource:
         return ToolResult(cast("Mapping[str, Any]", answer))
 
     def changes(self) -> AsyncIterator[None]:
-        """Yields after `tools_changed`, and after `try_again` where that is of use."""
+        """Yields after `tools_changed`."""
         return self._watches.watch()
 
     def tools_changed(self) -> None:
         """The editor said that its tools are others by now."""
         self._watches.tell()
-
-    def try_again(self) -> None:
-        """Have it asked once more where it failed to list its tools, as at the beginning of a prompt."""
-        if self._failure is not None:
-            self._watches.tell()
 
     async def diffs(self, tool: Tool, arguments: Mapping[str, Any]) -> tuple[Diff, ...]:
         """What a call would change, for a person who is asked about it; empty where nobody knows.
@@ -232,12 +226,6 @@ class EditorSource:
     def _can_preview(self, tool: Tool) -> bool:
         """Whether the editor says that it can tell what its own tools would change, and a person is asked about it."""
         return self._port.offer.previews and tool.metadata.requires_permission
-
-    def locations(self, tool: Tool, arguments: Mapping[str, Any]) -> tuple[Location, ...]:
-        """Where a call would be at work; empty where nobody knows. It never raises."""
-        given = self._given_to_method(tool, arguments)
-        is_file_tool = any(tool.name == each.name for each in FILE_TOOLS)
-        return (self._files.location(given),) if is_file_tool and given is not None else ()
 
     async def _catalog(self) -> tuple[Rung, ToolCatalog, tuple[SetAside, ...], tuple[str, ...]]:
         """What is offered, before capabilities deny any of it; what was set aside, and what is odd."""
