@@ -6,6 +6,7 @@ import datetime
 import json
 import socket
 import ssl
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -181,6 +182,22 @@ async def test_this_machine_is_reached_where_it_is_allowed() -> None:
 )  # fmt: skip
 def test_an_address_that_is_not_public_is_known_as_one(address: str) -> None:
     assert not is_public(address)
+
+
+SPECIAL_PURPOSE = """
+0.0.0.0/8 10.0.0.0/8 100.64.0.0/10 127.0.0.0/8 169.254.0.0/16 172.16.0.0/12 192.0.0.0/24 192.0.2.0/24 192.88.99.0/24
+192.168.0.0/16 198.18.0.0/15 198.51.100.0/24 203.0.113.0/24 240.0.0.0/4 255.255.255.255/32
+::1/128 ::/128 ::ffff:10.0.0.0/104 64:ff9b:1::/48 100::/64 100:0:0:1::/64 2001:2::/48 2001:10::/28 2001:db8::/32
+2002:a00::/24 3fff::/20 5f00::/16 fc00::/7 fe80::/10
+"""
+"""Networks that the registries of IANA do not mark as globally reachable (2026-11)."""
+
+
+@pytest.mark.parametrize("network", SPECIAL_PURPOSE.split())
+def test_no_special_purpose_network_of_the_registries_counts_as_public(network: str) -> None:
+    known = ip_network(network)
+    assert not is_public(str(known[0]))
+    assert not is_public(str(known[-1]))
 
 
 @pytest.mark.parametrize("address", ["8.8.8.8", "2606:4700:4700::1111", "::ffff:8.8.8.8", "64:ff9b::808:808"])

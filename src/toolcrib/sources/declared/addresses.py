@@ -20,8 +20,15 @@ _METADATA = frozenset(map(IPv4Address, ("168.63.129.16", "192.0.0.192")))
 """Where clouds tell a machine its own secrets, as far as these addresses do not look private: Azure's, Oracle's."""
 
 _NAT64 = IPv6Network("64:ff9b::/96")
-_NOT_PUBLIC = (IPv4Network("192.0.0.0/24"), IPv4Network("192.88.99.0/24"), IPv6Network("64:ff9b:1::/48"))
-"""Special by the registries of IANA, and not by every version of Python."""
+_NOT_PUBLIC = (
+    IPv4Network("192.0.0.0/24"),
+    IPv4Network("192.88.99.0/24"),
+    IPv6Network("64:ff9b:1::/48"),
+    IPv6Network("3fff::/20"),
+)
+"""Networks in the special-purpose address registries of IANA that not every supported version of Python knows.
+
+Source: https://www.iana.org/assignments/iana-ipv6-special-registry, and the registry for IPv4, as of 2026-11."""
 
 Address = IPv4Address | IPv6Address
 
