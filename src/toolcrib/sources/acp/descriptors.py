@@ -182,9 +182,9 @@ def parameters_of(required: tuple[str, ...], **properties: Mapping[str, Any]) ->
 
 
 def kind_of(tool: Tool) -> str:
-    """Which of `KINDS` an editor is told that a tool is of: `other` where nobody said.
+    """The one of `KINDS` that a descriptor gave its tool; `other` where it gave no known kind.
 
-    It is for people to look at; nothing is decided by it.
+    Only for tools of sources that read descriptors. In the definition of an MCP server the key means nothing.
     """
     kind = tool.wire.get("kind")
     return kind if isinstance(kind, str) and kind in KINDS else OTHER

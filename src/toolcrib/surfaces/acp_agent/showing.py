@@ -28,8 +28,10 @@ from toolcrib.catalog.view import View
 from toolcrib.core.results import ToolResult
 from toolcrib.core.tools import Tool
 from toolcrib.protocol.tools import CALLS
-from toolcrib.sources.acp.descriptors import KINDS
+from toolcrib.sources.acp.descriptors import kind_of as descriptor_kind
 from toolcrib.sources.acp.diffs import diffs_of, locations_of
+from toolcrib.sources.acp.local import LocalSource
+from toolcrib.sources.acp.source import EditorSource
 from toolcrib.sources.base import free_name
 
 TITLE_CHARS = 160
@@ -150,9 +152,12 @@ class Showing:
         )
 
     def _locations(self, tool: Tool, arguments: Mapping[str, Any]) -> tuple[ToolCallLocation, ...]:
-        """Where it works, as far as its arguments tell: of tools of which the editor knows the kind."""
+        """The file that a call of the editor's own or a local tool names in its arguments.
+
+        The arguments of other tools have no agreed meaning: a path there may be on a different machine.
+        """
         path, line = arguments.get("path"), arguments.get("line")
-        if "kind" not in tool.wire or not isinstance(path, str) or not path:
+        if not _has_kind(tool, self._view()) or not isinstance(path, str) or not path:
             return ()
         at = line if isinstance(line, int) and not isinstance(line, bool) and 0 <= line <= MAX_LINE else None
         return (ToolCallLocation(path=str(self._cwd / path), line=at),)
@@ -169,11 +174,24 @@ def progressed(call_id: str, **news: Any) -> ToolCallProgress:
 
 
 def kind_of(tool: Tool, view: View) -> ToolKind:
-    """What a tool does, in an editor's words."""
-    kind = tool.wire.get("kind")
-    if kind in KINDS:
-        return kind
+    """What a tool does, in an editor's words.
+
+    Editors approve calls by it without asking a person (`read` and `search`, as a rule). So an MCP server is not
+    believed: `wire` is all that the server sent, and a key `kind` in it means nothing. Its tools are `read` where the
+    owner trusts the server and the annotation says so, else `other`.
+    """
+    if _has_kind(tool, view):
+        return cast("ToolKind", descriptor_kind(tool))
     return "read" if tool.annotations.read_only and view.is_trusted(tool.source) else "other"
+
+
+def _has_kind(tool: Tool, view: View) -> bool:
+    """Whether the tool was described in ACP's terms: by the editor itself, or by the agent's local source.
+
+    The source is asked for its type, not for its name: a server may have any name.
+    """
+    entry = view.sources.get(tool.source)
+    return entry is not None and isinstance(entry.source, EditorSource | LocalSource)
 
 
 def details(called: Called) -> str | None:
