@@ -6,7 +6,7 @@ import math
 import os
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -220,21 +220,44 @@ async def test_a_search_neither_begins_outside_nor_is_led_there(root: Path, tool
             await call(root, tool, **arguments, path=path)
 
 
-async def test_a_folder_swapped_for_a_link_while_it_is_read_gives_nothing(
-    root: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("tool", ["read_file", "find_files", "search_text"])
+async def test_a_folder_that_is_swapped_for_a_link_only_while_it_is_opened_leads_nowhere(
+    root: Path, monkeypatch: pytest.MonkeyPatch, tool: str
 ) -> None:
-    swapped = root / "src"
-    real_open = os.open
+    folder, aside, link = root / "src", root / "old", root.parent / "link"
+    link.symlink_to(root.parent / "secret")
+    (root.parent / "secret" / "main.py").write_text("main of somewhere else")
 
-    def swap_and_open(path: Any, flags: int) -> int:
-        swapped.rename(root / "old")
-        swapped.symlink_to(root.parent / "secret")
-        return real_open(path, flags)
+    def swapping(real: Callable[..., Any]) -> Callable[..., Any]:
+        def swap_do_and_swap_back(*args: Any, **options: Any) -> Any:
+            folder.rename(aside)
+            link.rename(folder)
+            try:
+                return real(*args, **options)
+            finally:
+                folder.rename(link)
+                aside.rename(folder)
 
-    (root.parent / "secret" / "main.py").write_text("secret")
-    monkeypatch.setattr(os, "open", swap_and_open)
-    with pytest.raises(ToolFailed, match=r"lies outside|was moved"):
-        await call(root, "read_file", path="src/main.py")
+        return swap_do_and_swap_back
+
+    monkeypatch.setattr(os, "open", swapping(os.open))
+    monkeypatch.setattr(os, "scandir", swapping(os.scandir))
+    match tool:
+        case "read_file":
+            with pytest.raises(ToolFailed, match="cannot be read"):
+                await call(root, tool, path="src/main.py")
+        case "find_files":
+            assert "No file was found" in (await call(root, tool, pattern="*", path="src")).text
+        case _:
+            assert "somewhere else" not in (await call(root, tool, query="main", path="src")).text
+
+
+@pytest.mark.parametrize("tool", ["read_file", "find_files", "search_text"])
+async def test_a_path_longer_than_a_file_system_allows_is_refused(root: Path, tool: str) -> None:
+    given = {"find_files": {"pattern": "*"}, "search_text": {"query": "main"}}.get(tool, {})
+    for path in ("x" * 5_000, "x/" * 5_000):
+        with pytest.raises(ToolFailed):
+            await call(root, tool, path=path, **given)
 
 
 # Finding

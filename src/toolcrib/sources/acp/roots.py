@@ -14,7 +14,11 @@ SKIPPED = frozenset({"node_modules", "__pycache__", "CVS", "_darcs"})
 
 
 class Roots:
-    """Symbolic links are followed before a path is judged, so none of them leads out. Its methods read the disk."""
+    """The folders of a session. Its methods read the disk.
+
+    `inside` follows symbolic links before it judges a path. What is opened later is opened without following any, so a
+    link that is put there in between leads nowhere.
+    """
 
     def __init__(self, folders: Sequence[str | Path]) -> None:
         """At least one; relative paths are taken from the first."""
@@ -44,18 +48,15 @@ class Roots:
         Raises:
             ToolFailed: it is no file, is larger, or cannot be read.
         """
-        # A link that was put there since is not followed, and a pipe does not keep us waiting.
-        flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
         try:
-            with os.fdopen(os.open(path, flags), "rb") as file:
+            with os.fdopen(_opened(path, _READ), "rb") as file:
                 status = os.fstat(file.fileno())
                 if not stat.S_ISREG(status.st_mode):
                     raise ToolFailed(f"`{path}` is not a file.")
                 data = file.read(most_bytes + 1)
         except OSError as error:
             raise ToolFailed(f"`{path}` cannot be read: {error.strerror}.") from error
-        # A folder above it may have been swapped for a link while it was opened.
-        if self.inside(str(path)) != path:
+        if not _BY_PARTS and self.inside(str(path)) != path:
             raise ToolFailed(f"`{path}` was moved while it was read.")
         if len(data) > most_bytes:
             raise ToolFailed(f"`{path}` is larger than the {most_bytes} bytes that are read.")
@@ -68,7 +69,11 @@ class Roots:
             ToolFailed: it lies outside, or there is nothing.
         """
         starts = tuple(self.inside(str(folder)) for folder in self.folders) if path is None else (self.inside(path),)
-        if path is not None and not starts[0].exists():
+        try:
+            is_there = starts[0].exists()
+        except OSError as error:  # a name that is longer than the file system allows
+            raise ToolFailed(f"`{path}` cannot be looked up: {error.strerror}.") from error
+        if path is not None and not is_there:
             raise ToolFailed(f"There is no `{path}`.")
         # One below another would be searched twice.
         return tuple(
@@ -88,16 +93,60 @@ def walk(start: Path) -> Iterator[Path | None]:
     while waiting:
         folder = waiting.pop()
         try:
-            with os.scandir(folder) as scanned:
-                entries = sorted(scanned, key=lambda entry: entry.name)
+            entries = _entries(folder)
         except OSError:  # it may not be read, or is gone
             continue
         below: list[Path] = []
-        for entry in entries:
-            if entry.is_file(follow_symlinks=False):
-                yield Path(entry.path)
+        for name, is_file, is_folder in entries:
+            if is_file:
+                yield folder / name
                 continue
-            if entry.is_dir(follow_symlinks=False) and not entry.name.startswith(".") and entry.name not in SKIPPED:
-                below.append(Path(entry.path))
+            if is_folder and not name.startswith(".") and name not in SKIPPED:
+                below.append(folder / name)
             yield None
         waiting += reversed(below)
+
+
+_BY_PARTS = os.open in os.supports_dir_fd and os.scandir in os.supports_fd
+_NO_LINK = getattr(os, "O_NOFOLLOW", 0)
+# A pipe does not keep the reader waiting.
+_READ = os.O_RDONLY | _NO_LINK | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+# `O_PATH` needs no right to list the folder, only the right to go through it.
+_STEP = getattr(os, "O_PATH", os.O_RDONLY) | getattr(os, "O_DIRECTORY", 0) | _NO_LINK
+
+
+def _opened(path: Path, flags: int) -> int:
+    """A descriptor of `path`, a real path, which is opened without following a link in any of its parts.
+
+    `O_NOFOLLOW` is only about the last part. A folder above it can be swapped for a link after `inside` looked at it,
+    and be back before anything looks again. So each part is opened relative to the descriptor of the one before.
+
+    Raises:
+        OSError: it is not there, or a part of it is a link by now.
+    """
+    if not _BY_PARTS:
+        return os.open(path, flags)
+    at = os.open(path.anchor, _STEP)
+    try:
+        for part in path.parts[1:-1]:
+            below = os.open(part, _STEP, dir_fd=at)
+            os.close(at)
+            at = below
+        return os.open(path.name or path.anchor, flags, dir_fd=at)
+    finally:
+        os.close(at)
+
+
+def _entries(folder: Path) -> list[tuple[str, bool, bool]]:
+    """The name of each entry of `folder`, in order, and whether it is a file and a folder itself; a link is neither."""
+    descriptor = _opened(folder, os.O_RDONLY | _NO_LINK) if _BY_PARTS else None
+    try:
+        with os.scandir(folder if descriptor is None else descriptor) as scanned:
+            found = [
+                (entry.name, entry.is_file(follow_symlinks=False), entry.is_dir(follow_symlinks=False))
+                for entry in scanned
+            ]
+    finally:
+        if descriptor is not None:
+            os.close(descriptor)
+    return sorted(found)
