@@ -23,13 +23,24 @@ ENVELOPE = {
 }
 
 
-def request(url: str, method: str, params: Mapping[str, Any] | None = None, *, number: int = 1) -> bytes:
+def request(
+    url: str,
+    method: str,
+    params: Mapping[str, Any] | None = None,
+    *,
+    number: int = 1,
+    token: str | None = None,
+    capabilities: Mapping[str, Any] | None = None,
+) -> bytes:
     """One request as it goes over the wire, with the headers that the era requires.
+
+    `capabilities` is what the client says that it can be asked for; nothing by default.
 
     Source: MCP 2026-07-28, "Transports", standard request headers.
     """
     at = urlsplit(url)
-    body = {"jsonrpc": "2.0", "id": number, "method": method, "params": {**(params or {}), "_meta": ENVELOPE}}
+    envelope = {**ENVELOPE, "io.modelcontextprotocol/clientCapabilities": capabilities or {}}
+    body = {"jsonrpc": "2.0", "id": number, "method": method, "params": {**(params or {}), "_meta": envelope}}
     sent = json.dumps(body, separators=(",", ":")).encode()
     headers = {
         "Host": at.netloc,
@@ -41,15 +52,19 @@ def request(url: str, method: str, params: Mapping[str, Any] | None = None, *, n
     }
     if "name" in (params or {}):
         headers["Mcp-Name"] = str((params or {})["name"])
+    if token is not None:
+        headers["Authorization"] = f"Bearer {token}"
     lines = [f"POST {at.path or '/'} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items())]
     return "\r\n".join([*lines, "", ""]).encode() + sent
 
 
-def post(url: str, body: Mapping[str, Any]) -> bytes:
+def post(url: str, body: Mapping[str, Any], *, token: str | None = None) -> bytes:
     """One request of the HTTP API as it goes over the wire."""
     at = urlsplit(url)
     sent = json.dumps(body, separators=(",", ":")).encode()
     lines = [f"POST {at.path} HTTP/1.1", f"Host: {at.netloc}", "Content-Type: application/json"]
+    if token is not None:
+        lines.append(f"Authorization: Bearer {token}")
     return "\r\n".join([*lines, f"Content-Length: {len(sent)}", "", ""]).encode() + sent
 
 

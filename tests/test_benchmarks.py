@@ -16,6 +16,7 @@ SMALL = {
     "disclosure.py": ["--tasks", "1"],
     "drift.py": ["--tools", "20"],
     "grammars.py": ["--real", "5", "--bench", "5", "--instances", "1"],
+    "hostile.py": ["--seconds", "0.2", "--only", "sessions"],
     "memory.py": ["--calls", "40", "--samples", "2"],
     "real_servers.py": ["--only", "time", "--offline"],
     "registering.py": ["--tools", "200", "--many", "50"],
