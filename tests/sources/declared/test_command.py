@@ -302,6 +302,125 @@ def test_an_interpreter_with_a_program_may_read_arguments(command: Any) -> None:
     declared({"command": command, "stdin": "{text}", "input_schema": TEXT})
 
 
+RUN = [
+    ["nodejs", "-e", "f({text})"],
+    ["node", "--import={text}", "main.js"],
+    ["pypy3", "-c", "{text}"],
+    ["/usr/bin/python3.13t", "-Ic", "{text}"],
+    ["mksh", "-c", "ls {text}"],
+    ["bash", "-cx", "ls {text}"],
+    ["sh", "-{text}", "ls"],
+    ["nu", "-c", "ls {text}"],
+    ["nu", "--commands={text}"],
+    ["deno", "eval", "--ext=ts", "{text}"],
+    ["bun", "-e", "{text}"],
+    ["php8.2", "-r", "{text}"],
+    ["php", "-B{text}"],
+    ["ruby3.2", "-ne", "{text}"],
+    ["perl", "-E", "{text}"],
+    ["perl", "-M{text}", "script.pl"],
+    ["lua5.4", "-e", "{text}"],
+    ["R", "-e", "{text}"],
+    ["Rscript", "-e", "{text}"],
+    ["julia", "-E", "{text}"],
+    ["osascript", "-e", "{text}"],
+    ["pwsh", "-NoProfile", "-EncodedCommand", "{text}"],
+    ["pwsh", "-ExecutionPolicy", "Bypass", "-c", "ls", "{text}"],
+    ["powershell.exe", "ls {text}"],
+    ["cmd", "/d/s/cdir {text}"],
+    ["env", "-S", "{text}"],
+    ["env", "--split-string=sh {text}"],
+    ["env", "A=1", "python3", "-c", "{text}"],
+    ["docker", "exec", "box", "python3", "-c", "{text}"],
+    ["busybox", "sh", "-c", "ls {text}"],
+    ["timeout", "5", "sh", "-c", "ls {text}"],
+    ["xargs", "-n", "1", "sh", "-c", "ls {text}"],
+    ["find", ".", "-exec", "sh", "-c", "ls {text}", ";"],
+    ["awk", "{text}", "notes.txt"],
+    ["gawk", "-F", ",", "{text}", "notes.txt"],
+    ["nice", "-n", "5", "sed", "s/a/{text}/", "notes.txt"],
+    ["sed", "-n", "-e", "{text}", "notes.txt"],
+    ["ssh", "-p", "22", "host", "ls {text}"],
+    ["ssh", "host", "ls", "{text}"],
+    ["watch", "-n", "1", "df", "{text}"],
+]
+
+
+@pytest.mark.parametrize("command", RUN, ids=" ".join)
+def test_an_argument_never_becomes_code(command: list[str]) -> None:
+    with pytest.raises(InvalidTool, match="would run the argument as a part of its program"):
+        declared({"command": command, "input_schema": TEXT})
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["env", "{text}"],
+        ["env", "A=1", "{text}"],
+        ["timeout", "5", "{text}"],
+        ["sudo", "-u", "ada", "{text}"],
+        ["xargs", "{text}"],
+        ["find", ".", "-exec", "{text}", ";"],
+        ["npx", "-y", "{text}"],
+        ["uvx", "{text}"],
+        ["uv", "run", "{text}"],
+        ["deno", "run", "{text}"],
+    ],
+    ids=" ".join,
+)
+def test_an_argument_never_names_the_program(command: list[str]) -> None:
+    with pytest.raises(InvalidTool, match="would run the program that the argument names"):
+        declared({"command": command, "input_schema": TEXT})
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["sh", "/dev/stdin"],
+        ["python3", "-u", "/dev/stdin"],
+        ["python3", "-i", "script.py"],
+        ["tclsh"],
+        ["nodejs", "-"],
+        ["deno", "run", "-"],
+        ["awk", "-f", "/dev/stdin", "notes.txt"],
+        ["sed", "-nf/dev/stdin", "notes.txt"],
+        ["ssh", "host"],
+        ["xargs", "rm"],
+    ],
+    ids=" ".join,
+)
+def test_an_argument_never_becomes_code_by_standard_input(command: list[str]) -> None:
+    with pytest.raises(InvalidTool, match=r"stdin: .* would run the argument as code, or make arguments of it"):
+        declared({"command": command, "stdin": "{text}", "input_schema": TEXT})
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["awk", "-v", "wanted={text}", "$1 == wanted", "notes.txt"],
+        ["awk", "-F", "{text}", "1", "notes.txt"],
+        ["sed", "-n", "1,5p", "{text}"],
+        ["sed", "-e", "s/a/b/", "{text}"],
+        ["find", "{text}", "-name", "*.py"],
+        ["find", ".", "-exec", "grep", "-e", "{text}", ";"],
+        ["env", "LANG={text}", "date"],
+        ["timeout", "{text}", "date"],
+        ["python3", "-B", "script.py", "{text}"],
+        ["python3", "-m", "json.tool", "{text}"],
+        ["powershell", "-ExecutionPolicy", "Bypass", "-File", "run.ps1", "{text}"],
+        ["ssh", "-i", "key", "{text}", "uptime"],
+        ["uvx", "ruff", "check", "{text}"],
+        ["npm", "view", "{text}"],
+        ["docker", "run", "image", "{text}"],
+        ["tar", "r", "-e", "{text}"],
+        ["grep", "awk", "{text}"],
+    ],
+    ids=" ".join,
+)
+def test_an_argument_that_is_no_code_is_fine(command: list[str]) -> None:
+    declared({"command": command, "input_schema": TEXT})
+
+
 def test_a_batch_file_takes_no_arguments_since_a_shell_would_read_them() -> None:
     with pytest.raises(InvalidTool, match=r"command.0: Windows would have a shell read"):
         declared({"command": ["C:\\ops\\Run.BAT", "{text}"], "input_schema": TEXT})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePath
@@ -11,6 +10,7 @@ from typing import Any, Self, cast
 from toolcrib.core.errors import InvalidTool
 from toolcrib.core.placeholders import Problem, expanded
 from toolcrib.sources.declared.fields import Fields
+from toolcrib.sources.declared.interpreters import CommandReader, Role
 from toolcrib.sources.declared.template import Template, Values, as_text, check_name, refused
 
 COMMAND_KEYS: Mapping[str, str] = {
@@ -21,18 +21,6 @@ COMMAND_KEYS: Mapping[str, str] = {
     "allow_options": "`true`: an argument may begin with `-` wherever it stands.",
 }
 """Every key of a tool that is a command, besides those of all tools."""
-
-_INTERPRETER = re.compile(
-    r"(?:ba|da|z|k|fi|a|c|tc)?sh|cmd|powershell|pwsh|python[\d.]*|node|bun|perl|ruby|php|lua|rscript|osascript"
-)
-_READS_ON = ("cmd", "powershell", "pwsh")
-"""Those that take everything after the option as one text, and run that."""
-
-_CODE_NEXT = re.compile(r"-[A-Za-z]*[ceErp]|/[cCkK]|--(?:eval|print|command)|-(?i:command)")
-"""An option after which they take a text that they run."""
-
-_TAKES_CODE = re.compile(r"-[A-Za-z]*[ceErp]|--(?:eval|print|command)=")
-"""One that has such a text behind it."""
 
 _BATCH = (".bat", ".cmd")
 """Files that Windows hands to its shell, with everything that goes to them."""
@@ -150,47 +138,25 @@ class CommandLine:
 
     def _check_no_code(self, given: Fields) -> None:
         """Refuse what would put an argument into the text of a program: quoting it is beyond anybody."""
-        interpreter, code_follows = _interpreter(self.program), False
+        reader = CommandReader(self.program)
         for position, group in enumerate(self.elements, start=1):
             for template in group:
-                start = template.parts[0] if template.parts and isinstance(template.parts[0], str) else ""
-                takes_code = interpreter is not None and _TAKES_CODE.match(start) is not None
-                if template.names and (code_follows or takes_code):
-                    raise InvalidTool(
-                        f"{given.at('command')}.{position}: `{interpreter}` would run the argument as a part of its "
-                        f'program; hand it over after that, as in ["sh", "-c", "echo \\"$1\\"", "sh", "{{text}}"]'
-                    )
-                if code_follows and not start.startswith("-"):
-                    code_follows = interpreter in _READS_ON  # that was the code
-                code_follows = code_follows or (interpreter is not None and _CODE_NEXT.fullmatch(start) is not None)
-                interpreter = _interpreter(start) or interpreter
+                name, role = reader.name, reader.take(template)
+                if not template.names or role not in (Role.CODE, Role.PROGRAM):
+                    continue
+                where = f"{given.at('command')}.{position}"
+                if role is Role.PROGRAM:
+                    raise InvalidTool(f"{where}: `{name}` would run the program that the argument names; name it here")
+                raise InvalidTool(
+                    f"{where}: `{name}` would run the argument as a part of its program; hand it over after that, as "
+                    'in ["sh", "-c", "echo \\"$1\\"", "sh", "{text}"]'
+                )
         if self.program.rstrip(". ").lower().endswith(_BATCH) and any(
             template.names for group in self.elements for template in group
         ):
             raise InvalidTool(f"{given.at('command')}.0: Windows would have a shell read the arguments of a batch file")
-        if self.stdin is not None and self.stdin.names and (reader := self._reader_of_code()) is not None:
-            raise given.wrong("stdin", f"`{reader}` would run the argument, since it has no other program to run")
-
-    def _reader_of_code(self) -> str | None:
-        """The interpreter that takes what it reads for its program, having no other; None where there is none."""
-        reader = _interpreter(self.program)
-        for template in (template for group in self.elements for template in group):
-            text = template.literal
-            if text is not None and (another := _interpreter(text)) is not None:
-                reader = another
-            elif reader is None or text is None:
-                continue  # what an argument stands in may not be there
-            elif text == "-" or (text == "-s" and reader.endswith("sh")):
-                return reader
-            elif not text.startswith("-") or text.startswith("-m") or _TAKES_CODE.match(text):
-                return None
-        return reader
-
-
-def _interpreter(text: str) -> str | None:
-    """What `text` is called, if it is a program that runs what is written in one of its arguments."""
-    base = re.split(r"[/\\]", text)[-1].lower().removesuffix(".exe")
-    return base if _INTERPRETER.fullmatch(base) else None
+        if self.stdin is not None and self.stdin.names and (name := reader.input_goes_to) is not None:
+            raise given.wrong("stdin", f"`{name}` would run the argument as code, or make arguments of it")
 
 
 def _group(element: object, where: str) -> tuple[Template, ...]:
