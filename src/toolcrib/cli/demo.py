@@ -21,7 +21,6 @@ from toolcrib.cli.opening import opened
 from toolcrib.cli.output import escape, print_json, run, stdout
 from toolcrib.core.errors import InvalidConfig, ToolFailed
 from toolcrib.core.weight import BYTES_PER_TOKEN, size_of
-from toolcrib.sources.mcp.server import inherited
 
 if TYPE_CHECKING:
     from mcp import Client
@@ -272,7 +271,7 @@ async def _work(config: Path, tasks: tuple[Task, ...], report: Report, *, as_jso
     from mcp.client.stdio import StdioServerParameters
 
     command = ["-m", "toolcrib", "serve", str(config), "--no-cache", "--no-audit"]
-    gateway = StdioServerParameters(command=sys.executable, args=command, env=inherited(os.environ))
+    gateway = StdioServerParameters(command=sys.executable, args=command, env=dict(os.environ))
     async with Client(gateway) as client:
         listed = await client.list_tools()
         shown = [tool.model_dump(mode="json", by_alias=True, exclude_none=True) for tool in listed.tools]

@@ -153,11 +153,11 @@ async def test_a_program_that_reads_nothing_of_its_input_is_no_failure() -> None
 
 async def test_little_is_inherited_and_secrets_come_by_name() -> None:
     names = "import json, os; print(json.dumps(dict(os.environ)))"
-    environ = {"PATH": os.environ["PATH"], "TOKEN": "t0p", "OTHER": "hidden", "LANG": "C.UTF-8"}
+    environ = {"PATH": os.environ["PATH"], "TOKEN": "t0p", "OTHER": "hidden", "LANG": "C.UTF-8", "UV_OFFLINE": "1"}
     source = source_of(python(names, env={"KEY": "is ${env:TOKEN}", "MODE": "${MODE:-plain}"}), environ=environ)
     found = json.loads((await call_of(source)).text)
     assert {"KEY": "is t0p", "MODE": "plain", "PATH": os.environ["PATH"]}.items() <= found.items()
-    assert not {"TOKEN", "OTHER"} & found.keys()
+    assert not {"TOKEN", "OTHER", "UV_OFFLINE"} & found.keys()
 
 
 async def test_it_runs_in_its_folder(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from toolcrib.sources.declared.definition import DeclaredTool, DeclaredTools
 from toolcrib.sources.declared.endpoint import Endpoint
 from toolcrib.sources.declared.process import Run, run_program
 from toolcrib.sources.declared.template import Values, read_values
-from toolcrib.sources.mcp.server import inherited
+from toolcrib.sources.environment import inherited
 from toolcrib.sources.watches import Watches
 
 if TYPE_CHECKING:

@@ -25,6 +25,7 @@ from mcp_types.version import LATEST_MODERN_VERSION, MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
 from toolcrib.sources.definitions import label
+from toolcrib.sources.environment import inherited
 from toolcrib.sources.mcp import pages
 from toolcrib.sources.mcp.asking import AskedSession, Asking
 from toolcrib.sources.mcp.carried import carried
@@ -32,7 +33,7 @@ from toolcrib.sources.mcp.http import TIMEOUT_S, Health, HttpClient, refusal_by_
 from toolcrib.sources.mcp.last_words import LastWords, listening
 from toolcrib.sources.mcp.pipes import Grace, piped
 from toolcrib.sources.mcp.refusals import MAX_MESSAGE_BYTES, Closed, Outcomes, Refused, refusal_in
-from toolcrib.sources.mcp.server import AnyServer, CarriedServer, HttpServer, StdioServer, inherited
+from toolcrib.sources.mcp.server import AnyServer, CarriedServer, HttpServer, StdioServer
 from toolcrib.sources.mcp.shapes import is_definition
 from toolcrib.sources.mcp.sse import streamed
 from toolcrib.version import VERSION
@@ -319,7 +320,7 @@ async def _transport(
         if server.cwd is not None and not await anyio.Path(server.cwd).is_dir():
             # The system says of it the same as of a program that does not exist.
             raise NotADirectoryError(f"its working directory {server.cwd} is no folder")
-        environ = {**inherited(os.environ), **server.env}
+        environ = {**inherited(os.environ, (server.command, *server.args)), **server.env}
         async with listening(said) as errlog:
             async with piped(server, environ, errlog, grace=_grace, max_message_bytes=max_message_bytes) as streams:
                 yield streams

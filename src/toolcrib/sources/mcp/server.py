@@ -4,30 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Literal
 
 from toolcrib.sources.mcp.carrier import Carrier
-
-INHERITED = (
-    "LANG", "LANGUAGE", "LC_*", "TZ", "TMPDIR", "XDG_*",
-    "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY",
-    "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "NODE_EXTRA_CA_CERTS",
-    "UV_*", "PIP_*", "NPM_CONFIG_*",
-)  # fmt: skip
-"""Variables of ours, as patterns without regard to case, that a server inherits besides those the SDK passes on (PATH,
-HOME, USER, ...): what the launchers people use (uvx, npx, pipx) need to reach their registries behind a proxy or a
-mirror. Everything else, secrets above all, is passed on only by the `env` of its server."""
-
-
-def inherited(environ: Mapping[str, str]) -> dict[str, str]:
-    """The part of `environ` that every server may have."""
-    return {
-        name: value
-        for name, value in environ.items()
-        if any(fnmatchcase(name.upper(), pattern) for pattern in INHERITED) and not value.startswith("()")
-    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +17,7 @@ class StdioServer:
     command: str
     args: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Added to the few variables that every server inherits (see `INHERITED`)."""
+    """Added to the few variables that it inherits (see `toolcrib.sources.environment`)."""
     cwd: Path | None = None
 
     def __str__(self) -> str:
