@@ -14,6 +14,7 @@ from toolcrib.catalog.intake import Intake, Judge
 from toolcrib.catalog.lockers import Lockers
 from toolcrib.catalog.state import SourceEntry
 from toolcrib.config import Config, ServerConfig
+from toolcrib.core import uris
 from toolcrib.core.client import NOBODY, Client
 from toolcrib.core.digests import digest
 from toolcrib.core.errors import InvalidConfig
@@ -242,10 +243,11 @@ _redaction = cache(Redaction)
 def shown(server: McpServer) -> str:
     """What makes it the one that somebody means, on one line and without what looks like a secret."""
     if isinstance(server, HttpServer):
-        shown = _redaction().text(server.url.partition("?")[0])
+        told = _redaction().text(uris.shown(server.url))
     else:
-        shown = " ".join(map(str, _redaction().arguments({"line": [server.command, *server.args]}, None)["line"]))
-    return unfilled(shown)
+        line = [uris.shown(part) for part in (server.command, *server.args)]
+        told = " ".join(map(str, _redaction().arguments({"line": line}, None)["line"]))
+    return unfilled(told)
 
 
 def _marked(server: McpServer, path: Path) -> McpServer:

@@ -365,6 +365,7 @@ async def test_nothing_that_was_meant_for_a_server_reaches_where_it_redirects_to
             await source.list_tools()
     assert "legacy" not in str(caught.value.to_wire())  # what an address is made of may be a secret
     assert f"{address.elsewhere}/legacy/" in caught.value.diagnosis
+    assert "s3cret" not in caught.value.diagnosis
     async with McpSource("bench", address.events(fault)) as source:
         with pytest.raises(SourceUnavailable, match="redirects to"):
             await source.list_tools()

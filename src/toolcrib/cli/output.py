@@ -18,6 +18,7 @@ import click
 import orjson
 
 from toolcrib.core.errors import InvalidConfig, NextAction, SourceUnavailable, ToolcribError
+from toolcrib.core.uris import shown
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -74,7 +75,15 @@ def set_up_logging(*, verbose: bool) -> None:
         from rich.logging import RichHandler
 
         handler = RichHandler(console=stderr, show_path=False, show_time=verbose, rich_tracebacks=False)
-    logging.basicConfig(level=logging.INFO if verbose else logging.CRITICAL, handlers=[handler], format="%(message)s")
+    handler.setFormatter(_Formatter("%(message)s"))
+    logging.basicConfig(level=logging.INFO if verbose else logging.CRITICAL, handlers=[handler])
+
+
+class _Formatter(logging.Formatter):
+    """Writes addresses as they are shown: libraries log each request with its whole address, keys in it included."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return shown(super().format(record))
 
 
 def log_warnings() -> None:

@@ -1,8 +1,9 @@
-"""One resource under several spellings of its URI."""
+"""Addresses: their spellings, and how they are shown."""
 
 from __future__ import annotations
 
 import posixpath
+import re
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 
@@ -28,6 +29,18 @@ def spellings(uri: str) -> tuple[str, ...]:
             break
         path = undone
     return tuple(dict.fromkeys(found))
+
+
+# No quantifier is unbounded where a scheme may begin: texts come from strangers.
+_ADDRESS = re.compile(r"(?i)\b([a-z][a-z0-9+.-]{0,30}://)(?:[^\s/?#\"'<>`]*@)?([^\s?#\"'<>`]*)(?:[?#][^\s\"'<>`]*)?")
+
+
+def shown(text: str) -> str:
+    """`text` with every address in it cut to scheme, host, port and path: what follows may be a key, as may a user.
+
+    Every address that is shown to a person or written to a log goes through this.
+    """
+    return _ADDRESS.sub(r"\1\2", text) if "://" in text else text
 
 
 _ESCAPED_AT_MOST = 4

@@ -16,6 +16,7 @@ from toolcrib.sources.mcp.last_words import LastWords
 from toolcrib.sources.mcp.late_extras import LateExtras
 from toolcrib.sources.mcp.logs import Verbosity
 from toolcrib.sources.mcp.refusals import Closed, Refused
+from toolcrib.sources.mcp.secrets import Secrets
 from toolcrib.sources.mcp.watching import Upkeep
 
 MAX_GARBAGE_LINES = 3
@@ -32,6 +33,7 @@ class Attempt:
     """The breaker's, from before."""
     verbosity: Verbosity
     extras: LateExtras
+    secrets: Secrets
     settled: anyio.Event = field(default_factory=anyio.Event)
     """Set once it is known whether the server can be used."""
     connection: Connection | None = None
@@ -55,7 +57,7 @@ class Attempt:
     def note_garbage(self, error: Exception) -> None:
         """The server wrote what is no protocol message."""
         if len(self.garbage) < MAX_GARBAGE_LINES:
-            self.garbage.append(garbled_line(error))
+            self.garbage.append(self.secrets.hidden(garbled_line(error)))
 
     def unavailable(
         self, what: str, error: BaseException | None = None, *, retryable: bool = True
@@ -64,9 +66,9 @@ class Attempt:
         heard: list[str] = []
         if self.garbage:
             heard.append(f"It wrote what is no protocol message: {self.garbage[0]!r}.")
-        if words := " / ".join(self.said.lines()[-MAX_WORDS_LINES:]):
+        if words := " / ".join(self.said.lines(self.secrets)[-MAX_WORDS_LINES:]):
             heard.append(f"Its last words: {words}")
-        return unavailable(self.name, what, error, retryable=retryable, heard=heard)
+        return unavailable(self.name, what, error, retryable=retryable, heard=heard, hidden=self.secrets.hidden)
 
     def refused(self, connection: Connection, what: str, error: MCPError) -> ToolcribError:
         """What it means that a request got `error`; `what` says what the server did, if it is the server's own.

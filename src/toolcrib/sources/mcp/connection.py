@@ -20,7 +20,13 @@ from mcp.shared.exceptions import MCPError
 from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
 from mcp.shared.message import SessionMessage
 from mcp.shared.transport_context import TransportContext
-from mcp_types import CLIENT_CAPABILITIES_META_KEY, UNSUPPORTED_PROTOCOL_VERSION, Implementation, RequestId
+from mcp_types import (
+    CLIENT_CAPABILITIES_META_KEY,
+    UNSUPPORTED_PROTOCOL_VERSION,
+    URL_ELICITATION_REQUIRED,
+    Implementation,
+    RequestId,
+)
 from mcp_types.version import LATEST_MODERN_VERSION, MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
@@ -33,6 +39,7 @@ from toolcrib.sources.mcp.http import TIMEOUT_S, Health, HttpClient, refusal_by_
 from toolcrib.sources.mcp.last_words import LastWords, listening
 from toolcrib.sources.mcp.pipes import Grace, piped
 from toolcrib.sources.mcp.refusals import MAX_MESSAGE_BYTES, Closed, Outcomes, Refused, refusal_in
+from toolcrib.sources.mcp.secrets import Secrets
 from toolcrib.sources.mcp.server import AnyServer, CarriedServer, HttpServer, StdioServer
 from toolcrib.sources.mcp.shapes import is_definition
 from toolcrib.sources.mcp.sse import streamed
@@ -84,6 +91,8 @@ class ListingDispatcher(JSONRPCDispatcher[TransportContext]):
     gives as strictly; a tool that has run must not lose its answer to that, so the session sees an empty one which
     carries the real one as `WHOLE`. The same goes for prompts and resources.
 
+    Errors of the server come without what its configuration made known to it alone.
+
     Log messages go to `on_log` one after the other as they come, before the answer that follows them. The SDK would
     make a task of each, and a server can write more of them than fit into memory.
     """
@@ -95,6 +104,7 @@ class ListingDispatcher(JSONRPCDispatcher[TransportContext]):
         *,
         outcomes: Outcomes,
         health: Health,
+        secrets: Secrets,
         max_message_bytes: int,
         on_log: OnLog,
     ) -> None:
@@ -103,6 +113,7 @@ class ListingDispatcher(JSONRPCDispatcher[TransportContext]):
         self._on_log = on_log
         outcomes.deliver = self._resolve_pending
         self._health = health
+        self._secrets = secrets
         self._max_message_bytes = max_message_bytes
         self._in_flight_requests = 0
         self.listed: list[object] = []
@@ -181,7 +192,10 @@ class ListingDispatcher(JSONRPCDispatcher[TransportContext]):
                 raise Refused(refusal) from error
             if self._closed:
                 raise Closed from error
-            raise
+            if error.code == URL_ELICITATION_REQUIRED:
+                raise  # its data holds an address that a person has to open as it is
+            secrets = self._secrets
+            raise MCPError(error.code, secrets.hidden(error.message), secrets.hidden_in(error.data)) from error
         finally:
             self._in_flight_requests -= not stays_open
             # Who was away is asked on a new connection, which lists first; this one lasts as long as its requests.
@@ -273,6 +287,7 @@ async def connect(
             writing,
             outcomes=outcomes,
             health=health,
+            secrets=Secrets(server),
             max_message_bytes=max_message_bytes,
             on_log=on_log,
         )

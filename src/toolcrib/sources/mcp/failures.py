@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import cast
 
 import httpx2
@@ -10,6 +10,7 @@ from mcp.shared.exceptions import MCPError
 from pydantic import ValidationError
 
 from toolcrib.core.errors import SourceUnavailable
+from toolcrib.core.uris import shown
 from toolcrib.sources.mcp.refusals import Closed, Refused
 
 _MAY_BE_TOLD = (MCPError, FileNotFoundError, httpx2.ConnectError)
@@ -17,23 +18,32 @@ _MAY_BE_TOLD = (MCPError, FileNotFoundError, httpx2.ConnectError)
 
 
 def unavailable(
-    name: str, what: str, error: BaseException | None = None, *, retryable: bool = True, heard: Sequence[str] = ()
+    name: str,
+    what: str,
+    error: BaseException | None = None,
+    *,
+    retryable: bool = True,
+    heard: Sequence[str] = (),
+    hidden: Callable[[str], str] = str,
 ) -> SourceUnavailable:
-    """`{name} {what}`, and for its owner what was `heard` of the server, in sentences."""
+    """`{name} {what}`, and for its owner what was `heard` of the server, in sentences.
+
+    `hidden` takes the server's own secrets out of a text.
+    """
     told, diagnosis, retry_after_s = f"`{name}` {what}", list[str](), None
     if error is not None and not isinstance(cause := bottom(error), TimeoutError):
         if isinstance(cause, Refused):
             refusal = cause.refusal
-            told += "" if what == refusal.what else f": {in_one_line(cause)}"
+            told += "" if what == refusal.what else f": {hidden(in_one_line(cause))}"
             diagnosis += [refusal.diagnosis] if refusal.diagnosis else []
             retryable, retry_after_s = retryable and not refusal.lasting, refusal.retry_after_s
         elif isinstance(cause, _MAY_BE_TOLD):
-            told += f": {in_one_line(cause)}"
+            told += f": {hidden(in_one_line(cause))}"
         else:
             diagnosis.append(f"The cause: {in_one_line(cause).rstrip('.')}.")
     return SourceUnavailable(
         told.rstrip(".") + ".",
-        diagnosis=" ".join((*diagnosis, *heard)),
+        diagnosis=shown(hidden(" ".join((*diagnosis, *heard)))),
         retryable=retryable,
         retry_after_s=retry_after_s,
     )

@@ -24,6 +24,7 @@ from mcp_types import (
 )
 from pydantic_core import from_json
 
+from toolcrib.core.uris import shown
 from toolcrib.sources.mcp.last_words import LastWords
 from toolcrib.sources.mcp.messages import Garbled, messages_in
 from toolcrib.sources.mcp.refusals import NO_MESSAGE, OTHER_ID, Outcomes, Refusal, too_long
@@ -336,7 +337,7 @@ def _redirected(response: httpx2.Response) -> Refusal:
     # Only where to: the rest of an address may hold what was filled into the one that was configured.
     told = "" if to is None else f" to {to.scheme}://{to.netloc.decode('ascii', 'replace')}"
     what = f"redirects{told} (HTTP {response.status_code}), where nothing is sent; its owner may configure that address"
-    whole = "" if to is None else f"It redirects to {to.copy_with(userinfo=b'')}."[:MAX_TOLD]
+    whole = "" if to is None else f"It redirects to {shown(str(to))[:MAX_TOLD]}."
     return Refusal(what, whole, lasting=True, unreached=True)
 
 

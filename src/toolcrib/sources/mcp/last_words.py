@@ -10,6 +10,8 @@ from typing import TextIO
 
 import anyio
 
+from toolcrib.sources.mcp.secrets import Secrets
+
 KEPT_BYTES = 8_192
 
 
@@ -31,10 +33,12 @@ class LastWords:
         self._chunks.clear()
         self._size = 0
 
-    def lines(self) -> list[str]:
-        """The non-empty lines that were kept; the first may be cut."""
+    def lines(self, secrets: Secrets) -> list[str]:
+        """The non-empty lines that were kept, without `secrets`; the first may be cut."""
         text = b"".join(self._chunks)[-KEPT_BYTES:].decode("utf-8", "replace")
-        return [line.rstrip() for line in text.splitlines() if line.strip()]
+        # Before it is cut into lines: a key may be several. Of one that is cut itself, the rest is not recognised.
+        cut = secrets.longest if self._size > KEPT_BYTES else 0
+        return [line.rstrip() for line in secrets.hidden(text[cut:]).splitlines() if line.strip()]
 
 
 @asynccontextmanager

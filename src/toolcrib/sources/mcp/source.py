@@ -39,6 +39,7 @@ from toolcrib.sources.mcp.late_extras import LateExtras
 from toolcrib.sources.mcp.listing import list_all
 from toolcrib.sources.mcp.logs import Verbosity
 from toolcrib.sources.mcp.refusals import MAX_MESSAGE_BYTES
+from toolcrib.sources.mcp.secrets import Secrets
 from toolcrib.sources.mcp.server import DEFAULT_PATIENCE, AnyServer, Patience
 from toolcrib.sources.mcp.watching import Upkeep, Watching
 
@@ -73,6 +74,7 @@ class McpSource:
         self._calls = 0
         """Calls that are under way."""
         self.server = server
+        self._secrets = Secrets(server)
         self._patience = patience
         self._max_message_bytes = max_message_bytes
         self._stack = AsyncExitStack()
@@ -296,7 +298,7 @@ class McpSource:
             in_background=self._in_background,
             came=self._note_change,
         )
-        return Attempt(self._name, self.breaker.mark(), Verbosity(self._name), extras)
+        return Attempt(self._name, self.breaker.mark(), Verbosity(self._name), extras, self._secrets)
 
     async def _reconnected(self) -> Connection:
         async with self.breaker.admitting():
@@ -334,7 +336,8 @@ class McpSource:
         except Exception as error:  # noqa: BLE001  whatever keeps one server from working stays with it
             cause = bottom(error)
             if attempt.connection is not None:
-                logger.info("source %s: its connection broke: %s", self._name, in_one_line(cause))
+                broke = self._secrets.hidden(in_one_line(cause))
+                logger.info("source %s: its connection broke: %s", self._name, broke)
             elif isinstance(cause, TimeoutError):
                 attempt.failure = attempt.unavailable(self._slow_listing, error)
             else:
