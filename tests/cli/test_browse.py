@@ -264,3 +264,16 @@ def test_over_a_file_of_definitions_a_configuration_that_is_named_says_how_is_se
     config = write_config(tmp_path / "mcp.json", toolcrib={"search": {"embedder": {"folder": "none"}}})
     assert "there is no such folder" in toolcrib("search", "--tools", tools, "--config", config, "commit").err
     assert toolcrib("search", "--tools", tools, "--config", tmp_path / "none.json", "commit").code == 2
+
+
+@pytest.mark.parametrize("words", [["expand"], ["expand", "--json"], ["grammar", "--of=arguments"], ["grammar", "--strict"]])
+def test_nothing_of_a_definition_reaches_a_terminal_that_would_obey_it(tmp_path: Path, words: list[str]) -> None:
+    odd = "a\x9b2J\x9d0;title\x9c\u202eb\u061cc\u2028d"
+    schema = {"type": "object", "properties": {"x": {"enum": [odd], "description": odd}}}
+    definition = {"name": "saw", "description": odd, "inputSchema": schema}
+    (path := tmp_path / "garden.json").write_text(json.dumps({"tools": [definition]}))
+    command, *more = words
+    given = [command, *more, "garden.saw", "--tools", str(path)]
+    shown = typed(*given, answers=[], environ={**os.environ}, folder=tmp_path).out
+    assert "2J" in shown
+    assert not re.search("[\x80-\x9f\u202e\u061c\u2028]", shown)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import sys
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 from tests.cli.running import toolcrib
 from tests.servers.launching import ROOT, faulty_entry, received, write_config
 
-from toolcrib.cli.output import escape, plain
+from toolcrib.cli.output import escape, plain, plain_json
 
 
 @pytest.fixture
@@ -118,3 +119,13 @@ def test_arguments_that_are_no_json_object_are_refused_before_anything_starts(tm
 def test_a_strangers_control_characters_do_not_reach_the_terminal() -> None:
     assert plain("a\x1b[31mred\x9b2J\u202ereversed\r\nnext\ttab") == "a\ufffd[31mred\ufffd2J\ufffdreversed\nnext\ttab"
     assert escape("\x1b[bold]x[/]") == "\ufffd\\[bold]x\\[/]"
+    assert plain("a\u061cb\u2028c\u2029d") == "a\ufffdb\ufffdc\ufffdd"
+    assert plain("👩\u200d🔬 é العربية\u200c") == "👩\u200d🔬 é العربية\u200c"
+
+
+def test_json_for_a_terminal_has_escapes_for_what_a_terminal_obeys_and_is_the_same_json() -> None:
+    value = {"text": "a\x1b[31m\x9b2J\u202e\u061c\u2028 é 👩\u200d🔬"}
+    shown = plain_json(json.dumps(value, ensure_ascii=False))
+    assert json.loads(shown) == value
+    assert plain(shown) == shown
+    assert "é 👩\u200d🔬" in shown

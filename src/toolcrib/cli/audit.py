@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sqlite3
-import sys
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
@@ -16,7 +15,7 @@ import anyio
 import orjson
 from rich.table import Table
 
-from toolcrib.cli.output import escape, plain, run, stderr, stdout
+from toolcrib.cli.output import escape, plain, plain_json, run, stderr, stdout, write
 from toolcrib.config import read_config
 from toolcrib.config.audit import DEFAULT_AUDIT
 from toolcrib.core.errors import InvalidConfig, NotFound
@@ -243,8 +242,8 @@ class JsonLines:
         self._print(gap_wire(gap))
 
     def _print(self, wire: dict[str, Any]) -> None:
-        sys.stdout.buffer.write(orjson.dumps(wire, option=orjson.OPT_APPEND_NEWLINE))
-        sys.stdout.buffer.flush()
+        line = orjson.dumps(wire, option=orjson.OPT_APPEND_NEWLINE)
+        write(plain_json(line.decode()) if stdout.is_terminal else line)
 
 
 class Blocks:

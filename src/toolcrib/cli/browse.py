@@ -18,7 +18,18 @@ from rich.tree import Tree
 from toolcrib.catalog.ontology import Branch
 from toolcrib.catalog.view import View
 from toolcrib.cli.opening import opened, until_understood
-from toolcrib.cli.output import escape, plain, print_json, run, say, stderr, stdout, tell_next, tell_unavailable
+from toolcrib.cli.output import (
+    escape,
+    plain,
+    print_json,
+    run,
+    say,
+    show_json,
+    stderr,
+    stdout,
+    tell_next,
+    tell_unavailable,
+)
 from toolcrib.core.metadata import ToolMetadata
 from toolcrib.core.tools import summarize
 from toolcrib.disclosure.messages import Missing
@@ -184,7 +195,7 @@ def expand(tool_id: str, config: Path, tools: Path | None, wait_s: float, *, bun
             for title, schema in (("takes", expansion.args_schema), ("gives", expansion.result_schema)):
                 if schema is not None:
                     stdout.print(f"\n{title}")
-                    stdout.print_json(data=dict(schema), indent=2)
+                    show_json(dict(schema))
             tool = crib.view().tools[expansion.tool_id]
             claims = [name.removesuffix("Hint") for name, claimed in expansion.annotations.items() if claimed]
             told = (

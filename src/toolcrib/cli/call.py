@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from toolcrib.cli.browse import only_source_of
 from toolcrib.cli.opening import opened
-from toolcrib.cli.output import escape, plain, print_json, run, stderr, stdout
+from toolcrib.cli.output import escape, plain, print_json, run, show_json, stderr, stdout
 from toolcrib.core.errors import InvalidArguments
 from toolcrib.core.results import ToolResult
 
@@ -57,7 +57,7 @@ def _show(result: ToolResult) -> None:
         # To a file or another program it goes as it came.
         stdout.print(plain(text) if stdout.is_terminal else text, markup=False)
     if not result.content and result.structured_content is not None:
-        stdout.print_json(data=result.structured_content)
+        show_json(result.structured_content)
 
 
 def _text_of(block: Mapping[str, Any]) -> str:

@@ -20,12 +20,12 @@ from toolcrib.catalog.state import SourceEntry, SourceStatus
 from toolcrib.cli.opening import opened, pins_of
 from toolcrib.cli.output import plain, stderr, stdout
 from toolcrib.config import Config, read_config
+from toolcrib.core.characters import visible
 from toolcrib.core.errors import InvalidConfig, NotFound
 from toolcrib.core.principal import LOCAL
 from toolcrib.core.schema import nearest
 from toolcrib.crib import Toolcrib
 from toolcrib.drift import Change, Drift, Grade, Judgement, Suspicion, Verdict
-from toolcrib.drift.characters import visible
 from toolcrib.stores.audit_file import reason_of
 from toolcrib.stores.pins import Pin, PinStore
 

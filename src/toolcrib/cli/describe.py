@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 from toolcrib.cli.opening import opened
-from toolcrib.cli.output import plain, print_json, run, stderr, stdout, tell_unavailable
+from toolcrib.cli.output import plain, print_json, run, stderr, stdout, tell_unavailable, write
 from toolcrib.disclosure.messages import DetailLevel
 
 
@@ -31,8 +30,7 @@ def describe(
             if stdout.is_terminal:
                 stdout.print(plain(told.text), markup=False, end="")
             else:  # to the byte, for a prompt cache goes by that
-                sys.stdout.buffer.write(told.text.encode())
-                sys.stdout.buffer.flush()
+                write(told.text)
             if lost := crib.list().missing.unavailable:
                 tell_unavailable(lost)
             count = len(told.left_out)

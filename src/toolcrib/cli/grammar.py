@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 import click
 
 from toolcrib.cli.opening import opened
-from toolcrib.cli.output import plain, print_json, run, stderr
+from toolcrib.cli.output import plain, print_json, run, stderr, stdout, write
 from toolcrib.core.errors import ToolNotFound
 from toolcrib.crib import Toolcrib
 from toolcrib.grammars import (
@@ -57,8 +56,7 @@ def grammar(
         if as_json:
             print_json(asdict(made))
             return
-        sys.stdout.buffer.write(made.text.encode())
-        sys.stdout.buffer.flush()
+        write(plain(made.text) if stdout.is_terminal else made.text)
         _tell(made)
 
     run(main, as_json=as_json)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
@@ -17,6 +16,7 @@ import anyio
 import click
 import orjson
 
+from toolcrib.core.characters import OBEYED
 from toolcrib.core.errors import InvalidConfig, NextAction, SourceUnavailable, ToolcribError
 from toolcrib.core.uris import shown
 
@@ -49,13 +49,14 @@ stdout = cast("Console", _WhenUsed(stderr=False))
 stderr = cast("Console", _WhenUsed(stderr=True))
 
 
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
-"""Characters that a terminal obeys instead of showing, direction marks included; line breaks and tabs are no such."""
-
-
 def plain(text: str) -> str:
-    """A stranger's text with `\ufffd` for whatever would move the cursor, change colours or reverse the line."""
-    return _CONTROL.sub("\ufffd", text.replace("\r\n", "\n"))
+    """A stranger's text with `\ufffd` for each character that a terminal would obey: cursor, colours, direction."""
+    return OBEYED.sub("\ufffd", text.replace("\r\n", "\n"))
+
+
+def plain_json(document: str) -> str:
+    """The same JSON document with escapes for what a terminal would obey: such characters can only be in strings."""
+    return OBEYED.sub(lambda found: f"\\u{ord(found[0]):04x}", document)
 
 
 def escape(text: str) -> str:
@@ -94,9 +95,28 @@ def log_warnings() -> None:
 
 def print_json(value: Any) -> None:
     """One JSON value on standard output, for a person's eye where that is a terminal."""
-    option = orjson.OPT_INDENT_2 if sys.stdout.isatty() else 0
-    sys.stdout.buffer.write(orjson.dumps(value, option=option | orjson.OPT_APPEND_NEWLINE))
+    at_terminal = sys.stdout.isatty()
+    document = orjson.dumps(value, option=orjson.OPT_APPEND_NEWLINE | (orjson.OPT_INDENT_2 if at_terminal else 0))
+    write(plain_json(document.decode()) if at_terminal else document)
+
+
+def write(document: str | bytes) -> None:
+    """Put a document on standard output as it is; a text for a terminal has been through `plain` or `plain_json`."""
+    sys.stdout.buffer.write(document if isinstance(document, bytes) else document.encode())
     sys.stdout.buffer.flush()
+
+
+def show_json(value: Any) -> None:
+    """A JSON value within what a command shows to a person, in colours.
+
+    Rich's own `print_json` writes C1 controls and direction marks as they are.
+    """
+    from rich.highlighter import JSONHighlighter
+    from rich.text import Text
+
+    shown = Text(plain_json(json.dumps(value, indent=2, ensure_ascii=False)), no_wrap=True)
+    JSONHighlighter().highlight(shown)
+    stdout.print(shown, soft_wrap=True)
 
 
 def run(main: Callable[[], Any], *, as_json: bool) -> None:

@@ -38,9 +38,9 @@ from toolcrib.cli.definitions import (
 from toolcrib.cli.opening import pins_of
 from toolcrib.cli.output import plain, print_json, run, stderr, stdout
 from toolcrib.config import read_config
+from toolcrib.core.characters import visible
 from toolcrib.core.tools import Tool, summarize
 from toolcrib.drift import Verdict
-from toolcrib.drift.characters import visible
 from toolcrib.drift.definitions import definition_of
 from toolcrib.guard import Guard
 from toolcrib.stores.pins import Pin

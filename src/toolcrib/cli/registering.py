@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any, cast
 
 from click import UsageError
 
-from toolcrib.cli.output import plain, print_json, run, stderr, stdout
+from toolcrib.cli.output import plain, plain_json, print_json, run, stderr, stdout, write
 from toolcrib.cli.places import store_of
 from toolcrib.config import read_config
 from toolcrib.config.registrations import (
@@ -142,8 +141,7 @@ def import_(file: Path, config: Path, *, replacing: bool, dry_run: bool, as_json
 
 def _write(text: str, output: Path | None) -> None:
     if output is None:
-        sys.stdout.buffer.write(text.encode())
-        sys.stdout.buffer.flush()
+        write(plain_json(text) if stdout.is_terminal else text)
         return
     try:
         # It may hold secrets that somebody wrote out, as the store may, which is for its owner alone.

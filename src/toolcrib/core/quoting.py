@@ -7,12 +7,11 @@ import json
 import re
 from typing import Any
 
+from toolcrib.core.characters import OBEYED_CLASS
 from toolcrib.core.tools import Path
 
-_UNSEEN = re.compile(
-    "[\x00-\x1f\x7f-\x9f\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff\U000e0000-\U000e007f]"
-)
-"""Characters that break lines, turn them round, are not seen at all, or cannot be written as UTF-8."""
+_UNSEEN = re.compile(f"[{OBEYED_CLASS}\t\n\u200b\u2060-\u2065\u206a-\u206f\ufeff\ud800-\udfff\U000e0000-\U000e007f]")
+"""Characters that break lines, reverse them, are not seen at all, or cannot be written as UTF-8."""
 
 _PLAIN_ID = re.compile(r"[\w.$/+-]+")
 _PLAIN_NAME = re.compile(r"[\w.$+&-]+(?: [\w.$+&-]+)*")

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, cast
 
+from toolcrib.core.characters import visible
 from toolcrib.core.contracts import TARGETS, WORDS, contract_of, without
 from toolcrib.core.digests import canonical_bytes
 from toolcrib.core.schema import pointer
 from toolcrib.core.tools import DECLARATION, Tool
-from toolcrib.drift.characters import visible
 from toolcrib.drift.containment import closed, covers, is_quick
 from toolcrib.drift.definitions import definition_of
 

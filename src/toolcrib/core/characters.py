@@ -20,6 +20,13 @@ Latin-1; but for tabs and the ends of lines."""
 TAGS = re.compile(f"[{_TAGS}]+")
 BIDI = re.compile(f"[{_BIDI}]")
 
+OBEYED_CLASS = f"\x00-\x08\x0b-\x1f\x7f-\x9f{_BIDI}{_MARKS}\u2028\u2029"
+OBEYED = re.compile(f"[{OBEYED_CLASS}]")
+"""What a terminal obeys instead of showing, carriage returns among it, or what changes the order of a line.
+
+Characters that scripts and emojis are spelled with are not in it, nor are line feeds and tabs.
+"""
+
 _FLAGS = frozenset(
     "\U0001f3f4" + "".join(chr(0xE0000 + ord(letter)) for letter in region) + "\U000e007f"
     for region in ("gbeng", "gbsct", "gbwls")
@@ -27,6 +34,7 @@ _FLAGS = frozenset(
 """England, Scotland and Wales: all that Unicode recommends to write with tags."""
 _FLAG = re.compile("|".join(sorted(_FLAGS)))
 
+_SELECTOR = re.compile(f"[{_SELECTORS}]")
 _RIGHT_TO_LEFT = frozenset({"R", "AL"})
 _JOINING = re.compile("[\u0600-\u1cff\ua800-\uabff\U00010a00-\U00011fff]")
 """Scripts in which a joiner, or the lack of one, is spelling; and those that mark where a word ends with no space."""
@@ -35,6 +43,11 @@ _JOINING = re.compile("[\u0600-\u1cff\ua800-\uabff\U00010a00-\U00011fff]")
 def visible(text: str) -> str:
     """`text` on one line, with what cannot be seen as `⟨U+200B⟩`, and ends of lines as `⏎`."""
     return UNSEEN.sub(lambda found: f"⟨U+{ord(found[0]):04X}⟩", re.sub(r"\r\n|\r|\n", "⏎", text)).replace("\t", " ")
+
+
+def is_tag(character: str) -> bool:
+    """Whether it is one of Unicode's tag characters."""
+    return "\U000e0000" <= character <= "\U000e007f"
 
 
 def without_flags(text: str) -> str:
@@ -48,7 +61,8 @@ def unspelled(text: str) -> list[int]:
     if not found:
         return []
     reads_left = any(unicodedata.bidirectional(character) in _RIGHT_TO_LEFT for character in UNSEEN.sub("", text))
-    return [at for at in found if not _is_spelling(text, at, reads_left)]
+    # Most of a text made of them is tags, which spell nothing once flags are out: not worth a call each.
+    return [at for at in found if is_tag(text[at]) or not _is_spelling(text, at, reads_left)]
 
 
 def _is_spelling(text: str, at: int, reads_left: bool) -> bool:
@@ -64,7 +78,7 @@ def _is_spelling(text: str, at: int, reads_left: bool) -> bool:
             return bool(_JOINING.match(before))
         case "\ufe0e" | "\ufe0f":
             return bool(before) and (not before.isascii() or before in "#*0123456789") and not UNSEEN.match(before)
-        case selector if re.match(f"[{_SELECTORS}]", selector):
+        case selector if _SELECTOR.match(selector):
             return unicodedata.category(before or " ") in {"Lo", "Sm"} and not UNSEEN.match(before)
         case _:
             return False
