@@ -8,6 +8,7 @@ import time
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from threading import Event
 
 import anyio
 from anyio import to_thread
@@ -106,8 +107,13 @@ class Guard:
         """See `toolcrib.catalog.intake.Judge`."""
         if not entry.origin:
             return {}
-        offered = tuple(tools)
-        return await to_thread.run_sync(partial(self._judge, entry, offered), limiter=self._threads)
+        offered, given_up = tuple(tools), Event()
+        judge = partial(self._judge, entry, offered, given_up)
+        try:
+            # Not waited for when the source leaves or the program stops: many large definitions take seconds.
+            return await to_thread.run_sync(judge, limiter=self._threads, abandon_on_cancel=True)
+        finally:
+            given_up.set()
 
     async def has_turned(self) -> bool:
         """Whether what was judged since this was asked last may be judged otherwise by now."""
@@ -160,7 +166,7 @@ class Guard:
             return True
         return False
 
-    def _judge(self, entry: SourceEntry, tools: tuple[Tool, ...]) -> Mapping[str, Judgement]:
+    def _judge(self, entry: SourceEntry, tools: tuple[Tool, ...], given_up: Event) -> Mapping[str, Judgement]:
         if self._judged_by is None:
             self._judged_by = self._goes_by()
         patience = _Patience.begun()
@@ -171,6 +177,8 @@ class Guard:
         origin = Origin(entry.address, is_pinned=bool(known.approved), is_known=known.is_readable)
         found: dict[str, Judgement] = {}
         for tool in tools:
+            if given_up.is_set():
+                return {}
             found[tool.name] = judgement = Judgement(
                 tool,
                 known.approved.get(tool.name),

@@ -2,7 +2,7 @@
 
 from toolcrib.drift.grades import Change, Drift, Grade, drift_between
 from toolcrib.drift.judging import DEFAULT_PINS, Approved, Judgement, Origin, PinPolicy, Verdict
-from toolcrib.drift.suspicions import Neighbours, Suspicion, suspicions_in
+from toolcrib.drift.suspicions import Neighbours, Suspicion, suspicions_in, suspicions_in_texts
 from toolcrib.drift.versions import FIRST, Version
 
 __all__ = [
@@ -21,4 +21,5 @@ __all__ = [
     "Version",
     "drift_between",
     "suspicions_in",
+    "suspicions_in_texts",
 ]

@@ -9,10 +9,11 @@ from dataclasses import dataclass, field
 from functools import cache
 from itertools import chain
 from types import MappingProxyType
+from typing import Any
 
+from toolcrib.core.characters import BIDI, TAGS, UNSEEN, is_tag, unspelled, visible, without_flags
 from toolcrib.core.schema import pointer
 from toolcrib.core.tools import Tool
-from toolcrib.drift.characters import BIDI, TAGS, UNSEEN, unspelled, visible, without_flags
 from toolcrib.drift.definitions import definition_of, texts_in
 from toolcrib.drift.letters import borrowed, plain, skeleton
 
@@ -110,6 +111,19 @@ def suspicions_in(
     return tuple(each for rule in RULES for each in found[rule])
 
 
+def suspicions_in_texts(value: Any) -> tuple[Suspicion, ...]:
+    """What of the rules about single texts is in a JSON value that is no definition of a tool; places are in `value`.
+
+    At most `MAX_OF_RULE` of each, in the order of `RULES`.
+    """
+    found: defaultdict[str, list[Suspicion]] = defaultdict(list)
+    for place, text in sorted(texts_in(value)):
+        for rule, (start, end), why in _in_text(text, RULES.keys()):
+            if len(found[rule]) < MAX_OF_RULE:
+                found[rule].append(Suspicion(rule, place, _around(text, start, end), why))
+    return tuple(each for rule in RULES for each in found[rule])
+
+
 def _all(tool: Tool, neighbours: Neighbours, rules: Set[str]) -> Iterator[Suspicion]:
     """`rules` may become fewer in between."""
     texts = sorted(texts_in(definition_of(tool)))
@@ -147,9 +161,10 @@ def _unseen(text: str) -> Iterator[_Found]:
         yield "tag-characters", match.span(), f"a model may read there what nobody sees: {said[:80]!r}"
     hidden: list[int] = []
     for at in unspelled(seen):
+        # One character at a time: `TAGS` matches runs, and to match the rest of a run at each place is quadratic.
         if BIDI.match(seen, at):
             yield "bidi-controls", (at, at + 1), "what is shown is not in the order in which a model reads it"
-        elif not TAGS.match(seen, at):
+        elif not is_tag(seen[at]):
             hidden.append(at)
     if hidden:
         count = f"{len(hidden)} characters that nobody sees" if len(hidden) > 1 else "a character that nobody sees"
@@ -193,8 +208,8 @@ _PATTERNS = (
     _pattern(
         "instructions-to-model",
         "important|system|instruction|secret|hidden|inst]|im_start|<<sys",
-        r"<\s*/?\s*(?:important|system|system[-_ ]?prompt|instructions?|secret|hidden)\s*>|\[/?INST\]|<\|im_start\||"
-        r"<<SYS>>",
+        r"<\s*(?:/\s*)?(?:important|system|system[-_ ]?prompt|instructions?|secret|hidden)\s*>|\[/?INST\]|"
+        r"<\|im_start\||<<SYS>>",
         "it is marked as if it were a message to the model and not a description",
     ),
     _pattern(
