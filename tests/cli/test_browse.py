@@ -266,7 +266,9 @@ def test_over_a_file_of_definitions_a_configuration_that_is_named_says_how_is_se
     assert toolcrib("search", "--tools", tools, "--config", tmp_path / "none.json", "commit").code == 2
 
 
-@pytest.mark.parametrize("words", [["expand"], ["expand", "--json"], ["grammar", "--of=arguments"], ["grammar", "--strict"]])
+@pytest.mark.parametrize(
+    "words", [["expand"], ["expand", "--json"], ["grammar", "--of=arguments"], ["grammar", "--strict"]]
+)
 def test_nothing_of_a_definition_reaches_a_terminal_that_would_obey_it(tmp_path: Path, words: list[str]) -> None:
     odd = "a\x9b2J\x9d0;title\x9c\u202eb\u061cc\u2028d"
     schema = {"type": "object", "properties": {"x": {"enum": [odd], "description": odd}}}

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from toolcrib.core.errors import InvalidTool
 from toolcrib.sources.base import SetAside
-from toolcrib.sources.definitions import read_definition, read_definitions
+from toolcrib.sources.definitions import MAX_NAME_CHARS, MAX_TAG_CHARS, read_definition, read_definitions
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
@@ -114,3 +114,16 @@ def test_whatever_a_source_sends_each_definition_is_either_taken_or_set_aside(wi
     tools, set_aside = read_definitions("s", wires)
     assert len(tools) + len(set_aside) == len(wires)
     assert len({tool.id for tool in tools}) == len(tools)
+
+
+def test_a_name_that_is_too_long_sets_its_definition_aside_and_long_tags_are_cut() -> None:
+    meta = {"fastmcp": {"tags": ["t" * 1_000_000, "short"]}}
+    wires: list[dict[str, Any]] = [
+        {"name": "n" * 1_000_000, "inputSchema": {}},
+        {"name": "m" * MAX_NAME_CHARS, "inputSchema": {}, "_meta": meta},
+    ]
+    (tool,), (aside,) = read_definitions("s", wires)
+    assert tool.name == "m" * MAX_NAME_CHARS
+    assert [len(tag) for tag in tool.metadata.tags] == [MAX_TAG_CHARS, 5]
+    assert "1000000 characters" in aside.reason
+    assert len(aside.name) <= MAX_NAME_CHARS

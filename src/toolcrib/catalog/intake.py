@@ -17,7 +17,7 @@ from toolcrib.catalog.registry import ToolRegistry
 from toolcrib.catalog.state import SourceEntry, SourceStatus
 from toolcrib.core.errors import InvalidTool, SourceUnavailable, ToolcribError
 from toolcrib.core.tools import Tool
-from toolcrib.drift import Judgement
+from toolcrib.drift import Judgement, suspicions_in_texts
 from toolcrib.sources.base import Listing, Source
 
 logger = logging.getLogger(__name__)
@@ -249,6 +249,7 @@ class Intake:
                 return
             known = self._registry.state.sources[entry.name]
             is_failed = took_s is None and known.status is SourceStatus.FAILED
+            listing = _without_suspicious_words(listing, is_trusted=entry.trusted)
             published = replace(
                 entry,
                 status=SourceStatus.READY,
@@ -301,6 +302,21 @@ class Intake:
             known, status=SourceStatus.FAILED, reason=error.message, diagnosis=diagnosis, is_lasting=not error.retryable
         )
         self._registry.put_source(failed)
+
+
+def _without_suspicious_words(listing: Listing, *, is_trusted: bool) -> Listing:
+    """`listing` without a title or summary that looks like an attempt on the model, and with a warning that says so.
+
+    The first answer that every model reads shows both. A tool's description is shown and flagged, since the tool may be
+    of no use without it; a source is just as useful under its name.
+    """
+    if is_trusted:
+        return listing
+    for key in ("title", "summary"):
+        if doubts := suspicions_in_texts({key: getattr(listing, key) or ""}):
+            told = f"its {key} is not shown: {doubts[0].why} (“{doubts[0].excerpt}”)"
+            listing = replace(listing, **{key: None if key == "title" else ""}, warnings=(*listing.warnings, told))
+    return listing
 
 
 def _good_for_s(listing: Listing) -> float:

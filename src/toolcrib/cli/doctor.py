@@ -28,6 +28,7 @@ from toolcrib.cli.verdicts import Verdicts
 from toolcrib.config import Config, ServerConfig, read_config
 from toolcrib.config.policy import EFFECTS
 from toolcrib.core.principal import LOCAL
+from toolcrib.drift import suspicions_in_texts
 from toolcrib.embedding import Embedding, EmbeddingCondition
 from toolcrib.sources.condition import Condition
 
@@ -216,7 +217,7 @@ def _wire(found: _Found) -> dict[str, Any]:
         "listed_in_s": None if entry.listed_in_s is None else round(entry.listed_in_s, 3),
         "reason": _reason(entry),
         "set_aside": [{"name": aside.name, "reason": aside.reason} for aside in entry.set_aside],
-        "warnings": list(entry.warnings),
+        "warnings": [*entry.warnings, *_doubts_about_extras(entry)],
         "limits": None if found.configured is None else _limits_of(found.configured),
         "calls": None if condition is None else {"running": condition.running, "waiting": condition.waiting},
         "restarts": (
@@ -361,6 +362,21 @@ def _wrong(found: _Found) -> Iterator[str]:
     yield from _troubles(found.condition)
     yield from (f"`{aside.name[:60]}` is set aside: {aside.reason}" for aside in entry.set_aside)
     yield from entry.warnings
+    yield from _doubts_about_extras(entry)
+
+
+def _doubts_about_extras(entry: SourceEntry) -> Iterator[str]:
+    """What is suspicious in the definitions of prompts and resources: clients show them to people and models."""
+    kinds = (
+        ("prompt", entry.extras.prompts),
+        ("resource", entry.extras.resources),
+        ("template", entry.extras.templates),
+    )
+    for kind, wires in () if entry.trusted else kinds:
+        for wire in wires:
+            called = str(wire.get("name") or wire.get("uri") or wire.get("uriTemplate"))[:60]
+            for doubt in suspicions_in_texts(wire):
+                yield f"suspicious {kind} `{called}`: {doubt.why} (“{doubt.excerpt}”)"
 
 
 def _troubles(condition: Condition | None) -> Iterator[str]:

@@ -108,7 +108,7 @@ class Tool:
     @cached_property
     def summary(self) -> str:
         """The first sentence of the description, else title or name; one line of at most `SUMMARY_CHARS` characters."""
-        return summarize(self.description) or _one_line(self.title or "") or _one_line(self.name)
+        return summarize(self.description) or one_line(self.title or "") or one_line(self.name)
 
     @cached_property
     def arguments(self) -> Schema:
@@ -230,10 +230,11 @@ _SENTENCE_END = re.compile(
 def summarize(text: str, limit: int = SUMMARY_CHARS) -> str:
     """The first sentence of `text` on one line, cut at a word with an ellipsis beyond `limit` characters."""
     start = text.lstrip()[: 4 * limit].rstrip()
-    return _one_line(next((part for part in _SENTENCE_END.split(start, maxsplit=1) if part), ""), limit)
+    return one_line(next((part for part in _SENTENCE_END.split(start, maxsplit=1) if part), ""), limit)
 
 
-def _one_line(text: str, limit: int = SUMMARY_CHARS) -> str:
+def one_line(text: str, limit: int = SUMMARY_CHARS) -> str:
+    """`text` on one line, cut at a word with an ellipsis beyond `limit` characters."""
     line = " ".join(text.split())
     if len(line) <= limit:
         return line

@@ -12,7 +12,7 @@ from toolcrib.core.errors import InvalidTool, ToolFailed
 from toolcrib.core.nodes import Node
 from toolcrib.core.principal import CallContext
 from toolcrib.core.results import ToolResult
-from toolcrib.core.tools import Tool, summarize
+from toolcrib.core.tools import Tool, one_line, summarize
 
 
 class ProgressListener(Protocol):
@@ -44,15 +44,19 @@ class Extras:
 NO_EXTRAS = Extras()
 
 
+TITLE_CHARS = 80
+"""The longest title of a source, in characters: it is in the first answer that every model reads."""
+
+
 @dataclass(frozen=True, slots=True)
 class Listing:
     """All that a source offers at one moment."""
 
     tools: tuple[Tool, ...]
     title: str | None = None
-    """What people call the source."""
+    """What people call the source; a longer one than `TITLE_CHARS` is cut."""
     summary: str = ""
-    """One line on what the source is for."""
+    """One line on what the source is for; a longer one than `SUMMARY_CHARS` is cut."""
     version: str | None = None
     """Which version the source says it is of."""
     set_aside: tuple[SetAside, ...] = ()
@@ -63,6 +67,11 @@ class Listing:
     extras: Extras = NO_EXTRAS
     nodes: tuple[Node, ...] = ()
     """What the source says of the categories of its tools; paths as in `Tool.own_path`."""
+
+    def __post_init__(self) -> None:
+        # Here and not where a server's answer is read, so that it holds for every source.
+        object.__setattr__(self, "title", one_line(self.title or "", TITLE_CHARS) or None)
+        object.__setattr__(self, "summary", one_line(self.summary))
 
 
 class Source(AbstractAsyncContextManager["Source"], Protocol):

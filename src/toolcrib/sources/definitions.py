@@ -8,11 +8,21 @@ from typing import Any, cast
 from toolcrib.core.errors import InvalidTool
 from toolcrib.core.metadata import ToolMetadata
 from toolcrib.core.schema import Schema, check_nesting
-from toolcrib.core.tools import Tool, ToolAnnotations
+from toolcrib.core.tools import Tool, ToolAnnotations, one_line
 from toolcrib.sources.base import SetAside
 
 MAX_TAGS = 50
 """Tags of one tool that are read."""
+
+MAX_TAG_CHARS = 50
+"""A longer tag is cut: every answer that shows the tool carries its tags."""
+
+MAX_NAME_CHARS = 256
+"""The longest name of a tool that is taken: every answer that shows the tool carries its name.
+
+MCP says that names SHOULD have at most 128 characters; twice that is let through, so that a careless server keeps its
+tools. Source: MCP 2025-11-25, "Tools", "Tool Names".
+"""
 
 
 def read_definition(source: str, wire: object) -> Tool:
@@ -35,6 +45,8 @@ def read_definition(source: str, wire: object) -> Tool:
     if not isinstance(name, str) or not name.strip():
         is_missing = name is None or isinstance(name, str)
         raise InvalidTool("it has no name" if is_missing else f"its name is {json_kind(name)}")
+    if len(name) > MAX_NAME_CHARS:
+        raise InvalidTool(f"its name has {len(name)} characters; the longest that is taken has {MAX_NAME_CHARS}")
     description = definition.get("description")
     if description is None:
         description = ""
@@ -71,7 +83,7 @@ def _tags(definition: Mapping[str, Any]) -> tuple[str, ...]:
     """MCP has none; servers made with FastMCP send theirs like this (as of its version 4)."""
     match definition.get("_meta"):
         case {"fastmcp": {"tags": [*tags]}}:
-            return tuple(tag for tag in tags if isinstance(tag, str))[:MAX_TAGS]
+            return tuple(one_line(tag, MAX_TAG_CHARS) for tag in tags if isinstance(tag, str))[:MAX_TAGS]
         case _:
             return ()
 
@@ -88,7 +100,7 @@ def read_definitions(source: str, wires: Iterable[object]) -> tuple[tuple[Tool, 
         try:
             tool = read_definition(source, wire)
         except InvalidTool as error:
-            set_aside.append(SetAside(label(wire) or f"#{position}", error.message))
+            set_aside.append(SetAside(one_line(label(wire) or "", MAX_NAME_CHARS) or f"#{position}", error.message))
             continue
         if tool.name in tools:
             set_aside.append(SetAside(tool.name, "an earlier definition has the same name"))
