@@ -7,7 +7,7 @@ import signal
 import socket
 from collections.abc import AsyncIterator, Callable, Coroutine, Generator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 
 import anyio
 import uvicorn
@@ -21,6 +21,7 @@ from toolcrib.protocol.tools import DEFAULT_SET
 from toolcrib.sources.mcp.connection import stop_servers_quickly
 from toolcrib.surfaces.auth import Authenticator
 from toolcrib.surfaces.http.app import application
+from toolcrib.surfaces.http.connections import Bounds, Connections
 from toolcrib.surfaces.http.metrics import Metrics
 from toolcrib.surfaces.http.names import Address, Names
 from toolcrib.surfaces.mcp_gateway.http import PATH, BundleEndpoints
@@ -30,6 +31,10 @@ GRACE_S = 10
 """How long calls in flight may go on after the gateway was told to stop, in seconds."""
 
 BACKLOG = 2048
+"""Connections that may wait to be accepted."""
+
+ACCEPTED_AT_ONCE = 64
+"""So many of them are accepted before others have their turn."""
 
 ANY_CLIENT = SilentClient({"elicitation": {"form": {}}, "roots": {}})
 """What servers are told of clients that come and go; which of them calls, and what it can, shows in each call."""
@@ -101,7 +106,7 @@ async def serve_http(
         gateway.hang_up()
         bundles.hang_up()
 
-    server = _server(app, hang_up)
+    server = HttpServer(app, Connections(Bounds.of_this_process()), hang_up)
     with bound, anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
         async with crib, gateway, bundles, anyio.create_task_group() as tasks:
             tasks.start_soon(crib.follow, config, reload, admit_by)
@@ -113,17 +118,21 @@ async def serve_http(
             tasks.cancel_scope.cancel()
 
 
-def _server(app: ASGIApp, hang_up: Callable[[], None]) -> _Uvicorn:
-    config = uvicorn.Config(
-        app, log_config=None, access_log=False, server_header=False, timeout_graceful_shutdown=GRACE_S
-    )
-    return _Uvicorn(config, hang_up)
+class HttpServer(uvicorn.Server):
+    """uvicorn with bounded connections. When it stops, it first ends the streams that clients would keep open."""
 
-
-class _Uvicorn(uvicorn.Server):
-    """uvicorn, which on its way out ends the streams that clients would otherwise keep open as long as they like."""
-
-    def __init__(self, config: uvicorn.Config, hang_up: Callable[[], None]) -> None:
+    def __init__(self, app: ASGIApp, connections: Connections, hang_up: Callable[[], None]) -> None:
+        """`hang_up` ends the streams."""
+        config = uvicorn.Config(
+            app,
+            http=cast("type[asyncio.Protocol]", connections),
+            ws="none",  # nothing here speaks it, and such a connection would not be bounded
+            backlog=ACCEPTED_AT_ONCE,
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            timeout_graceful_shutdown=GRACE_S,
+        )
         super().__init__(config)
         self._hang_up = hang_up
 
@@ -152,6 +161,11 @@ class _Uvicorn(uvicorn.Server):
     def capture_signals(self) -> Generator[None]:
         """Not here: uvicorn raises what it caught again, which would end the program before its servers are stopped."""
         yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        for bound in sockets or ():
+            bound.listen(BACKLOG)  # asyncio takes one number for this and for how many it accepts in a row
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._hang_up()
