@@ -74,9 +74,11 @@ lock:  ## Compile the requirements files anew from pyproject.toml
 clean:  ## Remove what was set up
 	rm -rf .venv tests/interop/node_modules .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 
+# The pip and setuptools of a new environment are as old as the Python is; uv does without them.
 .venv/uv: requirements/uv.txt
 	$(PYTHON) -m venv --clear .venv
 	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements/uv.txt
+	$(UV) pip uninstall --quiet --python $(BIN)/python pip setuptools
 	@touch $@
 
 .venv/ready: .venv/uv requirements/dev.txt pyproject.toml
@@ -105,6 +107,7 @@ clean:  ## Remove what was set up
 	then touch $@; \
 	else rm -rf .venv/fast-agent; echo "fast-agent is left out: it cannot be installed for a Python from 3.12 to 3.14 here" >&2; fi
 
+# No package may run a script of its own while it is installed; none needs to.
 tests/interop/node_modules/ready: .venv/ready tests/interop/package-lock.json
-	$(NPM) ci --silent --prefix tests/interop
+	$(NPM) ci --silent --ignore-scripts --prefix tests/interop
 	@touch $@
