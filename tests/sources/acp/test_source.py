@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -361,6 +362,57 @@ async def test_arguments_that_fit_the_editors_schema_and_not_the_protocol_are_re
     with pytest.raises(InvalidArguments, match="do not fit the protocol"):
         await call(editor.source(), "read_file", path="")
     assert editor.methods == ["discover_tools"]
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        ({"details": "spawn ls -la ENOENT"}, "Internal error: spawn ls -la ENOENT"),
+        ("spawn ENOENT", "Internal error: spawn ENOENT"),
+        ({"errno": -2, "path": "a"}, 'Internal error: {"errno":-2,"path":"a"}'),
+        (None, "Internal error"),
+    ],
+)
+async def test_the_cause_that_an_editor_gives_with_its_error_reaches_the_model(data: object, said: str) -> None:
+    editor = Editor()
+    editor.failing["create_terminal"] = ClientRefused(-32603, "Internal error", data)
+    async with editor.source() as source:
+        with pytest.raises(ToolFailed) as caught:
+            await call(source, "run_command", command="ls")
+    assert caught.value.message == f"The editor answered the call of `run_command` with an error: {said}"
+    assert caught.value.hints == ()
+
+
+@pytest.mark.parametrize("length", [10, 1_000_000])
+async def test_the_cause_is_bounded_and_on_one_line(length: int) -> None:
+    editor = Editor()
+    editor.failing["create_terminal"] = ClientRefused(-32603, "Internal error", {"details": "a\nb" * length})
+    async with editor.source() as source:
+        with pytest.raises(ToolFailed) as caught:
+            await call(source, "run_command", command="ls")
+    assert "\n" not in caught.value.message
+    assert len(caught.value.message) < 500
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ({"command": "ls -la 'my folder'"}, {"command": "ls", "args": ["-la", "my folder"]}),
+        ({"command": "ls -la", "args": ["x"]}, None),
+        ({"command": "ls"}, None),
+        ({"command": "it's one"}, None),
+    ],
+)
+async def test_a_command_line_that_an_editor_refuses_comes_back_as_program_and_arguments(
+    given: dict[str, Any], meant: dict[str, Any] | None
+) -> None:
+    editor = Editor()
+    editor.failing["create_terminal"] = ClientRefused(-32603, "Internal error", {"details": "ENOENT"})
+    async with editor.source() as source:
+        with pytest.raises(ToolFailed) as caught:
+            await call(source, "run_command", **given)
+    hinted = [json.loads(hint.partition("Perhaps: ")[2]) for hint in caught.value.hints]
+    assert hinted == ([] if meant is None else [meant])
 
 
 # Files

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
@@ -13,7 +14,7 @@ import anyio
 
 from toolcrib.core.errors import InvalidArguments, InvalidTool, SourceUnavailable, StaleExpansion, ToolFailed
 from toolcrib.core.principal import CallContext
-from toolcrib.core.quoting import on_one_line
+from toolcrib.core.quoting import as_json, on_one_line
 from toolcrib.core.results import ToolResult
 from toolcrib.core.schema import Schema
 from toolcrib.core.tools import Tool
@@ -24,6 +25,7 @@ from toolcrib.sources.acp.files import Files
 from toolcrib.sources.acp.port import ClientGone, ClientOffer, ClientPort, ClientRefused
 from toolcrib.sources.acp.protocol_tools import (
     PROTOCOL_TOOLS,
+    RUN_COMMAND,
     WRITE_FILE,
     as_shown,
     catalog_of,
@@ -144,7 +146,7 @@ class EditorSource:
         """
         async with self._listing:
             try:
-                rung, catalog, set_aside, warnings = await self._catalog()
+                rung, catalog, set_aside, warnings = await self.catalog()
             except SourceUnavailable as error:
                 self._offered, self._rung, self._failure = {}, None, error
                 raise
@@ -183,9 +185,13 @@ class EditorSource:
             answer = cast("object", await self._port.call_tool(self._session_id, tool.name, dict(arguments)))
         except ClientRefused as refused:
             words = on_one_line(refused.message)[:_WORDS_CHARS]
+            cause = _cause(refused.data)
+            said = ": ".join(filter(None, (words, cause))) or str(refused.code)
+            upstream = {"code": refused.code, "message": words, **({"data": cause} if cause else {})}
             raise ToolFailed(
-                f"The editor answered the call of `{tool.name}` with an error: {words or refused.code}",
-                details={"upstream": {"code": refused.code, "message": words}},
+                f"The editor answered the call of `{tool.name}` with an error: {said}",
+                hints=_one_program(tool, arguments),
+                details={"upstream": upstream},
             ) from refused
         except ClientGone as gone:
             raise SourceUnavailable(f"`{self._name}`: the editor is not connected any more.") from gone
@@ -227,8 +233,13 @@ class EditorSource:
         """Whether the editor says that it can tell what its own tools would change, and a person is asked about it."""
         return self._port.offer.previews and tool.metadata.requires_permission
 
-    async def _catalog(self) -> tuple[Rung, ToolCatalog, tuple[SetAside, ...], tuple[str, ...]]:
-        """What is offered, before capabilities deny any of it; what was set aside, and what is odd."""
+    async def catalog(self) -> tuple[Rung, ToolCatalog, tuple[SetAside, ...], tuple[str, ...]]:
+        """Ask the editor what it offers: the rung of the ladder that answered, its catalog before capabilities deny any
+        of it, what was set aside, and what is odd.
+
+        Raises:
+            SourceUnavailable: the editor says that it lists its tools, and failed to.
+        """
         warnings: tuple[str, ...] = ()
         if self._port.offer.discovery:
             catalog, set_aside = await self._discovered()
@@ -305,6 +316,36 @@ def _for_method(tool: Tool, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
 
 _METHODS = {name: Schema(descriptor.parameters) for name, descriptor in PROTOCOL_TOOLS.items()}
 """What the protocol's own methods take, by the names of their tools."""
+
+
+def _cause(data: object) -> str:
+    """What an editor's error has in `data`, on one line: there SDKs put the cause of an "Internal error"."""
+    match data:
+        case None | "":
+            return ""
+        case str() | {"details": str()} | {"message": str()}:
+            words = data if isinstance(data, str) else str(data.get("details") or data.get("message"))
+        case _:
+            words = as_json(data)
+    return on_one_line(words[: 4 * _WORDS_CHARS])[:_WORDS_CHARS]
+
+
+def _one_program(tool: Tool, arguments: Mapping[str, Any]) -> tuple[str, ...]:
+    """For a command line where the protocol takes a program: the arguments that were probably meant.
+
+    Models write `ls -la` first; editors start the program of exactly that name and report that there is none.
+    """
+    command = arguments.get("command")
+    if tool.name != RUN_COMMAND.name or not isinstance(command, str) or arguments.get("args"):
+        return ()
+    try:
+        program, *args = shlex.split(command)
+    except ValueError:  # a quotation mark that is not closed, or nothing at all
+        return ()
+    if not args:
+        return ()
+    meant = as_json({**arguments, "command": program, "args": args})
+    return (f"`command` is one program, without a shell; its arguments are `args`. Perhaps: {meant}",)
 
 
 def _is_result(answer: object) -> bool:
