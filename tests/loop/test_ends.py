@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,6 +34,7 @@ from toolcrib.core.errors import (
     InvalidConfig,
     InvalidOutput,
     InvalidPrompt,
+    InvalidTool,
     ProviderFailed,
     ToolcribError,
 )
@@ -503,3 +505,37 @@ def test_a_delivery_can_be_said_by_its_name_and_no_other_can() -> None:
     assert ScriptedAdapter([], delivery="proxy").delivery is Delivery.PROXY  # pyright: ignore[reportArgumentType]
     with pytest.raises(InvalidConfig, match="defer, inject, proxy, restart"):
         ScriptedAdapter([], delivery="push")  # pyright: ignore[reportArgumentType]
+
+
+# -- what cannot begin ------------------------------------------------------------------------------------------------
+
+
+async def no_arguments_can_be_named(*numbers: int) -> int:
+    """Add numbers."""
+    return sum(numbers)
+
+
+@pytest.mark.parametrize("way", WAYS, ids=str)
+@pytest.mark.parametrize("bad", [lambda: "x", no_arguments_can_be_named], ids=["no name", "any number"])
+async def test_a_function_of_a_closed_section_that_cannot_be_a_tool_is_named_before_a_model_is_asked(
+    watched: Watched, way: Way, bad: Callable[..., Any]
+) -> None:
+    closed = MarkdownSection(
+        "Sums", "sums", "All.", summary="Short.", visibility=SectionVisibility.SUMMARY, tools=(bad,)
+    )
+    prompt = PromptTemplate[str]("tests", "bad", [MarkdownSection("Top", "top", "All.", children=[closed])]).bind()
+    asked: list[ModelRequest] = []
+
+    def answer(request: ModelRequest) -> ModelTurn:
+        asked.append(request)
+        return turn(request, "never")
+
+    with pytest.raises(InvalidTool, match=r"^Section `top\.sums`: "):
+        await MainLoop().execute(prompt, session=watched.session(), adapter=way.adapter(answer))
+    assert asked == []
+
+
+async def test_a_template_that_was_not_bound_is_refused_with_what_to_do(watched: Watched) -> None:
+    template: Any = PromptTemplate[str]("tests", "plain", [TASK])
+    with pytest.raises(InvalidPrompt, match=r"`tests/plain` is a template. Bind it first: `template\.bind\(\)`"):
+        await MainLoop().execute(template, session=watched.session(), adapter=INJECT.adapter(plays(["never"])))

@@ -92,7 +92,16 @@ def test_expansions_and_restarts_are_counted_by_the_way_in_which_tools_are_broug
 @pytest.mark.parametrize(
     ("way", "told"),
     [
-        (INJECT, {"section": "cave", "tool_names": ("whisper",), "delivery": "inject", "provider": "scripted"}),
+        (
+            INJECT,
+            {
+                "section": "cave",
+                "tool_names": ("whisper",),
+                "tool_count": 1,
+                "delivery": "inject",
+                "provider": "scripted",
+            },
+        ),
         (RESTART, {"section_keys": ("cave",), "provider": "scripted"}),
     ],
     ids=str,

@@ -224,6 +224,12 @@ class ToolExecutor:
         delivery = self.toolbox.delivery.value
         count_injected(len(brought.names), section=key, delivery=delivery, provider=self.provider)
         if brought.names:
-            told = {"section": key, "tool_names": brought.names, "delivery": delivery, "provider": self.provider}
+            told = {
+                "section": key,
+                "tool_names": brought.names,
+                "tool_count": len(brought.names),
+                "delivery": delivery,
+                "provider": self.provider,
+            }
             names = ", ".join(brought.names)
             logger.info("injected %d tools of section `%s`: %s", len(brought.names), key, names, extra=told)

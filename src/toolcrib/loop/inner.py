@@ -26,7 +26,7 @@ from toolcrib.loop.executor import ToolExecutor
 from toolcrib.loop.output import NoOutput, OutputReader
 from toolcrib.loop.provider import Delivery, PromptResponse, Responder, TextListener
 from toolcrib.loop.shelf import SessionCatalog
-from toolcrib.loop.toolbox import Toolbox, check_operations
+from toolcrib.loop.toolbox import Toolbox, check_bound, check_operations
 from toolcrib.sections import Prompt
 from toolcrib.telemetry import turn_span
 
@@ -62,6 +62,7 @@ class InnerLoop(Generic[OutputT]):
         model: str = "",
         sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
     ) -> None:
+        check_bound(prompt)
         check_operations(config.operations)
         self._responder = responder
         self._prompt = prompt

@@ -12,7 +12,7 @@ import orjson
 from toolcrib.conversation.events import NameCollided, Offer
 from toolcrib.conversation.messages import Message, ToolMessage, ToolSpec
 from toolcrib.conversation.state import ConversationState
-from toolcrib.core.errors import InvalidPrompt
+from toolcrib.core.errors import InvalidPrompt, InvalidTool
 from toolcrib.core.handles import Handle
 from toolcrib.core.names import model_names
 from toolcrib.core.tools import Tool
@@ -20,7 +20,7 @@ from toolcrib.counter import Session
 from toolcrib.disclosure.messages import Expansion
 from toolcrib.loop.provider import Delivery
 from toolcrib.protocol.tools import CALLS, OPERATIONS, operation_tools
-from toolcrib.sections import READ_SECTION, CatalogSection, Prompt, SectionState, SectionTool, dotted
+from toolcrib.sections import READ_SECTION, CatalogSection, Prompt, PromptTemplate, SectionState, SectionTool, dotted
 
 logger = logging.getLogger(__name__)
 
@@ -63,8 +63,21 @@ class Toolbox:
         return f"{self.delivery}, unlisted" if self.reveals_unlisted else self.delivery.value
 
     def take_in(self, prompt: Prompt[Any], sections: SectionState) -> None:
-        """Have the functions of its sections be tools of the session: those of sections that are open by now, for a
-        saved conversation may speak of any of them."""
+        """Make the functions of all sections tools of the session, and show those of sections that are open by now: a
+        saved conversation may name any of them.
+
+        Those of closed sections are read as well, so that a function that cannot be a tool is reported before a model
+        is asked, and not in the middle of the conversation.
+
+        Raises:
+            InvalidTool: one cannot be a tool; the message names its section.
+        """
+        for path, section in prompt.template.walk():
+            for tool in section.tools:
+                try:
+                    self._tool(SectionTool(path, tool))
+                except InvalidTool as error:
+                    raise InvalidTool(f"Section `{dotted(path)}`: {error.message}") from error
         for each in prompt.tools(sections):
             self._shown(each)
 
@@ -212,6 +225,21 @@ def usable_from_now(state: ConversationState) -> Mapping[str, Offer]:
 def _usable(offers: Iterable[Offer], messages: Iterable[Message]) -> Mapping[str, Offer]:
     revealed = {tool.name for message in messages if isinstance(message, ToolMessage) for tool in message.revealed}
     return {offer.name: offer for offer in offers if not offer.spec.is_deferred or offer.name in revealed}
+
+
+def check_bound(prompt: object) -> None:
+    """Pass for a prompt whose parameters are known.
+
+    Raises:
+        InvalidPrompt: it is something else, a template that was not bound for instance.
+    """
+    if isinstance(prompt, PromptTemplate):
+        raise InvalidPrompt(
+            f"`{prompt.ns}/{prompt.key}` is a template. Bind it first: `template.bind()`, with a value for each type "
+            "of parameters that its sections take."
+        )
+    if not isinstance(prompt, Prompt):
+        raise InvalidPrompt(f"A `Prompt` is expected here, not `{type(prompt).__name__}`.")
 
 
 def check_operations(names: Iterable[str]) -> None:
