@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from toolcrib.disclosure.messages import DetailLevel
     from toolcrib.loop.config import InnerLoopConfig
     from toolcrib.loop.main import MainLoop
-    from toolcrib.loop.provider import Delivery, PromptResponse, ProviderAdapter
+    from toolcrib.loop.provider import Delivery, PromptResponse, ProviderAdapter, VisibilityExpansionRequired
     from toolcrib.protocol.discovery import DiscoveryPlugin
     from toolcrib.sections import (
         CatalogSection,
@@ -59,6 +59,7 @@ if TYPE_CHECKING:
         SetVisibilityOverride,
         ToolsInjected,
     )
+    from toolcrib.sources.acp.descriptors import ToolCatalog, ToolDescriptor
     from toolcrib.sources.functions import plain_tool
     from toolcrib.sources.plugins import Plugin
 
@@ -111,6 +112,8 @@ __all__ = [
     "Tool",
     "ToolAnnotations",
     "ToolBundle",
+    "ToolCatalog",
+    "ToolDescriptor",
     "ToolExample",
     "ToolFailed",
     "ToolMetadata",
@@ -124,6 +127,7 @@ __all__ = [
     "ToolcribError",
     "ToolsInjected",
     "VariableSet",
+    "VisibilityExpansionRequired",
     "__version__",
     "describe",
     "get_adapter",
@@ -179,6 +183,8 @@ _HOMES = {
     "Tool": "toolcrib.core.tools",
     "ToolAnnotations": "toolcrib.core.tools",
     "ToolBundle": "toolcrib.catalog.bundles",
+    "ToolCatalog": "toolcrib.sources.acp.descriptors",
+    "ToolDescriptor": "toolcrib.sources.acp.descriptors",
     "ToolExample": "toolcrib.core.metadata",
     "ToolFailed": "toolcrib.core.errors",
     "ToolMetadata": "toolcrib.core.metadata",
@@ -192,6 +198,7 @@ _HOMES = {
     "ToolcribError": "toolcrib.core.errors",
     "ToolsInjected": "toolcrib.sections",
     "VariableSet": "toolcrib.catalog.checkers",
+    "VisibilityExpansionRequired": "toolcrib.loop.provider",
     "describe": "toolcrib.disclosure.describing",
     "get_adapter": "toolcrib.adapters",
     "plain_tool": "toolcrib.sources.functions",

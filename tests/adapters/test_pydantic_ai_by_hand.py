@@ -20,15 +20,16 @@ from toolcrib.adapters.pydantic_ai import (
     create_pydantic_agent,
     create_toolset_from_capabilities,
     create_toolset_from_catalog,
+    create_toolset_from_editor,
     scripted_model,
 )
 from toolcrib.calling import Approver
 from toolcrib.calling.questions import Intent
-from toolcrib.core.errors import NotAuthorized
+from toolcrib.core.errors import NotAuthorized, SourceUnavailable
 from toolcrib.core.events import Consent
 from toolcrib.core.principal import CallContext
 from toolcrib.sources.acp.descriptors import ToolCatalog, ToolDescriptor
-from toolcrib.sources.acp.port import ClientOffer
+from toolcrib.sources.acp.port import ClientOffer, ClientRefused
 from toolcrib.sources.acp.protocol_tools import PROTOCOL_TOOLS, catalog_of
 
 pytestmark = pytest.mark.anyio
@@ -255,3 +256,42 @@ async def test_what_a_run_leaves_open_in_terminals_ends_with_it_and_not_with_one
         tasks.cancel_scope.cancel()
 
     assert editor.terminals == {}
+
+
+# -- from an editor ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("offer", "catalog", "names"),
+    [
+        (ClientOffer(discovery=True), [RENAME], ["refactor_rename"]),
+        (ClientOffer(discovery=True, read_text_file=True), [RENAME], ["refactor_rename"]),
+        (ClientOffer(discovery=True, read_text_file=True), [], ["read_file"]),
+        (ClientOffer(read_text_file=True), [RENAME], ["read_file"]),
+        (ClientOffer(), [RENAME], []),
+    ],
+    ids=["it lists", "it lists and can more", "it lists nothing", "it does not list", "it offers nothing"],
+)
+async def test_a_toolset_from_an_editor_has_what_it_lists_or_else_what_its_capabilities_allow(
+    offer: ClientOffer, catalog: list[ToolDescriptor], names: list[str]
+) -> None:
+    editor = editor_with(offer)
+    editor.catalog = {"tools": [each.to_wire() for each in catalog]}
+    toolset = await create_toolset_from_editor(editor, SESSION, cwd="/project")
+    assert [*await listed(toolset)] == names
+    assert editor.methods.count("discover_tools") <= 1
+
+
+async def test_an_editor_that_fails_to_list_its_tools_gives_no_toolset() -> None:
+    editor = editor_with(ClientOffer(discovery=True, read_text_file=True))
+    editor.failing["discover_tools"] = ClientRefused(-32603, "Internal error")
+    with pytest.raises(SourceUnavailable, match="refused to"):
+        await create_toolset_from_editor(editor, SESSION, cwd="/project")
+
+
+async def test_the_editor_is_told_which_call_asks_for_its_tool() -> None:
+    editor = editor_with()
+    model = scripted_model([calling("find_uses", symbol="fee"), DONE])
+    done = await create_pydantic_agent(model, toolset_of(editor, FIND_USES)).run("Go")
+    (part,) = returns(done.all_messages())
+    assert editor.call_ids == [part.tool_call_id]

@@ -5,6 +5,7 @@ from toolcrib.adapters.pydantic_ai.by_hand import (
     create_toolset,
     create_toolset_from_capabilities,
     create_toolset_from_catalog,
+    create_toolset_from_editor,
 )
 from toolcrib.adapters.pydantic_ai.scripted import scripted_model
 from toolcrib.adapters.pydantic_ai.toolset import CribToolset
@@ -15,5 +16,6 @@ __all__ = [
     "create_toolset",
     "create_toolset_from_capabilities",
     "create_toolset_from_catalog",
+    "create_toolset_from_editor",
     "scripted_model",
 ]
