@@ -1,13 +1,38 @@
 """What all tests share."""
 
+import gc
 from collections.abc import Generator
+from contextlib import ExitStack
 
 import pytest
 from hypothesis import HealthCheck, settings
+from tests import zygote
+
+# Collecting the tests makes some million objects, and all of them stay: looking for garbage among them took a third of
+# the time.
+gc.disable()
 
 # How long something takes is for benchmarks/: a busy machine is no reason to fail.
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("untimed")
+
+ZYGOTES = pytest.StashKey[zygote.Zygotes]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    stack = ExitStack()
+    config.stash[ZYGOTES] = stack.enter_context(zygote.installed())
+    config.add_cleanup(stack.close)
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    item.config.stash[ZYGOTES].enabled = item.get_closest_marker("true_start") is None
 
 
 @pytest.fixture

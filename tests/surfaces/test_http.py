@@ -160,6 +160,8 @@ async def test_a_client_that_opened_no_stream_and_left_without_a_word_holds_up_n
             session = {"Mcp-Session-Id": (await mute.post(gateway.url, json=hello)).headers["Mcp-Session-Id"]}
             told = {"jsonrpc": "2.0", "method": "notifications/initialized"}
             assert (await mute.post(gateway.url, json=told, headers=session)).status_code == 202
+        async with Client(gateway.url) as other:
+            await run_tool(other, "bench.echo", text="here")  # the first server's tools would be a change as well
         for name in ("second", "third"):
             async with Client(gateway.url) as other, other.listen(tools_list_changed=True) as changes:
                 write_config(config, bench=faulty_entry(), **{name: faulty_entry()})

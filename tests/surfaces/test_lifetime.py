@@ -16,6 +16,8 @@ from tests.servers.launching import events, faulty_entry, replace_config, write_
 from tests.surfaces.serving import Mode, ask, conversation, run_tool, served, text_of
 from tests.waiting import until, until_blocking
 
+pytestmark = pytest.mark.true_start
+
 BOTH = pytest.mark.parametrize("mode", ["legacy", "auto"])
 
 

@@ -22,7 +22,7 @@ from toolcrib.disclosure.operations import Operations
 from toolcrib.protocol.desk import Desk
 from toolcrib.surfaces.mcp_gateway.server import Gateway
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.true_start]
 
 BOTH = pytest.mark.parametrize("mode", ["legacy", "auto"])
 BOTH_RAW = pytest.mark.parametrize("modern", [False, True])

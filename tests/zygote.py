@@ -1,0 +1,258 @@
+"""Starts `toolcrib` and other Python programs of the tests by forking a process that has imported what they need.
+
+Importing `mcp` takes most of the time that a gateway needs to start, and several hundred tests start one. `install`
+therefore catches the starts of a few known commands: a helper process, the zygote, has imported the modules and forks
+for each of them. What is forked is a real process: a child of the test process with the given arguments, environment,
+working directory and standard streams, that is waited for, signalled and killed like any other.
+
+Whatever the zygote cannot imitate is started as usual, and so are all commands in tests with the mark `true_start`.
+Linux alone has what this needs; elsewhere everything is started as usual.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import io
+import json
+import os
+import runpy
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from typing import Any, cast
+
+ROOT = Path(__file__).parents[1]
+
+TOOLCRIB = str(Path(sys.executable).with_name("toolcrib"))
+
+_GATEWAY = ("toolcrib.cli.serve", "toolcrib.surfaces.mcp_gateway.stdio", "toolcrib.surfaces.http.serving")
+_MCP_SERVER = ("mcp.server.mcpserver", "mcp.client.stdio", "uvicorn")
+
+PRELOADED: Mapping[tuple[str, ...], Sequence[str]] = {
+    (TOOLCRIB,): _GATEWAY,
+    (sys.executable, "-m", "toolcrib"): _GATEWAY,
+    (sys.executable, "-m", "tests.servers.over_http"): _MCP_SERVER,
+}
+"""What each of the commands needs, by how it begins; commands that need the same share a zygote."""
+
+_PR_SET_CHILD_SUBREAPER = 36
+_SETTLED_AT_START = ("PYTHON", "LC_", "LANG", "LD_")
+"""Beginnings of variables that an interpreter reads once when it starts."""
+
+
+# -- in the test process ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Start:
+    """A process that `subprocess` asks the operating system for."""
+
+    command: Sequence[str]
+    folder: Path
+    environ: Mapping[str, str]
+    streams: Sequence[int]
+    """Descriptors for its three standard streams."""
+    new_session: bool
+    is_plain: bool
+    """Whether nothing is asked for that the zygote does not imitate: other descriptors, another user."""
+
+    @classmethod
+    def read(cls, given: Sequence[Any]) -> _Start:
+        """What the arguments of `_posixsubprocess.fork_exec` say."""
+        words, _, close_fds, kept_fds, folder, environ = given[:6]
+        stdin, _, _, stdout, _, stderr, _, error_pipe, restore_signals, new_session = given[6:16]
+        group_user_and_function = given[16:22]
+        return cls(
+            [os.fsdecode(word) for word in words],
+            Path.cwd() if folder is None else Path(os.fsdecode(folder)),
+            dict(os.environ) if environ is None else dict(os.fsdecode(pair).split("=", 1) for pair in environ),
+            # -1 where `subprocess` has the process use our own stream.
+            [own if fd == -1 else fd for own, fd in enumerate((stdin, stdout, stderr))],
+            bool(new_session),
+            is_plain=bool(close_fds and restore_signals)
+            and tuple(kept_fds) == (error_pipe,)
+            and tuple(group_user_and_function) == (-1, None, None, None, -1, None),
+        )
+
+    def can_be_forked(self) -> bool:
+        settled = {(name, value) for name, value in self.environ.items() if name.startswith(_SETTLED_AT_START)}
+        return self.is_plain and self.folder.is_dir() and settled <= os.environ.items()
+
+
+@dataclass(slots=True)
+class Zygotes:
+    """The helper processes of one test process, each started when it is first needed."""
+
+    enabled: bool = True
+    _running: dict[Sequence[str], _Running] = field(default_factory=dict[Sequence[str], "_Running"])
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def fork(self, start: _Start) -> int | None:
+        """The id of a process that runs what `start` says; None where it has to be started as usual."""
+        words = (*start.command,)
+        preloaded = next((modules for begin, modules in PRELOADED.items() if words[: len(begin)] == begin), None)
+        if preloaded is None or not self.enabled or not start.can_be_forked():
+            return None
+        asked = {
+            "command": words,
+            "environ": start.environ,
+            "folder": str(start.folder),
+            "new_session": start.new_session,
+        }
+        with self._lock, _adopting():
+            if preloaded not in self._running:
+                self._running[preloaded] = _started(preloaded)
+            line = json.dumps(asked).encode()
+            connection = self._running[preloaded].connection
+            socket.send_fds(connection, [len(line).to_bytes(8, "big")], start.streams)
+            connection.sendall(line)
+            return int.from_bytes(_exactly(connection, 8), "big")
+
+    def close(self) -> None:
+        """End them; what they forked goes on."""
+        for running in self._running.values():
+            running.connection.close()
+            running.process.wait()
+        self._running.clear()
+
+
+@dataclass(frozen=True, slots=True)
+class _Running:
+    process: subprocess.Popen[bytes]
+    connection: socket.socket
+
+
+def _started(preloaded: Sequence[str]) -> _Running:
+    ours, theirs = socket.socketpair()
+    with theirs:
+        # A thread in the zygote would not live on in what is forked.
+        environ = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
+        command = [sys.executable, "-m", "tests.zygote", str(theirs.fileno()), *preloaded]
+        process = subprocess.Popen(command, cwd=ROOT, env=environ, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL)
+    return _Running(process, ours)
+
+
+@contextmanager
+def _adopting() -> Generator[None]:
+    """For the block, processes below this one that lose their parent become its children."""
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    try:
+        yield
+    finally:
+        _prctl(_PR_SET_CHILD_SUBREAPER, 0)
+
+
+def _prctl(option: int, value: int) -> None:
+    arguments = (ctypes.c_ulong(argument) for argument in (value, 0, 0, 0))
+    if ctypes.CDLL(None, use_errno=True).prctl(option, *arguments) != 0:
+        raise OSError(ctypes.get_errno(), "prctl")
+
+
+def _exactly(connection: socket.socket, size: int) -> bytes:
+    read = b""
+    while len(read) < size:
+        part = connection.recv(size - len(read))
+        if not part:
+            raise EOFError("the zygote is gone")
+        read += part
+    return read
+
+
+@contextmanager
+def installed() -> Generator[Zygotes]:
+    """Have a zygote start the known commands for the block."""
+    zygotes = Zygotes()
+    if sys.platform != "linux":
+        yield zygotes
+        return
+    usual = cast("Any", subprocess)._fork_exec
+
+    def fork_exec(*given: Any) -> int:
+        forked = zygotes.fork(_Start.read(given))
+        return usual(*given) if forked is None else forked
+
+    cast("Any", subprocess)._fork_exec = fork_exec
+    try:
+        yield zygotes
+    finally:
+        cast("Any", subprocess)._fork_exec = usual
+        zygotes.close()
+
+
+# -- in the zygote ----------------------------------------------------------------------------------------------------
+
+
+def _serve(connection: socket.socket) -> list[str]:
+    """Fork whenever it is asked; returns in each forked process, with the command that it shall run."""
+    while True:
+        header, streams, _, _ = socket.recv_fds(connection, 8, 3)
+        if not header:
+            sys.exit()
+        header += _exactly(connection, 8 - len(header)) if len(header) < 8 else b""
+        asked: dict[str, Any] = json.loads(_exactly(connection, int.from_bytes(header, "big")))
+        told, telling = os.pipe()
+        # Two forks: what loses its parent at once becomes a child of the test process.
+        if (between := os.fork()) == 0:
+            if (pid := os.fork()) != 0:
+                os.write(telling, pid.to_bytes(8, "big"))
+                os._exit(0)
+            for fd in (told, telling):
+                os.close(fd)
+            connection.close()
+            _take_over(streams, asked)
+            return asked["command"]
+        os.waitpid(between, 0)
+        connection.sendall(os.read(told, 8))
+        for fd in (*streams, told, telling):
+            os.close(fd)
+
+
+def _take_over(streams: Sequence[int], asked: Mapping[str, Any]) -> None:
+    """Become what `exec` would have made of this process."""
+    if asked["new_session"]:
+        os.setsid()
+    for own, fd in enumerate(streams):
+        os.dup2(fd, own)
+    for fd in {*streams}:
+        os.close(fd)
+    os.chdir(asked["folder"])
+    os.environ.clear()
+    os.environ.update(asked["environ"])
+    for name, fd, mode in (("stdin", 0, "r"), ("stdout", 1, "w"), ("stderr", 2, "w")):
+        raw = open(fd, f"{mode}b", closefd=False)  # noqa: SIM115
+        was = getattr(sys, name)
+        wrapped = io.TextIOWrapper(raw, was.encoding, was.errors, line_buffering=os.isatty(fd) or name == "stderr")
+        setattr(sys, name, wrapped)
+        setattr(sys, f"__{name}__", wrapped)
+
+
+def _run(command: Sequence[str]) -> None:
+    if command[0] == sys.executable:
+        _, _, module, *words = command
+        sys.path[0] = str(Path.cwd())
+        sys.argv = ["-m", *words]
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
+    else:
+        sys.path[0] = str(Path(command[0]).parent)
+        sys.argv = [*command]
+        runpy.run_path(command[0], run_name="__main__")
+
+
+def _main() -> None:
+    connection = socket.socket(fileno=int(sys.argv[1]))
+    for module in sys.argv[2:]:
+        import_module(module)
+    gc.collect()
+    gc.freeze()  # a look for garbage in a forked process would copy all that it shares
+    _run(_serve(connection))
+
+
+if __name__ == "__main__":
+    _main()
