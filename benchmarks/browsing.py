@@ -3,9 +3,10 @@
 A deterministic stand-in for the model (`navigator.py` beside the public sets) has eight answers for each request. It
 browses with `list` alone, makes one search, or does both: with no limit set, and with pages of 50.
 
-Each server of a set is a source, and the categories that the set gives are the configured ones. Sets with neither are
-one source. The published servers come without requests. There, a tool keeps the first sentence of its description, and
-what followed is the request: neither the catalog nor its index has read it.
+Each server of a set is a source, and the categories that the set gives are the configured ones, with `group`, because
+some hold hundreds of tools. Sets with neither are one source. The published servers come without requests. There, a
+tool keeps the first sentence of its description, and what followed is the request: neither the catalog nor its index
+has read it.
 
 Constants of the grouping were chosen on `toolbench`; the other sets are held out.
 """
@@ -126,7 +127,7 @@ def _public(name: str) -> Walk:
             categories[row.category].append(escape(tool.id))
     queries = read_queries(catalog.SHARED / "bench" / name / "queries.jsonl")
     requests = [(query.query, frozenset(ids[relevant] for relevant in query.relevant)) for query in queries]
-    configured = [Category(path, tools=tuple(inside)) for path, inside in categories.items()]
+    configured = [Category(path, tools=tuple(inside), group=True) for path, inside in categories.items()]
     return Walk(_view(tools.values(), titles, configured), requests)
 
 

@@ -32,7 +32,7 @@ OPS = read_declared_source("ops", {"title": "Operations", "tools": {"disk": DISK
 EVERYTHING: tuple[Registrable, ...] = (
     OPS,
     Category(("Machines",), summary="What runs here", tools=("ops.*",)),
-    Category(("Machines", "Disks"), tools=("ops.disk",), also_under=(("Storage",),)),
+    Category(("Machines", "Disks"), tools=("ops.disk",), also_under=(("Storage",),), group=True),
     MetadataOverride.of("ops.load", tags=["busy"], requires_capabilities=["shell"]),
     ToolBundle("all", includes=("disks",)),
     ToolBundle("disks", "What has to do with disks", required=("ops.disk",)),

@@ -16,6 +16,7 @@ from tests.catalogs import tool
 
 from toolcrib.catalog.categories import NO_CATEGORIES, Categories, Category
 from toolcrib.catalog.ontology import Branch, Ontology
+from toolcrib.core.metadata import ToolMetadata
 from toolcrib.core.nodes import Node
 from toolcrib.core.tools import ROOT, Path, Tool
 
@@ -242,6 +243,51 @@ def test_a_node_with_more_than_a_dozen_tools_shows_groups_and_one_with_a_dozen_s
     (holder,) = more.holders("s.t7")
     assert holder in groups
     assert "s.t7" in more.within(holder)
+
+
+IN_A_CATEGORY = [
+    (many(40), [Category(("Made",), tools=("s.*",))]),
+    ([replace(each, metadata=ToolMetadata(category=("Made",))) for each in many(40)], []),
+    ([replace(each, source="Made", own_path=("inside",)) for each in many(40)], []),
+    (many(40), [Category(("s",), tools=("s.*",))]),
+    ([replace(each, metadata=ToolMetadata(category=("s",))) for each in many(40)], []),
+]
+
+
+@pytest.mark.parametrize(("tools", "made"), IN_A_CATEGORY)
+def test_the_tools_of_a_category_stay_in_it_however_many_they_are(tools: list[Tool], made: list[Category]) -> None:
+    of = ontology(*tools, categories=made)
+    here = at(of, *of.places(tools[0])[0])
+
+    assert of.children(here) == ()
+    assert of.tool_ids(here) == tuple(sorted(of.tools))
+
+
+def test_a_category_has_groups_where_its_owner_wants_them() -> None:
+    of = ontology(*many(40), categories=[Category(("Made",), tools=("s.*",), group=True)])
+    here = at(of, "Made")
+
+    assert of.children(here)
+    assert of.tool_ids(here) == ()
+    assert of.grouped_tool_ids(here) == tuple(sorted(of.tools))
+
+
+def test_a_source_that_was_only_described_has_groups_of_what_nobody_put_there() -> None:
+    made = [Category(("s",), summary="All there is.", tools=("other.*",))]
+    of = ontology(*many(40), tool("other.t"), categories=made)
+
+    assert of.children(at(of, "s"))
+    assert of.tool_ids(at(of, "s")) == ("other.t",)
+
+
+def test_a_category_with_more_nodes_than_a_page_shows_has_groups_only_where_its_owner_wants_them() -> None:
+    def below_made(*, group: bool) -> list[Branch]:
+        parts = [Category(("Made", f"part {number:02}"), tools=(f"s.t{number}",)) for number in range(60)]
+        of = ontology(*many(60), categories=[Category(("Made",), group=group), *parts])
+        return [*of.children(at(of, "Made"))]
+
+    assert [branch.name for branch in below_made(group=False)] == [f"part {number:02}" for number in range(60)]
+    assert any(branch.is_group for branch in below_made(group=True))
 
 
 def test_no_group_hides_a_node_of_its_name() -> None:

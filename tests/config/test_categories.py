@@ -34,6 +34,7 @@ def test_a_tree_of_them_is_read_outer_ones_first() -> None:
                     "tools": ["ruff.*", "git.blame"],
                     "tagged": "lint",
                     "also_under": [["Quality"], ["Team", "Day"]],
+                    "group": True,
                 },
             },
         },
@@ -47,6 +48,7 @@ def test_a_tree_of_them_is_read_outer_ones_first() -> None:
             tools=("ruff.*", "git.blame"),
             tagged=("lint",),
             also_under=(("Quality",), ("Team", "Day")),
+            group=True,
         ),
     )
 
@@ -58,6 +60,7 @@ WRONG: list[tuple[Any, str]] = [
     ({"A": {"categories": {"B": 5}}}, "toolcrib.categories.A.categories.B: an object is expected here"),
     ({"A": {"categories": {"B": {"tools": 5}}}}, "toolcrib.categories.A.categories.B.tools: a list of texts"),
     ({"A": {"tools": ["x", 5]}}, "toolcrib.categories.A.tools: a list of texts is expected here"),
+    ({"A": {"group": "yes"}}, "toolcrib.categories.A.group: true or false is expected here"),
     ({"A": {"summary": ["x"]}}, "toolcrib.categories.A.summary: a text is expected here"),
     ({"A": {"also_under": ["B"]}}, "toolcrib.categories.A.also_under: a list of paths is expected here"),
     ({"A": {"also_under": [[]]}}, "toolcrib.categories.A.also_under: a list of paths is expected here"),

@@ -55,6 +55,9 @@ class Category:
     """Tools that carry one of these tags hang in it as well."""
     also_under: tuple[Path, ...] = ()
     """Nodes that it hangs under besides the one above it."""
+    group: bool = False
+    """Whether the catalog may show its tools in groups where there are more than a dozen; else a list shows them all
+    in the category itself, by pages."""
 
     @cached_property
     def node(self) -> Node:
@@ -162,6 +165,16 @@ class Categories:
         """The nodes that the one at `path` hangs under besides the one above it, by their primary paths."""
         return self._above.get(path, ())
 
+    def may_group(self, path: Path) -> bool:
+        """Whether the owner wants groups in the category at `path`."""
+        return path in self._by_path and self._by_path[path].group
+
+    def is_unclaimed_at(self, tool: Tool, path: Path) -> bool:
+        """Whether `path` is the node of the source of `tool`, and the tool was not put there in any other way."""
+        if path != (tool.source,) or tool.own_path or tool.metadata.category == path:
+            return False
+        return path not in self._by_path or path not in self._claims.of(tool)
+
     def _found(self, tool: Tool) -> tuple[Path, ...]:
         own = (tool.source, *tool.own_path)
         said = (tool.metadata.category,) if tool.metadata.category else ()
@@ -238,7 +251,7 @@ def ways_to(path: Path) -> Iterator[Path]:
 
 
 def _told(category: Category) -> list[object]:
-    return [list(category.path), category.title, category.summary, list(category.tags)]
+    return [list(category.path), category.title, category.summary, list(category.tags), category.group]
 
 
 def _shown(path: Path) -> str:

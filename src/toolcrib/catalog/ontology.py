@@ -39,6 +39,8 @@ class Branch:
     """Tools at or below it, each counted once."""
     primary_count: int = 0
     """Those of them whose primary path leads here."""
+    is_group: bool = False
+    """Whether the ontology made it up, to tell the tools of the node above it apart."""
 
     @property
     def path(self) -> Path:
@@ -54,9 +56,10 @@ class Branch:
 class Ontology:
     """The nodes above a set of tools. Only nodes with a tool at or below them are there; no other tool leaves a trace.
 
-    Where a node holds more than `MAX_TOOLS` tools, most of them hang in groups below it that the ontology makes of what
-    they say. A node with more nodes than a page shows has groups of all that is below it, before these nodes. Groups
-    are made when somebody looks.
+    A source's own node with more than `MAX_TOOLS` tools that nobody put into a category gets groups, which the ontology
+    makes of what the tools say. The root and a source's own node get groups of all that is below them, before their
+    other nodes, where these do not fit on a page. A category that a person, a plugin or a source set up gets groups
+    only where `Category.group` says so. Groups are made at the first request that needs them.
     """
 
     def __init__(
@@ -129,8 +132,13 @@ class Ontology:
 
     def tool_ids(self, branch: Branch) -> tuple[str, ...]:
         """The tools directly in it and in none of its groups, sorted."""
-        grouped_ids = {tool_id for group in self._grouped(branch) for tool_id in group.tool_ids}
+        grouped_ids = self._grouped_ids(branch)
         return tuple(sorted(tool_id for tool_id in branch.tool_ids if tool_id not in grouped_ids))
+
+    def grouped_tool_ids(self, branch: Branch) -> tuple[str, ...]:
+        """The tools directly in it that one of its groups shows as well, sorted."""
+        grouped_ids = self._grouped_ids(branch)
+        return tuple(sorted(tool_id for tool_id in branch.tool_ids if tool_id in grouped_ids))
 
     def within(self, branch: Branch) -> set[str]:
         """Ids of all tools at or below it."""
@@ -258,21 +266,42 @@ class Ontology:
                     self._groups[branch] = self._made_groups(branch)
         return self._groups[branch]
 
+    def _grouped_ids(self, branch: Branch) -> set[str]:
+        return {tool_id for group in self._grouped(branch) for tool_id in group.tool_ids}
+
     def _made_groups(self, branch: Branch) -> tuple[Branch, ...]:
         taken = {child.name for child in (*branch.below.values(), *branch.linked)}
         made = grouped({tool_id: self.tools[tool_id] for tool_id in self._to_group(branch)}, taken=taken)
         groups = tuple(
-            Branch(g.name, branch, tool_ids=[*g.tool_ids], count=len(g.tool_ids), primary_count=len(g.tool_ids))
+            Branch(
+                g.name,
+                branch,
+                tool_ids=[*g.tool_ids],
+                count=len(g.tool_ids),
+                primary_count=len(g.tool_ids),
+                is_group=True,
+            )
             for g in made
         )
         self._nodes |= {at: Node(at.path, summary=group.summary) for group, at in zip(made, groups, strict=True)}
         return groups
 
     def _to_group(self, branch: Branch) -> Collection[str]:
-        if len(branch.below) + len(branch.linked) > MAX_GROUPS and len(self._named(branch)) > MAX_GROUPS:
+        """The tools that its groups are made of: those that nobody put into it, unless its owner wants groups."""
+        may_group = branch.is_group or self._categories.may_group(branch.path)
+        has_many_nodes = len(branch.below) + len(branch.linked) > MAX_GROUPS and len(self._named(branch)) > MAX_GROUPS
+        if has_many_nodes and (may_group or branch.above is None or self._is_bare_source(branch)):
             # A catalog too large to be read is walked by its nodes.
             return self.within(branch) if branch.count <= MAX_READ else ()
-        return branch.tool_ids
+        if may_group:
+            return branch.tool_ids
+        return [i for i in branch.tool_ids if self._categories.is_unclaimed_at(self.tools[i], branch.path)]
+
+    def _is_bare_source(self, branch: Branch) -> bool:
+        """Whether it is the node of a source that nobody set up as a category."""
+        path = branch.path
+        is_set_up = len(path) != 1 or path in self._categories
+        return not is_set_up and any(self.tools[i].source == branch.name for i in self.within(branch))
 
 
 def _planted(root: Branch, path: Path) -> Branch:

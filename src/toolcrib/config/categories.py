@@ -17,6 +17,7 @@ CATEGORY_SETTINGS: Mapping[str, str] = {
     "tools": "Ids of tools that hang in it, or patterns of them: `git.*`.",
     "tagged": "Tools that carry one of these tags hang in it too.",
     "also_under": 'Paths of nodes that it hangs under as well: `[["Quality"]]`.',
+    "group": "With `true`, the catalog may show its tools in groups where there are more than a dozen; off by default.",
     "categories": "The categories below it, by name, each with these same keys.",
 }
 """Every key of one category."""
@@ -48,6 +49,7 @@ def read_categories(settings: Settings, names: Mapping[str, str]) -> Categories:
                     tools=under_source_names(here.texts("tools"), names),
                     tagged=here.texts("tagged"),
                     also_under=here.paths("also_under"),
+                    group=here.flag("group"),
                 )
             )
             waiting.append((path, here.settings("categories")))

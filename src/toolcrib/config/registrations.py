@@ -263,7 +263,7 @@ def _rows_of_one(thing: Registrable) -> Iterator[Registration]:
         case Category():
             texts = {"title": thing.title, "summary": thing.summary}
             lists = {"tags": thing.tags, "tools": thing.tools, "tagged": thing.tagged, "also_under": thing.also_under}
-            body = {key: value for key, value in {**texts, **lists}.items() if value}
+            body = {key: value for key, value in {**texts, **lists, "group": thing.group}.items() if value}
             yield registration(Kind.CATEGORY, category_name(thing.path), body)
         case MetadataOverride():
             yield registration(Kind.OVERRIDE, thing.tools, thing.to_wire())

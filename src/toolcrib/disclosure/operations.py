@@ -73,8 +73,10 @@ class Operations:
         With a query, the nodes at `path` whose own words match and the tools at or below it that do, best first. With
         `tags`, only tools that carry all of them, and nodes with such a tool at or below them. Nodes come first.
 
-        At most `limit` (1 to 50) nodes and tools together; where nobody sets one, all nodes, for whoever is shown some
-        of them cannot choose, and after the last of them 10 tools, but no more than 50 in all.
+        With `limit` (1 to 50), the pages hold at most so many nodes and tools together, and every tool that hangs in
+        the node: last those that one of its groups shows as well. Without it, all nodes are on the first page, because
+        a reader who sees only some of them cannot choose, then 10 tools a page, no more than 50 entries in all; a group
+        takes the place of the tools in it.
 
         Raises:
             UnknownPath: nothing visible stands at `path`; hints name the nearest that does.
@@ -92,7 +94,7 @@ class Operations:
         found = (
             _matching_at(view, here, tagged, query, offset + MAX_LIMIT + 1)
             if query and query.strip()
-            else _all_at(view, here, tagged)
+            else _all_at(view, here, tagged, is_overview=limit is None)
         )
         shown = [*takewhile(room.takes, islice(found, offset, None))]
         return ListPage(
@@ -326,14 +328,17 @@ class _Room:
         return not self.is_full
 
 
-def _all_at(view: View, here: Branch, tagged: Set[str] | None) -> Iterable[NodePointer | ToolPointer]:
+def _all_at(
+    view: View, here: Branch, tagged: Set[str] | None, *, is_overview: bool
+) -> Iterable[NodePointer | ToolPointer]:
     ontology = view.ontology
     nodes = (
         NodePointer(ontology.node(child), count)
         for child in ontology.children(here)
         if (count := child.count if tagged is None else len(ontology.within(child) & tagged))
     )
-    ids = ontology.tool_ids(here)
+    # Whoever asks for pages of a size gets all that pointers say is here, in whichever group it is shown.
+    ids = chain(ontology.tool_ids(here), () if is_overview else ontology.grouped_tool_ids(here))
     return chain(nodes, (_pointer(view, view.tools[i]) for i in ids if tagged is None or i in tagged))
 
 
