@@ -538,4 +538,4 @@ async def test_a_function_of_a_closed_section_that_cannot_be_a_tool_is_named_bef
 async def test_a_template_that_was_not_bound_is_refused_with_what_to_do(watched: Watched) -> None:
     template: Any = PromptTemplate[str]("tests", "plain", [TASK])
     with pytest.raises(InvalidPrompt, match=r"`tests/plain` is a template. Bind it first: `template\.bind\(\)`"):
-        await MainLoop().execute(template, session=watched.session(), adapter=INJECT.adapter(plays(["never"])))
+        await MainLoop().execute(template, session=watched.session(), adapter=INJECT.adapter(plays("never")))

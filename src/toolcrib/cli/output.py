@@ -16,7 +16,7 @@ import anyio
 import click
 import orjson
 
-from toolcrib.core.characters import OBEYED
+from toolcrib.core.characters import OBEYED, visible
 from toolcrib.core.errors import InvalidConfig, NextAction, SourceUnavailable, ToolcribError
 from toolcrib.core.uris import shown
 
@@ -81,10 +81,21 @@ def set_up_logging(*, verbose: bool) -> None:
 
 
 class _Formatter(logging.Formatter):
-    """Writes addresses as they are shown: libraries log each request with its whole address, keys in it included."""
+    """Writes each record on one line, addresses as they are shown, and what a terminal would obey as `⟨U+001B⟩`.
+
+    Servers choose names, keys and last words that are logged: a line feed in one would forge a record, and an escape
+    would move the cursor. Libraries log each request with its whole address, keys in it included. The lines of a
+    traceback are indented, so that none of them looks like a record.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
         return shown(super().format(record))
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  the name of `logging`
+        return visible(super().formatMessage(record))
+
+    def formatException(self, ei: Any) -> str:  # noqa: N802  the name of `logging`
+        return "\n".join(f"  {visible(line)}" for line in super().formatException(ei).split("\n"))
 
 
 def log_warnings() -> None:

@@ -323,8 +323,8 @@ def _cause(data: object) -> str:
     match data:
         case None | "":
             return ""
-        case str() | {"details": str()} | {"message": str()}:
-            words = data if isinstance(data, str) else str(data.get("details") or data.get("message"))
+        case str(words) | {"details": str(words)} | {"message": str(words)}:
+            pass
         case _:
             words = as_json(data)
     return on_one_line(words[: 4 * _WORDS_CHARS])[:_WORDS_CHARS]
