@@ -18,6 +18,7 @@ from toolcrib import Toolcrib
 from toolcrib.calling import Runner, get_prompt, read_resource
 from toolcrib.calling.approving import Approver, MemoryApprovals
 from toolcrib.calling.limits import CallLimits, Rate
+from toolcrib.calling.questions import Intent
 from toolcrib.catalog.access import Access, Policy, Rule, Rules
 from toolcrib.catalog.registry import ToolRegistry
 from toolcrib.catalog.state import SourceEntry, SourceStatus
@@ -614,6 +615,26 @@ async def paused_again(runner: Runner, view: View, back: Resumption) -> Resumpti
     told = await run(runner, view, saying("no"), resumed=back)
     del source_of(view, "git").answers["push"]
     return Resumption.of(RESPONSES, told.wire["requestState"])
+
+
+@pytest.mark.anyio
+async def test_however_many_calls_of_others_wait_for_input_mine_is_not_asked_about_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("toolcrib.calling.approving.MAX_PAUSED", 10)
+    approver = Approver()
+
+    def back(principal: str) -> tuple[Intent, CallContext]:
+        intent = Intent(principal, "git.push", "definition", "Send commits away.", {})
+        state = approver.paused(intent, "once", PAUSED.wire)["requestState"]
+        return intent, CallContext(Principal(principal), resumed=Resumption.of(RESPONSES, state))
+
+    mine, eves = back("ada"), [back("eve") for _ in range(100)]
+
+    assert await approver.ask(*mine) == "once"
+    assert await approver.ask(*eves[-1]) == "once"
+    with pytest.raises(NotAuthorized):
+        await approver.ask(*eves[0])
 
 
 @pytest.mark.anyio

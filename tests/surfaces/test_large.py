@@ -123,6 +123,22 @@ def test_pages_are_for_whoever_got_the_answer() -> None:
         assert large.page(other, LOCAL) is None
 
 
+def test_pages_of_others_never_take_the_room_of_mine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("toolcrib.surfaces.mcp_gateway.large.MAX_KEPT_BYTES", 40_000)
+    large, ada, eve = LargeResults(), Principal("ada"), Principal("eve")
+
+    def first_page(whose: Principal, size: int = 10_000) -> str:
+        return links(large.fitted({"content": [text("x" * size)]}, ROOM, whose)["content"])[0]
+
+    mine, hers = first_page(ada), [first_page(eve) for _ in range(20)]
+    assert large.page(mine, ada) is not None
+    assert [large.page(page, eve) is not None for page in hers[-2:]] == [True, True]
+    assert large.page(hers[0], eve) is None
+    (_, told) = large.fitted({"content": [text("x" * 100_000)]}, ROOM, eve)["content"]
+    assert "too many to be kept" in told["text"]
+    assert large.page(mine, ada) is not None
+
+
 def test_old_pages_make_room_for_new_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("toolcrib.surfaces.mcp_gateway.large.MAX_KEPT_BYTES", 40_000)
     large, value = LargeResults(), "x" * 10_000

@@ -129,6 +129,22 @@ async def test_the_longest_absent_makes_room_for_another(monkeypatch: pytest.Mon
         assert (await carrier.carry(back, asking))["said"] == ACCEPTED
 
 
+async def test_however_many_questions_another_principal_leaves_open_mine_can_be_answered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(visits, "MAX_WAITING", 10)
+    ada, eve = Principal("ada"), Principal("eve")
+    async with carrying() as carrier:
+        mine = await carrier.carry(request(whose=ada), asking)
+        hers = [await carrier.carry(request(whose=eve), asking) for _ in range(100)]
+        for whose, away in ((ada, mine), (eve, hers[-1])):
+            (key,) = away["inputRequests"]
+            back = request(whose=whose, requestState=away["requestState"], inputResponses={key: ACCEPTED})
+            assert (await carrier.carry(back, asking))["said"] == ACCEPTED
+        with pytest.raises(MCPError, match="is over"):
+            await carrier.carry(request(whose=eve, requestState=hers[0]["requestState"]), asking)
+
+
 async def test_a_call_that_is_given_up_while_its_client_is_there_fails_and_does_not_hang() -> None:
     visit = Visit(None, {"elicitation": {}}, request(), LogMessages(None, lambda: None))
 

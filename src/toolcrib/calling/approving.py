@@ -15,11 +15,15 @@ from toolcrib.core.errors import NotAuthorized, ToolFailed
 from toolcrib.core.events import Consent
 from toolcrib.core.principal import CallContext
 from toolcrib.core.results import ToolResult
+from toolcrib.core.shares import Shares
 
 logger = logging.getLogger(__name__)
 
 MAX_PAUSED = 1_000
-"""Calls that were approved and wait for input; one more forgets the oldest, which is then asked about again."""
+"""Calls that were approved and wait for input.
+
+One more forgets the oldest of the principal that has most. A person is then asked about that one again.
+"""
 
 
 class Approvals(Protocol):
@@ -53,7 +57,7 @@ class Approver:
     def __init__(self, approvals: Approvals | None = None, *, now_s: Callable[[], float] = time.monotonic) -> None:
         self.approvals: Approvals = approvals or MemoryApprovals()
         self._now_s = now_s
-        self._paused: dict[str, tuple[_Bound, float]] = {}
+        self._paused = Shares[str, tuple[_Bound, float]](MAX_PAUSED)
         """What was approved for one call that now waits for input, by the name of the approval, and until when. Whoever
         takes one up takes it away."""
 
@@ -85,9 +89,7 @@ class Approver:
         if consent == "kept" or not ToolResult(result).needs_input:
             return result
         approval = secrets.token_urlsafe(18)
-        self._paused[approval] = _bound(intent), self._now_s() + ANSWER_S
-        if len(self._paused) > MAX_PAUSED:
-            self._paused.pop(next(iter(self._paused)))
+        self._paused.put(intent.principal, approval, (_bound(intent), self._now_s() + ANSWER_S))
         return {**result, "requestState": approved_state(approval, result.get("requestState"))}
 
     async def _settled(self, intent: Intent, context: CallContext) -> Consent:
@@ -99,12 +101,13 @@ class Approver:
 
     def _is_taken_up(self, intent: Intent, context: CallContext) -> bool:
         approval = context.resumed.approval if context.resumed is not None else None
-        if approval is None or approval not in self._paused:
+        paused = self._paused.get(approval) if approval is not None else None
+        if approval is None or paused is None:
             return False
-        bound, until_s = self._paused[approval]
+        bound, until_s = paused
         if bound != _bound(intent):
             return False
-        del self._paused[approval]
+        self._paused.pop(approval)
         return self._now_s() < until_s
 
 

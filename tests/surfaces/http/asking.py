@@ -58,7 +58,7 @@ class Api:
     async def mcp(self, token: str, mode: Mode = "auto") -> AsyncGenerator[Client]:
         """The SDK's client, which shows `token` with every request."""
         async with self.client(token) as http:
-            transport = streamable_http_client(self.gateway.url, http_client=http)
+            transport = streamable_http_client(f"{self.base}/mcp", http_client=http)
             async with Client(transport, mode=mode) as client:
                 yield client
 

@@ -49,13 +49,15 @@ async def serve_http(
     exposed: str = DEFAULT_SET,
     audit_events_lost: Callable[[], int] = lambda: 0,
     beside: Callable[[], Coroutine[Any, Any, None]] | None = None,
+    bounds: Bounds | None = None,
 ) -> None:
     """Serve until SIGINT or SIGTERM arrives; calls in flight may end, then every server that was started is stopped.
 
     Cancelled, it stops without waiting for calls in flight.
 
     `listening` is told the MCP endpoint's address once it takes requests. `exposed`: see `Gateway`.
-    `audit_events_lost`: how many so far, for the metrics. `beside` is run once the sources are being started.
+    `audit_events_lost`: how many so far, for the metrics. `beside` is run once the sources are being started. `bounds`
+    are those of connections; without them, what this process can have.
 
     Raises:
         InvalidConfig: the address is taken, or others reach it and nobody is asked who they are.
@@ -106,7 +108,7 @@ async def serve_http(
         gateway.hang_up()
         bundles.hang_up()
 
-    server = HttpServer(app, Connections(Bounds.of_this_process()), hang_up)
+    server = HttpServer(app, Connections(bounds or Bounds.of_this_process()), hang_up)
     with bound, anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
         async with crib, gateway, bundles, anyio.create_task_group() as tasks:
             tasks.start_soon(crib.follow, config, reload, admit_by)

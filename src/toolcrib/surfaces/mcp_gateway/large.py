@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import secrets
 import sys
-from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any, cast
 
 from toolcrib.config import Room
 from toolcrib.core.principal import Principal
+from toolcrib.core.shares import Shares
 from toolcrib.surfaces.mcp_gateway.results import json_text
 
 PAGE_SCHEME = "toolcrib-result://"
 
 MAX_KEPT_BYTES = 64 * 1024 * 1024
-"""Pages kept for reading, all together, as they take up memory; the oldest results make room for new ones."""
+"""Pages kept for reading, all together, as they take up memory.
+
+When there is no more room, the principal that takes most loses its oldest results.
+"""
 
 MAX_LINKS = 10
 """Pages that a result links to one by one; the others are told of in a line."""
@@ -45,8 +49,7 @@ class LargeResults:
     """Makes answers fit their room, and holds what did not, in memory, for whoever got the answer."""
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[str, _Kept] = OrderedDict()
-        self._size = 0
+        self._kept = Shares[str, _Kept](MAX_KEPT_BYTES, attrgetter("in_memory"))
 
     def fitted(
         self, wire: Mapping[str, Any], room: Room, principal: Principal, *, keeps_structure: bool = False
@@ -114,7 +117,10 @@ class LargeResults:
         """Keep `text` in pages: a line on where it is, and links."""
         name = secrets.token_urlsafe(9)
         kept = _Kept(tuple(_paged(text, room.text)), mime_type, _size(text), principal.id)
-        self._keep(name, kept)
+        self._kept.put(principal.id, name, kept)
+        if name not in self._kept:
+            line = f"[{what} is too large for one answer, and its {kept.size} bytes are too many to be kept.]"
+            return [{"type": "text", "text": line}]
         count = len(kept.pages)
         first, last = f"{PAGE_SCHEME}{name}/1", f"{PAGE_SCHEME}{name}/{count}"
         where = f"as the resource {first}" if count == 1 else f"as {count} resources, {first} to {last}"
@@ -132,13 +138,6 @@ class LargeResults:
             for number, page in enumerate(kept.pages[:MAX_LINKS], 1)
         ]
         return [{"type": "text", "text": line}, *links]
-
-    def _keep(self, name: str, kept: _Kept) -> None:
-        self._kept[name] = kept
-        self._size += kept.in_memory
-        while self._size > MAX_KEPT_BYTES and len(self._kept) > 1:
-            _, oldest = self._kept.popitem(last=False)
-            self._size -= oldest.in_memory
 
 
 def _size(text: str) -> int:

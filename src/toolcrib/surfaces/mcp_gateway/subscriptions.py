@@ -20,6 +20,7 @@ from toolcrib.catalog.access import Access
 from toolcrib.core.errors import ToolcribError, ToolFailed
 from toolcrib.core.events import CatalogPublished, Event
 from toolcrib.core.principal import CallContext, Principal
+from toolcrib.core.shares import Shares
 from toolcrib.crib import Toolcrib
 from toolcrib.sources.base import Source
 from toolcrib.surfaces.mcp_gateway.connections import Ctx, connection_of, principal_of
@@ -30,7 +31,10 @@ from toolcrib.surfaces.mcp_gateway.telling import TELL_AGAIN_S, Telling
 logger = logging.getLogger(__name__)
 
 MAX_WATCHED = 10_000
-"""Resources that are watched at once, for all clients together."""
+"""Resources that are watched at once, for all clients together.
+
+A principal that has its share of them is refused more. Others make room for one that has not.
+"""
 
 ASKED_AT_ONCE = 8
 """Resources of one stream that are asked for side by side."""
@@ -79,7 +83,7 @@ class Subscriptions:
         self._telling = telling
         self._opening = opening
         self._bundle = bundle
-        self._watched: dict[_Key, _Watched] = {}
+        self._watched = Shares[_Key, _Watched](MAX_WATCHED)
         self._updated: dict[_Key, None] = {}
         """What clients are to be told of, each once however often it changes."""
         self._news = anyio.Event()
@@ -100,9 +104,8 @@ class Subscriptions:
         try:
             with anyio.move_on_after(STREAM_WAIT_S):
                 await _side_by_side([partial(self._try, stream, uri, principal_of(ctx)) for uri in asked])
-            agreed = [
-                uri for uri in asked if any(uri in each.wanted.get(stream, ()) for each in self._watched.values())
-            ]
+            wanted = {uri for _, watched in self._watched.items() for uri in watched.wanted.get(stream, ())}
+            agreed = [uri for uri in asked if uri in wanted]
             told = params.notifications.model_copy(update={"resource_subscriptions": agreed or None})
             return await self._telling.listen(ctx, params.model_copy(update={"notifications": told}))
         finally:
@@ -160,7 +163,7 @@ class Subscriptions:
 
     async def _unsubscribe(self, ctx: Ctx, params: mcp_types.UnsubscribeRequestParams) -> HandlerResult:
         connection, uri = connection_of(ctx), str(params.uri)
-        for key, watched in [*self._watched.items()]:
+        for key, watched in self._watched.items():
             uris = watched.wanted.get(connection, {})
             uris.pop(uri, None)
             if not uris:
@@ -182,20 +185,30 @@ class Subscriptions:
             ToolcribError: as `Toolcrib.watch_resource` does, or `ToolFailed` where too many are watched.
         """
         key = _Key(principal.id, *(self._crib.view(principal, self._bundle).shelf.locate(uri) or ("", uri)))
-        if key not in self._watched and len(self._watched) >= MAX_WATCHED:
-            raise ToolFailed(f"{MAX_WATCHED} resources are watched already; this is one too many.")
-        watched = self._watched.setdefault(key, _Watched(principal))
+        watched = self._watched.get(key) or self._taken_in(key, principal)
         watched.waiting += 1
         try:
             async with watched.asking:
                 if watched.source is None or watched.principal != principal:
                     await self._watch(key, uri, watched, principal)
+                if self._watched.get(key) is not watched:  # in the meantime others needed the room
+                    raise _no_room(principal)
                 watched.wanted.setdefault(who, {})[uri] = principal
                 if not self._may_have(key, principal):  # as of now: it was asked for under what held before
                     self._news.set()
         finally:
             watched.waiting -= 1
             self._tidy(key, watched)
+
+    def _taken_in(self, key: _Key, principal: Principal) -> _Watched:
+        if not self._watched.can_take(principal.id):
+            raise _no_room(principal)
+        watched = _Watched(principal)
+        for other in self._watched.put(principal.id, key, watched):
+            logger.info("changes of a resource are not told to `%s` any more: others need room", other.principal.id)
+            other.wanted.clear()
+            self._end(other)
+        return watched
 
     async def _watch(self, key: _Key, uri: str, watched: _Watched, principal: Principal) -> None:
         source = self._source(key, principal)
@@ -227,7 +240,7 @@ class Subscriptions:
         return self._crib.glance(principal, self._bundle).access_to_item(key.source, key.uri) >= Access.ASK
 
     def _end_what_may_not_be_had(self) -> None:
-        for key, watched in [*self._watched.items()]:
+        for key, watched in self._watched.items():
             asking = {principal for uris in watched.wanted.values() for principal in uris.values()}
             left = {principal for principal in asking if self._may_have(key, principal)}
             if left == asking:
@@ -253,7 +266,9 @@ class Subscriptions:
         ]
 
     async def _ask_again(self, key: _Key, watched: _Watched) -> None:
-        uri = next(uri for uris in watched.wanted.values() for uri in uris)
+        uri = next((uri for uris in watched.wanted.values() for uri in uris), None)
+        if uri is None:  # nobody wants it any more since this task was started
+            return
         watched.waiting += 1
         try:
             async with watched.asking:
@@ -267,17 +282,29 @@ class Subscriptions:
             self._tidy(key, watched)
 
     def _release(self, who: _Who) -> None:
-        for key, watched in [*self._watched.items()]:
+        for key, watched in self._watched.items():
             if watched.wanted.pop(who, None) is not None:
                 self._tidy(key, watched)
 
     def _tidy(self, key: _Key, watched: _Watched) -> None:
         """Let go of what nobody wants any more."""
-        if not watched.wanted and not watched.waiting and self._watched.get(key) is watched:
-            del self._watched[key]
-            if watched.end is not None:
-                watched.end()
-                watched.source, watched.end = None, None
+        if watched.wanted or watched.waiting:
+            return
+        if self._watched.get(key) is watched:
+            self._watched.pop(key)
+        self._end(watched)
+
+    def _end(self, watched: _Watched) -> None:
+        if watched.end is not None:
+            watched.end()
+            watched.source, watched.end = None, None
+
+
+def _no_room(principal: Principal) -> ToolFailed:
+    return ToolFailed(
+        f"There is no room for another resource that `{principal.id}` is told about: "
+        f"it has its share of {MAX_WATCHED:,}. End other subscriptions first."
+    )
 
 
 async def _side_by_side(tasks: Iterable[Callable[[], Awaitable[None]]]) -> None:

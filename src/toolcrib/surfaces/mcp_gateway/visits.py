@@ -18,12 +18,13 @@ from mcp_types import INVALID_PARAMS
 
 from toolcrib.core.client import ANSWER_S
 from toolcrib.core.errors import ToolFailed
+from toolcrib.core.shares import Shares
 from toolcrib.surfaces.mcp_gateway.connections import Ctx, principal_of
 from toolcrib.surfaces.mcp_gateway.logs import LogMessages, in_answer_to, level_of_request
 from toolcrib.surfaces.mcp_gateway.questions import MAX_ROUNDS, check_askable
 
 MAX_WAITING = 1_000
-"""Visits that wait for their clients at once; one more ends the one that has waited longest."""
+"""Visits that wait for their clients at once; one more ends the oldest of the principal that has most."""
 
 TICKET = "visit:"
 """How the states begin that lead back to a visit."""
@@ -96,7 +97,8 @@ class Visits:
     def __init__(self, tasks: TaskGroup) -> None:
         """`tasks` is where they go on meanwhile."""
         self._tasks = tasks
-        self._waiting: dict[str, Visit] = {}
+        self._waiting = Shares[str, Visit](MAX_WAITING)
+        """By ticket."""
 
     async def begin(self, visit: Visit, request: Callable[[], Awaitable[Mapping[str, Any]]]) -> Mapping[str, Any]:
         """The result of `request`, or an `input_required` with a ticket for whoever comes back with answers."""
@@ -112,7 +114,7 @@ class Visits:
         visit = self._waiting.get(ticket)
         if visit is None or principal_of(visit.ctx).id != principal_of(ctx).id:
             raise MCPError(INVALID_PARAMS, "The call that this answers is over, or was answered already.")
-        del self._waiting[ticket]
+        self._waiting.pop(ticket)
         visit.ctx = ctx
         visit.messages.send_with(in_answer_to(ctx))
         visit.returned.set()
@@ -141,9 +143,8 @@ class Visits:
         """Let the client go with the questions that are open; what is logged meanwhile waits for it."""
         visit.messages.hold()
         ticket = f"{TICKET}{secrets.token_urlsafe(18)}"
-        if len(self._waiting) >= MAX_WAITING:
-            self._waiting.pop(next(iter(self._waiting))).scope.cancel()
-        self._waiting[ticket] = visit
+        for other in self._waiting.put(principal_of(visit.ctx).id, ticket, visit):
+            other.scope.cancel()
         visit.returned = anyio.Event()
         self._tasks.start_soon(self._expire, ticket, visit.returned)
         asked = {key: {"method": each.method, "params": dict(each.params)} for key, each in visit.questions.items()}
@@ -153,7 +154,7 @@ class Visits:
         with anyio.move_on_after(ANSWER_S):
             await returned.wait()
             return
-        if (visit := self._waiting.pop(ticket, None)) is not None:
+        if (visit := self._waiting.pop(ticket)) is not None:
             visit.scope.cancel()
 
 
