@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING
+
 from toolcrib.catalog.access import EVERYTHING, Access, Permissions, something_of
+from toolcrib.catalog.categories import Categories
 from toolcrib.catalog.view import subject_of
 from toolcrib.config import Config
 from toolcrib.core.principal import LOCAL, Principal
 from toolcrib.core.tools import Path
 from toolcrib.protocol.rules import Top
 
+if TYPE_CHECKING:
+    from toolcrib.sources.declared.definition import DeclaredTools
+
 
 def tops(config: Config, permissions: Permissions = EVERYTHING, principal: Principal = LOCAL) -> tuple[Top, ...]:
     """The top of the catalog that a principal has, as the configuration tells of it, whatever has started by now.
 
-    Without what could hold nothing that the principal may see.
+    Without what could hold nothing that the principal may see, and without sources that a list of the top leaves out
+    because categories claim all their tools. For a server only a pattern such as `git.*` says so before it has started.
     """
 
     def may_show(path: Path) -> bool:
@@ -21,26 +29,47 @@ def tops(config: Config, permissions: Permissions = EVERYTHING, principal: Princ
         subjects = (subject_of(tool, config.categories) for category in inside for tool in category.possible_tools())
         return any(permissions.decide(subject) is not Access.HIDDEN for subject in subjects)
 
+    def is_named(name: str) -> bool:
+        """Whether a list of the top may show the source `name` to the principal, as far as is known by now."""
+        is_hidden = permissions.decide(something_of(name)) is Access.HIDDEN
+        return not is_hidden and not _is_left_out(name, config.categories)
+
     taken = {each.name for each in (*config.enabled, *config.declared)}
     nodes = (category.node for category in config.categories.given if len(category.path) == 1)
-    return (
+    told = [
         *(Top(node.name, node.summary or node.title or "") for node in nodes if may_show(node.path)),
         *(
             Top(server.name, server.summary or server.title or "")
             for server in config.enabled
-            if server.of(principal.id) is not None
-            and permissions.decide(something_of(server.name)) is not Access.HIDDEN
+            if server.of(principal.id) is not None and is_named(server.name)
         ),
         *(
             Top(declared.name, declared.summary or declared.title or "")
             for declared in config.declared
-            if permissions.decide(something_of(declared.name)) is not Access.HIDDEN
+            if is_named(declared.name) and not _stands_in_categories(declared, config.categories)
         ),
         *(
             Top(plugin.name, plugin.summary or plugin.title or plugin.installed.summary)
             for plugin in config.plugins
-            if plugin.name not in taken
-            and not plugin.installed.problem
-            and permissions.decide(something_of(plugin.name)) is not Access.HIDDEN
+            if plugin.name not in taken and not plugin.installed.problem and is_named(plugin.name)
         ),
-    )
+    ]
+    by_name: dict[str, Top] = {}
+    for top in told:  # a category with the name of a source is that source's node
+        if not by_name.setdefault(top.name, top).summary:
+            by_name[top.name] = top
+    return tuple(by_name.values())
+
+
+def _is_left_out(source: str, categories: Categories) -> bool:
+    """Whether categories claim all tools that `source` can have, so that a list of the top does not show it."""
+    if categories.leads_to_one((source,)):
+        return False
+    # A pattern that ends in `*` and matches an id without its end matches the id, whatever that end is.
+    patterns = (pattern for category in categories.given for pattern in category.tools if pattern.endswith("*"))
+    return any(fnmatchcase(f"{source}.", pattern) for pattern in patterns)
+
+
+def _stands_in_categories(declared: DeclaredTools, categories: Categories) -> bool:
+    primary = [categories.places(each.tool)[0] for each in declared.tools]
+    return bool(primary) and all(path[0] != declared.name for path in primary)

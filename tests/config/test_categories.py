@@ -11,6 +11,7 @@ import pytest
 from toolcrib.catalog.categories import NO_CATEGORIES, Categories, Category
 from toolcrib.config import parse_config
 from toolcrib.core.errors import InvalidConfig
+from toolcrib.tops import tops
 
 FILE = Path("mcp.json")
 
@@ -96,3 +97,35 @@ def test_categories_as_deep_as_a_file_can_be_written_are_read_and_deeper_ones_re
     assert len(parse_config(deep(100), FILE, {}).categories.given) == 100
     with pytest.raises(InvalidConfig, match="nested too deeply"):
         parse_config(deep(100_000), FILE, {})
+
+
+@pytest.mark.parametrize(
+    ("categories", "named"),
+    [
+        ({"Coding": {"tools": ["git.*"]}}, ["Coding", "files"]),
+        ({"Coding": {"tools": ["g?t*"]}}, ["Coding", "files"]),
+        ({"Everything": {"tools": ["*"]}}, ["Everything"]),
+        ({"Coding": {"tools": ["git.log", "git.commit*"]}}, ["Coding", "git", "files"]),
+        (
+            {"Coding": {"tools": ["git.*"]}, "git": {"categories": {"More": {"tools": ["x.y"]}}}},
+            ["Coding", "git", "files"],
+        ),
+    ],
+)
+def test_a_model_is_not_told_of_sources_that_the_top_does_not_show(categories: Any, named: list[str]) -> None:
+    servers = {"git": {"command": "git-server"}, "files": {"command": "files-server"}}
+    ours = {"categories": categories, "plugins": False}
+    config = parse_config(json.dumps({"mcpServers": servers, "toolcrib": ours}), FILE, {})
+
+    assert [top.name for top in tops(config)] == named
+
+
+def test_a_declared_source_whose_tools_all_stand_in_categories_is_not_named() -> None:
+    declared = {"ops": {"tools": {name: {"description": "Do it.", "command": ["true"]} for name in ("a", "b")}}}
+
+    def named(*claimed: str) -> list[str]:
+        ours = {"declared": declared, "categories": {"Made": {"tools": claimed}}, "plugins": False}
+        return [top.name for top in tops(parse_config(json.dumps({"toolcrib": ours}), FILE, {}))]
+
+    assert "ops" not in named("ops.a", "ops.b")
+    assert "ops" in named("ops.a")

@@ -162,7 +162,8 @@ def test_an_empty_catalog_answers_everything() -> None:
         takes = operation_schema(name).document["properties"]
         wire = told(view, name, {key: value for key, value in possible.items() if key in takes})
         assert code(wire) in {"ok", "TOOL_NOT_FOUND", "NO_MATCH_IN_CATEGORY"}
-    assert told(view, "search_nodes", {"query": ""}) == {"results": []}
+    nodes = told(view, "search_nodes", {"query": ""})
+    assert (nodes["results"], nodes["next_action"]) == ([], {"operation": "list", "arguments": {}})
     assert told(view, "search_tools", {"query": ""}) == {"results": [], "next_cursor": None}
 
 

@@ -1,4 +1,4 @@
-"""Where a pointer says that a tool is, a list shows it."""
+"""Where a pointer says that a tool is, a list shows it; and a search for nodes finds what a list shows."""
 
 from __future__ import annotations
 
@@ -6,13 +6,19 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 from tests.catalog.strategies import SET_UP, many_tools
 from tests.catalogs import registry_of, tool
 
 from toolcrib.catalog.categories import Categories, Category
 from toolcrib.catalog.view import View
-from toolcrib.core.tools import Tool
+from toolcrib.core.principal import CallContext
+from toolcrib.core.tools import ROOT, Path, Tool
+from toolcrib.disclosure.messages import NodePage
 from toolcrib.disclosure.operations import DEFAULT_LIMIT, MAX_LIMIT, Operations
+from toolcrib.protocol.desk import Desk
+from toolcrib.protocol.steps import answer_within
+from toolcrib.protocol.tools import SETS
 
 OPERATIONS = Operations()
 
@@ -65,3 +71,60 @@ def test_a_category_of_more_than_a_dozen_tools_shows_them_all_and_no_other_node(
 
     assert OPERATIONS.list(view, ["Storage", "Buckets"], limit=limit).nodes == ()
     assert [*walk(view, ["Storage", "Buckets"], limit)] == sorted(each.id for each in tools)
+
+
+def shown_from_the_top(view: View) -> set[Path]:
+    """Paths of the nodes that somebody meets who lists the root, and every node that a list shows."""
+    shown, waiting = set[Path](), [ROOT]
+    while waiting:
+        page = OPERATIONS.list(view, waiting.pop(), limit=MAX_LIMIT)
+        assert page.nodes == () or page.next_cursor is None or len(page.nodes) < MAX_LIMIT
+        new = {node.node.path for node in page.nodes} - shown
+        shown |= new
+        waiting += new
+    return shown
+
+
+@settings(max_examples=80, deadline=None)
+@given(tools=many_tools(), made=SET_UP, query=st.sampled_from(["git", "files", "code read", "invoice", "shared beta"]))
+def test_a_search_for_nodes_finds_only_what_a_walk_from_the_top_shows(
+    tools: list[Tool], made: list[Category], query: str
+) -> None:
+    view = view_of(tools, made)
+
+    found = [node.node.path for node in OPERATIONS.search_nodes(view, query, limit=MAX_LIMIT).results]
+
+    assert len({*found}) == len(found)
+    assert {*found} <= shown_from_the_top(view)
+
+
+def test_a_source_whose_tools_all_stand_in_categories_takes_no_place_from_these() -> None:
+    log_in = tool("auth.oauth_login", "Log a user in by OAuth.")
+    renew = tool("identity.renew_login", "Renew the login of a service.")
+    made = [Category(("User", "Auth"), tools=("auth.*",)), Category(("System",), tools=("identity.*",))]
+    view = view_of([log_in, renew], made)
+
+    found = OPERATIONS.search_nodes(view, "oauth login", limit=2)
+
+    assert [node.node.path for node in found.results] == [("User", "Auth"), ("System",)]
+
+
+def test_a_category_below_such_a_source_is_reached_and_found() -> None:
+    made = [Category(("Made",), tools=("s.*",)), Category(("s", "Deep"), tools=("other.*",), tagged=("x",))]
+    view = view_of([tool("s.one"), tool("other.two"), tool("s.three", tags=("x",))], [*made])
+
+    assert ("s", "Deep") in shown_from_the_top(view)
+
+
+@pytest.mark.parametrize("query", ["quantum chromodynamics", "", "!!!"])
+@pytest.mark.anyio
+async def test_a_search_for_nodes_that_finds_none_says_what_to_try(query: str) -> None:
+    view = view_of([tool("git.log", "Show the history.")], [])
+    answer = await Desk(OPERATIONS).perform(view, CallContext(view.principal), "search_nodes", {"query": query})
+
+    assert isinstance(answer, NodePage)
+    assert answer.to_wire()["results"] == []
+    assert answer.to_wire()["hints"]
+    assert answer.to_wire()["next_action"] == {"operation": "list", "arguments": {}}
+    in_discovery = answer_within(answer, SETS["discovery"]).to_wire()
+    assert in_discovery["next_action"] == {"operation": "list_categories", "arguments": {}}

@@ -165,6 +165,10 @@ class Categories:
         """The nodes that the one at `path` hangs under besides the one above it, by their primary paths."""
         return self._above.get(path, ())
 
+    def leads_to_one(self, path: Path) -> bool:
+        """Whether a category is at `path` or below it."""
+        return path in self._standing
+
     def may_group(self, path: Path) -> bool:
         """Whether the owner wants groups in the category at `path`."""
         return path in self._by_path and self._by_path[path].group

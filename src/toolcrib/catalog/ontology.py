@@ -125,7 +125,7 @@ class Ontology:
     def children(self, branch: Branch) -> tuple[Branch, ...]:
         """The nodes under it: those that stand there by name without regard to case, groups where they help to find.
 
-        One that nobody set up, and whose tools all have their primary path elsewhere, is found and not shown.
+        One whose tools all have their primary path elsewhere is found and not shown, unless it leads to a category.
         """
         named, groups = self._named(branch), self._grouped(branch)
         return (*groups, *named) if len(named) > MAX_GROUPS else (*named, *groups)
@@ -153,13 +153,13 @@ class Ontology:
         return tuple(self._innermost(branch, tool_id) for branch in self._nodes_of(tool_id))
 
     def holders_of(self, tool_ids: Iterable[str]) -> Iterator[tuple[str, Branch]]:
-        """Each of these with each of its `holders`, until `MAX_READ` tools were looked at for groups.
+        """Each of these with each of its `holders` that is shown, until `MAX_READ` tools were looked at for groups.
 
         A node whose groups would take more stands for them.
         """
         grouped_here, left = set[Branch](), MAX_READ
         for tool_id in tool_ids:
-            for branch in self._nodes_of(tool_id):
+            for branch in (each for each in self._nodes_of(tool_id) if each in self._shown):
                 if branch not in grouped_here and len(branch.tool_ids) <= left:
                     grouped_here.add(branch)
                     left -= len(branch.tool_ids)
@@ -190,9 +190,21 @@ class Ontology:
         found = {branch.path: branch for branch in _below([self.root]) if branch.above is not None}
         return {path: found[path] for path in sorted(found)}
 
+    @cached_property
+    def _shown(self) -> frozenset[Branch]:
+        """The nodes that a walk from the root down meets, without the root and the groups."""
+        shown, waiting = set[Branch](), [self.root]
+        while waiting:
+            new = {*self._named(waiting.pop())} - shown
+            shown |= new
+            waiting += new
+        return frozenset(shown)
+
     def search(self, query: str, *, limit: int, among: Iterable[Path] | None = None) -> list[tuple[Path, float]]:
-        """At most `limit` of `nodes`, or of those `among` them, whose own words match, with their confidence in [0, 1]:
-        best first, ties by path. Words of tools do not count."""
+        """At most `limit` of the nodes that a walk from the root down meets, or of those `among` them, with confidence.
+
+        Best first, ties by path. Only their own words count, not those of tools. The confidence is in [0, 1].
+        """
         scope = None if among is None else frozenset(self._keys[path] for path in among if path in self._keys)
         hits = self._index.search(query, limit=limit, scope=scope).hits
         paths = list(self._keys)
@@ -201,7 +213,8 @@ class Ontology:
     @cached_property
     def _keys(self) -> Mapping[Path, str]:
         """What stands for each path in the index: in the order of the paths, so that ties fall to them."""
-        return {path: f"{number:08}" for number, path in enumerate(self.nodes)}
+        shown = (path for path, branch in self.nodes.items() if branch in self._shown)
+        return {path: f"{number:08}" for number, path in enumerate(shown)}
 
     @cached_property
     def _index(self) -> Index:
@@ -256,7 +269,7 @@ class Ontology:
         return next((child for child in others if child.name == name), None)
 
     def _named(self, branch: Branch) -> list[Branch]:
-        shown = [child for child in branch.below.values() if child.primary_count or child.path in self._categories]
+        shown = [c for c in branch.below.values() if c.primary_count or self._categories.leads_to_one(c.path)]
         return sorted({*shown, *branch.linked}, key=lambda child: (child.name.casefold(), child.name, child.path))
 
     def _grouped(self, branch: Branch) -> tuple[Branch, ...]:

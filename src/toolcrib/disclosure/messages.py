@@ -266,6 +266,8 @@ class NodePage:
 
     results: tuple[NodePointer, ...]
     missing: Missing = Missing()
+    suggestion: Suggestion | None = None
+    """Where nothing was found."""
 
     @property
     def tool_ids(self) -> tuple[str, ...]:
@@ -275,7 +277,8 @@ class NodePage:
         return self
 
     def to_wire(self) -> dict[str, Any]:
-        return {"results": [node.to_wire() for node in self.results], **self.missing.to_wire()}
+        wire = {"results": [node.to_wire() for node in self.results], **self.missing.to_wire()}
+        return wire if self.suggestion is None else wire | self.suggestion.to_wire()
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ from toolcrib.disclosure.messages import (
     SearchPage,
 )
 from toolcrib.disclosure.node_search import matching_children, matching_nodes
-from toolcrib.disclosure.suggestions import Searched, no_match, not_found, nothing_found, unknown_path
+from toolcrib.disclosure.suggestions import NO_NODE, Searched, no_match, not_found, nothing_found, unknown_path
 
 DEFAULT_LIMIT = 10
 MAX_LIMIT = 50
@@ -237,7 +237,8 @@ class Operations:
     def search_nodes(self, view: View, query: str, *, limit: int = DEFAULT_LIMIT) -> NodePage:
         """Rank the nodes by how well their own words match `query`, or a tool directly in them does.
 
-        At most `limit` (1 to 50), best first; ties fall to the path. Without words in the query, none.
+        Only nodes that `list` shows. At most `limit` (1 to 50), best first; ties fall to the path. Without words in the
+        query, none. An empty page says what to try.
 
         Raises:
             InvalidArguments: `limit` is out of range.
@@ -246,7 +247,11 @@ class Operations:
         """
         limit = _checked("search_nodes", {"query": query, "limit": limit})["limit"]
         found = matching_nodes(view, query[:MAX_QUERY_CHARS])
-        return NodePage(tuple(_node(view, branch, confidence) for branch, confidence in found[:limit]), _missing(view))
+        return NodePage(
+            tuple(_node(view, branch, confidence) for branch, confidence in found[:limit]),
+            _missing(view),
+            None if found else NO_NODE,
+        )
 
     def expand_tool(self, view: View, tool_id: str) -> Expansion:
         """The full schemas of one tool, and the handle to call it by.

@@ -29,6 +29,9 @@ MAX_TOLD = 20
 
 OTHER_WORDS = "Say it in other words, what is to be done and to what, or look at what there is."
 
+NO_NODE = Suggestion(("No category seems to serve this.", OTHER_WORDS), NextAction("list"))
+"""What to try after a search for categories that found none."""
+
 Searched = Selection | Set[str] | None
 """The tools to search; None for all that are visible."""
 

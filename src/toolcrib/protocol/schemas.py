@@ -76,6 +76,19 @@ _MISSING: Mapping[str, Any] = {
     "starting": {**_TEXTS, "description": "Sources that have not listed their tools yet."},
     "unavailable": {**_TEXTS, "description": "Sources that could not be listed."},
 }
+_SUGGESTION: Mapping[str, Any] = {
+    "hints": {**_TEXTS, "description": "Where nothing was found: what to try."},
+    "next_action": {
+        "allOf": [_ref("NextAction")],
+        "description": "Where nothing was found: an operation, ready to send.",
+    },
+}
+_NODE: Mapping[str, Any] = {
+    "name": _TEXT,
+    "path": _ref("Path"),
+    "summary": _TEXT,
+    "tool_count": {"type": "integer", "minimum": 0},
+}
 _TOOL_RESULT: Mapping[str, Any] = {
     "type": "object",
     "description": "The tool's answer as it came: MCP's CallToolResult.",
@@ -84,10 +97,8 @@ _TOOL_RESULT: Mapping[str, Any] = {
 
 _PARTS: Mapping[str, Any] = {
     "Path": {**_TEXTS, "description": "The names from the root down; empty for the root."},
-    "NodePointer": _object(
-        {"name": _TEXT, "path": _ref("Path"), "summary": _TEXT, "tool_count": {"type": "integer", "minimum": 0}},
-        {"title": _TEXT, "tags": _TEXTS, "confidence": _CONFIDENCE},
-    ),
+    "NodePointer": _object(_NODE, {"title": _TEXT, "tags": _TEXTS, "confidence": _CONFIDENCE}),
+    "FoundNode": _object({**_NODE, "confidence": _CONFIDENCE}, {"title": _TEXT, "tags": _TEXTS}),
     "CategoryPointer": _object(
         {
             "category": {**_TEXT, "description": "Its name."},
@@ -187,19 +198,13 @@ _RESPONSES: Mapping[str, Any] = {
             },
             "next_cursor": _CURSOR,
         },
-        {
-            **_MISSING,
-            "hints": {**_TEXTS, "description": "Where nothing serves the query: what to try."},
-            "next_action": {**_ref("NextAction"), "description": "Likewise: an operation, ready to send."},
-        },
+        _MISSING | _SUGGESTION,
     ),
     "SearchToolByCategoryResponse": _object(
         {"category_path": _ref("Path"), "results": _list(_ref("ToolPointer"), MAX_LIMIT), "next_cursor": _CURSOR},
         _MISSING,
     ),
-    "SearchNodesResponse": _object(
-        {"results": _list({**_ref("NodePointer"), "required": ["confidence"]}, MAX_LIMIT)}, _MISSING
-    ),
+    "SearchNodesResponse": _object({"results": _list(_ref("FoundNode"), MAX_LIMIT)}, _MISSING | _SUGGESTION),
     "ExpandToolResponse": {
         "anyOf": [
             _ref("Expansion"),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from toolcrib.core.errors import NextAction, ToolcribError
 from toolcrib.core.handles import Handle
 from toolcrib.core.results import ToolResult
-from toolcrib.disclosure.messages import Answer, Expansions, SearchPage
+from toolcrib.disclosure.messages import Answer, Expansions, NodePage, SearchPage
 
 if TYPE_CHECKING:
     from toolcrib.conversation.events import Offer
@@ -30,7 +30,7 @@ def leading_within(error: ToolcribError, operations: Collection[str]) -> Toolcri
 
 def answer_within(answer: Answer | ToolResult, operations: Collection[str]) -> Answer | ToolResult:
     """`answer`, where the errors in it, or what it suggests, lead to nothing but `operations`."""
-    if isinstance(answer, SearchPage) and (told := answer.suggestion) is not None:
+    if isinstance(answer, SearchPage | NodePage) and (told := answer.suggestion) is not None:
         return replace(answer, suggestion=replace(told, next_action=_within(told.next_action, operations)))
     if not isinstance(answer, Expansions):
         return answer
