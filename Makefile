@@ -9,21 +9,33 @@ EXTRAS := $(patsubst %,--extra %,embed grammars openai anthropic litellm claude 
 
 # Most tests wait for other processes, so more workers than processors are quicker.
 WORKERS ?= 4
-PARALLEL = -n $(WORKERS) --dist worksteal
+PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
+QUICK := calling catalog config contract conversation core disclosure drift formats grammars index linting protocol sections
 
-.PHONY: help demo test check format lint types imports interop conformance docs bench retrieval lock clean
+.PHONY: help demo test test-slow test-all quick check format lint types imports interop conformance docs bench retrieval lock clean
 .DEFAULT_GOAL := help
 
 help:  ## Say what there is
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 10
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
 
 demo: .venv/ready  ## Start six published MCP servers and do real tasks through Toolcrib
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/toolcrib demo
 
-test: .venv/ready .venv/mcp1/ready .venv/fast-agent/ready tests/interop/node_modules/ready  ## Run the tests
-	$(BIN)/python -m pytest $(PARALLEL)
+# What the tests start besides the project itself.
+PROGRAMS := .venv/ready .venv/mcp1/ready .venv/fast-agent/ready tests/interop/node_modules/ready
 
-check: format lint types imports test conformance  ## All that CI checks
+test: $(PROGRAMS)  ## Run the tests, but for the slow ones
+	$(PYTEST) -m "not slow and not interop"
+
+test-slow: $(PROGRAMS)  ## Run the slow tests, and those against other programs
+	$(PYTEST) -m "slow or interop"
+
+test-all: test test-slow  ## Run all tests
+
+quick: .venv/ready  ## Run the tests of the parts that start no process, in less than a minute
+	$(PYTEST) -m "not slow and not interop" $(patsubst %,tests/%,$(QUICK))
+
+check: format lint types imports test test-slow conformance  ## All that CI checks
 
 format: .venv/ready
 	$(BIN)/ruff format --check $(CODE)
@@ -37,7 +49,7 @@ types: .venv/ready
 imports: .venv/ready
 	$(BIN)/lint-imports
 
-interop: .venv/ready .venv/mcp1/ready .venv/fast-agent/ready tests/interop/node_modules/ready conformance  ## Run against programs nobody here wrote
+interop: $(PROGRAMS) conformance  ## Run against programs nobody here wrote
 	$(BIN)/python -m pytest -m interop
 
 conformance: .venv/ready tests/interop/node_modules/ready  ## Compare the published conformance suite with docs/conformance.md

@@ -1,20 +1,25 @@
 """What all tests share."""
 
 import gc
+import os
 from collections.abc import Generator
 from contextlib import ExitStack
 
 import pytest
 from hypothesis import HealthCheck, settings
 from tests import zygote
+from tests.examples import CI_EXAMPLES
 
 # Collecting the tests makes some million objects, and all of them stay: looking for garbage among them took a third of
 # the time.
 gc.disable()
 
 # How long something takes is for benchmarks/: a busy machine is no reason to fail.
-settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("untimed")
+UNTIMED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("ci", UNTIMED, max_examples=CI_EXAMPLES, print_blob=True)
+# A third of the examples, and the same ones each time: new ones are for CI to find.
+settings.register_profile("dev", UNTIMED, max_examples=CI_EXAMPLES // 3, derandomize=True)
+settings.load_profile("ci" if os.environ.get("CI") else "dev")
 
 ZYGOTES = pytest.StashKey[zygote.Zygotes]()
 

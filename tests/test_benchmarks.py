@@ -33,6 +33,7 @@ ELSEWHERE = {"browsing.py", "export_minilm.py", "retrieval.py"}
 """Need public sets that are not in this repository, or gigabytes of other people's programs."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SMALL)
 def test_a_benchmark_prints_one_json_object(name: str) -> None:
     command = [sys.executable, str(BENCHMARKS / name), *SMALL[name]]

@@ -264,6 +264,7 @@ async def test_first_requests_at_the_same_time_start_one_process(tmp_path: Path)
         assert len(events(log, "start")) == 1
 
 
+@pytest.mark.slow
 async def test_of_a_hundred_principals_few_have_processes_at_once_and_none_is_left(tmp_path: Path) -> None:
     log = tmp_path / "seen.jsonl"
     words = ("--log", str(log))

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.catalog.strategies import ANNOTATIONS, PRINCIPALS, RULES, SET_UP, tools
 from tests.catalogs import registry_of, tool
+from tests.examples import examples
 
 from toolcrib.catalog.access import ALLOW_ALL, EVERYTHING, HINTS, Access, Rule, Rules, Subject, something_of
 from toolcrib.catalog.categories import Categories, Category
@@ -177,7 +178,7 @@ SUBJECTS = st.builds(
 )
 
 
-@settings(max_examples=500)
+@settings(max_examples=examples(500))
 @given(RULES, SUBJECTS, st.sampled_from(PRINCIPALS))
 def test_whatever_the_rules_the_claims_of_a_stranger_only_tighten(
     rules: Rules, subject: Subject, principal: Principal
@@ -337,7 +338,7 @@ CHANGES = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(tools(), RULES, CHANGES, st.data())
 def test_decisions_that_are_kept_from_an_earlier_state_are_those_that_would_be_made(
     known: list[Tool], rules: Rules, changes: list[str], data: st.DataObject

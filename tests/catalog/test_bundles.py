@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from tests.calling.test_approving import saying_after
 from tests.catalog.test_hidden import WORLDS, World, all_of_the_shelves, everything, requests, shelves
 from tests.catalogs import registry_of, tool, view_of
+from tests.examples import examples
 
 from toolcrib import BLOG_AGENT, CODE_AGENT, ToolBundle, Toolcrib
 from toolcrib.catalog.access import ALLOW_ALL, Access, Rule, Rules, something_of
@@ -181,7 +182,7 @@ def is_meant(entry: str, each: Tool) -> bool:
     return fnmatchcase(each.id, entry)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(with_aliases(), CONTENTS)
 def test_the_answers_within_a_bundle_are_those_over_a_catalog_that_holds_only_its_tools(
     world: World, contents: Contents
@@ -198,7 +199,7 @@ def test_the_answers_within_a_bundle_are_those_over_a_catalog_that_holds_only_it
     assert anyio.run(everything, inside, asked) == anyio.run(everything, alone.view(mine), asked)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(
     st.lists(st.sampled_from(["a", "b", ".", "*", "?", "[ab]", "[!a]"]), min_size=1, max_size=6).map("".join),
     st.sampled_from(["a", "ab", "ba"]),
@@ -223,7 +224,7 @@ OFFERED = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(OFFERED, st.lists(st.sampled_from(["a", "A", "*.[b-d]", "*.a"]), max_size=3).map(tuple), st.booleans())
 def test_prompts_and_resources_are_held_by_name_or_id_as_tools_are(
     offered: Mapping[str, list[str]], entries: tuple[str, ...], plain: bool

@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 
 from toolcrib.catalog.grouping import MAX_GROUPS, MAX_TOOLS, NAME_CHARS, SUMMARY_CHARS, grouped, summaries_of
 from toolcrib.core.tools import Tool
@@ -220,7 +221,7 @@ _texts = st.text(max_size=20) | st.sampled_from(
 _tools = st.builds(Tool, st.sampled_from(["a", "b", "c"]), _texts, _texts)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(st.lists(_tools, max_size=60).map(by_id), st.integers(4, 20))
 def test_any_tools_fall_into_groups_that_are_fewer_smaller_and_apart(tools: dict[str, Tool], at_most: int) -> None:
     groups = grouped(tools, at_most=at_most)

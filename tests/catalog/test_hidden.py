@@ -17,6 +17,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from tests.catalog.strategies import PRINCIPALS, RULES, SET_UP, SOURCES, TAGS, many_tools, tools
+from tests.examples import examples
 from tests.knowing import FAR, NEAR, NEARER, Knowing, past_of, vectors_of
 
 from toolcrib.calling import complete, get_prompt, read_resource
@@ -189,7 +190,7 @@ async def everything(view: View, asked: Iterable[Request]) -> bytes:
 
 
 @pytest.mark.holds("errors.leak-nothing")
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(WORLDS)
 def test_what_the_rules_hide_leaves_no_trace_in_any_answer(world: World) -> None:
     over_all = world.view(world.tools)
@@ -217,7 +218,7 @@ def knowing(view: View) -> View:
 
 
 @pytest.mark.holds("errors.leak-nothing")
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(WORLDS)
 def test_what_is_known_of_hidden_tools_besides_words_leaves_no_trace_either(world: World) -> None:
     over_all = knowing(world.view(world.tools))
@@ -230,7 +231,7 @@ def test_what_is_known_of_hidden_tools_besides_words_leaves_no_trace_either(worl
         assert over_all.mark(query) == without.mark(query) != ""
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(WORLDS, st.randoms())
 def test_the_order_in_which_tools_came_shows_in_no_answer(world: World, random: Random) -> None:
     one, other = world.view(world.tools), world.view(random.sample(world.tools, len(world.tools)))
@@ -273,7 +274,7 @@ async def all_of_the_shelves(view: View) -> bytes:
     return json.dumps(told, default=repr).encode()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(EXTRAS, st.sampled_from(PRINCIPALS), RULES, st.booleans())
 def test_prompts_and_resources_that_the_rules_hide_leave_no_trace_either(
     offered: Mapping[str, list[str]], principal: Principal, rules: Rules, plain: bool

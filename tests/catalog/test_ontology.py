@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.catalogs import tool
+from tests.examples import examples
 
 from toolcrib.catalog.categories import NO_CATEGORIES, Categories, Category
 from toolcrib.catalog.ontology import Branch, Ontology
@@ -426,7 +427,7 @@ def categories(draw: st.DrawFn) -> list[Category]:
     return made
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(TOOLS, categories())
 def test_every_way_down_leads_to_the_tools_that_are_counted_on_it(tools: list[Tool], made: list[Category]) -> None:
     of = ontology(*tools, categories=made)
@@ -448,7 +449,7 @@ def test_every_way_down_leads_to_the_tools_that_are_counted_on_it(tools: list[To
 
 
 @pytest.mark.holds("goals.ontology")
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(TOOLS, categories())
 def test_from_the_top_every_tool_is_reached_through_what_is_shown(tools: list[Tool], made: list[Category]) -> None:
     of = ontology(*tools, categories=made)
@@ -463,7 +464,7 @@ def test_from_the_top_every_tool_is_reached_through_what_is_shown(tools: list[To
     assert found == {tool.id for tool in tools}
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(TOOLS, categories())
 def test_the_order_in_which_tools_came_changes_nothing(tools: list[Tool], made: list[Category]) -> None:
     one, other = ontology(*tools, categories=made), ontology(*reversed(tools), categories=made)

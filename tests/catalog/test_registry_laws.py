@@ -11,6 +11,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from tests.examples import examples
 
 from toolcrib.catalog.categories import NO_CATEGORIES, Categories, Category
 from toolcrib.catalog.overrides import NO_OVERRIDES, MetadataOverride, Overrides
@@ -330,6 +331,6 @@ class Registry(RuleBasedStateMachine):
 
 
 Registry.TestCase.settings = settings(
-    max_examples=50, stateful_step_count=30, deadline=None, report_multiple_bugs=False
+    max_examples=examples(50), stateful_step_count=30, deadline=None, report_multiple_bugs=False
 )
 TestRegistry = Registry.TestCase

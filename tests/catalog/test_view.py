@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.catalogs import registry_of, tool, view_of
+from tests.examples import examples
 
 from toolcrib.catalog.access import Access, Everything, Rule, Rules, Subject
 from toolcrib.catalog.categories import Categories, Category
@@ -106,7 +107,7 @@ TOOLS = st.lists(
 
 
 @pytest.mark.holds("errors.leak-nothing")
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(TOOLS, st.data())
 def test_the_answers_over_a_catalog_with_hidden_tools_are_those_over_the_catalog_without_them(
     tools: list[Tool], data: st.DataObject
@@ -120,7 +121,7 @@ def test_the_answers_over_a_catalog_with_hidden_tools_are_those_over_the_catalog
     assert over_all == everything(View.of(registry_of(*visible).state, ADA, Hide(frozenset())), tools)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(TOOLS, st.sampled_from(SourceStatus), st.data())
 def test_a_source_that_fails_tells_nothing_of_hidden_tools_either(
     tools: list[Tool], status: SourceStatus, data: st.DataObject
@@ -137,7 +138,7 @@ def test_a_source_that_fails_tells_nothing_of_hidden_tools_either(
     assert over(tools) == over([t for t in tools if t.id not in hidden])
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(TOOLS, st.data())
 def test_tools_of_a_session_are_found_as_if_the_catalog_held_them(tools: list[Tool], data: st.DataObject) -> None:
     session = {t.id: t for t in tools if data.draw(st.booleans(), label=f"{t.id} is of the session")}

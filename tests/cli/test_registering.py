@@ -13,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.cli.running import Ended, toolcrib
+from tests.examples import examples
 from tests.servers.launching import faulty_entry, write_config
 
 from toolcrib.cli.places import default_registrations, store_of
@@ -304,7 +305,7 @@ DOCUMENTS = st.fixed_dictionaries(
 
 
 @given(DOCUMENTS, st.randoms(use_true_random=False))
-@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, max_examples=examples(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_exporting_and_importing_into_an_empty_store_gives_the_same(members: Any, chance: Any) -> None:
     """In whichever order it was registered."""
     rows = [*read_document(json.dumps({"toolcrib": members, "version": 1}), Path("d.json"))]

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.catalogs import tool, view_of
+from tests.examples import examples
 
 from toolcrib.calling import Runner
 from toolcrib.calling.limits import CallLimits, Rate
@@ -159,7 +160,7 @@ def requests(view: View) -> st.SearchStrategy[tuple[str, Json]]:
 
 
 @pytest.mark.holds("messages.conform", "errors.next-action", "pointers.minimal")
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(views(), st.data())
 def test_whatever_is_asked_the_answer_matches_its_schema_and_holds_nothing_that_it_does_not_describe(
     view: View, data: st.DataObject

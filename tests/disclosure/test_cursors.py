@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.catalog.strategies import SET_UP, TAGS, many_tools, tools
 from tests.catalogs import registry_of, tool
+from tests.examples import examples
 
 from toolcrib.catalog.access import Access, Rule, Rules
 from toolcrib.catalog.categories import Categories, Category
@@ -65,7 +66,7 @@ OPTIONS = st.fixed_dictionaries(
 
 
 @pytest.mark.holds("list.cursor", "list.answer.next_cursor")
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(tools() | many_tools(), SET_UP, OPTIONS, st.integers(1, 50))
 def test_a_walk_over_a_list_meets_every_entry_once_nodes_before_tools(
     known: list[Tool], categories: list[Category], options: dict[str, Any], limit: int
@@ -95,7 +96,7 @@ def test_a_walk_over_a_list_meets_every_entry_once_nodes_before_tools(
 
 
 @pytest.mark.holds("category-search.cursor", "category-search.ranked")
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(tools() | many_tools(), SET_UP, OPTIONS, st.integers(1, 50), st.data())
 def test_a_walk_over_a_search_meets_every_match_once_best_first(
     known: list[Tool], categories: list[Category], options: dict[str, Any], limit: int, data: st.DataObject

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.catalogs import registry_of, source_of, tool, view_of
+from tests.examples import examples
 
 from toolcrib.catalog.access import Access, Rule, Rules
 from toolcrib.catalog.registry import ToolRegistry
@@ -87,7 +88,7 @@ def test_nodes_stand_before_tools_and_tools_are_pointers_without_schemas() -> No
 
 
 @pytest.mark.holds("list.cursor")
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(
     st.lists(st.lists(st.sampled_from("abc"), max_size=2).map(tuple), max_size=14),
     st.integers(1, MAX_LIMIT),

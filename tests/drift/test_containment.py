@@ -9,13 +9,14 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from tests.drift.schemas import SCHEMAS, VALUES, Json
+from tests.examples import examples
 
 from toolcrib.core.schema import Schema
 from toolcrib.drift.containment import closed, covers
 
 
 @given(SCHEMAS, SCHEMAS, st.lists(VALUES, min_size=5, max_size=20))
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 def test_what_a_covered_schema_accepts_the_other_accepts_too(one: Json, other: Json, values: list[Any]) -> None:
     for wider, narrower in ((one, other), ({"anyOf": [one, other]}, one), (one, {"allOf": [one, other]})):
         if covers(wider, narrower):
@@ -30,7 +31,7 @@ def test_a_schema_covers_itself(schema: Json) -> None:
 
 
 @given(SCHEMAS, SCHEMAS, SCHEMAS)
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 def test_where_two_steps_are_covered_nothing_refutes_both_together(one: Json, two: Json, three: Json) -> None:
     wide, middle, narrow = {"anyOf": [one, two, three]}, {"anyOf": [one, two]}, one
     if covers(wide, middle) and covers(middle, narrow):
@@ -38,7 +39,7 @@ def test_where_two_steps_are_covered_nothing_refutes_both_together(one: Json, tw
 
 
 @given(SCHEMAS, st.lists(VALUES, min_size=5, max_size=20))
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 def test_closing_takes_values_away_and_adds_none(schema: Json, values: list[Any]) -> None:
     assume("oneOf" not in json.dumps(schema))  # of which a value can be refused for being accepted twice
     accepts, accepted = Schema(schema).is_valid, Schema(dict(closed(schema, with_root=True))).is_valid

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.drift.schemas import SCHEMAS, VALUES, Json
+from tests.examples import examples
 
 from toolcrib.core.metadata import ToolMetadata
 from toolcrib.core.schema import Schema
@@ -356,7 +357,7 @@ def test_what_becomes_compatible_and_back_accepts_the_same(one: Json, other: Jso
     assert {there.grade, back.grade} != {COMPATIBLE}
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(SCHEMAS, SCHEMAS, st.lists(VALUES, min_size=5, max_size=20))
 def test_a_call_that_was_right_is_right_unless_the_change_breaks(one: Json, other: Json, values: list[Any]) -> None:
     earlier, later = taking(one), taking({"anyOf": [one, other]})
@@ -367,7 +368,7 @@ def test_a_call_that_was_right_is_right_unless_the_change_breaks(one: Json, othe
             assert [call for call in calls if declared.is_valid(call) and not now.arguments.is_valid(call)] == []
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(SCHEMAS, st.text(max_size=20))
 def test_words_alone_never_break_a_call(schema: Json, words: str) -> None:
     later = replace(taking({**schema, "description": words, "title": "T"}), description="Takes it well.")

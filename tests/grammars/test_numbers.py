@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.grammars.gbnf import Read
 from tests.grammars.peers import Matcher, spelled, validator
 
@@ -21,7 +22,7 @@ def schema(**number: Any) -> dict[str, Any]:
     return {"type": "object", "properties": {"x": number}, "required": ["x"]}
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(whole, st.integers(0, 10**4), st.booleans(), st.booleans(), st.lists(whole, max_size=5))
 def test_integers_are_held_between_any_bounds(
     low: int, room: int, strict_low: bool, strict_high: bool, more: list[int]
@@ -42,7 +43,7 @@ def test_integers_are_held_between_any_bounds(
 
 
 @pytest.mark.parametrize("kind", ["number", "integer"])
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     low=st.none() | st.integers(-12, 12),
     high=st.none() | st.integers(-12, 12),

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.grammars.gbnf import Read
 from tests.grammars.instances import Maker, changed
 from tests.grammars.peers import Matcher, meant, spelled, validator
@@ -106,7 +107,7 @@ SCHEMAS: Mapping[str, Mapping[str, Any]] = {
 
 
 @pytest.mark.parametrize("name", SCHEMAS)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(seed=st.integers(0, 2**32))
 def test_what_may_be_written_is_what_validates(name: str, seed: int) -> None:
     schema, source = SCHEMAS[name], random.Random(seed)
@@ -122,7 +123,7 @@ def test_what_may_be_written_is_what_validates(name: str, seed: int) -> None:
 
 
 @pytest.mark.parametrize("name", SCHEMAS)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(seed=st.integers(0, 2**32))
 def test_whatever_is_written_parses_and_validates(name: str, seed: int) -> None:
     grammar = arguments_grammar(SCHEMAS[name])
@@ -179,7 +180,7 @@ def _composed(draw: st.DrawFn, inner: st.SearchStrategy[Any]) -> dict[str, Any]:
 MORE: tuple[dict[str, Any], ...] = ({}, {"additionalProperties": False}, {"additionalProperties": True})
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.recursive(st.sampled_from(_LEAVES), _composed, max_leaves=8), st.integers(0, 2**32))
 def test_whatever_is_written_for_any_schema_validates_or_it_was_reported(inner: Any, seed: int) -> None:
     schema = {"type": "object", "properties": {"x": inner}, "required": ["x"]}

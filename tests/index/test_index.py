@@ -255,6 +255,7 @@ def test_thousands_of_tools_that_say_the_same_all_match_alike() -> None:
     assert found.hits[0].confidence == index.search("send a mail", limit=1).hits[0].confidence
 
 
+@pytest.mark.slow
 def test_two_hundred_thousand_tools_are_searched_as_few_are() -> None:
     def numbered(at: int) -> Document:
         return Document(f"s.{at:06}", (f"w{at % 997}", f"v{at % 1_009}"), ("common",), origin=f"o{at % 50:02}")

@@ -12,6 +12,7 @@ import anyio
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.loop.playing import (
     DEFER,
     DEFER_UNLISTED,
@@ -169,7 +170,7 @@ async def perform(way: Way, scene: Scene) -> tuple[list[ModelRequest], list[Conv
 
 
 @pytest.mark.parametrize("way", WAYS, ids=str)
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(scenes())
 def test_every_state_that_somebody_was_told_of_is_saved_and_read_again_byte_for_byte(way: Way, scene: Scene) -> None:
     _, states = anyio.run(perform, way, scene)
@@ -178,7 +179,7 @@ def test_every_state_that_somebody_was_told_of_is_saved_and_read_again_byte_for_
 
 
 @pytest.mark.parametrize("way", [DEFER, DEFER_UNLISTED, PROXY], ids=str)
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(scenes())
 @example(Scene((Part(True, True, (Part(True, True),)),), ([read("s0")], [read("s0.s0")], "done")))
 def test_a_request_is_the_beginning_of_the_next_one_as_providers_cache_it(way: Way, scene: Scene) -> None:
@@ -188,7 +189,7 @@ def test_a_request_is_the_beginning_of_the_next_one_as_providers_cache_it(way: W
 
 
 @pytest.mark.parametrize("way", WAYS, ids=str)
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(scenes())
 def test_what_stands_in_a_request_is_never_taken_back_within_an_evaluation(way: Way, scene: Scene) -> None:
     requests, _ = anyio.run(perform, way, scene)
@@ -243,7 +244,7 @@ async def sought(way: Way, parts: Sequence[Part], targets: Sequence[SectionPath]
     return response.output, session.conversation.state.sections.to_wire(), len(adapter.requests)
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(PLANS, st.data(), st.booleans())
 def test_a_model_that_wants_the_same_reaches_the_same_output_and_open_sections_in_as_many_requests_every_way(
     parts: tuple[Part, ...], data: st.DataObject, at_once: bool

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.catalogs import registry_of, tool
+from tests.examples import examples
 
 from toolcrib.catalog.state import SourceEntry, SourceStatus
 from toolcrib.catalog.view import View
@@ -210,7 +211,7 @@ KEYS = st.sampled_from(
 
 
 @pytest.mark.holds("errors.next-action")
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.sampled_from(sorted(NAMES)), st.dictionaries(KEYS, VALUES, max_size=3))
 def test_whatever_is_asked_the_answer_is_an_answer_or_an_error_whose_next_action_can_be_sent(
     name: str, arguments: dict[str, Any]

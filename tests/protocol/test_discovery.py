@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from mcp import Client
 from tests.catalog.strategies import PRINCIPALS, RULES, SET_UP, TAGS, many_tools, tools
 from tests.catalogs import registry_of, tool
+from tests.examples import examples
 from tests.servers.launching import faulty_entry, write_config
 from tests.surfaces.serving import Json, ask, served, text_of
 
@@ -89,7 +90,7 @@ def walk(view: View, limit: int | None) -> Iterator[CategoryPage]:
         yield page
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(tools() | many_tools(), SET_UP, RULES, st.sampled_from(PRINCIPALS), st.integers(1, 50) | st.none())
 def test_a_walk_over_the_categories_meets_each_node_of_the_top_once_with_the_count_of_a_list(
     known: list[Tool], categories: list[Category], rules: Rules, principal: Principal, limit: int | None
@@ -192,7 +193,7 @@ async def test_it_searches_by_words_by_category_and_without_either(counter: Coun
     assert (await found(query="report a bug"))[0] == FILE_BUG.id
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(tools(), st.sampled_from(["", "read a file", "shared"]), st.lists(st.sampled_from(TAGS), max_size=1))
 def test_each_detail_level_tells_all_that_the_one_before_it_tells(
     known: list[Tool], query: str, tags: list[str]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,6 +23,11 @@ from toolcrib.sources.mcp.source import McpSource
 PATIENT = Patience(start_s=30, list_s=30, call_s=30)
 HASTY = Patience(start_s=30, list_s=30, call_s=0.5)
 """For answers that never come."""
+
+
+def in_lanes(rows: Iterable[tuple[str, ...]]) -> list[Any]:
+    """The rows of a table as parameters; those of the older era are in the slow lane."""
+    return [pytest.param(*row, marks=[pytest.mark.slow] if "legacy" in row else []) for row in rows]
 
 
 @dataclass(frozen=True)

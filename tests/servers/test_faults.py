@@ -28,6 +28,7 @@ from tests.servers.table import (
     call,
     entry_of,
     failed,
+    in_lanes,
     refused,
     unavailable,
     why_not,
@@ -46,7 +47,7 @@ from toolcrib.sources.mcp.source import McpSource
 
 pytestmark = pytest.mark.anyio
 
-ERAS = pytest.mark.parametrize("era", ["legacy", "modern"])
+ERAS = pytest.mark.parametrize("era", in_lanes([("legacy",), ("modern",)]))
 
 NO_MESSAGE = failed("`bench` answered with what is no message of the protocol.")
 TOO_LONG = failed("`bench` answered with more than 32 MiB, which was not read.")
@@ -132,7 +133,7 @@ async def test_a_server_that_cannot_be_listed_is_told_of_and_used_once_it_is_wel
         assert (await call(crib, "bench.echo", text="well")).text == "well"
 
 
-@pytest.mark.parametrize(("fault", "era"), IN_TURN)
+@pytest.mark.parametrize(("fault", "era"), in_lanes(IN_TURN))
 async def test_an_odd_answer_is_told_to_its_caller_alone_and_the_next_call_goes_through(
     fault: str, era: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

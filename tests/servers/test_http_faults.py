@@ -24,6 +24,7 @@ from tests.servers.table import (
     call,
     entry_of,
     failed,
+    in_lanes,
     refused,
     unavailable,
     why_not,
@@ -268,7 +269,7 @@ def rows(*modes: str) -> list[tuple[str, str, str]]:
     ]
 
 
-@pytest.mark.parametrize(("fault", "era", "mode"), rows("json", "sse"))
+@pytest.mark.parametrize(("fault", "era", "mode"), in_lanes(rows("json", "sse")))
 async def test_a_fault_is_told_to_its_caller_alone_and_the_next_call_goes_through(
     fault: str, era: str, mode: str, address: Address, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -292,7 +293,9 @@ async def test_a_fault_is_told_to_its_caller_alone_and_the_next_call_goes_throug
 
 @pytest.mark.parametrize(
     ("fault", "era"),
-    [(fault, "legacy" if number % 2 else "modern") for number, fault in enumerate(FAULTS) if fault not in OF_ONE_ERA],
+    in_lanes(
+        (fault, "legacy" if number % 2 else "modern") for number, fault in enumerate(FAULTS) if fault not in OF_ONE_ERA
+    ),
 )
 async def test_a_fault_at_the_first_contact_is_told_and_the_server_is_used_once_it_is_over(
     fault: str, era: str, sick: Address, monkeypatch: pytest.MonkeyPatch

@@ -13,6 +13,7 @@ from anyio.abc import TaskGroup
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.catalogs import tool
+from tests.examples import examples
 from tests.servers.launching import faulty_server, received
 
 from toolcrib.calling import Runner
@@ -360,7 +361,7 @@ Step = tuple[str, int]
 STEPS = st.lists(st.tuples(st.sampled_from(["come", "leave", "end"]), st.integers(0, 30)), max_size=60)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(at_once=st.integers(1, 4), in_line=st.integers(0, 5), steps=STEPS)
 def test_whoever_comes_and_leaves_the_line_is_as_a_list_would_keep_it(
     at_once: int, in_line: int, steps: list[Step]

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 
 from toolcrib.core.events import OK, OperationPerformed
 from toolcrib.stores.audit import AuditStore
@@ -332,7 +333,7 @@ def with_references(schema: Any, definitions: dict[str, Any]) -> Any:
     return done
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(
     parts=st.lists(
         st.dictionaries(NAMES, st.recursive(LEAVES, wrapped, max_leaves=8), max_size=4), min_size=1, max_size=5

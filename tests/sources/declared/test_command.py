@@ -12,6 +12,7 @@ import anyio
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.processes import is_running
 from tests.sources.declared.declaring import argv, call, call_of, declared, properties, python, source_of
 from tests.waiting import until
@@ -74,7 +75,7 @@ WRITABLE = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="
 
 
 @given(WRITABLE, st.lists(WRITABLE, max_size=3))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 def test_a_program_finds_exactly_the_arguments_that_were_sent(text: str, texts: list[str]) -> None:
     schema = properties(text="string", texts="array")
     found = anyio.run(lambda: argv(["--", "{text}", "<{text}>", "{texts}"], schema, text=text, texts=texts))

@@ -18,6 +18,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.sources.declared.declaring import call, call_of, declared, properties, source_of
 from tests.sources.declared.listening import answer, listening, redirect
 
@@ -104,7 +105,7 @@ async def test_a_body_is_sent_as_text() -> None:
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"]), min_size=1))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 def test_no_argument_leaves_its_part_of_the_address(text: str) -> None:
     async def ask() -> str | None:
         async with listening() as server:

@@ -13,7 +13,7 @@ from tests.surfaces.http.asking import ALICE, BOB, TOKENS, Api, served
 
 from toolcrib.stores.audit_reader import AuditReader, Wanted
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 AT_ONCE = 2_000
 POLICY = {

@@ -28,6 +28,7 @@ def api(tmp_path_factory: pytest.TempPathFactory) -> Generator[Api]:
         yield api
 
 
+@pytest.mark.slow
 def test_the_api_is_as_its_document_says_whatever_it_is_sent(api: Api, tmp_path: Path) -> None:
     words = ["--max-examples", "100", "--generation-deterministic", "--exclude-checks", ",".join(DOES_NOT_HOLD)]
     shown = ["--header", f"Authorization: Bearer {ALICE}", "--no-color"]
