@@ -8,14 +8,16 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import anyio
+import httpx2
 import pytest
+from tests.servers.launching import Json
 from tests.surfaces.http.asking import ALICE, BOB, TOKENS
 from tests.surfaces.http.here import Here, envelope, headers_of, served_here
 from tests.waiting import DEADLINE_S
 
 from toolcrib import Toolcrib
 from toolcrib.sources.base import Extras, Listing
-from toolcrib.surfaces.mcp_gateway import subscriptions
+from toolcrib.surfaces.mcp_gateway import http, subscriptions
 from toolcrib.testing.scripted import ScriptedSource
 
 pytestmark = pytest.mark.anyio
@@ -63,3 +65,71 @@ async def test_one_who_watches_a_lot_makes_room_for_another(tmp_path: Path, monk
             assert len(library.watched) == 10, "two that bob watched have ended"
             assert await stack.enter_async_context(told_of(here, BOB, 200)) == []
             assert await stack.enter_async_context(told_of(here, ALICE, 3)) == [3]
+
+
+HELLO: Json = {
+    "jsonrpc": "2.0",
+    "id": 1,
+    "method": "initialize",
+    "params": {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "here", "version": "1"}},
+}
+ACCEPT = {"Accept": "application/json, text/event-stream"}
+
+
+async def begun(client: httpx2.AsyncClient) -> str:
+    """A session that is begun: its id."""
+    return (await client.post("/mcp", json=HELLO, headers=ACCEPT)).raise_for_status().headers["Mcp-Session-Id"]
+
+
+async def is_there(client: httpx2.AsyncClient, session: str) -> bool:
+    ping = {"jsonrpc": "2.0", "id": 2, "method": "ping"}
+    answer = await client.post("/mcp", json=ping, headers={**ACCEPT, "Mcp-Session-Id": session})
+    assert answer.status_code in {200, 404}
+    return answer.status_code == 200
+
+
+async def test_sessions_of_one_principal_make_room_for_each_other_and_never_for_those_of_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http, "MAX_SESSIONS_EACH", 3)
+    async with (
+        served_here(tmp_path, auth={"tokens": TOKENS}) as here,
+        here.client(ALICE) as ada,
+        here.client(BOB) as eve,
+    ):
+        mine = await begun(ada)
+        used = await begun(eve)
+        hers: list[str] = []
+        for _ in range(30):
+            hers.append(await begun(eve))
+            assert await is_there(eve, used), "the one that was used last is not the one that has been idle for longest"
+        assert [await is_there(eve, each) for each in hers[-3:]] == [False, True, True]
+        assert await is_there(ada, mine)
+
+
+async def test_a_session_with_a_request_under_way_does_not_make_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http, "MAX_SESSIONS_EACH", 1)
+    async with served_here(tmp_path) as here, here.client() as client:
+        session = {**ACCEPT, "Mcp-Session-Id": await begun(client)}
+        async with client.stream("GET", "/mcp", headers=session) as listening:
+            assert listening.status_code == 200
+            assert (await client.post("/mcp", json=HELLO, headers=ACCEPT)).status_code == 503
+
+
+async def test_sessions_of_one_principal_make_room_for_another_that_has_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http, "MAX_SESSIONS", 3)
+    async with (
+        served_here(tmp_path, auth={"tokens": TOKENS}) as here,
+        here.client(ALICE) as ada,
+        here.client(BOB) as eve,
+    ):
+        hers = [await begun(eve) for _ in range(3)]
+        mine = await begun(ada)
+        for _ in range(10):
+            await begun(eve)
+        assert await is_there(ada, mine)
+        assert not await is_there(eve, hers[0])

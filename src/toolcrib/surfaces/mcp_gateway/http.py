@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from types import TracebackType
@@ -10,6 +12,8 @@ from typing import Self
 import anyio
 from anyio.abc import TaskGroup, TaskStatus
 from mcp.server.auth.middleware.auth_context import AuthContextMiddleware
+from mcp.server.auth.middleware.bearer_auth import AuthorizationContext
+from mcp.server.streamable_http import StreamableHTTPServerTransport
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
@@ -25,13 +29,53 @@ BUNDLE_PATH = f"{PATH}/b/{{bundle}}"
 """Where the endpoint within a bundle stands, with the name of that in its place."""
 
 
+MAX_SESSIONS = 10_000
+"""Sessions of the handshake era at one endpoint, for all principals together."""
+
+MAX_SESSIONS_EACH = 100
+"""Of one principal, which are more than its clients need: each client has one."""
+
+
+class _Sessions(StreamableHTTPSessionManager):
+    """The SDK's sessions. Where there are too many, the one that has been idle for longest makes room for a new one.
+
+    The SDK refuses new ones instead, for everybody as soon as one principal has opened all that there may be.
+    """
+
+    def _admit_session(self, requestor: AuthorizationContext | None) -> StreamableHTTPServerTransport | None:
+        owners = {name: _id_of(owner) for name, owner in self._session_owners.items()}
+        counts = Counter(owners.values())
+        whose = _id_of(requestor)
+        if counts[whose] < MAX_SESSIONS_EACH:
+            if len(self._server_instances) < MAX_SESSIONS:
+                return super()._admit_session(requestor)
+            whose, _ = counts.most_common(1)[0]
+        # An idle session ends at its deadline. One with a request under way has none.
+        ends_at = {
+            name: transport.idle_scope.deadline
+            for name, transport in self._server_instances.items()
+            if owners.get(name) == whose and transport.idle_scope is not None
+        }
+        oldest = min(ends_at, key=ends_at.__getitem__, default=None)
+        if oldest is None or math.isinf(ends_at[oldest]):
+            return None  # which the SDK answers with 503
+        self._session_owners.pop(oldest, None)
+        if (scope := self._server_instances.pop(oldest).idle_scope) is not None:
+            scope.cancel()  # as at its deadline
+        return super()._admit_session(requestor)
+
+
+def _id_of(owner: AuthorizationContext | None) -> str | None:
+    return None if owner is None else owner["client_id"]
+
+
 class Endpoint:
     """An ASGI application that answers MCP. Whoever routes requests here has let them in, and says as whom: in
     `request.state.principal`. A session belongs to the principal that began it."""
 
     def __init__(self, gateway: Gateway) -> None:
         # Which hosts and origins may ask was looked at before.
-        self._sessions = StreamableHTTPSessionManager(gateway.server)
+        self._sessions = _Sessions(gateway.server, max_sessions=MAX_SESSIONS)
         self._as_user = AuthContextMiddleware(self._sessions.asgi_app)
 
     def run(self) -> AbstractAsyncContextManager[None]:
