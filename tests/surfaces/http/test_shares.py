@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import anyio
+import anyio.lowlevel
 import httpx2
 import pytest
 from tests.servers.launching import Json
-from tests.surfaces.http.asking import ALICE, BOB, TOKENS
+from tests.surfaces.http.asking import ALICE, BOB, TOKENS, problem
 from tests.surfaces.http.here import Here, envelope, headers_of, served_here
-from tests.waiting import DEADLINE_S
+from tests.waiting import DEADLINE_S, until
 
 from toolcrib import Toolcrib
 from toolcrib.sources.base import Extras, Listing
+from toolcrib.surfaces.auth import stays
+from toolcrib.surfaces.http.connections import Bounds
 from toolcrib.surfaces.mcp_gateway import http, subscriptions
 from toolcrib.testing.scripted import ScriptedSource
 
@@ -133,3 +137,69 @@ async def test_sessions_of_one_principal_make_room_for_another_that_has_none(
             await begun(eve)
         assert await is_there(ada, mine)
         assert not await is_there(eve, hers[0])
+
+
+@pytest.fixture
+def waiting() -> Waiting:
+    return Waiting()
+
+
+class Waiting:
+    """A function that ends when it is told to."""
+
+    def __init__(self) -> None:
+        self.began = 0
+        self.go_on = anyio.Event()
+
+    async def wait(self) -> str:
+        """Wait."""
+        self.began += 1
+        await self.go_on.wait()
+        return "done"
+
+
+async def test_a_principal_has_only_so_many_requests_under_way_and_others_have_theirs(
+    tmp_path: Path, waiting: Waiting
+) -> None:
+    crib, bounds = Toolcrib(), Bounds(connections=12)
+    crib.add(waiting.wait)
+    answered: list[int] = []
+    async with served_here(tmp_path, crib, auth={"tokens": TOKENS}, bounds=bounds) as here:
+        handle = await here.handle("functions.wait", BOB)
+
+        async def call() -> None:
+            answered.append((await here.ask("call_tool", BOB, tool_id=handle)).status_code)
+
+        async with anyio.create_task_group() as calls:
+            for _ in range(bounds.requests_each):
+                calls.start_soon(call)
+            await until(lambda: waiting.began == bounds.requests_each, "all that may run do")
+            refused = await here.ask("list", BOB)
+            assert (refused.status_code, refused.headers["Retry-After"]) == (429, "1")
+            assert problem(refused)["retryable"]
+            assert (await here.ask("list", ALICE)).status_code == 200
+            waiting.go_on.set()
+        assert answered == [200] * bounds.requests_each
+        assert (await here.ask("list", BOB)).status_code == 200
+
+
+async def test_a_principal_has_only_so_much_of_bodies_under_way_and_others_have_theirs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stays, "MAX_BODY_BYTES_EACH", 1_000)
+    async with served_here(tmp_path, auth={"tokens": TOKENS}) as here:
+        reader, writer = await asyncio.open_connection("127.0.0.1", here.port)
+        lines = ["POST /v1/list HTTP/1.1", "Host: 127.0.0.1", f"Authorization: Bearer {BOB}", "Content-Length: 2000"]
+        writer.write("\r\n".join([*lines, "Expect: 100-continue", "", ""]).encode())
+        assert (await reader.readline()).startswith(b"HTTP/1.1 100")  # its body is being read
+        writer.write(b" " * 900)
+        with anyio.fail_after(DEADLINE_S):
+            while (refused := await here.ask("search_tools", BOB, query="x" * 200)).status_code != 429:
+                assert refused.status_code == 200  # what was written has not been read
+        assert "bytes" in problem(refused)["message"]
+        assert (await here.ask("search_tools", ALICE, query="x" * 200)).status_code == 200
+        writer.close()
+        await writer.wait_closed()
+        with anyio.fail_after(DEADLINE_S):
+            while (await here.ask("search_tools", BOB, query="x" * 200)).status_code != 200:
+                await anyio.lowlevel.checkpoint()

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Literal, TypeAlias
 
-Reason: TypeAlias = Literal["missing", "malformed", "unknown", "expired", "claims", "scope", "keys"]
+Reason: TypeAlias = Literal["missing", "malformed", "unknown", "expired", "claims", "scope", "keys", "busy"]
 """Why, coarsely, to be counted by.
 
 `missing`: there are no credentials; `malformed`: there is not just one bearer token that can be read; `unknown`: it is
 none of those that are configured, nor signed by the issuer; `expired`; `claims`: it is signed, and for others, not good
 yet, of nobody, or of a principal who has one that is configured; `scope`: it lacks one; `keys`: there are none to check
-it with.
+it with; `busy`: its principal has as many requests under way as it may have.
 """
 
 
@@ -47,4 +47,15 @@ class KeysUnavailable(Exception):
         self.retry_after_s = retry_after_s
 
 
-Refusal: TypeAlias = Unauthenticated | InsufficientScope | KeysUnavailable
+class Busy(Exception):
+    """Its principal has as many requests under way, or has sent as much in them, as it may."""
+
+    reason: Reason = "busy"
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message = message
+        self.retry_after_s = 1.0
+
+
+Refusal: TypeAlias = Unauthenticated | InsufficientScope | KeysUnavailable | Busy

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Generator
@@ -12,7 +13,7 @@ import anyio
 
 from toolcrib.core.principal import Principal
 from toolcrib.surfaces.auth.authenticator import Authenticator
-from toolcrib.surfaces.auth.refusals import InsufficientScope, KeysUnavailable, Refusal, Unauthenticated
+from toolcrib.surfaces.auth.refusals import Busy, InsufficientScope, KeysUnavailable, Refusal, Unauthenticated
 
 logger = logging.getLogger(__name__)
 
@@ -23,15 +24,21 @@ KEYS_S = 60.0
 """How often a signed token that has not expired is checked again, in seconds: its issuer may take back the key."""
 
 
+MAX_BODY_BYTES_EACH = 32 * 1024 * 1024
+"""What one principal may have sent in the bodies of all its requests that are under way, in bytes."""
+
+
 class Stay:
     """One request that was let in, with what ends it before its time."""
 
-    __slots__ = ("_blocks", "has_begun", "is_answered", "principal", "refusal", "shown")
+    __slots__ = ("_blocks", "body_bytes", "has_begun", "is_answered", "principal", "refusal", "shown")
 
     def __init__(self, shown: tuple[str, ...], principal: Principal) -> None:
         """`shown` is its `Authorization` headers."""
         self.shown = shown
         self.principal = principal
+        self.body_bytes = 0
+        """How much of its body has come."""
         self.has_begun = False
         """Whether some of the answer is on its way, so that its status can be no other any more."""
         self.is_answered = False
@@ -63,11 +70,20 @@ class Stay:
 class Stays:
     """All of them, of one authenticator."""
 
-    def __init__(self, authenticator: Authenticator, clock: Callable[[], float] = time.time) -> None:
-        """`clock` gives seconds since 1970, as tokens say when they expire."""
+    def __init__(
+        self, authenticator: Authenticator, clock: Callable[[], float] = time.time, *, most_each: float = math.inf
+    ) -> None:
+        """`clock` gives seconds since 1970, as tokens say when they expire.
+
+        `most_each`: how many requests one principal may have under way, where principals are told apart.
+        """
         self._authenticator = authenticator
         self._clock = clock
+        self._most_each = most_each
         self._stays: dict[Stay, None] = {}
+        self._counts = Counter[str]()
+        self._body_bytes = Counter[str]()
+        """Both by the id of the principal."""
         self._due: dict[tuple[str, ...], float] = {}
         """When what was shown is to be checked again; at once where it does not stand here."""
 
@@ -77,13 +93,36 @@ class Stays:
 
     @contextmanager
     def begin(self, shown: tuple[str, ...], principal: Principal) -> Generator[Stay]:
-        """A stay for the block: that of a request which shows these headers, and was let in as `principal`."""
+        """A stay for the block: that of a request which shows these headers, and was let in as `principal`.
+
+        Raises:
+            Busy: the principal has as many under way as it may have.
+        """
+        if self._authenticator.asks and self._counts[principal.id] >= self._most_each:
+            raise Busy(f"`{principal.id}` has {self._most_each:,} requests under way, the most that it may have.")
         stay = Stay(shown, principal)
         self._stays[stay] = None
+        self._counts[principal.id] += 1
         try:
             yield stay
         finally:
             del self._stays[stay]
+            self._take_back(self._counts, principal, 1)
+            self._take_back(self._body_bytes, principal, stay.body_bytes)
+
+    def note_body(self, stay: Stay, count: int) -> None:
+        """So many bytes more of its body have come. A stay ends where its principal has sent too many."""
+        whose = stay.principal.id
+        stay.body_bytes += count
+        self._body_bytes[whose] += count
+        if self._body_bytes[whose] > MAX_BODY_BYTES_EACH:
+            stay.end(Busy(f"`{whose}` has sent more than {MAX_BODY_BYTES_EACH:,} bytes in requests under way."))
+
+    @staticmethod
+    def _take_back(counter: Counter[str], principal: Principal, count: int) -> None:
+        counter[principal.id] -= count
+        if not counter[principal.id]:
+            del counter[principal.id]
 
     async def follow(self) -> None:
         """End the stays whose tokens are good no longer, until cancelled."""

@@ -7,13 +7,16 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import ExitStack
 from http import HTTPStatus
 
 import anyio
+import anyio.lowlevel
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from toolcrib.surfaces.auth import (
+    Busy,
     InsufficientScope,
     KeysUnavailable,
     Reason,
@@ -90,15 +93,15 @@ class Admission:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and not _path(request := Request(scope)).startswith(OPEN):
             shown = tuple(request.headers.getlist("authorization"))
-            try:
-                principal = request.state.principal = await self._stays.admit(shown)
-            except (Unauthenticated, InsufficientScope, KeysUnavailable) as refusal:
-                self._refused(refusal.reason)
-                self._log.note(refusal, request)
-                await problem_response(self._challenges.to(refusal))(scope, receive, send)
-                return
-            with self._stays.begin(shown, principal) as stay:
-                request.state.stay = stay
+            with ExitStack() as stack:
+                try:
+                    principal = request.state.principal = await self._stays.admit(shown)
+                    stay = request.state.stay = stack.enter_context(self._stays.begin(shown, principal))
+                except (Unauthenticated, InsufficientScope, KeysUnavailable, Busy) as refusal:
+                    self._refused(refusal.reason)
+                    self._log.note(refusal, request)
+                    await problem_response(self._challenges.to(refusal))(scope, receive, send)
+                    return
                 await self._answer(stay, scope, receive, send)
             return
         await self._app(scope, receive, send)
@@ -111,8 +114,16 @@ class Admission:
             stay.is_answered = message["type"] == "http.response.body" and not message.get("more_body", False)
             await send(message)
 
+        async def counting() -> Message:
+            message = await receive()
+            if message["type"] == "http.request":
+                self._stays.note_body(stay, len(message.get("body", b"")))
+                if stay.refusal is not None:
+                    await anyio.lowlevel.checkpoint()  # where it is left
+            return message
+
         with stay.lasting():
-            await self._app(scope, receive, noting)
+            await self._app(scope, counting, noting)
         if stay.refusal is None or stay.is_answered:
             return
         if not stay.has_begun:

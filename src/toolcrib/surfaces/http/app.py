@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from http import HTTPStatus
@@ -50,15 +51,16 @@ def application(
     names: Names,
     base: str,
     metrics: Metrics,
+    most_requests_each: float = math.inf,
 ) -> Starlette:
     """One application over `crib`, `gateway` and `bundles`, which are all entered for as long as it serves.
 
     `base` is where clients reach it, without a slash at its end. `authenticator` may go by other credentials later on;
-    what else `auth` says is taken as it is now.
+    what else `auth` says is taken as it is now. `most_requests_each`: see `Stays`.
     """
     endpoint = Endpoint(gateway)
     challenges = Challenges(authenticator, _metadata_url(f"{base}{PATH}"))
-    stays = Stays(authenticator)
+    stays = Stays(authenticator, most_each=most_requests_each)
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncGenerator[None]:

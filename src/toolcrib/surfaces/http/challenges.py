@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from http import HTTPStatus
 
-from toolcrib.surfaces.auth import Authenticator, InsufficientScope, KeysUnavailable, Refusal, Unauthenticated
+from toolcrib.surfaces.auth import Authenticator, Busy, InsufficientScope, KeysUnavailable, Refusal, Unauthenticated
 from toolcrib.surfaces.http.problems import Refused
 
 
@@ -36,7 +36,11 @@ class Challenges:
                     HTTPStatus.SERVICE_UNAVAILABLE,
                     {"Retry-After": str(math.ceil(refusal.retry_after_s))},
                 )
-        return Refused(status, refusal.message, retryable=isinstance(refusal, KeysUnavailable), headers=headers)
+            case Busy():
+                status = HTTPStatus.TOO_MANY_REQUESTS
+                headers = {"Retry-After": str(math.ceil(refusal.retry_after_s))}
+        can_pass = isinstance(refusal, KeysUnavailable | Busy)
+        return Refused(status, refusal.message, retryable=can_pass, headers=headers)
 
     def _challenge(self, scopes: tuple[str, ...], **error: str) -> dict[str, str]:
         said = {"realm": "toolcrib", **error}

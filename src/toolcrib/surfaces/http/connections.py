@@ -53,6 +53,11 @@ class Bounds:
     """A client that reads an answer has to take `unread_bytes` of what waits for it, or all, in each such time."""
     unread_bytes: int = 16_384
 
+    @property
+    def requests_each(self) -> int:
+        """How many requests one principal may have under way: a part of the connections, which others need too."""
+        return max(1, self.connections // 4)
+
     @classmethod
     def of_this_process(cls) -> Bounds:
         """With half of the files that this process may open, so that servers and stores always have some."""

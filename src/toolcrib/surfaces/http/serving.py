@@ -85,6 +85,7 @@ async def serve_http(
     except OSError as error:
         raise InvalidConfig(f"{address.host}:{address.port}: {error.strerror}") from error
     here = f"http://{address.written}:{bound.getsockname()[1]}"
+    bounds = bounds or Bounds.of_this_process()
     app = application(
         crib,
         gateway,
@@ -94,6 +95,7 @@ async def serve_http(
         names=Names(address, config.auth),
         base=config.auth.public_url or here,
         metrics=metrics,
+        most_requests_each=bounds.requests_each,
     )
 
     def admit_by(changed: Config) -> None:
@@ -108,7 +110,7 @@ async def serve_http(
         gateway.hang_up()
         bundles.hang_up()
 
-    server = HttpServer(app, Connections(bounds or Bounds.of_this_process()), hang_up)
+    server = HttpServer(app, Connections(bounds), hang_up)
     with bound, anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
         async with crib, gateway, bundles, anyio.create_task_group() as tasks:
             tasks.start_soon(crib.follow, config, reload, admit_by)
