@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import subprocess
 import sys
@@ -284,7 +285,7 @@ def told_to_nobody(path: Path) -> str:
 
 
 @pytest.mark.parametrize(
-    ("mode", "told"), [(0o444, "True False"), (0o000, "False False")], ids=["read-only", "unreadable"]
+    ("mode", "told"), [(0o400, "True False"), (0o000, "False False")], ids=["read-only", "unreadable"]
 )
 def test_a_file_that_may_not_be_written_still_tells_and_one_that_may_not_be_read_tells_nothing(
     mode: int, told: str
@@ -293,9 +294,22 @@ def test_a_file_that_may_not_be_written_still_tells_and_one_that_may_not_be_read
         path = Path(folder) / "approvals.sqlite"
         keep(ApprovalStore(path), PUSH)
         path.chmod(mode)
+        if os.geteuid() == 0:
+            os.chown(path, 65534, -1)
         Path(folder).chmod(0o555)
         assert told_to_nobody(path) == told
         Path(folder).chmod(0o700)
+
+
+@pytest.mark.skipif(os.name == "nt" or os.geteuid() != 0, reason="gives a file to another user")
+def test_a_file_of_another_user_that_everybody_can_read_approves_of_nothing() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "approvals.sqlite"
+        keep(ApprovalStore(path), PUSH)
+        path.chmod(0o644)
+        Path(folder).chmod(0o755)
+        assert told_to_nobody(path) == "False False"
+        assert path.stat().st_mode & 0o777 == 0o644
 
 
 def test_a_folder_that_may_not_be_entered_tells_nothing() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sqlite3
 import subprocess
@@ -248,7 +249,9 @@ def test_a_folder_that_may_not_be_written_still_tells_and_says_why_nothing_is_re
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "registrations.sqlite"
         put(RegistrationStore(path), DISK)
-        path.chmod(0o444)
+        path.chmod(0o400)
+        if os.geteuid() == 0:
+            os.chown(path, 65534, -1)
         Path(folder).chmod(0o555)
         command = [sys.executable, "-c", AS_NOBODY, str(path)]
         ended = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)

@@ -6,14 +6,13 @@ import logging
 import sqlite3
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
 import anyio.to_thread
 
-from toolcrib.stores.private import layout_of, make_private, opened
+from toolcrib.stores.private import Database, Layout
 
 logger = logging.getLogger(__name__)
 
@@ -22,9 +21,6 @@ LAYOUT = 2
 
 BUSY_TIMEOUT_S = 2.0
 """How long to wait for another process that is writing."""
-
-_OUTDATED = "DROP TABLE IF EXISTS approvals"
-"""Layout 1 did not hold of which server a definition was approved: all of that is asked about anew."""
 
 _TABLE = """
 CREATE TABLE approvals (
@@ -65,25 +61,24 @@ class ApprovalStore:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._database = Database(path, Layout(LAYOUT, _lay_out), BUSY_TIMEOUT_S)
         self._threads = anyio.CapacityLimiter(4)
         """Of its own: a file that another process has locked holds up no functions, and they do not hold up this."""
 
     async def holds(self, principal: str, tool_id: str, definition: str) -> bool:
         """Whether this is approved; False where the file does not say so in time."""
 
-        def look(file: sqlite3.Connection) -> bool:
-            row = file.execute(_ONE, (principal, tool_id, definition)).fetchone()
-            return row is not None
+        def look() -> bool:
+            with self._database.reading() as file:
+                return file is not None and file.execute(_ONE, (principal, tool_id, definition)).fetchone() is not None
 
-        return await self._do(lambda: self._read(look, nothing=False), otherwise=False)
+        return await self._do(look, otherwise=False)
 
     async def keep(self, principal: str, tool_id: str, definition: str) -> None:
         """Have it approved from now on, where the file lets itself be written."""
 
         def insert() -> None:
-            make_private(self.path)
-            with self._opened() as file:
-                _lay_out(file)
+            with self._database.writing() as file:
                 file.execute(_KEEP, (principal, tool_id, definition, time.time()))
 
         await self._do(insert, otherwise=None)
@@ -94,7 +89,8 @@ class ApprovalStore:
         Raises:
             OSError, sqlite3.Error: the file cannot be read.
         """
-        return self._read(lambda file: tuple(Approval(*row) for row in file.execute(_ALL)), nothing=())
+        with self._database.reading() as file:
+            return () if file is None else tuple(Approval(*row) for row in file.execute(_ALL))
 
     def revoke(self, number: int) -> bool:
         """Whether there was one of this number; it holds no longer.
@@ -103,10 +99,10 @@ class ApprovalStore:
             OSError, sqlite3.Error: the file cannot be written.
         """
 
-        def delete(file: sqlite3.Connection) -> bool:
+        if not self.path.exists():  # writing would make it
+            return False
+        with self._database.writing() as file:
             return file.execute("DELETE FROM approvals WHERE number = ?", (number,)).rowcount == 1
-
-        return self._read(delete, nothing=False)
 
     async def _do(self, action: Callable[[], T], *, otherwise: T) -> T:
         """Beside the event loop: the file may be locked, or far away."""
@@ -116,24 +112,8 @@ class ApprovalStore:
             logger.warning("approvals cannot be kept, and people are asked every time: %s: %s", self.path, error)
             return otherwise
 
-    def _read(self, action: Callable[[sqlite3.Connection], T], *, nothing: T) -> T:
-        """What `action` does with the table; `nothing` where there is none yet."""
-        if not self.path.exists():
-            return nothing
-        with self._opened() as file:
-            return action(file) if layout_of(file, LAYOUT) == LAYOUT else nothing
 
-    def _opened(self) -> AbstractContextManager[sqlite3.Connection]:
-        return opened(self.path, BUSY_TIMEOUT_S)
-
-
-def _lay_out(file: sqlite3.Connection) -> None:
-    """Make the table, where it is not there in this layout; two processes may do so at once."""
-    if layout_of(file, LAYOUT) == LAYOUT:
-        return
-    file.execute("BEGIN IMMEDIATE")
-    if layout_of(file, LAYOUT) < LAYOUT:  # by now another may have made it
-        file.execute(_OUTDATED)
-        file.execute(_TABLE)
-        file.execute(f"PRAGMA user_version = {LAYOUT}")
-    file.execute("COMMIT")
+def _lay_out(file: sqlite3.Connection, earlier: int) -> None:
+    if earlier:  # layout 1 did not say which server a definition came from: people are asked again
+        file.execute("DROP TABLE approvals")
+    file.execute(_TABLE)

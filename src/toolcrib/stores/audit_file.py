@@ -5,14 +5,13 @@ from __future__ import annotations
 import errno
 import os
 import sqlite3
-from collections.abc import Generator, Iterable, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import TypeAlias
 
-from toolcrib.stores.private import make_private
+from toolcrib.stores.private import Layout, identity, lay_out, layout_of, make, open_private, transaction
 
 APPLICATION_ID = 0x54435242
 """Tells an audit from any other SQLite file: "TCRB"."""
@@ -46,6 +45,18 @@ _TABLES = (
         id INTEGER PRIMARY KEY AUTOINCREMENT, since REAL NOT NULL, until REAL NOT NULL, lost INTEGER NOT NULL,
         reason TEXT NOT NULL)""",
 )
+
+
+def _lay_out(file: sqlite3.Connection, earlier: int) -> None:
+    for table in _TABLES:
+        file.execute(table)
+    for column, since in LATER.items():
+        if 0 < earlier < since:
+            file.execute(f"ALTER TABLE events ADD COLUMN {column} TEXT")
+    file.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+
+
+_LAYOUT = Layout(LAYOUT, _lay_out, ("PRAGMA auto_vacuum = INCREMENTAL",))
 
 _UNITS = "SELECT trace_id, CAST(at / 86400 AS INTEGER) AS day, COUNT(*) AS n, MAX(at) AS last FROM events GROUP BY 1, 2"
 """What goes as one: a trace, or one day of a trace that lasts for longer, so that none can push out all others."""
@@ -118,12 +129,12 @@ class AuditFile:
         self._path = path
         self._max_bytes = max_bytes
         self._max_age_s = max_age_s
-        make_private(path)
+        make(path, _LAYOUT)
         if not os.access(path, os.W_OK):
             # SQLite would open it, and leave companions behind that are as read-only as it is now.
             raise PermissionError(errno.EACCES, "it may not be written")
         self._identity = identity(path)
-        self._connection = sqlite3.connect(path, timeout=busy_s, isolation_level=None)
+        self._connection = open_private(path, busy_s)
         try:
             self._set_up()
         except BaseException:
@@ -136,7 +147,7 @@ class AuditFile:
 
     def add(self, rows: Sequence[Row], gap: Gap | None) -> None:
         """Write all of it or nothing."""
-        with self._transaction():
+        with transaction(self._connection):
             self._connection.executemany(
                 "INSERT INTO events (at, trace_id, principal, operation, outcome, duration_s, answer_bytes,"
                 " query, path, tool_ids, arguments, approval, bundle, item)"
@@ -152,7 +163,7 @@ class AuditFile:
     def forget_old(self, now: float) -> None:
         """Delete the traces that ended too long before `now`, and give their space back."""
         oldest = now - self._max_age_s
-        with self._transaction():
+        with transaction(self._connection):
             doomed = self._connection.execute(f"{_UNITS} HAVING last < ?", (oldest,)).fetchall()
             self._delete((trace_id, day) for trace_id, day, _, _ in doomed)
             self._connection.execute("DELETE FROM gaps WHERE until < ?", (oldest,))
@@ -168,7 +179,7 @@ class AuditFile:
         """Delete these; how many traces, and operations in them, those were."""
         condition, values = unwanted.condition()
         chosen = f"SELECT trace_id, principal FROM events GROUP BY 1, 2 HAVING {condition}"  # noqa: S608
-        with self._transaction():
+        with transaction(self._connection):
             counts = self.matching(unwanted)
             self._connection.execute(f"DELETE FROM events WHERE (trace_id, principal) IN ({chosen})", values)  # noqa: S608
             if unwanted.is_all:
@@ -206,47 +217,24 @@ class AuditFile:
 
     def _set_up(self) -> None:
         self._connection.create_function("HOLDS", 2, _holds, deterministic=True)
-        layout = layout_of(self._connection)
         (application,) = self._connection.execute("PRAGMA application_id").fetchone()
         (tables,) = self._connection.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()
         if tables and application != APPLICATION_ID:
             raise sqlite3.DatabaseError("it is not an audit of Toolcrib")
-        if layout > LAYOUT:
-            raise sqlite3.DatabaseError(f"a newer version of Toolcrib wrote it (layout {layout})")
+        layout_of(self._connection, LAYOUT)  # a newer file is not changed in any way
         self._connection.execute("PRAGMA synchronous = NORMAL")
-        if not tables:
-            self._connection.execute("PRAGMA auto_vacuum = INCREMENTAL")  # heeded only before there is a table
+        for pragma in _LAYOUT.pragmas if not tables else ():
+            self._connection.execute(pragma)
         self._connection.execute("PRAGMA journal_mode = WAL")  # stays as it was where the file system cannot
         self._connection.execute("PRAGMA secure_delete = ON")  # what is forgotten is not to be found in free pages
         wal_bytes = min(4 * 1024 * 1024, self._max_bytes // 8)
         self._connection.execute(f"PRAGMA journal_size_limit = {wal_bytes}")
         self._connection.execute(f"PRAGMA wal_autocheckpoint = {wal_bytes // 4096}")
-        if tables and layout == LAYOUT:
-            return
-        with self._transaction():
-            for table in _TABLES:
-                self._connection.execute(table)
-            layout = layout_of(self._connection)  # another process may have seen to it meanwhile
-            for column, since in LATER.items():
-                if 0 < layout < since:
-                    self._connection.execute(f"ALTER TABLE events ADD COLUMN {column} TEXT")
-            self._connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-            self._connection.execute(f"PRAGMA user_version = {LAYOUT}")
-
-    @contextmanager
-    def _transaction(self) -> Generator[None]:
-        self._connection.execute("BEGIN IMMEDIATE")
-        try:
-            yield
-            self._connection.execute("COMMIT")
-        except BaseException:
-            if self._connection.in_transaction:  # SQLite ends some by itself
-                self._connection.execute("ROLLBACK")
-            raise
+        lay_out(self._connection, _LAYOUT)
 
     def _delete_oldest(self) -> bool:
         """Delete the oldest sixteenth of all events, and what else is of their traces; False if there are none."""
-        with self._transaction():
+        with transaction(self._connection):
             (total,) = self._connection.execute("SELECT COUNT(*) FROM events").fetchone()
             goal = max(1, total // 16)
             doomed: list[tuple[str, int]] = []
@@ -289,21 +277,6 @@ _SIZES = ("page_count", "freelist_count", "page_size")
 
 def _holds(text: str | None, part: str) -> bool:
     return text is not None and part.casefold() in text.casefold()
-
-
-def layout_of(connection: sqlite3.Connection) -> int:
-    """That of the tables in an audit; 0 where there are none yet."""
-    (layout,) = connection.execute("PRAGMA user_version").fetchone()
-    return layout
-
-
-def identity(path: Path) -> tuple[int, int] | None:
-    """What tells the file at `path` from any other that is open somewhere; None where there is none."""
-    try:
-        status = path.stat()
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    return status.st_dev, status.st_ino
 
 
 def reason_of(error: Exception) -> str:

@@ -15,7 +15,8 @@ from typing import Any, Self, cast
 from urllib.parse import quote
 
 from toolcrib.core.events import OK
-from toolcrib.stores.audit_file import APPLICATION_ID, LATER, LAYOUT, Gap, identity, layout_of
+from toolcrib.stores.audit_file import APPLICATION_ID, LATER, LAYOUT, Gap
+from toolcrib.stores.private import identity, layout_of
 
 _PATIENCE_S = 5.0
 """How long to wait for a process that keeps the file to itself."""
@@ -151,14 +152,12 @@ class AuditReader:
         self._connection = _opened(path)
         try:
             (application,) = self._connection.execute("PRAGMA application_id").fetchone()
-            layout = layout_of(self._connection)
             (tables,) = self._connection.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()
             if not tables:
                 raise NoAudit
             if application != APPLICATION_ID:
                 raise sqlite3.DatabaseError("it is not an audit of Toolcrib")
-            if layout > LAYOUT:
-                raise sqlite3.DatabaseError(f"a newer version of Toolcrib wrote it (layout {layout})")
+            layout_of(self._connection, LAYOUT)
         except BaseException:
             self._connection.close()
             raise
@@ -181,7 +180,7 @@ class AuditReader:
 
         To be asked in a `snapshot`, for another process may forget a trace in between. A negative limit is none.
         """
-        condition, values = wanted.condition(layout_of(self._connection))
+        condition, values = wanted.condition(layout_of(self._connection, LAYOUT))
         newest = self._connection.execute(
             f"SELECT trace_id, principal FROM events WHERE {condition} GROUP BY 1, 2 ORDER BY MAX(id) DESC LIMIT ?",  # noqa: S608
             [*values, limit],
@@ -193,7 +192,7 @@ class AuditReader:
 
     def entries(self, wanted: Wanted, after: int = 0) -> list[Entry]:
         """The wanted operations with ids greater than `after`, in the order they were written."""
-        condition, values = wanted.condition(layout_of(self._connection))
+        condition, values = wanted.condition(layout_of(self._connection, LAYOUT))
         return [*self._entries(f"{condition} AND id > ?", [*values, after])]
 
     def gaps(self, since: float = 0.0, after: int = 0) -> list[tuple[int, Gap]]:
@@ -243,7 +242,7 @@ class AuditReader:
 
     def _entries(self, condition: str, values: list[object], limit: int = -1) -> Iterable[Entry]:
         # Asked each time: whoever writes the file next brings its tables up to date.
-        layout = layout_of(self._connection)
+        layout = layout_of(self._connection, LAYOUT)
         later = ", ".join(column if layout >= since else "NULL" for column, since in LATER.items())
         rows = self._connection.execute(
             f"SELECT {_COLUMNS}, {later} FROM events WHERE {condition} ORDER BY id LIMIT ?",  # noqa: S608

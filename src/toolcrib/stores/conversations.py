@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import anyio.to_thread
 import orjson
 
-from toolcrib.stores.private import layout_of, make_private, opened
+from toolcrib.stores.private import Database, Layout
 
 LAYOUT = 1
 """Of the table; a file that a newer Toolcrib wrote is left alone."""
@@ -73,6 +73,7 @@ class ConversationStore:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._database = Database(path, Layout.of(LAYOUT, [_TABLE]), BUSY_TIMEOUT_S)
         self._threads = anyio.CapacityLimiter(2)
         """Of its own: a file that another process has locked holds up nobody else."""
 
@@ -80,9 +81,7 @@ class ConversationStore:
         """Have it be there from now on as it is; where there are too many, those not touched for longest go."""
 
         def write() -> None:
-            make_private(self.path)
-            with opened(self.path, BUSY_TIMEOUT_S) as file:
-                _lay_out(file)
+            with self._database.writing() as file:
                 each = conversation
                 roots = orjson.dumps(each.roots).decode()
                 row = (each.id, each.cwd, roots, each.title, each.mode, each.updated_at, each.messages)
@@ -110,10 +109,8 @@ class ConversationStore:
 
     async def _looking(self, look: Callable[[sqlite3.Connection], T], nothing: T) -> T:
         def read() -> T:
-            if not self.path.exists():
-                return nothing
-            with opened(self.path, BUSY_TIMEOUT_S) as file:
-                return look(file) if layout_of(file, LAYOUT) == LAYOUT else nothing
+            with self._database.reading() as file:
+                return nothing if file is None else look(file)
 
         return await anyio.to_thread.run_sync(read, limiter=self._threads)
 
@@ -121,14 +118,3 @@ class ConversationStore:
 def _read(row: tuple[Any, ...]) -> KeptConversation:
     conversation_id, cwd, roots, *rest = row
     return KeptConversation(conversation_id, cwd, tuple(orjson.loads(roots)), *rest)
-
-
-def _lay_out(file: sqlite3.Connection) -> None:
-    """Make the table, where it is not there; two processes may do so at once."""
-    if layout_of(file, LAYOUT) == LAYOUT:
-        return
-    file.execute("BEGIN IMMEDIATE")
-    if layout_of(file, LAYOUT) < LAYOUT:  # by now another may have made it
-        file.execute(_TABLE)
-        file.execute(f"PRAGMA user_version = {LAYOUT}")
-    file.execute("COMMIT")

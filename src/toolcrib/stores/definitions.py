@@ -9,15 +9,14 @@ import secrets
 import sqlite3
 import threading
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, Self
 
 from toolcrib.core.digests import canonical_bytes
-from toolcrib.stores.journal import write_ahead
-from toolcrib.stores.private import make_private
+from toolcrib.stores.journal import open_cache
+from toolcrib.stores.private import Layout
 
 logger = logging.getLogger(__name__)
 
@@ -28,9 +27,11 @@ BUSY_TIMEOUT_S = 2.0
 """How long to wait for another process that is writing."""
 
 _TABLES = (
-    "CREATE TABLE IF NOT EXISTS secret (key BLOB NOT NULL)",
-    "CREATE TABLE IF NOT EXISTS definitions (key TEXT PRIMARY KEY, listed_at REAL NOT NULL, body BLOB NOT NULL)",
+    "CREATE TABLE secret (key BLOB NOT NULL)",
+    "INSERT INTO secret VALUES (randomblob(32))",
+    "CREATE TABLE definitions (key TEXT PRIMARY KEY, listed_at REAL NOT NULL, body BLOB NOT NULL)",
 )
+_LAYOUT = Layout.of(LAYOUT, _TABLES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,36 +140,13 @@ class DefinitionStore:
         self.close()
 
     def _open(self) -> None:
-        make_private(self.path)
-        file = sqlite3.connect(self.path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
+        file = open_cache(self.path, _LAYOUT, BUSY_TIMEOUT_S)
         try:
-            (layout,) = file.execute("PRAGMA user_version").fetchone()
-            if layout > LAYOUT:
-                raise sqlite3.DatabaseError(f"a newer version of Toolcrib wrote it (layout {layout})")
-            self._keep_to_owner()
-            write_ahead(file, BUSY_TIMEOUT_S)
-            file.execute("PRAGMA synchronous = NORMAL")
-            file.execute("BEGIN IMMEDIATE")
-            for table in _TABLES:
-                file.execute(table)
-            row = file.execute("SELECT key FROM secret").fetchone()
-            if row is None:
-                file.execute("INSERT INTO secret VALUES (?)", (self._secret,))
-            else:
-                self._secret = bytes(row[0])
-            file.execute(f"PRAGMA user_version = {LAYOUT}")
-            file.execute("COMMIT")
+            (self._secret,) = file.execute("SELECT key FROM secret").fetchone() or (self._secret,)
         except BaseException:
             file.close()
             raise
         self._file = file
-
-    def _keep_to_owner(self) -> None:
-        """For files that somebody else made, or earlier versions, which left those beside the first open to others."""
-        self.path.chmod(0o600)
-        for end in ("-wal", "-shm"):
-            with suppress(FileNotFoundError):
-                self.path.with_name(f"{self.path.name}{end}").chmod(0o600)
 
     def _set_aside(self, error: Exception) -> None:
         self.problem = f"{self.path}: {error}"

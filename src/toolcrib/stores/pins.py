@@ -5,13 +5,11 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Collection, Generator, Iterable
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
 
-from toolcrib.stores.private import layout_of, make_private, opened
+from toolcrib.stores.private import Database, Layout
 
 LAYOUT = 1
 """Of the tables; a file that a newer Toolcrib wrote is left alone."""
@@ -57,8 +55,6 @@ _SIZES = "SELECT name, length(definition) FROM seen WHERE source = ? AND origin 
 _FORGET = "DELETE FROM seen WHERE source = ? AND origin = ? AND name = ?"
 _SEE = "INSERT OR REPLACE INTO seen VALUES (?, ?, ?, ?, ?, ?)"
 
-T = TypeVar("T")
-
 
 @dataclass(frozen=True, slots=True)
 class Pin:
@@ -97,24 +93,23 @@ class Seen:
 class PinStore:
     """Pins in one SQLite file that several processes may share.
 
-    The file is opened for each question, and made by the first answer: approving is rare, and a file that was replaced
-    or removed is noticed. Each method raises `OSError` or `sqlite3.Error` where the file cannot be used: what was
-    approved is not known then, and whoever asks has to treat nothing as approved.
+    The first approval makes the file. Each method raises `OSError` or `sqlite3.Error` if the file cannot be used: what
+    was approved is not known then, and the caller has to treat nothing as approved.
     """
 
     def __init__(self, path: Path, catalog: Path | None = None) -> None:
         """`catalog` is the configuration for which these are; None for none."""
         self.path = path
+        self._database = Database(path, Layout.of(LAYOUT, _TABLES), BUSY_TIMEOUT_S)
         self.catalog = "" if catalog is None else os.path.realpath(catalog)
 
     def stamp(self) -> tuple[int, float]:
         """Another one after each approval and each that is taken back, and for another file; `(0, 0)` for none."""
-
-        def look(file: sqlite3.Connection) -> tuple[int, float]:
+        with self._database.reading() as file:
+            if file is None:
+                return 0, 0.0
             count, times = file.execute("SELECT count(*), total(at) FROM pins").fetchone()
             return int(count), float(times)
-
-        return self._read(look, nothing=(0, 0))
 
     def of(self, source: str, origin: str) -> tuple[Pin, ...]:
         """What is approved of a source, at most one for each name of a tool.
@@ -122,8 +117,9 @@ class PinStore:
         Of a tool of which nothing ever was: what is of the same origin under another name or in another configuration,
         for an owner may move it; or else what was approved of another origin under this name, for that is to be told.
         """
-
-        def look(file: sqlite3.Connection) -> tuple[Pin, ...]:
+        with self._database.reading() as file:
+            if file is None:
+                return ()
             found = {
                 pin.name: pin
                 for where, values in (
@@ -135,15 +131,15 @@ class PinStore:
             }
             return _approved(found.values())
 
-        return self._read(look, nothing=())
-
     def all(self) -> tuple[Pin, ...]:
         """What is approved for this configuration, in the order in which it was."""
-        return self._read(lambda file: _approved(_latest(file, "WHERE catalog = ?", self.catalog)), nothing=())
+        with self._database.reading() as file:
+            return () if file is None else _approved(_latest(file, "WHERE catalog = ?", self.catalog))
 
     def log(self) -> tuple[Pin, ...]:
         """All that ever happened to those of this configuration, the oldest first."""
-        return self._read(lambda file: tuple(_pin(row) for row in file.execute(_LOG, (self.catalog,))), nothing=())
+        with self._database.reading() as file:
+            return () if file is None else tuple(_pin(row) for row in file.execute(_LOG, (self.catalog,)))
 
     def put(self, pins: Iterable[Pin]) -> None:
         """Have all of these count from now on, or none."""
@@ -152,14 +148,13 @@ class PinStore:
             (self.catalog, pin.source, pin.origin, pin.shown, pin.name, pin.definition, pin.version, now, pin.by)
             for pin in pins
         ]
-        with self._writing() as file:
+        with self._database.writing() as file:
             file.executemany(_PUT, rows)
 
     def seen(self, source: str, origin: str) -> tuple[Seen, ...]:
         """What was seen last of each tool of a source."""
-        return self._read(
-            lambda file: tuple(Seen(*row) for row in file.execute(_SEEN, (source, origin)).fetchall()), nothing=()
-        )
+        with self._database.reading() as file:
+            return () if file is None else tuple(Seen(*row) for row in file.execute(_SEEN, (source, origin)))
 
     def see(self, source: str, origin: str, seen: Iterable[Seen], offered: Collection[str]) -> None:
         """Have these been seen last; what was seen of others stays, but for what `gone_for_long` says.
@@ -168,39 +163,10 @@ class PinStore:
         """
         rows = [(source, origin, each.name, each.definition, each.version, time.time()) for each in seen]
         if rows:
-            with self._writing() as file:
+            with self._database.writing() as file:
                 file.executemany(_SEE, rows)
                 gone = gone_for_long(file.execute(_SIZES, (source, origin)).fetchall(), offered)
                 file.executemany(_FORGET, [(source, origin, name) for name in gone])
-
-    def _read(self, action: Callable[[sqlite3.Connection], T], *, nothing: T) -> T:
-        """What `action` does with the tables; `nothing` where there is no file yet."""
-        if not self.path.exists():
-            return nothing
-        with self._opened() as file:
-            if not layout_of(file, LAYOUT):  # whoever makes the file makes its tables: an empty one was cut short
-                raise sqlite3.DatabaseError("there are no tables in it")
-            return action(file)
-
-    @contextmanager
-    def _writing(self) -> Generator[sqlite3.Connection]:
-        make_private(self.path)
-        with self._opened() as file:
-            file.execute("BEGIN IMMEDIATE")
-            try:
-                if not layout_of(file, LAYOUT):
-                    for table in _TABLES:
-                        file.execute(table)
-                    file.execute(f"PRAGMA user_version = {LAYOUT}")
-                yield file
-                file.execute("COMMIT")
-            except BaseException:
-                if file.in_transaction:
-                    file.execute("ROLLBACK")
-                raise
-
-    def _opened(self) -> AbstractContextManager[sqlite3.Connection]:
-        return opened(self.path, BUSY_TIMEOUT_S)
 
 
 def gone_for_long(sizes: Iterable[tuple[str, int]], offered: Collection[str]) -> tuple[str, ...]:

@@ -6,14 +6,13 @@ import os
 import secrets
 import sqlite3
 import time
-from collections.abc import Callable, Generator, Iterable
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol, TypeVar
 
 from toolcrib.core.errors import InvalidConfig
-from toolcrib.stores.private import layout_of, make_private, opened
+from toolcrib.stores.private import Database, Layout
 
 LAYOUT = 1
 """Of the tables; a file that a newer Toolcrib wrote is left alone."""
@@ -87,14 +86,12 @@ class Registrations(Protocol):
 
 
 class RegistrationStore:
-    """Registrations in one SQLite file that several processes, and several catalogs, may share.
-
-    The file is opened for each question: registering is rare, and a file that was replaced or removed is noticed.
-    """
+    """Registrations in one SQLite file that several processes, and several catalogs, may share."""
 
     def __init__(self, path: Path, catalog: Path | None = None) -> None:
         """`catalog` is the configuration whose registrations these are; None for those of no configuration."""
         self.path = path
+        self._database = Database(path, Layout.of(LAYOUT, _TABLES), BUSY_TIMEOUT_S)
         self.catalog = "" if catalog is None else os.path.realpath(catalog)
 
     def version(self) -> str | None:
@@ -113,19 +110,9 @@ class RegistrationStore:
     def update(self, change: Change) -> tuple[Registration, ...]:
         """See `Registrations`."""
         try:
-            make_private(self.path)
-            with self._opened() as file:
-                file.execute("BEGIN IMMEDIATE")
-                try:
-                    _lay_out(file)
-                    self._apply(file, change)
-                    after = self._all(file)
-                    file.execute("COMMIT")
-                except BaseException:
-                    if file.in_transaction:
-                        file.execute("ROLLBACK")
-                    raise
-                return after
+            with self._database.writing() as file:
+                self._apply(file, change)
+                return self._all(file)
         except (OSError, sqlite3.Error, UnicodeEncodeError) as error:
             raise self._failed("nothing was registered or removed", error) from error
 
@@ -142,24 +129,17 @@ class RegistrationStore:
             file.execute(_NEW_VERSION, (self.catalog, secrets.token_hex(8)))
 
     def _all(self, file: sqlite3.Connection) -> tuple[Registration, ...]:
+        # Text that was damaged is an error when it is read later on; it must not hide the rest.
+        file.text_factory = _text
         return tuple(Registration(*row) for row in file.execute(_ALL, (self.catalog,)))
 
     def _read(self, action: Callable[[sqlite3.Connection], T], *, nothing: T) -> T:
         """What `action` does with the tables; `nothing` where there are none yet."""
         try:
-            if not self.path.exists():
-                return nothing
-            with self._opened() as file:
-                return action(file) if layout_of(file, LAYOUT) else nothing
+            with self._database.reading() as file:
+                return nothing if file is None else action(file)
         except (OSError, sqlite3.Error) as error:
             raise self._failed("what is registered cannot be read", error) from error
-
-    @contextmanager
-    def _opened(self) -> Generator[sqlite3.Connection]:
-        with opened(self.path, BUSY_TIMEOUT_S) as file:
-            # A text that was damaged is one that cannot be read later on; it must not hide the others.
-            file.text_factory = _text
-            yield file
 
     def _failed(self, what: str, error: Exception) -> InvalidConfig:
         return InvalidConfig(f"{self.path}: {what}: {getattr(error, 'strerror', None) or error}")
@@ -167,12 +147,3 @@ class RegistrationStore:
 
 def _text(raw: bytes) -> str:
     return raw.decode("utf-8", "replace")
-
-
-def _lay_out(file: sqlite3.Connection) -> None:
-    """Make the tables, where they are not there in this layout, within the transaction that is under way."""
-    if layout_of(file, LAYOUT) == LAYOUT:
-        return
-    for table in _TABLES:
-        file.execute(table)
-    file.execute(f"PRAGMA user_version = {LAYOUT}")

@@ -13,8 +13,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
-from toolcrib.stores.journal import write_ahead
-from toolcrib.stores.private import make_private
+from toolcrib.stores.journal import open_cache
+from toolcrib.stores.private import Layout, make, open_private, transaction
 
 if TYPE_CHECKING:
     import numpy as np
@@ -49,6 +49,8 @@ _TABLES = (
     """CREATE TABLE IF NOT EXISTS vectors (model INTEGER NOT NULL, digest BLOB NOT NULL, used_at INTEGER NOT NULL,
         vector BLOB NOT NULL, PRIMARY KEY (model, digest)) WITHOUT ROWID""",
 )
+_LAYOUT = Layout.of(LAYOUT, _TABLES)
+_LOCK = Layout.of(1, ())
 
 
 class Vectors(Protocol):
@@ -138,7 +140,7 @@ class VectorStore:
                 if used_at < oldest:
                     stale.append(digest)
         if stale:
-            with suppress(sqlite3.OperationalError), _transaction(file):  # another is writing, or nobody may
+            with suppress(sqlite3.OperationalError), transaction(file):  # another is writing, or nobody may
                 file.executemany(
                     "UPDATE vectors SET used_at = ? WHERE model = ? AND digest = ?",
                     ((int(self._now()), *model, digest) for digest in stale),
@@ -147,7 +149,7 @@ class VectorStore:
 
     def _write(self, file: sqlite3.Connection, model_id: str, rows: list[tuple[bytes, bytes]]) -> None:
         now = int(self._now())
-        with _transaction(file):
+        with transaction(file):
             file.execute("INSERT OR IGNORE INTO models (name) VALUES (?)", (model_id,))
             model = file.execute("SELECT id FROM models WHERE name = ?", (model_id,)).fetchone()
             file.executemany(
@@ -214,23 +216,6 @@ class VectorStore:
         self._file = None
 
 
-class _transaction:  # noqa: N801  used as a `with` alone
-    """All or nothing, with the file for ourselves from the beginning."""
-
-    def __init__(self, file: sqlite3.Connection) -> None:
-        self._file = file
-
-    def __enter__(self) -> None:
-        self._file.execute("BEGIN IMMEDIATE")
-
-    def __exit__(self, kind: object, error: object, traceback: object) -> None:
-        if kind is None:
-            self._file.execute("COMMIT")
-        elif self._file.in_transaction:
-            with suppress(sqlite3.Error):
-                self._file.execute("ROLLBACK")
-
-
 def _make_room(file: sqlite3.Connection, max_bytes: int) -> None:
     """Drop vectors, the least recently used first, until an eighth of the room is free; nothing while it suffices."""
     (size,) = file.execute("SELECT coalesce(sum(length(vector)), 0) FROM vectors").fetchone()
@@ -247,21 +232,10 @@ def _make_room(file: sqlite3.Connection, max_bytes: int) -> None:
 
 
 def _opened(path: Path) -> sqlite3.Connection:
-    make_private(path)
-    file = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
+    file = open_cache(path, _LAYOUT, BUSY_TIMEOUT_S)
     try:
-        (layout,) = file.execute("PRAGMA user_version").fetchone()
-        if layout > LAYOUT:
-            raise sqlite3.NotSupportedError(f"a newer version of Toolcrib wrote it (layout {layout})")
-        for each in (path, *(path.with_name(f"{path.name}{end}") for end in ("-wal", "-shm"))):
-            with suppress(FileNotFoundError):
-                each.chmod(0o600)
-        write_ahead(file, BUSY_TIMEOUT_S)
-        file.execute("PRAGMA synchronous = NORMAL")
-        with _transaction(file):
-            for table in _TABLES:
-                file.execute(table)
-            file.execute(f"PRAGMA user_version = {LAYOUT}")
+        for table in _TABLES:  # one may have been lost, which costs nothing but time
+            file.execute(table)
     except BaseException:
         file.close()
         raise
@@ -276,9 +250,8 @@ def _alone_with(path: Path) -> Generator[None]:
         OSError, sqlite3.Error: it cannot be had.
     """
     beside = path.with_name(f"{path.name}.moving")
-    make_private(beside)
-    with closing(sqlite3.connect(beside, timeout=BUSY_TIMEOUT_S, isolation_level=None)) as lock:
-        lock.execute("BEGIN EXCLUSIVE")
+    make(beside, _LOCK)
+    with closing(open_private(beside, BUSY_TIMEOUT_S)) as lock, transaction(lock, "BEGIN EXCLUSIVE"):
         yield
 
 
