@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import os
+import re
 import sqlite3
 import subprocess
 import sys
@@ -18,6 +20,7 @@ import numpy as np
 import pytest
 from tests.stores.auditing import performed
 
+import toolcrib
 from toolcrib.core.errors import InvalidConfig
 from toolcrib.stores.approvals import ApprovalStore
 from toolcrib.stores.audit import AuditStore
@@ -463,3 +466,19 @@ def test_stores_that_are_open_stay_usable_when_no_file_can_be_opened(tmp_path: P
     )
     assert ended.returncode == 0, ended.stderr
     assert ended.stderr.count("people are asked every time") == 3
+
+
+# -- their statements -------------------------------------------------------------------------------------------------
+
+
+def test_no_statement_numbers_its_values() -> None:
+    """From Python 3.12 on, numbered placeholders together with a sequence of values are deprecated."""
+    numbered = re.compile(r"[=,(]\s*\?\d")
+    found = [
+        (file.name, node.lineno)
+        for file in Path(toolcrib.__file__).parent.rglob("*.py")
+        if numbered.search(text := file.read_text("utf-8"))
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and numbered.search(node.value)
+    ]
+    assert found == []

@@ -38,11 +38,12 @@ CREATE TABLE conversations (
 _COLUMNS = "id, cwd, roots, title, mode, updated_at"
 _ONE = f"SELECT {_COLUMNS}, messages FROM conversations WHERE id = ?"  # noqa: S608
 _KEEP = f"INSERT OR REPLACE INTO conversations ({_COLUMNS}, messages) VALUES (?, ?, ?, ?, ?, ?, ?)"  # noqa: S608
-_FORGET = """DELETE FROM conversations WHERE (title = '') = ?1 AND id NOT IN
-    (SELECT id FROM conversations WHERE (title = '') = ?1 ORDER BY updated_at DESC LIMIT ?2)"""
+_FORGET = """DELETE FROM conversations WHERE rowid IN
+    (SELECT rowid FROM conversations WHERE (title = '') = ? ORDER BY rowid DESC LIMIT -1 OFFSET ?)"""
+"""A conversation gets a larger row id each time it is kept. Its time does not count: the clock may have been wrong."""
 _LIST = f"""SELECT {_COLUMNS} FROM conversations
-    WHERE title <> '' AND (?1 IS NULL OR cwd = ?1)
-    ORDER BY updated_at DESC, id LIMIT ?2 OFFSET ?3"""  # noqa: S608
+    WHERE title <> '' AND cwd = IFNULL(?, cwd)
+    ORDER BY updated_at DESC, id LIMIT ? OFFSET ?"""  # noqa: S608
 
 T = TypeVar("T")
 

@@ -337,6 +337,16 @@ async def test_sessions_that_were_only_begun_do_not_take_the_place_of_others(tmp
     assert await store.get(f"begun-{MAX_UNSPOKEN}")
 
 
+async def test_a_conversation_is_kept_while_the_clock_is_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("toolcrib.stores.conversations.MAX_KEPT", 3)
+    store = ConversationStore(tmp_path / "conversations.sqlite")
+    for number in range(3):
+        await store.keep(KeptConversation(f"at-{number}", "/project", (), "Fix it.", "ask", 1e9 + number, b"[]"))
+    await store.keep(KeptConversation("in-1970", "/project", (), "Fix it.", "ask", 1.0, b"[]"))
+    assert await store.get("in-1970")
+    assert await store.get("at-0") is None
+
+
 async def test_calls_of_two_turns_under_one_id_are_two_to_an_editor(tmp_path: Path) -> None:
     """Some servers that speak a vendor's HTTP count the calls of every answer from the beginning."""
 
