@@ -64,6 +64,8 @@ class Attempt:
     ) -> SourceUnavailable:
         """`{name} {what}`, and for its owner what the server said last: most servers say there what they miss."""
         heard: list[str] = []
+        if self.connection is not None and (why := self.connection.dispatcher.ended_because):
+            heard.append(f"Its connection was ended because it {why}.")
         if self.garbage:
             heard.append(f"It wrote what is no protocol message: {self.garbage[0]!r}.")
         if words := " / ".join(self.said.lines(self.secrets)[-MAX_WORDS_LINES:]):

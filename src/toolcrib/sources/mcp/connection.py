@@ -15,16 +15,17 @@ from anyio.abc import TaskStatus
 from mcp.client._transport import ReadStream, WriteStream
 from mcp.client.session import ClientSession, MessageHandlerFnT
 from mcp.client.streamable_http import streamable_http_client
-from mcp.shared.dispatcher import CallOptions, OnNotify, OnNotifyIntercept, OnRequest
+from mcp.shared.dispatcher import CallOptions, DispatchContext, OnNotify, OnNotifyIntercept, OnRequest
 from mcp.shared.exceptions import MCPError
 from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
-from mcp.shared.message import SessionMessage
+from mcp.shared.message import MessageMetadata, SessionMessage
 from mcp.shared.transport_context import TransportContext
 from mcp_types import (
     CLIENT_CAPABILITIES_META_KEY,
     UNSUPPORTED_PROTOCOL_VERSION,
     URL_ELICITATION_REQUIRED,
     Implementation,
+    JSONRPCRequest,
     RequestId,
 )
 from mcp_types.version import LATEST_MODERN_VERSION, MODERN_PROTOCOL_VERSIONS
@@ -34,6 +35,7 @@ from toolcrib.sources.definitions import label
 from toolcrib.sources.environment import inherited
 from toolcrib.sources.mcp import pages
 from toolcrib.sources.mcp.asking import AskedSession, Asking
+from toolcrib.sources.mcp.backlog import Backlog, bounded
 from toolcrib.sources.mcp.carried import carried
 from toolcrib.sources.mcp.http import TIMEOUT_S, Health, HttpClient, refusal_by_sdk
 from toolcrib.sources.mcp.last_words import LastWords, listening
@@ -95,6 +97,8 @@ class ListingDispatcher(JSONRPCDispatcher[TransportContext]):
 
     Log messages go to `on_log` one after the other as they come, before the answer that follows them. The SDK would
     make a task of each, and a server can write more of them than fit into memory.
+
+    For the same reason a `Backlog` bounds what a server asks, and reports of progress are bounded too.
     """
 
     def __init__(
@@ -116,6 +120,7 @@ class ListingDispatcher(JSONRPCDispatcher[TransportContext]):
         self._secrets = secrets
         self._max_message_bytes = max_message_bytes
         self._in_flight_requests = 0
+        self._backlog = Backlog()
         self.listed: list[object] = []
         self.odd: set[str] = set()
         """Names of the definitions that the session was not shown."""
@@ -123,6 +128,8 @@ class ListingDispatcher(JSONRPCDispatcher[TransportContext]):
         """What was agreed on: the session judges a page by it."""
         self.ended = anyio.Event()
         """Set when nothing will come from the server any more."""
+        self.ended_because = ""
+        """What the server did that we ended the connection for; empty where we did not."""
 
     @property
     def is_open(self) -> bool:
@@ -142,10 +149,42 @@ class ListingDispatcher(JSONRPCDispatcher[TransportContext]):
                 return True
             return on_notify_intercept is not None and on_notify_intercept(method, params)
 
+        async def answer(
+            asked: DispatchContext[TransportContext], method: str, params: Mapping[str, Any] | None
+        ) -> dict[str, Any]:
+            with self._backlog.answering(params):
+                return await on_request(asked, method, params)
+
         try:
-            await super().run(on_request, on_notify, intercept, task_status=task_status)
+            await super().run(answer, on_notify, intercept, task_status=task_status)
         finally:
             self.ended.set()
+
+    async def _dispatch_request(
+        self,
+        req: JSONRPCRequest,
+        metadata: MessageMetadata,
+        on_request: OnRequest,
+        sender_ctx: Context | None,
+    ) -> None:
+        # Called where messages are read, so that waiting here holds up the server, and nothing else.
+        try:
+            await self._backlog.room()
+        except TimeoutError:
+            self.ended_because = "asked and did not read the answers"
+            self.ended.set()
+            await anyio.sleep_forever()
+        await super()._dispatch_request(req, metadata, on_request, sender_ctx)
+
+    async def _handle_request(
+        self,
+        req: JSONRPCRequest,
+        dctx: Any,
+        scope: anyio.CancelScope,
+        on_request: OnRequest,
+    ) -> None:
+        with self._backlog.holding():
+            await super()._handle_request(req, dctx, scope, on_request)
 
     async def send_raw_request(
         self,
@@ -184,6 +223,8 @@ class ListingDispatcher(JSONRPCDispatcher[TransportContext]):
         """The SDK's own way, with what the transport has to say in place of an answer, as `Refused`."""
         stays_open = method == "subscriptions/listen"
         self._in_flight_requests += not stays_open
+        if opts is not None and (on_progress := opts.get("on_progress")) is not None:
+            opts = {**opts, "on_progress": bounded(on_progress)}
         try:
             return await super().send_raw_request(method, params, opts, _related_request_id=related_request_id)
         except MCPError as error:

@@ -1,0 +1,195 @@
+"""Servers that ask more than they read, or than anybody can answer: what is kept of it, and what goes on meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Self
+
+import anyio
+import pytest
+
+from toolcrib.core.client import NOBODY, Client
+from toolcrib.core.errors import SourceUnavailable
+from toolcrib.core.principal import LOCAL_CONTEXT, CallContext
+from toolcrib.core.results import ToolResult
+from toolcrib.sources.mcp import CarriedServer, Patience, backlog
+from toolcrib.sources.mcp.source import McpSource
+
+pytestmark = pytest.mark.anyio
+
+MANY = 3_000
+
+Json = dict[str, Any]
+
+TOOL = {"name": "work", "inputSchema": {"type": "object"}}
+ABOUT = {"protocolVersion": "2025-11-25", "capabilities": {}, "serverInfo": {"name": "s", "version": "1"}}
+Call = Callable[..., Coroutine[Any, Any, ToolResult]]
+
+ANSWERS: Mapping[str, Json] = {"initialize": ABOUT, "tools/list": {"tools": [TOOL]}}
+
+
+@dataclass
+class Server:
+    """A server within this process, which says what it is told to, as fast as that is read."""
+
+    reads: bool = True
+    """Whether it takes answers."""
+    calls: list[Json] = field(default_factory=list[Json])
+    answered: list[Json] = field(default_factory=list[Json])
+    """The answers it got."""
+    said: int = 0
+    """How many of the messages that a test has it say were read."""
+
+    @asynccontextmanager
+    async def open(self, server_id: str) -> AsyncGenerator[Self]:
+        self._saying, self._said = anyio.create_memory_object_stream[Json](1)
+        with self._saying, self._said:
+            yield self
+
+    async def send(self, message: Mapping[str, Any]) -> None:
+        if "method" not in message:
+            if not self.reads:
+                await anyio.sleep_forever()
+            self.answered.append(dict(message))
+        elif message["method"] == "tools/call":
+            self.calls.append(dict(message))
+        elif "id" in message:
+            answer = ANSWERS.get(message["method"])
+            error = {"error": {"code": -32601, "message": "no"}}
+            await self.say(message["id"], **({"result": answer} if answer is not None else error))
+
+    async def receive(self) -> Json:
+        return await self._said.receive()
+
+    async def say(self, request_id: Any = None, /, **message: Any) -> None:
+        await self._saying.send({"jsonrpc": "2.0", **({} if request_id is None else {"id": request_id}), **message})
+        self.said += 1
+
+    async def finish(self) -> None:
+        """Answer the first call."""
+        await self.say(self.calls[0]["id"], result={"content": [{"type": "text", "text": "done"}]})
+
+
+@dataclass
+class Thinking:
+    """A client whose person thinks for as long as the test wants."""
+
+    log_level = None
+    capabilities: Mapping[str, Any] = field(default_factory=lambda: {"elicitation": {}})
+    asked: int = 0
+    decided: anyio.Event = field(default_factory=anyio.Event)
+
+    async def ask(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+        self.asked += 1
+        await self.decided.wait()
+        return {"action": "decline"}
+
+    def log(self, params: Mapping[str, Any]) -> None: ...
+
+
+QUESTION: Json = {"message": "?", "requestedSchema": {"type": "object", "properties": {}}}
+
+
+@asynccontextmanager
+async def running(server: Server, client: Client | None = None) -> AsyncGenerator[Call]:
+    """Yields what calls the server's tool; nothing of what it said so far counts."""
+    standing = client or NOBODY
+    carried = CarriedServer("s", server)
+    async with McpSource("s", carried, patience=Patience(30, 30, 30), client=lambda: standing) as source:
+        (tool,) = (await source.list_tools()).tools
+        server.said = 0
+        yield partial(source.call_tool, tool, {})
+
+
+async def test_a_server_that_asks_and_does_not_read_is_read_no_further() -> None:
+    server = Server(reads=False)
+    async with running(server), anyio.create_task_group() as tasks:
+
+        async def flood() -> None:
+            for number in range(MANY):
+                await server.say(number, method="ping")
+
+        tasks.start_soon(flood)
+        await anyio.wait_all_tasks_blocked()
+        assert backlog.MAX_UNANSWERED <= server.said < backlog.MAX_UNANSWERED + 10
+        tasks.cancel_scope.cancel()
+
+
+async def test_a_server_that_reads_is_answered_however_much_it_asks() -> None:
+    server = Server()
+    async with running(server):
+        for number in range(MANY):
+            await server.say(number, method="ping")
+        await anyio.wait_all_tasks_blocked()
+    assert [each["id"] for each in server.answered] == [*range(MANY)]
+
+
+@pytest.mark.parametrize("text", ["", "x" * (backlog.MAX_ASKED_BYTES // 10)])
+async def test_questions_beyond_what_people_can_answer_are_refused_and_calls_go_on(text: str) -> None:
+    server, client, results = Server(), Thinking(), list[ToolResult]()
+    async with running(server, client) as call, anyio.create_task_group() as tasks:
+
+        async def work() -> None:
+            results.append(await call(CallContext(client=client)))
+
+        tasks.start_soon(work)
+        await anyio.wait_all_tasks_blocked()
+        params = {**QUESTION, "message": text}
+        count = MANY if not text else 20
+        for number in range(count):
+            await server.say(number, method="elicitation/create", params=params)
+        await anyio.wait_all_tasks_blocked()
+        waiting = backlog.MAX_ASKED if not text else 9
+        assert client.asked == waiting
+        assert len(server.answered) == count - waiting
+        assert all("at most" in each["error"]["message"] for each in server.answered)
+        await server.finish()  # while they all think
+        await anyio.wait_all_tasks_blocked()
+        assert [result.text for result in results] == ["done"]
+        client.decided.set()
+        await anyio.wait_all_tasks_blocked()
+        assert len(server.answered) == count
+        await server.say("again", method="elicitation/create", params=QUESTION)
+        await anyio.wait_all_tasks_blocked()
+        assert server.answered[-1]["result"] == {"action": "decline"}
+
+
+async def test_a_server_that_reads_nothing_for_long_is_left_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backlog, "STUCK_S", 0.01)
+    server = Server()
+    failures: list[SourceUnavailable] = []
+    async with running(server) as call, anyio.create_task_group() as tasks:
+
+        async def fail() -> None:
+            with pytest.raises(SourceUnavailable) as failed:
+                await call(LOCAL_CONTEXT)
+            failures.append(failed.value)
+            tasks.cancel_scope.cancel()
+
+        tasks.start_soon(fail)
+        await anyio.wait_all_tasks_blocked()
+        server.reads = False
+        for number in range(MANY):
+            await server.say(number, method="ping")
+    assert failures[0].diagnosis == "Its connection was ended because it asked and did not read the answers."
+
+
+async def test_progress_that_nobody_takes_is_dropped_beyond_a_bound() -> None:
+    server, heard = Server(), list[float]()
+
+    async def listen(progress: float, total: float | None, message: str | None) -> None:
+        heard.append(progress)
+        await anyio.sleep_forever()
+
+    async with running(server) as call, anyio.create_task_group() as tasks:
+        tasks.start_soon(partial(call, LOCAL_CONTEXT, progress=listen))
+        await anyio.wait_all_tasks_blocked()
+        token = server.calls[0]["params"]["_meta"]["progressToken"]
+        for number in range(MANY):
+            await server.say(method="notifications/progress", params={"progressToken": token, "progress": number})
+        await anyio.wait_all_tasks_blocked()
+        assert heard == [*range(backlog.MAX_PROGRESS)]
+        tasks.cancel_scope.cancel()
