@@ -10,6 +10,7 @@ from typing import Any, Protocol, TypeVar, cast
 import anyio
 import orjson
 
+from toolcrib.calling.under_way import NOT_KNOWN
 from toolcrib.conversation.messages import ToolCall
 from toolcrib.core.errors import InvalidArguments, SourceUnavailable, ToolcribError
 from toolcrib.core.events import TOOL_ERROR
@@ -26,8 +27,6 @@ MAX_RESULT_CHARS = 200_000
 
 PARALLEL_CALLS = 8
 """Calls of one turn that run at once, where nobody says otherwise."""
-
-NOT_KNOWN = "Whether it has run is not known."
 
 _AGAIN = "Call it again with an object."
 

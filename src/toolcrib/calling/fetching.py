@@ -127,11 +127,8 @@ async def _fetch(
     runner: Runner,
 ) -> Mapping[str, Any]:
     entry, approval = await _admitted(view, locate, params, context, runner)
-    try:
-        with anyio.fail_after(context.remaining_s()):
-            result = await fetch(entry.source, method, params, context)
-    except TimeoutError as error:
-        raise SourceUnavailable(f"{method} of `{entry.name}` was given up: the caller's time is over.") from error
+    with runner.under_way.asking(f"{method} of `{entry.name}`", context):
+        result = await fetch(entry.source, method, params, context)
     if context.client is None and ToolResult(result).needs_input:
         raise ToolFailed(f"{method} of `{entry.name}` asks for input, and your client cannot be asked.")
     if approval is not None:

@@ -8,13 +8,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
-import anyio
-
 from toolcrib.calling.approving import Approver
 from toolcrib.calling.limits import CallLimits
 from toolcrib.calling.links import under_catalog_names
 from toolcrib.calling.questions import Intent
 from toolcrib.calling.slips import repaired
+from toolcrib.calling.under_way import NOT_KNOWN, UnderWay
 from toolcrib.catalog.access import Access
 from toolcrib.catalog.state import SourceEntry
 from toolcrib.catalog.view import View
@@ -49,6 +48,7 @@ class Runner:
 
     limits: CallLimits = field(default_factory=CallLimits)
     approver: Approver = field(default_factory=Approver)
+    under_way: UnderWay = field(default_factory=UnderWay)
     view_of: Callable[[CallContext], View] | None = None
     """The view of whoever asks as of now, since a person may think for minutes; None where no view becomes another."""
 
@@ -91,7 +91,7 @@ class Runner:
             order = _placed(view, tool, shown, arguments, only_read=only_read)
             self.limits.admit(context.principal)
             if order.access is Access.CALL:
-                result = await _run(order, context, progress)
+                result = await self._run(order, context, progress)
             else:
                 result = await self._run_approved(order, context, progress, only_read=only_read)
         except ToolcribError as error:
@@ -114,8 +114,12 @@ class Runner:
         consent = await self.approver.ask(intent, context)
         now = self._placed_again(order, context, only_read=only_read)
         await self.approver.keep(intent, consent)
-        result = await _run(now, context, progress)
+        result = await self._run(now, context, progress)
         return replace(result, wire=self.approver.paused(intent, consent, result.wire))
+
+    async def _run(self, order: _Order, context: CallContext, progress: ProgressListener | None) -> ToolResult:
+        with self.under_way.asking(f"`{order.tool.id}`", context, hints=[NOT_KNOWN]):
+            return await _run(order, context, progress)
 
     def _placed_again(self, order: _Order, context: CallContext, *, only_read: bool) -> _Order:
         """The same order, as may be by now; raises as for a new one, and `StaleExpansion` where it would be another."""
@@ -171,10 +175,7 @@ def _placed(view: View, tool: Tool, shown: Handle | None, arguments: object, *, 
 async def _run(order: _Order, context: CallContext, progress: ProgressListener | None) -> ToolResult:
     tool, entry = order.tool, order.entry
     try:
-        with anyio.fail_after(context.remaining_s()):
-            result = await entry.source.call_tool(entry.offered(tool), order.arguments, context, progress=progress)
-    except TimeoutError as error:
-        raise SourceUnavailable(f"`{tool.id}` was given up: the caller's time is over.") from error
+        result = await entry.source.call_tool(entry.offered(tool), order.arguments, context, progress=progress)
     except StaleExpansion as stale:
         raise StaleExpansion(stale.message, hints=stale.hints, next_action=_expand(tool)) from stale
     except SourceUnavailable as gone:
@@ -183,7 +184,7 @@ async def _run(order: _Order, context: CallContext, progress: ProgressListener |
         logger.warning("%s", " ".join(filter(None, (gone.message, gone.diagnosis))))
         raise SourceUnavailable(
             gone.message,
-            hints=gone.hints if retryable else (*gone.hints, "Whether it has run is not known."),
+            hints=gone.hints if retryable else (*gone.hints, NOT_KNOWN),
             diagnosis=gone.diagnosis,
             # The same again would end the same; another tool may do it.
             next_action=_expand(tool) if retryable else _search_another(tool),

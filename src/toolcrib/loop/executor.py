@@ -11,7 +11,8 @@ from typing import Any
 
 import anyio
 
-from toolcrib.calling.answering import NOT_KNOWN, arguments_of, json_text, result_text, run_call, sendable
+from toolcrib.calling.answering import arguments_of, json_text, result_text, run_call, sendable
+from toolcrib.calling.under_way import NOT_KNOWN
 from toolcrib.conversation.events import CallAnswered, ConversationEvent, Offer, RestartRequired, ToolsOffered
 from toolcrib.conversation.messages import ToolCall, ToolMessage
 from toolcrib.conversation.state import ConversationState

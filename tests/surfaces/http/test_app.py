@@ -18,7 +18,7 @@ from toolcrib.core.events import OperationPerformed
 from toolcrib.core.principal import Principal
 from toolcrib.core.traces import trace_id_of
 from toolcrib.protocol.tools import ALL
-from toolcrib.surfaces.auth import Authenticator
+from toolcrib.surfaces.auth import Authenticator, Stays
 from toolcrib.surfaces.http.app import application
 from toolcrib.surfaces.http.metrics import Metrics
 from toolcrib.surfaces.http.names import Address, Names
@@ -42,7 +42,7 @@ async def asking(crib: Toolcrib) -> AsyncGenerator[httpx2.AsyncClient]:
         gateway,
         bundles := BundleEndpoints(crib, lambda bundle: Gateway(crib, config, bundle=bundle, opening=gateway.opening)),
         auth=NO_AUTH,
-        authenticator=Authenticator(NO_AUTH),
+        stays=Stays(Authenticator(NO_AUTH)),
         names=Names(Address("127.0.0.1", 8808), NO_AUTH),
         base=BASE,
         metrics=Metrics(lambda: 0),

@@ -58,4 +58,15 @@ class Busy(Exception):
         self.retry_after_s = 1.0
 
 
+class Stopping(Exception):
+    """The gateway stops before the request is answered."""
+
+    def __init__(self) -> None:
+        super().__init__("The gateway is stopping. Nothing was run.")
+        self.message = str(self)
+
+
 Refusal: TypeAlias = Unauthenticated | InsufficientScope | KeysUnavailable | Busy
+
+Ending: TypeAlias = Refusal | Stopping
+"""Why a request that was let in is not answered to its end."""

@@ -13,7 +13,15 @@ import anyio
 
 from toolcrib.core.principal import Principal
 from toolcrib.surfaces.auth.authenticator import Authenticator
-from toolcrib.surfaces.auth.refusals import Busy, InsufficientScope, KeysUnavailable, Refusal, Unauthenticated
+from toolcrib.surfaces.auth.refusals import (
+    Busy,
+    Ending,
+    InsufficientScope,
+    KeysUnavailable,
+    Refusal,
+    Stopping,
+    Unauthenticated,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -31,10 +39,11 @@ MAX_BODY_BYTES_EACH = 32 * 1024 * 1024
 class Stay:
     """One request that was let in, with what ends it before its time."""
 
-    __slots__ = ("_blocks", "body_bytes", "has_begun", "is_answered", "principal", "refusal", "shown")
+    __slots__ = ("_blocks", "body_bytes", "has_begun", "is_answered", "method", "principal", "refusal", "shown")
 
-    def __init__(self, shown: tuple[str, ...], principal: Principal) -> None:
-        """`shown` is its `Authorization` headers."""
+    def __init__(self, method: str, shown: tuple[str, ...], principal: Principal) -> None:
+        """`method` is that of HTTP, `shown` its `Authorization` headers."""
+        self.method = method
         self.shown = shown
         self.principal = principal
         self.body_bytes = 0
@@ -43,7 +52,7 @@ class Stay:
         """Whether some of the answer is on its way, so that its status can be no other any more."""
         self.is_answered = False
         """Whether all of it is."""
-        self.refusal: Refusal | None = None
+        self.refusal: Ending | None = None
         """Why it would not be let in any more; None as long as it would."""
         self._blocks: list[anyio.CancelScope] = []
         """Outermost first."""
@@ -58,7 +67,7 @@ class Stay:
             finally:
                 self._blocks.remove(block)
 
-    def end(self, refusal: Refusal) -> None:
+    def end(self, refusal: Ending) -> None:
         """Leave the innermost block, where the protocol can say why in an answer that has begun; an answer that has not
         is HTTP's to refuse. What has not ended by then is cut off by doing this again."""
         is_for_the_protocol = self.has_begun and self.refusal is None
@@ -77,7 +86,7 @@ class Stays:
 
         `most_each`: how many requests one principal may have under way, where principals are told apart.
         """
-        self._authenticator = authenticator
+        self.authenticator = authenticator
         self._clock = clock
         self._most_each = most_each
         self._stays: dict[Stay, None] = {}
@@ -89,18 +98,18 @@ class Stays:
 
     async def admit(self, shown: tuple[str, ...]) -> Principal:
         """Whose a request is that shows these headers; raises as `Authenticator.principal` does."""
-        return await self._authenticator.principal(shown)
+        return await self.authenticator.principal(shown)
 
     @contextmanager
-    def begin(self, shown: tuple[str, ...], principal: Principal) -> Generator[Stay]:
+    def begin(self, method: str, shown: tuple[str, ...], principal: Principal) -> Generator[Stay]:
         """A stay for the block: that of a request which shows these headers, and was let in as `principal`.
 
         Raises:
             Busy: the principal has as many under way as it may have.
         """
-        if self._authenticator.asks and self._counts[principal.id] >= self._most_each:
+        if self.authenticator.asks and self._counts[principal.id] >= self._most_each:
             raise Busy(f"`{principal.id}` has {self._most_each:,} requests under way, the most that it may have.")
-        stay = Stay(shown, principal)
+        stay = Stay(method, shown, principal)
         self._stays[stay] = None
         self._counts[principal.id] += 1
         try:
@@ -124,13 +133,24 @@ class Stays:
         if not counter[principal.id]:
             del counter[principal.id]
 
+    def hang_up(self) -> None:
+        """End the streams that a `GET` opened, on which clients wait for changes: the gateway stops."""
+        for stay in self._stays:
+            if stay.method == "GET":
+                stay.end(Stopping())
+
+    def end_all(self) -> None:
+        """End every stay: the gateway stops, and has waited for them."""
+        for stay in self._stays:
+            stay.end(Stopping())
+
     async def follow(self) -> None:
         """End the stays whose tokens are good no longer, until cancelled."""
-        version = self._authenticator.version
+        version = self.authenticator.version
         while True:
             await anyio.sleep(LOOK_S)
-            if version != self._authenticator.version:
-                version = self._authenticator.version
+            if version != self.authenticator.version:
+                version = self.authenticator.version
                 self._due.clear()
             await self._look()
 
@@ -155,7 +175,7 @@ class Stays:
         if others := [stay for stay in stays if stay.principal != principal]:
             _end(others, Unauthenticated("The token stands for somebody or something else by now.", "claims"))
             return
-        self._due[shown] = min(self._clock() + KEYS_S, self._authenticator.expires_at(shown))
+        self._due[shown] = min(self._clock() + KEYS_S, self.authenticator.expires_at(shown))
 
 
 def _end(stays: list[Stay], refusal: Refusal) -> None:

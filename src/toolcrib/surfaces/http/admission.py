@@ -96,7 +96,7 @@ class Admission:
             with ExitStack() as stack:
                 try:
                     principal = request.state.principal = await self._stays.admit(shown)
-                    stay = request.state.stay = stack.enter_context(self._stays.begin(shown, principal))
+                    stay = request.state.stay = stack.enter_context(self._stays.begin(request.method, shown, principal))
                 except (Unauthenticated, InsufficientScope, KeysUnavailable, Busy) as refusal:
                     self._refused(refusal.reason)
                     self._log.note(refusal, request)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from http import HTTPStatus
@@ -47,20 +46,19 @@ def application(
     bundles: BundleEndpoints,
     *,
     auth: Auth,
-    authenticator: Authenticator,
     names: Names,
     base: str,
+    stays: Stays,
     metrics: Metrics,
-    most_requests_each: float = math.inf,
 ) -> Starlette:
     """One application over `crib`, `gateway` and `bundles`, which are all entered for as long as it serves.
 
-    `base` is where clients reach it, without a slash at its end. `authenticator` may go by other credentials later on;
-    what else `auth` says is taken as it is now. `most_requests_each`: see `Stays`.
+    `base` is where clients reach it, without a slash at its end. The authenticator of `stays` may go by other
+    credentials later on; what else `auth` says is taken as it is now.
     """
+    authenticator = stays.authenticator
     endpoint = Endpoint(gateway)
     challenges = Challenges(authenticator, _metadata_url(f"{base}{PATH}"))
-    stays = Stays(authenticator, most_each=most_requests_each)
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncGenerator[None]:

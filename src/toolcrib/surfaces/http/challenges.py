@@ -5,7 +5,15 @@ from __future__ import annotations
 import math
 from http import HTTPStatus
 
-from toolcrib.surfaces.auth import Authenticator, Busy, InsufficientScope, KeysUnavailable, Refusal, Unauthenticated
+from toolcrib.surfaces.auth import (
+    Authenticator,
+    Busy,
+    Ending,
+    InsufficientScope,
+    KeysUnavailable,
+    Stopping,
+    Unauthenticated,
+)
 from toolcrib.surfaces.http.problems import Refused
 
 
@@ -20,7 +28,7 @@ class Challenges:
         self._authenticator = authenticator
         self._metadata_url = metadata_url
 
-    def to(self, refusal: Refusal) -> Refused:
+    def to(self, refusal: Ending) -> Refused:
         """The answer to a request that was refused like this."""
         match refusal:
             case Unauthenticated():
@@ -39,7 +47,9 @@ class Challenges:
             case Busy():
                 status = HTTPStatus.TOO_MANY_REQUESTS
                 headers = {"Retry-After": str(math.ceil(refusal.retry_after_s))}
-        can_pass = isinstance(refusal, KeysUnavailable | Busy)
+            case Stopping():
+                status, headers = HTTPStatus.SERVICE_UNAVAILABLE, {}
+        can_pass = isinstance(refusal, KeysUnavailable | Busy | Stopping)
         return Refused(status, refusal.message, retryable=can_pass, headers=headers)
 
     def _challenge(self, scopes: tuple[str, ...], **error: str) -> dict[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import socket
-from collections.abc import AsyncIterator, Callable, Coroutine, Generator
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Sequence
 from contextlib import contextmanager
 from typing import Any, cast
 
@@ -19,7 +19,7 @@ from toolcrib.core.errors import InvalidConfig
 from toolcrib.crib import Toolcrib
 from toolcrib.protocol.tools import DEFAULT_SET
 from toolcrib.sources.mcp.connection import stop_servers_quickly
-from toolcrib.surfaces.auth import Authenticator
+from toolcrib.surfaces.auth import Authenticator, Stays
 from toolcrib.surfaces.http.app import application
 from toolcrib.surfaces.http.connections import Bounds, Connections
 from toolcrib.surfaces.http.metrics import Metrics
@@ -29,6 +29,9 @@ from toolcrib.surfaces.mcp_gateway.server import Gateway
 
 GRACE_S = 10
 """How long calls in flight may go on after the gateway was told to stop, in seconds."""
+
+LAST_WORDS_S = 1
+"""How long the answers to what was cut off then may take to leave, in seconds."""
 
 BACKLOG = 2048
 """Connections that may wait to be accepted."""
@@ -86,16 +89,16 @@ async def serve_http(
         raise InvalidConfig(f"{address.host}:{address.port}: {error.strerror}") from error
     here = f"http://{address.written}:{bound.getsockname()[1]}"
     bounds = bounds or Bounds.of_this_process()
+    stays = Stays(authenticator, most_each=bounds.requests_each)
     app = application(
         crib,
         gateway,
         bundles,
         auth=config.auth,
-        authenticator=authenticator,
         names=Names(address, config.auth),
         base=config.auth.public_url or here,
+        stays=stays,
         metrics=metrics,
-        most_requests_each=bounds.requests_each,
     )
 
     def admit_by(changed: Config) -> None:
@@ -109,8 +112,9 @@ async def serve_http(
     def hang_up() -> None:
         gateway.hang_up()
         bundles.hang_up()
+        stays.hang_up()
 
-    server = HttpServer(app, Connections(bounds), hang_up)
+    server = HttpServer(app, Connections(bounds), hang_up, [crib.desk.runner.under_way.give_up, stays.end_all])
     with bound, anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
         async with crib, gateway, bundles, anyio.create_task_group() as tasks:
             tasks.start_soon(crib.follow, config, reload, admit_by)
@@ -125,8 +129,15 @@ async def serve_http(
 class HttpServer(uvicorn.Server):
     """uvicorn with bounded connections. When it stops, it first ends the streams that clients would keep open."""
 
-    def __init__(self, app: ASGIApp, connections: Connections, hang_up: Callable[[], None]) -> None:
-        """`hang_up` ends the streams."""
+    def __init__(
+        self,
+        app: ASGIApp,
+        connections: Connections,
+        hang_up: Callable[[], None],
+        cut_off: Sequence[Callable[[], None]] = (),
+    ) -> None:
+        """`hang_up` ends the streams. `cut_off` end what is under way when it has had its time; they are called one
+        after the other, so that each finds only what the one before has not ended."""
         config = uvicorn.Config(
             app,
             http=cast("type[asyncio.Protocol]", connections),
@@ -135,10 +146,12 @@ class HttpServer(uvicorn.Server):
             log_config=None,
             access_log=False,
             server_header=False,
-            timeout_graceful_shutdown=GRACE_S,
+            # What is still there then is answered by uvicorn, in no form of ours.
+            timeout_graceful_shutdown=GRACE_S + LAST_WORDS_S * (1 + len(cut_off)),
         )
         super().__init__(config)
         self._hang_up = hang_up
+        self._cut_off = cut_off
 
     async def serve_to_the_end(self, bound: socket.socket) -> None:
         """`serve`, which is told to stop where its caller is cancelled.
@@ -173,4 +186,12 @@ class HttpServer(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._hang_up()
+        cutting_off = asyncio.create_task(self._cut_off_late())
         await super().shutdown(sockets)
+        cutting_off.cancel()
+
+    async def _cut_off_late(self) -> None:
+        await asyncio.sleep(GRACE_S)
+        for cut_off in self._cut_off:
+            cut_off()
+            await asyncio.sleep(LAST_WORDS_S)
