@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
-from tests.cli.running import TOOLCRIB, Ended, toolcrib
+from tests.cli.running import TOOLCRIB, Ended, toolcrib, toolcrib_process
 from tests.cli.terminal import typed
 from tests.servers.launching import faulty_entry
 from tests.surfaces.serving import run_tool, text_of
@@ -116,7 +116,7 @@ def test_a_client_that_has_no_servers_yet_gets_the_gateway_and_is_told_where_the
     told = said(install(client, "--yes"))
     assert [*home.servers(client)] == ["toolcrib"]
     assert home.served == {}
-    assert f"put them into {home.config}" in told
+    assert f"Add them to {home.config}." in told
     assert read_config(home.config).servers == ()
 
 
@@ -179,7 +179,8 @@ def test_several_clients_share_one_configuration_and_are_told_so(home: Home) -> 
     home.write("cursor", git={**GIT, "type": "stdio", "env": {}}, time={"command": "uvx", "args": ["time"]})
     install("claude-code", "--yes")
     told = said(install("cursor", "--yes"))
-    assert f"{home.config} has other servers too, which Cursor gets with it: tracker." in told
+    assert f"Cursor will also get these servers from {home.config}: tracker." in told
+    assert f"Claude Code uses {home.config} too. Claude Code will also get these servers: time." in told
     assert [*home.servers("cursor")] == ["toolcrib"]
     assert home.served == {"git": GIT, "tracker": TRACKER, "time": {"command": "uvx", "args": ["time"]}}
 
@@ -188,7 +189,7 @@ def test_another_server_of_the_same_name_is_not_moved_over_the_one_that_is_there
     home.write("claude-code", git=GIT)
     home.write("cursor", git={"command": "other"})
     install("claude-code", "--yes")
-    assert "another server of this name stands in" in said(install("cursor", "--yes"))
+    assert "a different server with this name already exists in" in said(install("cursor", "--yes"))
     assert home.servers("cursor")["git"] == {"command": "other"}
     assert home.served == {"git": GIT}
 
@@ -291,15 +292,15 @@ def test_another_server_that_is_named_toolcrib_is_not_touched(other: object, hom
     file = home.write("cursor", toolcrib=other, git=GIT)
     before = file.read_bytes()
     ended = install("cursor", "--yes", code=2)
-    assert "another server is named `toolcrib`" in said(ended)
-    assert "Give it another name" in said(ended)
+    assert "a different server is named `toolcrib`" in said(ended)
+    assert "Rename that server" in said(ended)
     assert file.read_bytes() == before
     assert not home.config.exists()
 
 
 def test_an_entry_whose_file_only_the_client_can_find_asks_for_its_path(home: Home) -> None:
     home.write("cursor", toolcrib={"command": "toolcrib", "args": ["serve", "mcp.json"]})
-    assert "Say with --config" in said(install("cursor", "--yes", code=2))
+    assert "Name the file that it serves with --config" in said(install("cursor", "--yes", code=2))
     (mine := home.path / "mine.json").write_text("{}")
     install("cursor", "--yes", "-c", mine)
     assert home.servers("cursor")["toolcrib"]["args"] == ["serve", str(mine)]
@@ -398,18 +399,91 @@ def test_a_large_file_is_changed_as_well(home: Home) -> None:
 # -- scopes -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_project_has_a_gateway_and_a_configuration_of_its_own(home: Home) -> None:
-    Path(".cursor").mkdir()
-    (file := Path(".cursor/mcp.json")).write_text(json.dumps({"mcpServers": {"git": GIT}}))
-    told = said(install("cursor", "--scope", "project", "--yes"))
-    assert "for everybody who works on this project" in told
-    ((name, entry),) = json.loads(file.read_text())["mcpServers"].items()
+PROJECT_FILES = {
+    "claude-code": (".mcp.json", "toolcrib.mcp.json", "toolcrib.mcp.json"),
+    "cursor": (".cursor/mcp.json", ".cursor/toolcrib.mcp.json", "${workspaceFolder}/.cursor/toolcrib.mcp.json"),
+    "vscode": (".vscode/mcp.json", ".vscode/toolcrib.mcp.json", "${workspaceFolder}/.vscode/toolcrib.mcp.json"),
+}
+"""The client's file, the one next to it, and how the first names the second."""
+
+
+def project_file(client: str, **servers: object) -> Path:
+    file = Path(PROJECT_FILES[client][0])
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(json.dumps({SECTIONS.get(client, "mcpServers"): servers}, indent=2))
+    return file
+
+
+@pytest.mark.parametrize("client", PROJECT_FILES)
+def test_the_servers_of_a_project_stay_in_it_and_nothing_names_this_machine(client: str, home: Home) -> None:
+    file = project_file(client, git=GIT)
+    before = file.read_bytes()
+    _, config, reference = PROJECT_FILES[client]
+    told = said(install(client, "--scope", "project", "--yes"))
+    assert f"Commit {file.name} and toolcrib.mcp.json" in told
+    ((name, entry),) = json.loads(file.read_text())[SECTIONS.get(client, "mcpServers")].items()
     assert name == "toolcrib-project"
-    served = Path(entry["args"][1])
-    assert served.parent == home.config.parent / "projects"
-    assert json.loads(served.read_text())["mcpServers"] == {"git": GIT}
-    assert not home.config.exists()
-    assert not home.file("cursor").exists()
+    assert (entry["command"], entry["args"]) == ("toolcrib", ["serve", reference])
+    assert json.loads(Path(config).read_text())["mcpServers"] == {"git": GIT}
+    # Others may have other accounts on this machine.
+    assert stat.S_IMODE(Path(config).stat().st_mode) == stat.S_IMODE(file.stat().st_mode)
+    assert str(home.path) not in file.read_text() + Path(config).read_text()
+    assert not home.config.parent.exists()
+    assert "Nothing to do" in install(client, "--scope", "project", "--yes").out
+    install(client, "--scope", "project", "--undo", "--yes")
+    assert file.read_bytes() == before
+    assert not Path(config).exists()
+
+
+def test_claude_code_that_was_started_below_the_project_serves_the_file_of_the_project(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project_file("claude-code")
+    install("claude-code", "--scope", "project", "--yes")
+    entry = json.loads(Path(".mcp.json").read_text())["mcpServers"]["toolcrib-project"]
+    (below := Path("src")).mkdir()
+    assert "toolcrib.mcp.json" in toolcrib_process(*entry["args"], cwd=below).err
+    monkeypatch.setenv("CLAUDE_PROJECT_DIR", str(Path.cwd()))
+    assert toolcrib_process(*entry["args"], cwd=below).code == 0
+
+
+def test_what_is_added_to_a_project_later_moves_to_the_same_file(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = project_file("cursor", git=GIT)
+    install("cursor", "--scope", "project", "--yes")
+    document = json.loads(file.read_text())
+    document["mcpServers"]["tracker"] = TRACKER
+    file.write_text(json.dumps(document).replace("${TOKEN}", "${env:TOKEN}"))
+    (deeper := Path("src/deep")).mkdir(parents=True)
+    (home.path / "work" / ".git").mkdir()
+    monkeypatch.chdir(deeper)
+    install("cursor", "--scope", "project", "--yes")
+    served = json.loads((home.path / "work" / ".cursor" / "toolcrib.mcp.json").read_text())["mcpServers"]
+    assert [*served] == ["git", "tracker"]
+
+
+def test_a_project_that_serves_a_file_outside_of_it_says_that_it_names_this_machine(home: Home) -> None:
+    file = project_file("cursor", git=GIT)
+    told = said(install("cursor", "--scope", "project", "--yes", "-c", "../mine.json"))
+    assert "it contains paths of this machine" in told
+    entry = json.loads(file.read_text())["mcpServers"]["toolcrib-project"]
+    assert entry["command"] == TOOLCRIB
+    assert entry["args"][1].endswith("mine.json")
+
+
+def test_a_project_that_was_installed_with_its_servers_in_the_home_folder_goes_on_and_can_be_undone(home: Home) -> None:
+    """As versions before this one did it, with records that said nothing of `undone`."""
+    file = project_file("cursor", git=GIT)
+    before = file.read_bytes()
+    old = home.config.parent / "projects" / "work-0123abcd-project.json"
+    install("cursor", "--scope", "project", "--yes", "-c", old)
+    (record,) = home.records
+    wire = json.loads((record / "record.json").read_text())
+    del wire["undone"]
+    (record / "record.json").write_text(json.dumps(wire))
+    assert "Nothing to do" in install("cursor", "--scope", "project", "--yes").out
+    install("cursor", "--scope", "project", "--undo", "--yes")
+    assert file.read_bytes() == before
+    assert not old.exists()
 
 
 def test_claude_code_has_a_scope_for_one_person_in_one_project(home: Home) -> None:
@@ -419,7 +493,7 @@ def test_claude_code_has_a_scope_for_one_person_in_one_project(home: Home) -> No
     document = {"projects": projects, "mcpServers": {"git": GIT}}
     home.file("claude-code").write_text(json.dumps(document, indent=2))
     told = said(install("claude-code", "--yes", "--dry-run"))
-    assert "1 server more in the scope `local`" in told
+    assert "1 server more in the scope `local`. Use `--scope local` for those." in told
     install("claude-code", "--scope", "local", "--yes")
     after = json.loads(home.file("claude-code").read_text())
     assert [*after["projects"][here]["mcpServers"]] == ["toolcrib-local"]
@@ -448,7 +522,7 @@ def test_without_a_terminal_nothing_is_changed_unless_it_was_said(home: Home) ->
     file = home.write("cursor", git=GIT)
     before = file.read_bytes()
     ended = install("cursor", code=1)
-    assert "Nothing was changed: there is no terminal to ask at. With --yes it is written." in ended.err
+    assert "there is no terminal to confirm on. Pass --yes to write without asking." in ended.err
     assert '+    "toolcrib": {' in ended.out
     assert file.read_bytes() == before
     assert not home.config.exists()
@@ -461,7 +535,7 @@ def test_a_dry_run_shows_the_change_and_writes_nothing(home: Home) -> None:
     ended = install("cursor", "--yes", "--dry-run")
     assert f"+++ {home.config}" in ended.out
     assert '-    "git": {' in ended.out
-    assert "this was a dry run" in ended.err
+    assert "Dry run: no file was changed." in ended.err
     assert file.read_bytes() == before
     assert not home.config.exists()
 
@@ -481,7 +555,7 @@ def test_at_a_terminal_both_questions_are_asked_and_the_change_is_shown_before_t
     home.write("cursor", git=GIT, time=GIT)
     ended = ask("cursor", answers=[("Move these 2 servers behind Toolcrib? [Y/n]", "\n"), ("Write this? [y/N]", "y\n")])
     assert ended.code == 0
-    assert ended.out.index('-    "git": {') < ended.out.index("Write this?") < ended.out.index("Written.")
+    assert ended.out.index('-    "git": {') < ended.out.index("Write this?") < ended.out.index("Done.")
     assert [*home.servers("cursor")] == ["toolcrib"]
     remarks = [line for line in ended.out.splitlines() if line.startswith((" - ", "   "))]
     assert remarks
@@ -492,7 +566,7 @@ def test_saying_no_to_moving_keeps_the_servers_and_saying_no_to_writing_changes_
     file = home.write("cursor", git=GIT)
     before = file.read_bytes()
     ended = ask("cursor", answers=[("Move git behind Toolcrib?", "n\n"), ("Write this?", "\n")])
-    assert (ended.code, "Nothing was changed." in ended.out) == (0, True)
+    assert (ended.code, "No file was changed." in ended.out) == (0, True)
     assert file.read_bytes() == before
     ask("cursor", answers=[("Move git behind Toolcrib?", "n\n"), ("Write this?", "y\n")])
     assert [*home.servers("cursor")] == ["git", "toolcrib"]
@@ -518,7 +592,7 @@ def test_a_file_that_changes_while_somebody_thinks_is_left_alone(home: Home) -> 
     answers = [("Write this?", meanwhile)]
     ended = typed("install", "cursor", "--move", answers=answers, environ=home.environ, folder=home.path)
     assert ended.code == 2
-    assert "changed meanwhile" in said(ended)
+    assert "the file changed while the command was running" in said(ended)
     assert json.loads(file.read_text())["mcpServers"] == {"git": GIT, "another": GIT}
     # What was written before it was seen is taken back.
     assert not home.config.exists()
@@ -540,7 +614,7 @@ def test_undoing_restores_both_files_to_the_byte(client: str, home: Home) -> Non
         0o600,
     ]
     ended = install(client, "--undo", "--yes")
-    assert "Taken back." in ended.out
+    assert "Undone." in ended.out
     assert file.read_bytes() == before
     assert stat.S_IMODE(file.stat().st_mode) == 0o640
     assert not home.config.exists()
@@ -592,7 +666,7 @@ def test_undoing_is_refused_where_the_entries_themselves_were_changed(home: Home
     changed = home.write("cursor", toolcrib=home.servers("cursor")["toolcrib"], git={"command": "mine"}).read_bytes()
     ended = install("cursor", "--undo", "--yes", code=2)
     told = said(ended)
-    assert "`git` is another there by now; it was changed since" in told
+    assert "`git` was changed since then; the file changed after" in told
     (record,) = home.records
     assert f"{record}/1-mcp.json" in told
     assert f"delete {record}" in told
@@ -607,36 +681,111 @@ def test_undoing_leaves_a_moved_server_that_was_changed_since_and_says_so(home: 
     install("cursor", "--yes")
     home.config.write_text(json.dumps({"mcpServers": {"git": {**GIT, "env": {"NEW": "1"}}}}))
     told = said(install("cursor", "--undo", "--yes"))
-    assert f"{home.config}: `git` is another there by now; it is left as it is." in told
+    assert f"{home.config}: `git` was changed since then, so it stays there." in told
     assert home.servers("cursor") == {"git": GIT}
     assert home.served["git"]["env"] == {"NEW": "1"}
 
 
-def test_undoing_one_client_leaves_another_the_configuration_that_it_serves(home: Home) -> None:
+def test_undoing_one_client_leaves_another_every_server_and_names_it(home: Home) -> None:
+    before = [home.write(client, git=GIT).read_bytes() for client in ("cursor", "claude-code")]
+    told = said(install("cursor", "--yes"))
+    assert "too." not in told
+    told = said(install("claude-code", "--yes"))
+    assert f"Cursor uses {home.config} too." in told
+    told = said(install("cursor", "--undo", "--yes"))
+    assert f"Claude Code uses {home.config} too, so that file stays as it is. These servers stay in it: git." in told
+    assert home.file("cursor").read_bytes() == before[0]
+    assert home.served == {"git": GIT}
+    # With the last one, what the first one put there goes too.
+    install("claude-code", "--undo", "--yes")
+    assert home.file("claude-code").read_bytes() == before[1]
+    assert not home.config.exists()
+    assert home.records == []
+
+
+def test_a_client_that_was_set_up_by_hand_keeps_the_servers_as_well(home: Home) -> None:
     home.write("cursor", git=GIT)
     install("cursor", "--yes")
-    install("zed", "--yes")
+    home.write("zed", crib={"command": "uvx", "args": ["toolcrib", "serve", str(home.config)]})
+    told = install("cursor", "--undo", "--dry-run", "--json").json
+    assert [each["client"] for each in told["shared_with"]] == ["zed"]
+    assert told["left_in_config"] == ["git"]
     install("cursor", "--undo", "--yes")
-    assert home.servers("cursor") == {"git": GIT}
-    assert home.served == {}
+    assert home.served == {"git": GIT}
+
+
+def test_a_client_whose_gateway_was_taken_out_by_hand_keeps_nothing_back(home: Home) -> None:
+    home.write("cursor", git=GIT)
+    install("cursor", "--yes")
+    home.write("zed", lsp={"command": "lsp"})
+    install("zed", "--yes")
+    home.write("zed", lsp={"command": "lsp"})
+    install("cursor", "--undo", "--yes")
+    # What Zed moved there is Zed's to take back.
+    assert home.served == {"lsp": {"command": "lsp"}}
     install("zed", "--undo", "--yes")
-    assert not home.file("zed").exists()
+    assert home.served == {}
+
+
+def test_a_client_that_is_installed_in_two_steps_says_what_is_left_to_undo(home: Home) -> None:
+    home.write("cursor", git=GIT)
+    install("cursor", "--yes", "--keep")
+    install("cursor", "--yes")
+    assert "Cursor still uses Toolcrib" in said(install("cursor", "--undo", "--yes"))
+    assert "still uses" not in said(install("cursor", "--undo", "--yes"))
+    assert home.servers("cursor") == {"git": GIT}
+
+
+def test_undoing_one_of_two_steps_leaves_what_another_client_put_there_before_it_left(home: Home) -> None:
+    home.write("zed", lsp={"command": "lsp"})
+    home.write("cursor", git=GIT)
+    install("cursor", "--yes", "--keep")
+    install("zed", "--yes")
+    install("zed", "--undo", "--yes")
+    install("cursor", "--yes")
+    assert home.served == {"lsp": {"command": "lsp"}, "git": GIT}
+    install("cursor", "--undo", "--yes")
+    assert home.served == {"lsp": {"command": "lsp"}}
+    install("cursor", "--undo", "--yes")
+    assert not home.config.exists()
+
+
+def test_undoing_says_nothing_of_servers_that_it_did_not_put_there(home: Home) -> None:
+    (mine := home.path / "mine.json").write_text(json.dumps({"mcpServers": {"git": GIT}}))
+    home.write("cursor", git=GIT, time=GIT)
+    install("cursor", "--yes", "-c", mine)
+    mine.write_text(json.dumps({"mcpServers": {"git": {"command": "newer"}, "time": GIT}}))
+    assert install("cursor", "--undo", "--yes", "--json").json["remarks"] == []
+    assert home.servers("cursor") == {"git": GIT, "time": GIT}
+    assert json.loads(mine.read_text())["mcpServers"] == {"git": {"command": "newer"}}
+
+
+def test_a_client_is_not_pointed_at_a_file_that_lacks_what_it_has(home: Home) -> None:
+    home.write("cursor", git=GIT)
+    install("cursor", "--yes")
+    (mine := home.path / "mine.json").write_text("{}")
+    told = said(install("cursor", "--yes", "-c", mine, code=2))
+    assert f"Cursor gets servers from {home.config} that {mine} does not have: git" in told
+    assert "--undo` first" in told
+    mine.write_text(home.config.read_text())
+    install("cursor", "--yes", "-c", mine)
+    assert home.servers("cursor")["toolcrib"]["args"] == ["serve", str(mine)]
 
 
 def test_undoing_asks_too(home: Home, ask: Ask) -> None:
     file = home.write("cursor", git=GIT)
     install("cursor", "--yes")
     written = file.read_bytes()
-    assert "no terminal to ask at" in install("cursor", "--undo", code=1).err
-    assert "this was a dry run" in install("cursor", "--undo", "--dry-run").err
+    assert "no terminal to confirm on" in install("cursor", "--undo", code=1).err
+    assert "Dry run" in install("cursor", "--undo", "--dry-run").err
     assert file.read_bytes() == written
     assert ask("cursor", "--undo", answers=[("Write this?", "y\n")]).code == 0
     assert home.servers("cursor") == {"git": GIT}
 
 
 def test_undoing_takes_no_other_wish(home: Home) -> None:
-    assert "--undo puts back" in said(install("cursor", "--undo", "--keep", code=2))
-    assert "--undo puts back" in said(install("cursor", "--undo", "-c", "x.json", code=2))
+    assert "--undo restores" in said(install("cursor", "--undo", "--keep", code=2))
+    assert "--undo restores" in said(install("cursor", "--undo", "-c", "x.json", code=2))
 
 
 def test_a_file_that_the_environment_names_is_served_and_is_no_wish_when_undoing(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from toolcrib.clients.command import own_command
+from toolcrib.clients.command import own_command, shared_command
 
 SCRIPT = Path(sys.executable).with_name("toolcrib")
 
@@ -30,6 +30,17 @@ def test_run_as_a_module_it_is_the_program_beside_the_interpreter() -> None:
     command = own_command("/x/toolcrib/__main__.py", sys.prefix, {})
     assert command == (str(SCRIPT),)
     assert b"serve" in subprocess.run([*command, "--help"], capture_output=True, check=True).stdout
+
+
+def test_on_any_machine_it_is_the_program_on_the_path_or_uvx_for_those_who_use_that(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert shared_command(sys.prefix) == ("toolcrib",)
+    cache = "/home/ada/.cache/uv/archive-v0/hnDo8e1H"
+    monkeypatch.setattr("toolcrib.clients.command._requirement", lambda: "toolcrib @ file:///home/ada/toolcrib")
+    assert shared_command(cache) == ("toolcrib",)
+    monkeypatch.setattr("toolcrib.clients.command._requirement", lambda: "toolcrib==0.1")
+    assert shared_command(cache) == ("uvx", "--from", "toolcrib==0.1", "toolcrib")
 
 
 def test_what_runs_from_a_cache_is_run_through_uv_again_from_where_it_came(tmp_path: Path) -> None:

@@ -92,7 +92,7 @@ def test_a_file_that_was_changed_meanwhile_is_left_alone(file: Path) -> None:
     change = replaced(file, "{}")
     file.write_text("somebody else's")
     error = refused(change)
-    assert "changed meanwhile" in error.message
+    assert "changed while the command was running" in error.message
     assert "again" in error.hints[0]
     assert file.read_text() == "somebody else's"
 
@@ -101,8 +101,8 @@ def test_a_file_that_came_or_went_meanwhile_is_left_alone(file: Path) -> None:
     gone, new = replaced(file, "{}"), replaced(file.with_name("new"), "{}")
     file.unlink()
     new.path.write_text("somebody else's")
-    assert "changed meanwhile" in refused(gone).message
-    assert "changed meanwhile" in refused(new).message
+    assert "changed while the command was running" in refused(gone).message
+    assert "changed while the command was running" in refused(new).message
     assert not file.exists()
     assert new.path.read_text() == "somebody else's"
 

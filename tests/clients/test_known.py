@@ -106,9 +106,23 @@ def test_each_scope_has_a_name_and_a_configuration_of_its_own(tmp_path: Path) ->
     surroundings = Surroundings(HOME, FOLDER)
     assert gateway_name(Scope.USER) == "toolcrib"
     assert len({gateway_name(scope) for scope in Scope}) == len(Scope)
-    files = {scope: default_config(scope, surroundings, tmp_path) for scope in Scope}
+    file = FOLDER / ".cursor" / "mcp.json"
+    files = {scope: default_config(scope, file, surroundings, tmp_path) for scope in Scope}
     assert files[Scope.USER] == tmp_path / "mcp.json"
+    assert files[Scope.PROJECT] == FOLDER / ".cursor" / "toolcrib.mcp.json"
     assert len(set(files.values())) == len(Scope)
-    elsewhere = default_config(Scope.PROJECT, Surroundings(HOME, Path("/other/shop")), tmp_path)
+    elsewhere = default_config(Scope.LOCAL, file, Surroundings(HOME, Path("/other/shop")), tmp_path)
     assert elsewhere.name.startswith("shop-")
-    assert elsewhere != files[Scope.PROJECT]
+    assert elsewhere != files[Scope.LOCAL]
+
+
+def test_an_entry_of_a_project_names_a_file_in_it_without_its_folder() -> None:
+    project = CLIENTS["vscode"].project
+    assert project is not None
+    file = FOLDER / ".vscode" / "mcp.json"
+    inside = FOLDER / "etc" / "tools.json"
+    assert project.reference_to(file, inside) == "${workspaceFolder}/etc/tools.json"
+    assert project.named(file, "${workspaceFolder}/etc/tools.json") == inside
+    assert project.reference_to(file, FOLDER / ".." / "mine.json") is None
+    assert project.named(file, "etc/tools.json") is None
+    assert project.named(file, "${workspaceFolder}/${env:HOME}/tools.json") is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -15,11 +16,11 @@ from click.core import ParameterSource
 from rich.table import Table
 
 from toolcrib.cli.output import escape, fail, plain, print_json, stderr, stdout
-from toolcrib.clients.command import own_command
+from toolcrib.clients.command import own_command, shared_command
 from toolcrib.clients.files import Change, read
 from toolcrib.clients.installing import Plan, Survey, survey
-from toolcrib.clients.known import CLIENTS, KnownClient, Scope, Surroundings
-from toolcrib.clients.records import Records, carry_out, undo, undoing
+from toolcrib.clients.known import CLIENTS, NAME, KnownClient, Scope, Surroundings
+from toolcrib.clients.records import Records, Sharer, Undoing, carry_out, undo
 from toolcrib.core.errors import ToolcribError
 
 _STYLES = {"+++": "bold", "---": "bold", "+": "green", "-": "red", "@": "cyan"}
@@ -36,14 +37,16 @@ def install(
     take_back: bool,
     as_json: bool,
 ) -> None:
-    """Show what would change, ask, and write it; the process ends with 1 when nobody was there to be asked."""
+    """Show what would change, ask, and write it. The process ends with 1 if there is no terminal to ask on."""
     known = CLIENTS[client]
     chosen = Scope(scope) if scope is not None else next(iter(known.places))
     if chosen not in known.places:
         there = ", ".join(known.places)
         raise click.UsageError(f"{known.title} has no scope `{chosen}`; it has: {there}.")
     if take_back and (_was_typed("config") or move is not None):
-        raise click.UsageError("--undo puts back what was there; it takes neither --config nor --move or --keep.")
+        raise click.UsageError(
+            "--undo restores the previous configuration. It takes neither --config nor --move or --keep."
+        )
     asking = _Asking(yes=yes, dry_run=dry_run, as_json=as_json)
     try:
         if take_back:
@@ -51,7 +54,7 @@ def install(
         else:
             _install(known, chosen, config, move, asking)
     except click.Abort:
-        stderr.print("\nNothing was changed.")
+        stderr.print("\nNo file was changed.")
         sys.exit(1)
     except ToolcribError as error:
         fail(error, as_json=as_json)
@@ -86,13 +89,15 @@ class _Asking:
         return self._somebody and click.confirm("Write this?", default=False, err=True)
 
     def end_unwritten(self) -> None:
-        """Say that nothing was changed, and why."""
+        """Say that no file was changed, and why."""
         if self.dry_run:
-            self._say("Nothing was changed: this was a dry run.")
+            self._say("Dry run: no file was changed.")
         elif self._somebody:
-            self._say("Nothing was changed.")
+            self._say("No file was changed.")
         else:
-            self._say("Nothing was changed: there is no terminal to ask at. With --yes it is written.")
+            self._say(
+                "No file was changed, because there is no terminal to confirm on. Pass --yes to write without asking."
+            )
             sys.exit(1)
 
     def _say(self, text: str) -> None:
@@ -108,23 +113,26 @@ def _install(client: KnownClient, scope: Scope, config: Path | None, move: bool 
         surroundings=Surroundings.here(),
         config_folder=platformdirs.user_config_path("toolcrib"),
         command=own_command(sys.argv[0], sys.prefix, os.environ),
+        shared_command=shared_command(sys.prefix),
     )
+    records = Records(platformdirs.user_data_path("toolcrib"), client, scope, found.file)
+    sharers = records.sharers(found.config, found.section, Surroundings.here())
     if not asking.as_json:
         _introduce(found)
     plan = found.plan(move=move if move is not None else asking.may_move(found))
     if asking.as_json and not plan.edits:
-        print_json(_wire(found, plan, written=False))
+        print_json(_wire(found, plan, sharers, written=False))
         return
     if not plan.edits:
-        stdout.print(f"Nothing to do: {client.title} has Toolcrib already, serving {found.config}.", markup=False)
+        _say(f"{client.title} already uses Toolcrib with {found.config}. Nothing to do.")
         return
     if not asking.as_json:
         _show(edit.change for edit in plan.edits)
-        _remark(found, plan)
+        _remark(found, plan, sharers)
     written = asking.may_write()
-    record = carry_out(plan, _records(found), found.config) if written else None
+    record = carry_out(plan, records, found.config) if written else None
     if asking.as_json:
-        print_json(_wire(found, plan, written=written, backup=record.folder if record is not None else None))
+        print_json(_wire(found, plan, sharers, written=written, backup=record.folder if record is not None else None))
     elif written:
         _conclude(found)
     if not written:
@@ -132,34 +140,35 @@ def _install(client: KnownClient, scope: Scope, config: Path | None, move: bool 
 
 
 def _undo(client: KnownClient, scope: Scope, asking: _Asking) -> None:
-    file = read(client.places[scope](Surroundings.here()).file)
+    surroundings = Surroundings.here()
+    file = read(client.places[scope](surroundings).file)
     records = Records(platformdirs.user_data_path("toolcrib"), client, scope, file)
     record = records.last()
     if record is None:
         if asking.as_json:
-            print_json(_undone_wire(client, scope, file.path, (), (), written=False))
+            print_json(_undone_wire(client, scope, file.path, None, written=False))
         else:
-            stdout.print(f"Nothing to undo: no change of {file.path} by this command is on record.", markup=False)
+            _say(f"Nothing to undo: Toolcrib has not changed {file.path} on this machine.")
         return
-    found = undoing(record, others_serve=records.others_serve(record))
+    found = records.undoing(record, surroundings)
     if not asking.as_json:
-        stdout.print(f"This takes back what was written on {record.at}.", markup=False)
+        _say(f"This undoes the installation of {record.at}.")
         _show(found.changes)
-        for remark in found.remarks:
-            _bullet(remark)
+        _remark_undoing(found)
     written = asking.may_write()
     if written:
         undo(found)
     if asking.as_json:
-        print_json(_undone_wire(client, scope, file.path, found.changes, found.remarks, written=written))
+        print_json(_undone_wire(client, scope, file.path, found, written=written))
     elif written:
-        stdout.print(f"Taken back. To have it seen: {client.takes_effect}.", markup=False)
+        _say(f"Undone. To apply the change: {client.takes_effect}.")
+        if found.earlier is not None:
+            _say(
+                f"{client.title} still uses Toolcrib, by the installation of {found.earlier.at}. "
+                "Run the command again to undo that too."
+            )
     if not written:
         asking.end_unwritten()
-
-
-def _records(found: Survey) -> Records:
-    return Records(platformdirs.user_data_path("toolcrib"), found.client, found.scope, found.file)
 
 
 # -- what a person sees -----------------------------------------------------------------------------------------------
@@ -168,16 +177,16 @@ def _records(found: Survey) -> Records:
 def _introduce(found: Survey) -> None:
     title = found.client.title
     there = "has its MCP servers in" if found.file.data is not None else "would read its MCP servers from"
-    stdout.print(f"{title} {there} {found.file.path}.", markup=False)
+    _say(f"{title} {there} {found.file.path}.")
     if found.movable:
-        stdout.print("Toolcrib can take over:")
+        stdout.print("Toolcrib can take over these servers:")
         _bullet(", ".join(found.movable))
     if found.kept:
-        stdout.print("These stay where they are:")
+        stdout.print("Not moved:")
         for kept in found.kept:
             _bullet(f"{kept.name}: {kept.reason}")
     for scope, count in found.elsewhere.items():
-        stdout.print(f"{_servers(count)} more in the scope `{scope}`; `--scope {scope}` is about those.", markup=False)
+        _say(f"{_servers(count)} more in the scope `{scope}`. Use `--scope {scope}` for those.")
 
 
 def _show(changes: Iterable[Change]) -> None:
@@ -189,38 +198,67 @@ def _show(changes: Iterable[Change]) -> None:
     stdout.print()
 
 
-def _remark(found: Survey, plan: Plan) -> None:
+def _remark(found: Survey, plan: Plan, sharers: Sequence[Sharer]) -> None:
     """What a person should know before they agree."""
     title = found.client.title
     if plan.moved:
         _bullet(
-            f"{title} will see four tools of Toolcrib, and not each tool of a moved server: "
-            "what it allows or forbids tool by tool no longer reaches them."
+            f"{title} will see four Toolcrib tools instead of each server's tools. "
+            "Its per-tool permissions no longer apply to moved servers."
         )
-        _bullet("Behind Toolcrib a server is given PATH, HOME and their like, and otherwise only what its `env` names.")
-    if len(plan.serves) > len(plan.moved):
-        others = [name for name in plan.serves if name not in plan.moved]
-        _bullet(f"{found.config} has other servers too, which {title} gets with it: {', '.join(others)}.")
+        _bullet(
+            "Moved servers receive PATH, HOME and similar variables. List any other variable in the server's `env`."
+        )
+    if found.replaced_gateway is not None:
+        _bullet(f"{title} will no longer use the gateway at {found.replaced_gateway}.")
+    if others := [name for name in plan.serves if name not in plan.moved]:
+        _bullet(f"{title} will also get these servers from {found.config}: {', '.join(others)}.")
+    if sharers:
+        names = _listed(sharers)
+        gets = f" {names} will also get these servers: {', '.join(plan.arriving)}." if plan.arriving else ""
+        _bullet(f"{names} {_use(sharers)} {found.config} too.{gets}")
     if not plan.serves:
-        _bullet(f"Toolcrib has no servers yet; put them into {found.config}.")
+        _bullet(f"Toolcrib has no servers yet. Add them to {found.config}.")
     if plan.unset:
         unset = ", ".join(plan.unset)
-        _bullet(
-            f"{title} may not pass on {unset}; where a server misses it, say what it is in the `env` of `{found.name}`."
-        )
-    if found.scope is Scope.PROJECT:
-        _bullet(f"{found.file.path.name} is for everybody who works on this project; the paths are of this machine.")
+        _bullet(f"{title} may not pass on {unset}. If a server needs it, set it in the `env` of `{found.name}`.")
+    if found.scope is not Scope.PROJECT:
+        return
+    file = found.file.path
+    if found.reference is None:
+        _bullet(f"{file.name} is shared with everyone on this project, but it contains paths of this machine.")
+        return
+    _bullet(f"Commit {file.name} and {found.config.name}: everyone on this project gets these servers with them.")
+    if found.command[0] == NAME:
+        here = "" if shutil.which(NAME) else " It is not on yours."
+        _bullet(f"Everyone needs the program `{NAME}` on the PATH, for example by `uv tool install {NAME}`.{here}")
+    else:
+        _bullet(f"Everyone needs the program `{found.command[0]}` on the PATH.")
+
+
+def _remark_undoing(found: Undoing) -> None:
+    config = found.record.config
+    if found.sharers:
+        stay = f" These servers stay in it: {', '.join(found.left)}." if found.left else ""
+        _bullet(f"{_listed(found.sharers)} {_use(found.sharers)} {config} too, so that file stays as it is.{stay}")
+    for remark in found.remarks:
+        _bullet(remark)
 
 
 def _conclude(found: Survey) -> None:
     scope = f" --scope {found.scope}" if found.scope is not Scope.USER else ""
-    stdout.print("Written. What was there before is kept.")
+    stdout.print("Done. The previous files were saved.")
     for what, command in (
-        ("Do the servers start?", f"toolcrib doctor {quote(str(found.config))}"),
-        ("To have it seen:", found.client.takes_effect),
-        ("To take it back:", f"toolcrib install {found.client.name}{scope} --undo"),
+        ("Check the servers:", f"toolcrib doctor {quote(str(found.config))}"),
+        ("Apply the change:", found.client.takes_effect),
+        ("Undo it:", f"toolcrib install {found.client.name}{scope} --undo"),
     ):
-        stdout.print(f"  {what:<22}{command}", markup=False)
+        stdout.print(f"  {what:<19}{command}", markup=False)
+
+
+def _say(text: str) -> None:
+    """Show sentences: on a terminal broken between words, else on one line."""
+    stdout.print(plain(text), markup=False, soft_wrap=not stdout.is_terminal)
 
 
 def _bullet(text: str) -> None:
@@ -229,6 +267,15 @@ def _bullet(text: str) -> None:
     line.add_column(overflow="fold")
     line.add_row(" -", escape(text))
     stdout.print(line, soft_wrap=False)
+
+
+def _listed(sharers: Sequence[Sharer]) -> str:
+    names = [str(each) for each in sharers]
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def _use(sharers: Sequence[Sharer]) -> str:
+    return "uses" if len(sharers) == 1 else "use"
 
 
 def _servers(count: int) -> str:
@@ -242,13 +289,16 @@ def _them(names: Sequence[str]) -> str:
 # -- what a program sees ----------------------------------------------------------------------------------------------
 
 
-def _wire(found: Survey, plan: Plan, *, written: bool, backup: Path | None = None) -> dict[str, Any]:
+def _wire(
+    found: Survey, plan: Plan, sharers: Sequence[Sharer], *, written: bool, backup: Path | None = None
+) -> dict[str, Any]:
     return {
         "client": found.client.name,
         "scope": found.scope.value,
         "file": str(found.file.path),
         "name": found.name,
         "config": str(found.config),
+        "shared_with": [_sharer_wire(each) for each in sharers],
         "moved": list(plan.moved),
         "kept": [{"name": kept.name, "reason": kept.reason} for kept in found.kept],
         "changes": [_change_wire(edit.change) for edit in plan.edits],
@@ -258,16 +308,23 @@ def _wire(found: Survey, plan: Plan, *, written: bool, backup: Path | None = Non
 
 
 def _undone_wire(
-    client: KnownClient, scope: Scope, file: Path, changes: Sequence[Change], remarks: Sequence[str], *, written: bool
+    client: KnownClient, scope: Scope, file: Path, found: Undoing | None, *, written: bool
 ) -> dict[str, Any]:
     return {
         "client": client.name,
         "scope": scope.value,
         "file": str(file),
-        "changes": [_change_wire(change) for change in changes],
-        "remarks": list(remarks),
+        "shared_with": [_sharer_wire(each) for each in found.sharers] if found is not None else [],
+        "left_in_config": list(found.left) if found is not None else [],
+        "changes": [_change_wire(change) for change in found.changes] if found is not None else [],
+        "remarks": list(found.remarks) if found is not None else [],
+        "earlier": found.earlier.at if found is not None and found.earlier is not None else None,
         "written": written,
     }
+
+
+def _sharer_wire(sharer: Sharer) -> dict[str, str]:
+    return {"client": sharer.client.name, "scope": sharer.scope.value, "file": str(sharer.file)}
 
 
 def _change_wire(change: Change) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import sys
 from collections.abc import Callable, Coroutine, Generator
 from contextlib import closing, contextmanager, nullcontext
@@ -39,6 +40,7 @@ def serve(
     no_audit: bool,
 ) -> None:
     """Serve until a signal arrives; over standard input and output, until the client goes away."""
+    config = _in_project(config)
     log_warnings()
     definitions = None if no_cache else DefinitionStore(cache or default_cache())
     vectors = None if no_cache else VectorStore(default_vectors())
@@ -95,6 +97,17 @@ def serve(
 
     with closing(vectors) if vectors is not None else nullcontext():
         run(over_http if http else over_pipes, as_json=False)
+
+
+def _in_project(config: Path) -> Path:
+    """The configuration, here or else in the project of the Claude Code that started this.
+
+    A file that a team shares names it by its path in the project. Claude Code may have been started in a folder below.
+    """
+    project = os.environ.get("CLAUDE_PROJECT_DIR")
+    if not project or config.exists() or not (there := project / config).exists():
+        return config
+    return there
 
 
 def _look_for_garbage() -> None:

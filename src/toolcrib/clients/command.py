@@ -1,4 +1,4 @@
-"""The command by which another program can start the Toolcrib that is running now."""
+"""The commands with which another program can start Toolcrib."""
 
 from __future__ import annotations
 
@@ -36,6 +36,18 @@ def own_command(argv0: str, prefix: str, environ: Mapping[str, str]) -> tuple[st
         return (os.path.abspath(found),)  # noqa: PTH100  `resolve` would follow the links
     beside = shutil.which("toolcrib", path=str(Path(sys.executable).parent))
     return (beside,) if beside is not None else (sys.executable, "-m", "toolcrib")
+
+
+def shared_command(prefix: str) -> tuple[str, ...]:
+    """The words that start Toolcrib on any machine, for a file that several people share.
+
+    `toolcrib` has to be on the PATH of each of them. What `uvx` runs is run by `uvx` again, in the same version, unless
+    it was made of a folder that only this machine has.
+    """
+    requirement = _requirement()
+    if _PASSING.search(prefix + os.sep) and "file:" not in requirement:
+        return ("uvx", "--from", requirement, "toolcrib")
+    return ("toolcrib",)
 
 
 def _requirement() -> str:

@@ -11,8 +11,8 @@ from typing import Any, cast
 from urllib.parse import urlsplit
 
 from toolcrib.clients.jsonc import dump, members_of
-from toolcrib.clients.known import NAME, KnownClient
-from toolcrib.config import parse_config
+from toolcrib.clients.known import NAME, KnownClient, Scope
+from toolcrib.config import OUR_KEY, parse_config
 
 _TAKES_A_VALUE = frozenset({"--http", "--cache", "--operations"})
 """Options of `toolcrib serve` that are followed by a word of theirs."""
@@ -54,6 +54,19 @@ def serving(entry: object) -> Serving | None:
     if at >= len(options):
         return Serving(None, tuple(options), ())
     return Serving(options[at], tuple(options[:at]), tuple(options[at + 1 :]))
+
+
+def served_file(client: KnownClient, scope: Scope, file: Path, entry: object) -> Path | None:
+    """The configuration that an entry in `file` makes Toolcrib serve, if it does and the path says where that is.
+
+    It does if it is absolute, or leads to a file in the project that `file` belongs to.
+    """
+    found = serving(entry)
+    if found is None or found.config is None:
+        return None
+    if Path(found.config).is_absolute():
+        return Path(found.config)
+    return client.project.named(file, found.config) if scope is Scope.PROJECT and client.project is not None else None
 
 
 def is_toolcrib(entry: object) -> bool:
@@ -100,7 +113,8 @@ def why_not_movable(client: KnownClient, name: str, entry: object, raw: str) -> 
             return f"`~` in a command is expanded by {client.title}, not by Toolcrib"
         if any(key.upper() == "PATH" for key in members_of(members.get("env")) or {}):
             return f"its PATH is added to by {client.title} and would be replaced by Toolcrib"
-    document = f'{{"mcpServers": {{{dump(name)}: {raw}}}}}'
+    # Without plugins, which take long to list and have nothing to do with it.
+    document = f'{{"mcpServers": {{{dump(name)}: {raw}}}, "{OUR_KEY}": {{"plugins": false}}}}'
     (server,) = parse_config(document, Path(name), _EveryVariable()).servers
     if server.problem is not None:
         return server.problem.removeprefix(f"mcpServers.{name}.")

@@ -175,8 +175,8 @@ def check_unchanged(before: Snapshot) -> None:
     now = read(before.path)
     if (now.target, now.data) != (before.target, before.data):
         raise InvalidConfig(
-            f"{before.path}: it was changed meanwhile by somebody else; it was left alone",
-            hints=["Run the command again to see the change to what stands there now."],
+            f"{before.path}: the file changed while the command was running, so it was not modified",
+            hints=["Run the command again to see the change to the file as it is now."],
         )
 
 

@@ -14,6 +14,7 @@ from toolcrib.clients.entries import (
     is_toolcrib,
     reaches_shared,
     same_server,
+    served_file,
     serving,
     variables,
     why_not_movable,
@@ -58,6 +59,8 @@ class Plan:
 
     edits: tuple[FileEdit, ...]
     moved: tuple[str, ...] = ()
+    arriving: tuple[str, ...] = ()
+    """Those of them that were not in the gateway's configuration before."""
     serves: tuple[str, ...] = ()
     """Names of all servers in the gateway's configuration then."""
     unset: tuple[str, ...] = ()
@@ -79,6 +82,8 @@ class Survey:
     document: Document
     config_file: Snapshot
     config_document: Document
+    reference: str | None
+    """How the entry names the configuration on every machine; None where it is not shared with a project."""
     movable: tuple[str, ...]
     kept: tuple[Kept, ...]
     command: tuple[str, ...]
@@ -86,6 +91,12 @@ class Survey:
     """How many servers the client has in its other scopes here."""
     named_config: bool
     """Whether somebody said which file the gateway serves."""
+
+    @property
+    def replaced_gateway(self) -> str | None:
+        """The address of a gateway on this machine whose place the entry takes."""
+        old = (self.document.at(self.section) or {}).get(self.name)
+        return str(old["url"]) if old is not None and reaches_shared(old) else None
 
     def plan(self, *, move: bool) -> Plan:
         """The changes that put the gateway in place and, with `move`, everything movable behind it.
@@ -102,7 +113,8 @@ class Survey:
         document = _edited(self.file, self._with_gateway(old, entry), self.section, dict.fromkeys(moved))
         edits: list[FileEdit] = []
         if self.config_file.data is None or config.text != self.config_document.text:
-            change = Change(self.config_file, self.config_file.encoded(config.text), PRIVATE)
+            mode = None if self.reference is not None else PRIVATE
+            change = Change(self.config_file, self.config_file.encoded(config.text), mode)
             edits.append(FileEdit(change, _edit(self.config_document, config, (_server_key(config),), moved)))
         if document.text != self.document.text:
             change = Change(self.file, self.file.encoded(document.text))
@@ -110,7 +122,9 @@ class Survey:
         for edit in edits:
             check_writable(edit.change.before)
         unset = tuple(name for name in passed if name not in entry.get("env", {}))
-        return Plan(tuple(edits), moved, tuple(servers), unset)
+        before = _servers(self.config_document)
+        arriving = tuple(name for name in moved if name not in before)
+        return Plan(tuple(edits), moved, arriving, tuple(servers), unset)
 
     def _config_with(self, moved: Sequence[str]) -> Document:
         """The gateway's configuration with these servers in it."""
@@ -137,7 +151,7 @@ class Survey:
         """The whole command line; options that the entry had stay."""
         had = serving(old)
         before, after = (had.before, had.after) if had is not None else ((), ())
-        return (*self.command, "serve", *before, str(self.config), *after)
+        return (*self.command, "serve", *before, self.reference or str(self.config), *after)
 
 
 def survey(
@@ -148,15 +162,18 @@ def survey(
     surroundings: Surroundings,
     config_folder: Path,
     command: Sequence[str],
+    shared_command: Sequence[str],
 ) -> Survey:
     """Look at what there is.
 
-    The gateway serves the file that is `given`, else the one that it serves already, else the default one in
-    `config_folder`. `command` is what starts Toolcrib.
+    The gateway serves the file that is `given`, else the one that it serves already, else the default one: in
+    `config_folder`, or in the project for the scope of one. `command` starts Toolcrib on this machine,
+    `shared_command` on any machine.
 
     Raises:
         InvalidConfig: a file cannot be read, is malformed, or holds another server of the gateway's name; the client is
-            not here; or the gateway would serve the client's own file.
+            not here; the gateway would serve the client's own file; or the client would lose servers that the gateway
+            serves now.
     """
     place = client.places[scope](surroundings)
     file, document = _opened(client, place)
@@ -168,17 +185,27 @@ def survey(
             hints=["Go to the project's folder first, or leave --scope out."],
         )
     entries = _at(file, document, section) or {}
-    name, config = _gateway(scope, entries, given, file, default_config(scope, surroundings, config_folder))
+    default = default_config(scope, place.file, surroundings, config_folder)
+    name, config = _gateway(client, scope, file, entries, given=given, default=default)
     config_file = read(config)
     if any(os.path.realpath(each(surroundings).file) == str(config_file.target) for each in client.places.values()):
         raise InvalidConfig(
-            f"{config}: this is {client.title}'s own file: Toolcrib would serve itself",
+            f"{config} is {client.title}'s own file, so Toolcrib would serve itself",
             hints=["Name another file with --config; without it, one is made in Toolcrib's own folder."],
         )
     config_document = _parsed(config_file)
     if config_file.data is not None:
         parse_config(config_file.text, config)
     taken = _servers(config_document)
+    before = served_file(client, scope, file.path, entries.get(name))
+    if before is not None and (lost := _not_in(config_document, before)):
+        raise InvalidConfig(
+            f"{client.title} gets servers from {before} that {config} does not have: {', '.join(lost)}",
+            hints=[
+                f"Run `toolcrib install {client.name} --undo` first, with the same --scope, or copy them into {config}."
+            ],
+        )
+    reference = client.project.reference_to(file.path, config) if scope is Scope.PROJECT and client.project else None
     off = client.switched_off(document.value)
     movable: list[str] = []
     kept: list[Kept] = []
@@ -190,7 +217,7 @@ def survey(
         if reason is None and label in off:
             reason = f"{client.title} has it switched off in a project, which Toolcrib would not know"
         if reason is None and label in taken and not same_server(taken[label], entry):
-            reason = f"another server of this name stands in {config}"
+            reason = f"a different server with this name already exists in {config}"
         if reason is None:
             movable.append(label)
         else:
@@ -205,32 +232,43 @@ def survey(
         document=document,
         config_file=config_file,
         config_document=config_document,
+        reference=reference,
         movable=tuple(movable),
         kept=tuple(kept),
-        command=tuple(command),
+        command=tuple(command if reference is None else shared_command),
         elsewhere=_elsewhere(client, scope, surroundings, file, document),
         named_config=given is not None,
     )
 
 
+def _not_in(document: Document, before: Path) -> list[str]:
+    """Names of servers in the configuration `before` that another one, `document`, does not have."""
+    there = _servers(document)
+    with contextlib.suppress(InvalidConfig, Malformed):  # a file that cannot be read serves nothing
+        served = _servers(Document(read(before).text))
+        return [name for name, entry in served.items() if name not in there or not same_server(there[name], entry)]
+    return []
+
+
 def _gateway(
-    scope: Scope, entries: Mapping[str, Any], given: Path | None, file: Snapshot, default: Path
+    client: KnownClient, scope: Scope, file: Snapshot, entries: Mapping[str, Any], *, given: Path | None, default: Path
 ) -> tuple[str, Path]:
     """Under which name the gateway stands or will stand, and which file it serves."""
     named = gateway_name(scope)
     if named in entries and serving(entries[named]) is None and not reaches_shared(entries[named]):
         raise InvalidConfig(
-            f"{file.path}: another server is named `{named}` there",
-            hints=["Give it another name in that file, then run the command again."],
+            f"{file.path}: a different server is named `{named}` there",
+            hints=["Rename that server in the file, then run the command again."],
         )
     told = {name: found.config for name, entry in entries.items() if (found := serving(entry)) is not None}
-    served = {name: Path(path) for name, path in told.items() if path is not None and Path(path).is_absolute()}
+    paths = {name: served_file(client, scope, file.path, entries[name]) for name in told}
+    served = {name: path for name, path in paths.items() if path is not None}
     config = given.absolute() if given is not None else None
     if named in entries:
         if config is None and told.get(named) is not None and named not in served:
             raise InvalidConfig(
-                f"{file.path}: `{named}` serves `{told[named]}` there, and where that is only the client knows",
-                hints=["Say with --config which file it is to serve."],
+                f"{file.path}: `{named}` serves `{told[named]}` there, and only the client knows where that is",
+                hints=["Name the file that it serves with --config."],
             )
         return named, config or served.get(named) or default
     wanted = config or default

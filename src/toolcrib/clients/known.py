@@ -4,10 +4,11 @@ Sources, looked up in October 2026:
 
 - Claude Code: code.claude.com/docs/en/mcp (scopes, `${VAR}` and `${VAR:-default}`, `type`); anthropics/claude-code
   issues 89460 (a project's key in `~/.claude.json` is the root of its repository), 44845 (`disabledMcpServers`), 90074
-  (some builds hand servers only a part of their environment).
+  (some builds hand servers only a part of their environment), 58121 (`CLAUDE_PROJECT_DIR` is set for servers, not for
+  Claude Code itself, so it cannot be used in an entry), 17565 (`cwd` is ignored).
 - Claude Desktop: modelcontextprotocol.io/docs/develop/connect-local-servers; anthropics/claude-code issues 26073 and
   25579 (the place of the file where Windows installed the program as a package).
-- Cursor: cursor.com/docs/mcp.md (places, `${env:NAME}` and other variables, `envFile`, `auth`).
+- Cursor: cursor.com/docs/mcp.md (places, `${env:NAME}`, `${workspaceFolder}` and other variables, `envFile`, `auth`).
 - VS Code: code.visualstudio.com/docs/copilot/reference/mcp-configuration, and microsoft/vscode
   `src/vs/workbench/api/node/extHostMcpNode.ts` (servers inherit its environment, `~` is expanded, `PATH` is added to).
 - Zed: zed.dev/docs/ai/mcp, and zed-industries/zed `crates/settings_content/src/project.rs` (the keys of an entry),
@@ -107,6 +108,40 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
+class ProjectFile:
+    """The file in which a client keeps servers for everyone who works on a project."""
+
+    path: str
+    """Below the project's folder, with slashes."""
+    reference: str
+    """How an entry names another file of the project, on every machine: a format of its path in the project.
+
+    Cursor and VS Code fill in the project's folder. Claude Code starts servers in the folder in which it was started
+    itself, and tells them the project's folder in CLAUDE_PROJECT_DIR, in which `toolcrib serve` looks too.
+    """
+
+    def place(self, surroundings: Surroundings, section: str) -> Place:
+        return Place(surroundings.nearest(self.path), _at(section))
+
+    def root(self, file: Path) -> Path:
+        """The project's folder; `file` is this file."""
+        return file.parents[self.path.count("/")]
+
+    def reference_to(self, file: Path, other: Path) -> str | None:
+        """How an entry in `file` names `other`; None if `other` is outside the project."""
+        root, other = self.root(file), Path(os.path.abspath(other))  # noqa: PTH100  `resolve` would follow the links
+        return self.reference % other.relative_to(root).as_posix() if other.is_relative_to(root) else None
+
+    def named(self, file: Path, text: str) -> Path | None:
+        """The file that `text` means in an entry of `file`; None if it is not a path in the project."""
+        before, _, after = self.reference.partition("%s")
+        if not (text.startswith(before) and text.endswith(after)):
+            return None
+        path = text.removeprefix(before).removesuffix(after)
+        return None if "$" in path or Path(path).is_absolute() else self.root(file) / path
+
+
+@dataclass(frozen=True, slots=True)
 class KnownClient:
     """One program."""
 
@@ -129,6 +164,8 @@ class KnownClient:
     """Whether it reads `~` in a command and its arguments, and adds to PATH where others replace it."""
     switched_off: Callable[[Mapping[str, Any]], frozenset[str]] = lambda _: frozenset()
     """Names of servers that the same file says are off somewhere."""
+    project: ProjectFile | None = None
+    """None where the client has no servers of a project."""
 
 
 def gateway_name(scope: Scope) -> str:
@@ -136,8 +173,14 @@ def gateway_name(scope: Scope) -> str:
     return NAME if scope is Scope.USER else f"{NAME}-{scope}"
 
 
-def default_config(scope: Scope, surroundings: Surroundings, folder: Path) -> Path:
-    """Where servers are moved if nobody says where: in `folder`, to a file for the person, or one for the project."""
+def default_config(scope: Scope, file: Path, surroundings: Surroundings, folder: Path) -> Path:
+    """Where servers are moved unless the user says where.
+
+    The servers of a project stay in it, next to the client's `file`, so that everyone who works on it has them. All
+    others go into Toolcrib's own `folder`.
+    """
+    if scope is Scope.PROJECT:
+        return file.parent / "toolcrib.mcp.json"
     if scope is Scope.USER:
         return folder / "mcp.json"
     project = surroundings.project
@@ -200,6 +243,10 @@ def _in_folder(folder: Callable[[Surroundings], Path], name: str, section: str) 
     return lambda s: Place(folder(s) / name, _at(section), must_exist=folder(s))
 
 
+_CLAUDE_PROJECT = ProjectFile(".mcp.json", "%s")
+_CURSOR_PROJECT = ProjectFile(".cursor/mcp.json", "${workspaceFolder}/%s")
+_VSCODE_PROJECT = ProjectFile(".vscode/mcp.json", "${workspaceFolder}/%s")
+
 _PROGRAM = frozenset({"command", "args", "env", "type", "disabled", "enabled", "name", "description"})
 """What Toolcrib reads of a program's entry, and what only labels it."""
 _ANY = _PROGRAM | {"url", "headers"}
@@ -215,14 +262,15 @@ CLIENTS: Mapping[str, KnownClient] = {
             {
                 Scope.USER: lambda s: Place(_claude_json(s), _at("mcpServers")),
                 Scope.LOCAL: _claude_project,
-                Scope.PROJECT: lambda s: Place(s.nearest(".mcp.json"), _at("mcpServers")),
+                Scope.PROJECT: lambda s: _CLAUDE_PROJECT.place(s, "mcpServers"),
             },
             keys=_ANY,
             fills=_PLAIN,
             passes="${%s:-}",
-            takes_effect="start Claude Code anew",
+            takes_effect="restart Claude Code",
             writes_type=True,
             switched_off=_claude_switched_off,
+            project=_CLAUDE_PROJECT,
         ),
         KnownClient(
             "claude-desktop",
@@ -231,34 +279,36 @@ CLIENTS: Mapping[str, KnownClient] = {
             keys=_PROGRAM,
             fills=None,
             passes=None,
-            takes_effect="quit Claude Desktop and start it anew",
+            takes_effect="quit and restart Claude Desktop",
         ),
         KnownClient(
             "cursor",
             "Cursor",
             {
                 Scope.USER: _in_folder(lambda s: s.home / ".cursor", "mcp.json", "mcpServers"),
-                Scope.PROJECT: lambda s: Place(s.nearest(".cursor/mcp.json"), _at("mcpServers")),
+                Scope.PROJECT: lambda s: _CURSOR_PROJECT.place(s, "mcpServers"),
             },
             keys=_ANY,
             fills=_ENV,
             passes="${env:%s}",
-            takes_effect="reload Cursor's window",
+            takes_effect="reload the window of Cursor",
+            project=_CURSOR_PROJECT,
         ),
         KnownClient(
             "vscode",
             "VS Code",
             {
                 Scope.USER: _in_folder(_vscode_folder, "mcp.json", "servers"),
-                Scope.PROJECT: lambda s: Place(s.nearest(".vscode/mcp.json"), _at("servers")),
+                Scope.PROJECT: lambda s: _VSCODE_PROJECT.place(s, "servers"),
             },
             # Where an entry was installed from is only shown.
             keys=_ANY | {"cwd", "gallery", "version"},
             fills=_ENV,
             passes="${env:%s}",
-            takes_effect="run `MCP: List Servers` in VS Code, and start what is stopped",
+            takes_effect="run `MCP: List Servers` in VS Code and start toolcrib",
             writes_type=True,
             expands_home=True,
+            project=_VSCODE_PROJECT,
         ),
         KnownClient(
             "zed",
@@ -268,7 +318,7 @@ CLIENTS: Mapping[str, KnownClient] = {
             keys=_ANY | {"source"},
             fills=None,
             passes=None,
-            takes_effect="nothing to do, Zed follows the file",
+            takes_effect="nothing to do, Zed reads the file again by itself",
         ),
     )
 }

@@ -1,4 +1,9 @@
-"""What was there before each installation, kept so that it can be undone; private, for it may hold secrets."""
+"""What was there before each installation, kept so that it can be undone. The files are private: they may hold secrets.
+
+Several clients may serve one configuration. Undoing the installation of one of them gives that client its own servers
+back and changes nothing for the others: as long as another client serves the configuration, the configuration stays as
+it is. What the undone installation put into it is kept on record, and is taken out with the last client.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +11,19 @@ import contextlib
 import hashlib
 import os
 import shutil
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import orjson
 
+from toolcrib.clients.entries import served_file
 from toolcrib.clients.files import PRIVATE, Change, Snapshot, check_writable, read, write
 from toolcrib.clients.installing import Edit, Plan
 from toolcrib.clients.jsonc import Document, Malformed
-from toolcrib.clients.known import KnownClient, Scope
+from toolcrib.clients.known import CLIENTS, KnownClient, Scope, Surroundings
 from toolcrib.core.errors import InvalidConfig
 
 _RECORD = "record.json"
@@ -46,7 +53,21 @@ class Record:
     config: Path
     """What the gateway serves."""
     files: tuple[KeptFile, ...]
-    """In the order in which they were written: the client's file is the last."""
+    """In the order in which they were written: the client's file is the last. Without it in one that `is_undone`."""
+    is_undone: bool = False
+    """Whether the client has its servers back, and what was put into the configuration is still there for others."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sharer:
+    """A client that serves a configuration."""
+
+    client: KnownClient
+    scope: Scope
+    file: Path
+
+    def __str__(self) -> str:
+        return self.client.title if self.scope is Scope.USER else f"{self.client.title} (scope `{self.scope}`)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +78,14 @@ class Undoing:
     changes: tuple[Change, ...]
     remarks: tuple[str, ...] = ()
     """What stays as it is, with the reason: whole sentences."""
+    sharers: tuple[Sharer, ...] = ()
+    """Other clients that serve the same configuration: for them, it stays as it is."""
+    left: tuple[str, ...] = ()
+    """Names of servers that this client gets back and that stay in the configuration too."""
+    earlier: Record | None = None
+    """The installation before this one, by which the client still has Toolcrib."""
+    settled: tuple[Record, ...] = ()
+    """Records that are done with: nothing of them is left anywhere."""
 
 
 class Records:
@@ -64,6 +93,7 @@ class Records:
 
     def __init__(self, folder: Path, client: KnownClient, scope: Scope, file: Snapshot) -> None:
         digest = hashlib.sha256(os.fsencode(file.path.absolute())).hexdigest()[:12]
+        self._client, self._file = client, file
         self._all = folder / "installs"
         self.folder = self._all / f"{client.name}-{scope}-{digest}"
 
@@ -85,7 +115,7 @@ class Records:
                     _write_private(backup, before.data or b"")
                 kept.append(KeptFile(before.path, backup, before.mode, _digest(each.change.after), each.edit))
             record = Record(folder, datetime.now(UTC).isoformat(timespec="seconds"), config, tuple(kept))
-            _write_private(folder / _RECORD, orjson.dumps(_to_wire(record), option=orjson.OPT_INDENT_2))
+            _write_private(folder / _RECORD, _encoded(record))
         except OSError as error:
             raise InvalidConfig(f"{folder}: a backup cannot be written: {error.strerror or error}") from error
         return record
@@ -96,18 +126,63 @@ class Records:
         Raises:
             InvalidConfig: its record cannot be read.
         """
+        return next(self._standing(), None)
+
+    def sharers(self, config: Path, section: Sequence[str], surroundings: Surroundings) -> tuple[Sharer, ...]:
+        """The other clients that serve `config`: those that were installed, and those that are set up by hand.
+
+        This client has its servers at `section` of its file. Of files in projects, only those of the project here and
+        of recorded installations are found.
+        """
+        own = (self._client.name, os.path.realpath(self._file.path), *section)
+        found: dict[tuple[str, ...], Sharer] = {}
+        for sharer, there in (*_recorded(self._all, config), *_known(surroundings)):
+            # Not by scope: in a person's home folder, the file of a project can be the person's own.
+            key = (sharer.client.name, os.path.realpath(sharer.file), *there)
+            if key != own and key not in found and _serves(sharer, there, config):
+                found[key] = sharer
+        return tuple(found.values())
+
+    def undoing(self, record: Record, surroundings: Surroundings) -> Undoing:
+        """What puts back what was there before `record`, the last one of this client.
+
+        A file that is still what was written is restored to the byte. In one that changed since, the entries of this
+        installation are put back and all else is kept. A configuration that other clients serve stays as it is.
+
+        Raises:
+            InvalidConfig: the client's file was changed at those very entries.
+        """
+        *own, client = record.files
+        changes = _restored(client, record)
+        sharers = self.sharers(record.config, client.edit.section, surroundings)
+        earlier = next((each for each in self._standing() if each.folder != record.folder), None)
+        settled, left, remarks = [record], list[str](), list[str]()
+        if sharers:
+            moved = [name for name, was in client.edit.before.items() if was is not None]
+            left = [name for name in moved if client.edit.after[name] is None]
+            settled = [] if own else settled
+        else:
+            if earlier is None:  # nobody serves it any more
+                settled += self._left_over(record.config)
+            change, remarks = _emptied([kept for each in settled for kept in each.files if kept is not client])
+            changes += [change] if change is not None else []
+        for change in changes:
+            check_writable(change.before)
+        return Undoing(
+            record, tuple(changes), tuple(remarks), sharers, tuple(left), earlier=earlier, settled=tuple(settled)
+        )
+
+    def _standing(self) -> Iterator[Record]:
+        """The installations of this client that were not undone, the latest first."""
         for folder in sorted(self._numbered(), reverse=True):
             with contextlib.suppress(FileNotFoundError):  # one that was cut off before anything was changed
-                return _from_wire(folder, (folder / _RECORD).read_bytes())
-        return None
+                record = _from_wire(folder, (folder / _RECORD).read_bytes())
+                if not record.is_undone:
+                    yield record
 
-    def others_serve(self, record: Record) -> bool:
-        """Whether another installation that was not undone serves the same file."""
-        for path in self._all.glob(f"*/*/{_RECORD}"):
-            with contextlib.suppress(OSError, InvalidConfig):
-                if path.parent != record.folder and _from_wire(path.parent, path.read_bytes()).config == record.config:
-                    return True
-        return False
+    def _left_over(self, config: Path) -> list[Record]:
+        """Undone installations, of any client, whose part of `config` is still there."""
+        return [each for each in _all_records(self._all) if each.is_undone and _is_same(each.config, config)]
 
     def _numbered(self) -> list[Path]:
         if not self.folder.is_dir():
@@ -141,74 +216,129 @@ def forget(record: Record) -> None:
     shutil.rmtree(record.folder, ignore_errors=True)
 
 
-def undoing(record: Record, *, others_serve: bool) -> Undoing:
-    """What puts back what was there before.
-
-    A file that is still what was written is restored to the byte. One that changed elsewhere since gets back the
-    entries of this installation and keeps all else; so does a configuration that `others_serve`.
-
-    Raises:
-        InvalidConfig: the client's file was changed at those very entries.
-    """
-    changes: list[Change] = []
-    remarks: list[str] = []
-    *others, client = record.files
-    try:
-        changes += _restored(client)
-    except (Malformed, InvalidConfig) as error:
-        told = error.message if isinstance(error, InvalidConfig) else f"{client.path}: {error}"
-        copy = f"What stood there before is in {client.backup}." if client.backup else "There was no such file before."
-        raise InvalidConfig(
-            f"{told}; it was changed since {record.at} and was left alone",
-            hints=[f"{copy} Put back by hand what you need, then delete {record.folder}."],
-        ) from error
-    for kept in others:
-        try:
-            changes += _restored(kept, to_the_byte=not others_serve)
-        except (Malformed, InvalidConfig) as error:
-            told = error.message if isinstance(error, InvalidConfig) else f"{kept.path}: {error}"
-            remarks.append(f"{told}; it is left as it is.")
-    for change in changes:
-        check_writable(change.before)
-    return Undoing(record, tuple(changes), tuple(remarks))
-
-
 def undo(undoing: Undoing) -> None:
-    """Carry it out, and throw the record away.
+    """Carry it out. The record is thrown away, or what it says of a configuration that others serve is kept.
 
     Raises:
         InvalidConfig: a file was changed meanwhile, or cannot be written.
     """
     for change in undoing.changes:
         write(change)
-    forget(undoing.record)
+    for record in undoing.settled:
+        forget(record)
+    if undoing.record not in undoing.settled:
+        rest = replace(undoing.record, files=undoing.record.files[:-1], is_undone=True)
+        path = rest.folder / _RECORD
+        write(Change(read(path), _encoded(rest)))
 
 
-def _restored(kept: KeptFile, *, to_the_byte: bool = True) -> list[Change]:
-    """The change that undoes one file's part, or none where it is as it was.
+def _restored(kept: KeptFile, record: Record) -> list[Change]:
+    """The change that puts the client's entries back, or none where they are as they were.
 
     Raises:
-        Malformed: an entry was changed since.
+        InvalidConfig: an entry was changed since, or the file can no longer be read.
     """
-    now = read(kept.path)
-    before = kept.backup.read_bytes() if kept.backup is not None else None
-    if now.data == before:
-        return []
-    if now.data is not None and _digest(now.data) == kept.after and to_the_byte:
-        return [Change(now, before, kept.mode)]
-    if now.data is None:
-        raise Malformed("the file is gone")
-    document = Document(now.text)
-    section = kept.edit.section
+    try:
+        now = read(kept.path)
+        before = kept.backup.read_bytes() if kept.backup is not None else None
+        if now.data == before:
+            return []
+        if now.data is None:
+            raise Malformed("the file is gone")
+        if _digest(now.data) == kept.after:
+            return [Change(now, before, kept.mode)]
+        back, changed = _put_back(Document(now.text), kept.edit)
+        if changed:
+            raise Malformed(f"`{changed[0]}` was changed since then")
+        return [] if back is None else [Change(now, now.encoded(back.text))]
+    except (Malformed, InvalidConfig) as error:
+        told = error.message if isinstance(error, InvalidConfig) else f"{kept.path}: {error}"
+        copy = f"The previous content is in {kept.backup}." if kept.backup else "The file did not exist before."
+        raise InvalidConfig(
+            f"{told}; the file changed after {record.at}, so it was not restored",
+            hints=[f"{copy} Put back by hand what you need, then delete {record.folder}."],
+        ) from error
+
+
+def _emptied(parts: Sequence[KeptFile]) -> tuple[Change | None, list[str]]:
+    """The change that takes out of a configuration what several installations put into it, and what stays, and why.
+
+    Where the file is what one of them wrote, it becomes what that one found, and so on: without other changes it is in
+    the end what it was before the first. Otherwise only the entries go.
+    """
+    if not parts:
+        return None, []
+    path, remarks, mode = parts[0].path, list[str](), None
+    try:
+        now = read(path)
+        data, rest = now.data, [*parts]
+        while written := next((kept for kept in rest if data is not None and kept.after == _digest(data)), None):
+            rest.remove(written)
+            data, mode = (written.backup.read_bytes() if written.backup is not None else None), written.mode
+        if data is not None and rest:
+            now_or_then = replace(now, data=data)
+            document = Document(now_or_then.text)
+            for kept in rest:
+                back, changed = _put_back(document, kept.edit)
+                document = back or document
+                remarks += [f"{path}: `{name}` was changed since then, so it stays there." for name in changed]
+            data = now_or_then.encoded(document.text)
+        return (None if data == now.data else Change(now, data, mode)), remarks
+    except (Malformed, InvalidConfig) as error:
+        told = error.message if isinstance(error, InvalidConfig) else f"{path}: {error}"
+        return None, [f"{told}; the file stays as it is."]
+
+
+def _put_back(document: Document, edit: Edit) -> tuple[Document | None, list[str]]:
+    """The document with the entries as they were before `edit`, if that changes it; and names that differ from both."""
     back: dict[str, str | None] = {}
-    for name, after in kept.edit.after.items():
-        raw, was = document.raw((*section, name)), kept.edit.before[name]
-        if _alike(raw, was):
+    changed: list[str] = []
+    for name, after in edit.after.items():
+        raw, was = document.raw((*edit.section, name)), edit.before[name]
+        if _alike(raw, was) or _alike(after, was):  # it is as it was, or was not touched at all
             continue
-        if not _alike(raw, after):
-            raise Malformed(f"`{name}` is another there by now")
-        back[name] = was
-    return [Change(now, now.encoded(document.with_members(section, back).text))] if back else []
+        if _alike(raw, after):
+            back[name] = was
+        else:
+            changed.append(name)
+    return (document.with_members(edit.section, back) if back else None), changed
+
+
+def _recorded(folder: Path, config: Path) -> Iterator[tuple[Sharer, Sequence[str]]]:
+    """Clients that were installed to serve `config`, with the path of their servers in their file."""
+    for record in _all_records(folder):
+        name, _, scope = record.folder.parent.name.rpartition("-")[0].rpartition("-")  # CLIENT-SCOPE-DIGEST
+        if not record.is_undone and _is_same(record.config, config) and name in CLIENTS and scope in {*Scope}:
+            yield Sharer(CLIENTS[name], Scope(scope), record.files[-1].path), record.files[-1].edit.section
+
+
+def _known(surroundings: Surroundings) -> Iterator[tuple[Sharer, Sequence[str]]]:
+    """All clients that may be here."""
+    for client in CLIENTS.values():
+        for scope, place in client.places.items():
+            with contextlib.suppress(InvalidConfig, Malformed):
+                at = place(surroundings)
+                yield Sharer(client, scope, at.file), at.section(Document(read(at.file).text).value)
+
+
+def _serves(sharer: Sharer, section: Sequence[str], config: Path) -> bool:
+    """Whether a client has an entry for Toolcrib with `config`. One whose file cannot be read is taken to have it."""
+    try:
+        entries = Document(read(sharer.file).text).at(section) or {}
+    except (InvalidConfig, Malformed):
+        return True
+    served = (served_file(sharer.client, sharer.scope, sharer.file, entry) for entry in entries.values())
+    return any(path is not None and _is_same(path, config) for path in served)
+
+
+def _all_records(folder: Path) -> Iterator[Record]:
+    for path in sorted(folder.glob(f"*/*/{_RECORD}")):
+        with contextlib.suppress(OSError, InvalidConfig):
+            yield _from_wire(path.parent, path.read_bytes())
+
+
+def _is_same(one: Path, other: Path) -> bool:
+    return os.path.realpath(one) == os.path.realpath(other)
 
 
 def _alike(one: str | None, other: str | None) -> bool:
@@ -229,10 +359,15 @@ def _write_private(path: Path, data: bytes) -> None:
         os.fsync(file.fileno())
 
 
+def _encoded(record: Record) -> bytes:
+    return orjson.dumps(_to_wire(record), option=orjson.OPT_INDENT_2)
+
+
 def _to_wire(record: Record) -> dict[str, Any]:
     return {
         "version": 1,
         "at": record.at,
+        "undone": record.is_undone,
         "config": str(record.config),
         "files": [
             {
@@ -262,8 +397,8 @@ def _from_wire(folder: Path, data: bytes) -> Record:
             )
             for each in wire["files"]
         )
-        return Record(folder, wire["at"], Path(wire["config"]), files)
+        return Record(folder, wire["at"], Path(wire["config"]), files, wire.get("undone", False))
     except (orjson.JSONDecodeError, KeyError, TypeError) as error:
         raise InvalidConfig(
-            f"{folder / _RECORD}: this record cannot be read", hints=["The copies beside it are what was there before."]
+            f"{folder / _RECORD}: this record cannot be read", hints=["The copies next to it are the previous files."]
         ) from error
