@@ -15,7 +15,7 @@ from anyio import to_thread
 from anyio.lowlevel import current_token
 
 from toolcrib.calling import Approvals, Approver, Runner
-from toolcrib.catalog.access import ALLOW_ALL, NOTHING_CLAIMED, Policy
+from toolcrib.catalog.access import ALLOW_ALL, NOTHING_CLAIMED, Access, Policy, may_show
 from toolcrib.catalog.arrangement import Arrangement, Beside
 from toolcrib.catalog.bundles import NOTHING, Bundles, Contents, Resolution, ToolBundle
 from toolcrib.catalog.capabilities import Capabilities, Capability
@@ -24,7 +24,7 @@ from toolcrib.catalog.intake import Intake
 from toolcrib.catalog.overrides import MetadataOverride, Overrides
 from toolcrib.catalog.registry import ToolRegistry
 from toolcrib.catalog.state import SourceEntry, SourceStatus
-from toolcrib.catalog.view import NO_OVERLAY, Overlay, View
+from toolcrib.catalog.view import NO_OVERLAY, Overlay, View, subject_of
 from toolcrib.catalog.views import Views, permissions_within
 from toolcrib.config import Config, ServerConfig, read_config
 from toolcrib.config.plugins import PluginConfig
@@ -430,6 +430,16 @@ class Toolcrib(Counter):
     def has_kept(self) -> bool:
         """Whether kept definitions stand in for any source."""
         return self._servers.has_kept
+
+    def may_show(self, source: str, principal: Principal) -> bool:
+        """Whether `principal` may see something of a shared source, as far as is known before it is listed."""
+        permissions, categories = self._views.policy.permissions(principal), self.registry.state.categories
+        return may_show(permissions, source) or any(
+            permissions.decide(subject_of(tool, categories)) is not Access.HIDDEN
+            for category in categories.given
+            for tool in category.possible_tools()
+            if tool.source == source
+        )
 
     @property
     def starting(self) -> tuple[str, ...]:

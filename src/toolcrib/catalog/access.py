@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
-from fnmatch import translate
+from fnmatch import fnmatchcase, translate
 from functools import cached_property
 from itertools import product
 from typing import Protocol
@@ -51,6 +51,9 @@ class Subject:
     aliases: tuple[str, ...] = ()
     """Other names that it is known by."""
 
+
+ANY = re.compile(r"[*?]|\[[^\]]*\]")
+"""What a pattern has in the place of characters."""
 
 UNKNOWN = "\x00"
 """Stands in an id for whatever nobody knows yet: a pattern meets it only where it would meet any characters."""
@@ -199,6 +202,22 @@ class Rules:
         asked = [hint for hint in HINTS if any(hint in rule.annotations for rule in self.rules)]
         combinations = (dict(zip(asked, told, strict=True)) for told in product((False, True), repeat=len(asked)))
         return tuple(replace(NOTHING_CLAIMED, **told) for told in combinations)
+
+
+def may_show(permissions: Permissions, source: str) -> bool:
+    """Whether something of `source` may be visible, as far as that is known before it is listed.
+
+    That is so where the source as a whole may be known, or where a rule names one of its tools that may.
+    """
+    named = {
+        f"{source}.{ANY.sub(UNKNOWN, name)}"
+        for rule in (permissions.rules if isinstance(permissions, Rules) else ())
+        for pattern in rule.tools
+        for of, dot, name in [pattern.partition(".")]
+        if dot and fnmatchcase(source, of)
+    }
+    subjects = (something_of(source), *(Subject(tool_id, source, ((source,),)) for tool_id in named))
+    return any(permissions.decide(subject) is not Access.HIDDEN for subject in subjects)
 
 
 CAREFUL = Rules((Rule(Access.CALL, annotations={"read_only": True}),), Access.ASK)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict, deque
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from weakref import ref
 
-from toolcrib.catalog.access import UNKNOWN
+from toolcrib.catalog.access import ANY, UNKNOWN
 from toolcrib.catalog.patterns import Patterns
 from toolcrib.core.digests import digest
 from toolcrib.core.errors import InvalidConfig
@@ -33,9 +32,6 @@ STANDARD: Mapping[str, Node] = {
 Source: ADR-001, the standard tool categories.
 """
 
-
-_ANY = re.compile(r"[*?]|\[[^\]]*\]")
-"""What a pattern has in the place of characters."""
 
 _LEAST_KNOWN = 1_000
 """Tools of which something is known before any that are gone are looked for."""
@@ -69,7 +65,7 @@ class Category:
     def possible_tools(self) -> Iterator[Tool]:
         """Tools as they might hang in it, one for each thing it claims."""
         for pattern in self.tools:
-            source, _, name = _ANY.sub(UNKNOWN, pattern).partition(".")
+            source, _, name = ANY.sub(UNKNOWN, pattern).partition(".")
             yield Tool(source, name)
         for tag in self.tagged:
             yield Tool(UNKNOWN, UNKNOWN, metadata=ToolMetadata(tags=(tag,)))

@@ -19,7 +19,7 @@ def health_routes(opening: Opening) -> list[Route]:
         return json_response({"status": "live"})
 
     async def ready(_: Request) -> Response:
-        if opening.is_over:
+        if opening.is_ready:
             return json_response({"status": "ready"})
         return json_response({"status": "starting"}, status=HTTPStatus.SERVICE_UNAVAILABLE)
 

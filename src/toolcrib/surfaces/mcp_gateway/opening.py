@@ -21,26 +21,32 @@ class Opening:
         self._crib = crib
         self._begun = anyio.Event()
         self._began_at = 0.0
+        self._awaited: frozenset[str] = frozenset()
+        """Names of the sources that were starting at the beginning and have neither been listed nor failed."""
         self.asked = anyio.Event()
         """Set when somebody has asked something that takes the catalog to answer."""
 
     def begin(self) -> None:
         """Count from now: the crib has been entered."""
         self._began_at = anyio.current_time()
+        self._awaited = frozenset(self._crib.starting)
         self._begun.set()
 
     @property
-    def is_over(self) -> bool:
-        """Whether whoever asks is answered at once."""
-        if not self._begun.is_set():
-            return False
-        return not self._crib.starting or anyio.current_time() >= self._began_at + FIRST_ANSWER_WAIT_S
+    def is_ready(self) -> bool:
+        """Whether each source that there was at the beginning has been listed, by kept definitions too, or has failed.
+
+        Once that is so it stays so: sources that a changed configuration brings do not count.
+        """
+        self._awaited &= frozenset(self._crib.starting)
+        return self._begun.is_set() and not self._awaited
 
     async def wait(self, principal: Principal, about: str | None = None) -> None:
         """Wait for the starting sources that a question is about: all of them, or those whose names are in `about`, and
         those whose tools, prompts and resources stand under names that do not tell whose they are.
 
-        What `principal` has for itself is begun by its first question, and is waited for as long from then on.
+        What `principal` has for itself is begun by its first question, and is waited for as long from then on. It never
+        waits for a source that is hidden from `principal`: how long an answer takes would tell that there is one.
         """
         self.asked.set()
         await self._begun.wait()
@@ -52,7 +58,13 @@ class Opening:
             return
         sources = {**self._crib.registry.state.sources, **own}
         plain = {name for name, entry in sources.items() if entry.plain_names}
-        starting = [name for name in began_at if about is None or name in about or name in plain]
         patience_s = KEPT_ANSWER_WAIT_S if self._crib.has_kept and about is None else FIRST_ANSWER_WAIT_S
-        if (left_s := max((began_at[name] + patience_s - now for name in starting), default=0.0)) > 0:
-            await self._crib.ready(left_s, starting, principal=principal)
+        left_s = {
+            name: began + patience_s - now
+            for name, began in began_at.items()
+            if began + patience_s > now
+            and (about is None or name in about or name in plain)
+            and self._crib.may_show(name, principal)
+        }
+        if left_s:
+            await self._crib.ready(max(left_s.values()), left_s, principal=principal)
