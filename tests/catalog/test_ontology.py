@@ -246,7 +246,7 @@ def test_a_node_with_more_than_a_dozen_tools_shows_groups_and_one_with_a_dozen_s
     assert "s.t7" in more.within(holder)
 
 
-IN_A_CATEGORY = [
+IN_A_CATEGORY: list[tuple[list[Tool], list[Category]]] = [
     (many(40), [Category(("Made",), tools=("s.*",))]),
     ([replace(each, metadata=ToolMetadata(category=("Made",))) for each in many(40)], []),
     ([replace(each, source="Made", own_path=("inside",)) for each in many(40)], []),
