@@ -32,15 +32,20 @@ ROOT = Path(__file__).parents[1]
 
 TOOLCRIB = str(Path(sys.executable).with_name("toolcrib"))
 
+_MODULE = f"{sys.executable} -m"
 _GATEWAY = ("toolcrib.cli.serve", "toolcrib.surfaces.mcp_gateway.stdio", "toolcrib.surfaces.http.serving")
-_MCP_SERVER = ("mcp.server.mcpserver", "mcp.client.stdio", "uvicorn")
+_AGENT = (*_GATEWAY, "toolcrib.cli.acp", "toolcrib.surfaces.acp_agent.serving")
 
-PRELOADED: Mapping[tuple[str, ...], Sequence[str]] = {
-    (TOOLCRIB,): _GATEWAY,
-    (sys.executable, "-m", "toolcrib"): _GATEWAY,
-    (sys.executable, "-m", "tests.servers.over_http"): _MCP_SERVER,
+PRELOADED: Mapping[str, Sequence[str]] = {
+    f"{TOOLCRIB} ": _GATEWAY,
+    f"{_MODULE} toolcrib ": _GATEWAY,
+    f"{_MODULE} toolcrib acp ": (*_AGENT, "toolcrib.adapters.pydantic_ai.scripted"),
+    f"{_MODULE} toolcrib acp --model anthropic:": (*_AGENT, "pydantic_ai.models.anthropic"),
+    f"{_MODULE} toolcrib acp --model openai:": (*_AGENT, "pydantic_ai.models.openai"),
+    f"{_MODULE} toolcrib acp --model openai-chat:": (*_AGENT, "pydantic_ai.models.openai"),
+    f"{_MODULE} tests.servers.over_http ": ("mcp.server.mcpserver", "uvicorn"),
 }
-"""What each of the commands needs, by how it begins; commands that need the same share a zygote."""
+"""The modules that a command imports, by how it begins; the longest beginning counts. Each set has its own zygote."""
 
 _PR_SET_CHILD_SUBREAPER = 36
 _SETTLED_AT_START = ("PYTHON", "LC_", "LANG", "LD_")
@@ -96,12 +101,13 @@ class Zygotes:
 
     def fork(self, start: _Start) -> int | None:
         """The id of a process that runs what `start` says; None where it has to be started as usual."""
-        words = (*start.command,)
-        preloaded = next((modules for begin, modules in PRELOADED.items() if words[: len(begin)] == begin), None)
-        if preloaded is None or not self.enabled or not start.can_be_forked():
+        line = " ".join([*start.command, ""])
+        begin = max((begin for begin in PRELOADED if line.startswith(begin)), key=len, default=None)
+        if begin is None or not self.enabled or not start.can_be_forked():
             return None
+        preloaded = PRELOADED[begin]
         asked = {
-            "command": words,
+            "command": start.command,
             "environ": start.environ,
             "folder": str(start.folder),
             "new_session": start.new_session,
@@ -109,10 +115,10 @@ class Zygotes:
         with self._lock, _adopting():
             if preloaded not in self._running:
                 self._running[preloaded] = _started(preloaded)
-            line = json.dumps(asked).encode()
+            message = json.dumps(asked).encode()
             connection = self._running[preloaded].connection
-            socket.send_fds(connection, [len(line).to_bytes(8, "big")], start.streams)
-            connection.sendall(line)
+            socket.send_fds(connection, [len(message).to_bytes(8, "big")], start.streams)
+            connection.sendall(message)
             return int.from_bytes(_exactly(connection, 8), "big")
 
     def close(self) -> None:
