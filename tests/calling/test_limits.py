@@ -183,6 +183,26 @@ def test_when_room_is_made_who_has_called_the_most_is_still_known(monkeypatch: p
         assert not admits(limits)
 
 
+def test_as_many_principals_are_kept_as_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_PRINCIPALS", 100)
+    limits = CallLimits(Rate(60, 1), now_ns=Clock())
+    principals = [Principal(f"early {number}") for number in range(100)]
+    assert all(admits(limits, each) for each in principals)
+    assert limits.known == 100
+    assert not any(admits(limits, each) for each in principals)
+
+
+def test_a_bucket_makes_room_at_the_moment_when_it_is_full_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_PRINCIPALS", 100)
+    clock = Clock()
+    limits = CallLimits(Rate(60, 5), now_ns=clock)
+    for number in range(100):
+        limits.admit(Principal(f"early {number}"))
+    clock.now_ns += SECOND
+    limits.admit(ADA)
+    assert limits.known == 1
+
+
 def test_a_bucket_that_is_full_again_makes_room_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_PRINCIPALS", 100)
     clock = Clock()

@@ -168,6 +168,23 @@ def test_a_claim_to_destroy_counts_from_anybody() -> None:
     assert rules.decide(replace(PUSH, trusted=False)) is Access.HIDDEN, "who claims nothing is taken for the worst"
 
 
+def test_a_tag_alone_that_a_stranger_gives_loosens_nothing() -> None:
+    rules = Rules((Rule(Access.CALL, tags=("safe",)),), Access.HIDDEN)
+    here = (("git",),)
+    tagged = Subject("git.push", "git", here, tags=("safe",), sure_paths=here)
+
+    assert rules.decide(tagged) is Access.HIDDEN
+    assert rules.decide(replace(tagged, sure_tags=("safe",))) is Access.CALL
+
+
+def test_a_place_alone_that_a_stranger_brings_loosens_nothing() -> None:
+    rules = Rules((Rule(Access.CALL, paths=(("safe",),)),), Access.HIDDEN)
+    placed = Subject("git.push", "git", (("git",), ("safe",)), sure_paths=(("git",),))
+
+    assert rules.decide(placed) is Access.HIDDEN
+    assert rules.decide(replace(placed, sure_paths=placed.paths)) is Access.CALL
+
+
 SUBJECTS = st.builds(
     Subject,
     st.sampled_from(["files.a", "git.a", "git.invoice1"]),

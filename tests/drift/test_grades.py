@@ -18,7 +18,8 @@ from toolcrib.core.metadata import ToolMetadata
 from toolcrib.core.schema import Schema
 from toolcrib.core.tools import Tool, ToolAnnotations
 from toolcrib.drift import FIRST, Grade, Neighbours, drift_between, suspicions_in
-from toolcrib.drift.containment import closed
+from toolcrib.drift.containment import QUICK_VALUES, closed
+from toolcrib.drift.grades import EXCERPT_CHARS, MAX_SUSPECTS
 
 WIRE: Json = {
     "name": "search_orders",
@@ -302,6 +303,65 @@ def test_changes_are_told_with_their_place_and_what_became_of_what() -> None:
         '/inputSchema/properties/shop: {"type": "string"} was added (compatible)',
         '/description: "…state, newest first." became "…state, newest first. ⟨U+202E⟩Now." (text)',
     ]
+
+
+@pytest.mark.parametrize(
+    ("many", "breaking"), [(1, 1), (2, 1), (MAX_SUSPECTS, 1), (MAX_SUSPECTS + 1, MAX_SUSPECTS + 1)]
+)
+def test_of_several_changes_only_those_that_break_are_called_breaking_up_to_a_number(many: int, breaking: int) -> None:
+    def change(wire: Json) -> None:
+        at(f"{STATE}/enum", ["open"])(wire)
+        for number in range(many - 1):
+            wire["inputSchema"]["properties"][f"new{number}"] = {"type": "string"}
+
+    grades = [each.grade for each in drift_between(tool(WIRE), mutated(change)).changes]
+
+    assert grades.count(BREAKING) == breaking
+    assert grades.count(COMPATIBLE) == many - breaking
+
+
+@pytest.mark.parametrize("is_large_before", [True, False])
+def test_changes_of_a_schema_that_is_too_large_to_compare_again_are_all_called_breaking(is_large_before: bool) -> None:
+    large = {f"item{number}": {"type": "string"} for number in range(QUICK_VALUES)}
+
+    def change(wire: Json) -> None:
+        at(f"{STATE}/enum", ["open"])(wire)
+        if is_large_before:
+            wire["inputSchema"]["properties"]["new"] = {"type": "string"}
+        else:
+            wire["inputSchema"]["properties"]["new"] = {"type": "object", "properties": large}
+
+    def enlarge(wire: Json) -> None:
+        if is_large_before:
+            wire["inputSchema"]["properties"]["state"]["properties"] = large
+
+    earlier = mutated(enlarge)
+    later = copy.deepcopy(earlier.wire)
+    change(later)
+
+    assert {each.grade for each in drift_between(earlier, tool(later)).changes} == {BREAKING}
+
+
+def shown(value: Any) -> str:
+    """How a change of a default to `value` shows it."""
+    (change,) = drift_between(tool(WIRE), mutated(at(f"{IN}/properties/limit/default", value))).changes
+    return str(change.after)
+
+
+def test_a_value_is_shown_whole_as_long_as_it_fits() -> None:
+    whole = [*range(10), 10**47]
+    assert len(json.dumps(whole)) == EXCERPT_CHARS
+
+    assert shown(whole) == json.dumps(whole)
+    assert shown([*whole, 1]) == json.dumps([*whole, 1])[:EXCERPT_CHARS] + "…"
+
+
+def test_a_value_that_is_nested_too_deeply_to_be_written_is_not_shown() -> None:
+    deep: list[Any] = []
+    for _ in range(1_000):
+        deep = [deep]
+
+    assert shown(deep) == "…"
 
 
 def test_drift_is_told_as_data() -> None:

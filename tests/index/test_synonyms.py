@@ -61,6 +61,21 @@ def test_a_synonym_earns_less_than_the_word_and_nothing_beside_it(
     assert 0 < score["c.synonym"] <= WEIGHTS.synonyms * score["a.word"] * (1 + 1e-6)
 
 
+def test_a_synonym_that_more_tools_hold_than_the_word_earns_what_it_would_earn_itself() -> None:
+    word, synonym = "delet", "remov"
+    tools = [
+        _tool("a.word", word, "x"),
+        _tool("b.synonym", synonym, "x"),
+        *(_tool(f"c.{at}", synonym) for at in range(9)),
+    ]
+    index = Index.build(tools, weights=WEIGHTS.without("brevity").refusing_nothing())
+
+    def scores(term: str) -> dict[str, float]:
+        return {hit.tool_id: hit.score for hit in index.search(Query((term,)), limit=100).hits}
+
+    assert scores(word)["b.synonym"] == pytest.approx(WEIGHTS.synonyms * scores(synonym)["b.synonym"])
+
+
 def test_a_word_that_no_tool_holds_is_found_by_its_synonyms_alone() -> None:
     index = Index.build([document(Tool("s", name)) for name in ("remove_branch", "create_branch", "read_mail")])
 
