@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -22,6 +22,7 @@ from toolcrib.config import Config
 from toolcrib.config.search import DEFAULT_SEARCH, Search
 from toolcrib.core.events import CatalogPublished, Event
 from toolcrib.core.principal import Principal
+from toolcrib.core.properties import cached_property
 from toolcrib.embedders import Embedder
 from toolcrib.index.query import Query
 

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from fnmatch import fnmatchcase, translate
-from functools import cached_property
 from itertools import product
 from typing import Protocol
 
 from toolcrib.core.principal import Principal
+from toolcrib.core.properties import cached_property
 from toolcrib.core.tools import Path, ToolAnnotations
 
 NOTHING_CLAIMED = ToolAnnotations()

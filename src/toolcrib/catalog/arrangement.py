@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from functools import cached_property
 
 from toolcrib.catalog.bundles import Bundles, ToolBundle
 from toolcrib.catalog.capabilities import Capability
 from toolcrib.catalog.categories import Categories, Category
 from toolcrib.catalog.overrides import MetadataOverride, Overrides, with_claims
+from toolcrib.core.properties import cached_property
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from fnmatch import translate
-from functools import cached_property
 from itertools import takewhile
 
 from toolcrib.catalog.access import UNKNOWN, Access, Permissions, Subject
@@ -16,6 +15,7 @@ from toolcrib.catalog.patterns import Patterns, is_pattern
 from toolcrib.catalog.state import SourceEntry, SourceStatus
 from toolcrib.catalog.view import View
 from toolcrib.core.errors import BundleIncomplete, InvalidConfig, NextAction, UnknownBundle
+from toolcrib.core.properties import cached_property
 from toolcrib.core.schema import nearest
 from toolcrib.core.tools import Tool
 

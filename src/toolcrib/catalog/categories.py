@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from weakref import ref
 
 from toolcrib.catalog.access import ANY, UNKNOWN
@@ -14,6 +13,7 @@ from toolcrib.core.digests import digest
 from toolcrib.core.errors import InvalidConfig
 from toolcrib.core.metadata import ToolMetadata
 from toolcrib.core.nodes import Node
+from toolcrib.core.properties import cached_property
 from toolcrib.core.tools import Path, Tool
 
 STANDARD: Mapping[str, Node] = {

@@ -9,10 +9,11 @@ import threading
 from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property, lru_cache
+from functools import cache, lru_cache
 from itertools import chain, count, islice, pairwise
 from typing import Generic, TypeVar
 
+from toolcrib.core.properties import cached_property
 from toolcrib.core.tools import Tool
 from toolcrib.index.tokens import STOPWORDS, terms, words
 

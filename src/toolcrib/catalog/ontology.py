@@ -6,11 +6,11 @@ import threading
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 
 from toolcrib.catalog.categories import NO_CATEGORIES, Categories, ways_to
 from toolcrib.catalog.grouping import MAX_GROUPS, MAX_READ, grouped, summaries_of
 from toolcrib.core.nodes import Node
+from toolcrib.core.properties import cached_property
 from toolcrib.core.tools import Path, Tool
 from toolcrib.index.fields import Document
 from toolcrib.index.index import Index

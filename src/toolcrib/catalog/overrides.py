@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any, Self, cast
 
 from toolcrib.catalog.categories import Category
@@ -14,6 +13,7 @@ from toolcrib.core.checks import check_metadata, example_problems
 from toolcrib.core.digests import digest
 from toolcrib.core.errors import InvalidTool
 from toolcrib.core.metadata import NO_METADATA, ToolMetadata, read_members, with_members
+from toolcrib.core.properties import cached_property
 from toolcrib.core.tools import Path, Tool
 
 logger = logging.getLogger(__name__)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 from toolcrib.catalog.state import SourceEntry
 from toolcrib.core.names import URI_SCHEME, full_names, resource_uri, split_resource_uri, unique_names
+from toolcrib.core.properties import cached_property
 
 
 @dataclass(frozen=True, slots=True)

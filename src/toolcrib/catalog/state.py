@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from functools import cached_property
 
 from toolcrib.catalog.capabilities import NO_FINDINGS, Findings
 from toolcrib.catalog.categories import NO_CATEGORIES, STANDARD, Categories
@@ -13,6 +12,7 @@ from toolcrib.catalog.ontology import Ontology
 from toolcrib.catalog.overrides import NO_OVERRIDES, Overrides
 from toolcrib.core.names import model_names
 from toolcrib.core.nodes import Node
+from toolcrib.core.properties import cached_property
 from toolcrib.core.tools import Path, Tool
 from toolcrib.drift import Judgement
 from toolcrib.index.index import Index

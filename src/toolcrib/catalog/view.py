@@ -6,7 +6,6 @@ import hashlib
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from itertools import chain
 from typing import TYPE_CHECKING, Protocol, Self, TypedDict, TypeVar
 from weakref import WeakKeyDictionary
@@ -21,6 +20,7 @@ from toolcrib.core.handles import Handle
 from toolcrib.core.metadata import NO_METADATA
 from toolcrib.core.names import may_be_model_name, model_names
 from toolcrib.core.principal import LOCAL, Principal
+from toolcrib.core.properties import cached_property
 from toolcrib.core.tools import Path, Tool
 from toolcrib.core.uris import spellings
 from toolcrib.drift import Judgement

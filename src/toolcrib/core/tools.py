@@ -6,7 +6,6 @@ import hashlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any, Self, cast
 
 import orjson
@@ -14,6 +13,7 @@ import orjson
 from toolcrib.core.contracts import contract_of, words_of
 from toolcrib.core.digests import digest
 from toolcrib.core.metadata import EXPANDED, NO_METADATA, Optionality, ToolMetadata
+from toolcrib.core.properties import cached_property
 from toolcrib.core.schema import Schema
 
 EMPTY_SCHEMA: Mapping[str, Any] = {"type": "object", "properties": {}}

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, fields
 from enum import StrEnum
-from functools import cached_property
 
+from toolcrib.core.properties import cached_property
 from toolcrib.core.tools import Tool
 from toolcrib.drift.grades import Drift, Grade, drift_between
 from toolcrib.drift.suspicions import BESIDE_OTHERS, NOBODY, RULES, Neighbours, Suspicion, suspicions_in

@@ -6,7 +6,6 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from hashlib import blake2b
 from itertools import chain, compress
 from typing import ClassVar, TypeAlias
@@ -14,6 +13,7 @@ from typing import ClassVar, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from toolcrib.core.properties import cached_property
 from toolcrib.index.query import Query
 from toolcrib.index.segment import Impacts, Mask, Part
 from toolcrib.index.weights import Weights

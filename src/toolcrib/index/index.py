@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import islice
 from typing import TYPE_CHECKING, ClassVar
 
+from toolcrib.core.properties import cached_property
 from toolcrib.index.query import Query
 from toolcrib.index.weights import WEIGHTS, Weights
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
+from toolcrib.core.properties import cached_property
 from toolcrib.index.segment import Segment
 
 Keys = NDArray[np.uint64]
