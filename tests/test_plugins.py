@@ -58,7 +58,7 @@ async def say(crib: Toolcrib, name: str) -> str:
 def reason(crib: Toolcrib, name: str) -> str:
     entry = crib.view().sources[name]
     assert entry.status is SourceStatus.FAILED
-    return entry.reason or ""
+    return f"{entry.reason} {entry.diagnosis}"
 
 
 class Own(Plugin):
@@ -243,7 +243,7 @@ async def test_a_server_stays_where_a_plugin_has_its_name(packages: Path, tmp_pa
     config = write_config(tmp_path / "mcp.json", bench=faulty_entry())
     async with crib_of(config) as crib:
         assert "bench.add" in crib.view().tools
-        assert reason(crib, "bench-2").startswith("The plugin `bench` cannot be used: a server")
+        assert reason(crib, "bench-2").startswith("The plugin `bench` cannot be used. The cause: a server")
         assert [top.name for top in crib.tops(read_config(config), CallContext().principal)] == ["bench"]
 
 

@@ -99,7 +99,8 @@ class ConfiguredPlugins:
     def _source(self, name: str, plugin: PluginConfig) -> Source:
         installed = plugin.installed
         if installed.problem or installed.entry is None:
-            return UnavailableSource(name, f"The plugin `{plugin.name}` cannot be used: {installed.problem}.")
+            reason = f"The plugin `{plugin.name}` cannot be used."
+            return UnavailableSource(name, reason, diagnosis=f"The cause: {installed.problem}.")
         return self.dispatcher.add_late(name, installed.entry.load)
 
 

@@ -222,7 +222,9 @@ def _entry(config: ServerConfig, path: Path, assembled: _Assembled | None, writt
     source: Source = (
         assembled.limited
         if assembled is not None
-        else UnavailableSource(config.name, f"{config.problem}.", diagnosis=f"It stands in {path}.")
+        else UnavailableSource(
+            config.name, "It cannot be used as it is configured.", diagnosis=f"{config.problem}, in {path}."
+        )
     )
     return SourceEntry(
         source,

@@ -109,14 +109,14 @@ def settled(bench: Bench) -> None:
 
 def test_a_program_is_there_where_it_is_on_the_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert ProgramOnPath("docker").why_missing(1) == "there is no program `docker` on the PATH"
+    assert ProgramOnPath("docker").why_missing(1) == "its program is not on the PATH"
     put_program(tmp_path, "docker")
     assert ProgramOnPath("docker").why_missing(1) is None
 
 
 def test_a_variable_is_there_where_it_is_set_and_not_empty(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TOOLCRIB_TEST_4B", raising=False)
-    missing = "the environment variable `TOOLCRIB_TEST_4B` is not set"
+    missing = "its environment variable is not set"
     assert VariableSet("TOOLCRIB_TEST_4B").why_missing(1) == missing
     monkeypatch.setenv("TOOLCRIB_TEST_4B", "")
     assert VariableSet("TOOLCRIB_TEST_4B").why_missing(1) == missing
@@ -510,7 +510,7 @@ AT_ONCE = {"lifetime_s": 1e-9, "missing_lifetime_s": 1e-9}
 """Looked at whenever somebody looks."""
 
 DOCKER = Capability("docker", ProgramOnPath("docker"), "Install Docker.", **AT_ONCE)
-WHY = "It needs `docker`: there is no program `docker` on the PATH. Install Docker."
+WHY = "It needs `docker`: its program is not on the PATH. Install Docker."
 
 
 @pytest.fixture
@@ -682,7 +682,7 @@ async def test_a_reload_takes_over_what_the_file_says_of_capabilities(
         assert crib.view().lacking == {}
         write_config(file, toolcrib=written("TOOLCRIB_NO_4B"))
         await until(lambda: crib.view().lacking, "the file was taken over")
-        why = "It needs `token`: the environment variable `TOOLCRIB_NO_4B` is not set. Set it."
+        why = "It needs `token`: its environment variable is not set. Set it."
         assert crib.view().lacking == {"functions.build": why}
         write_config(file, toolcrib={})
         await until(lambda: "is set up" in crib.view().lacking["functions.build"], "the file was taken over")

@@ -178,7 +178,7 @@ async def test_what_the_page_on_capabilities_sets_up_is_missing_with_the_remedie
     async with crib:
         assert await crib.ready(60)
         assert crib.view().lacking == {
-            "functions.build": "It needs `docker`: there is no program `docker` on the PATH. Install Docker. "
+            "functions.build": "It needs `docker`: its program is not on the PATH. Install Docker. "
             "It needs `room`: the disk is full. Delete old images."
         }
     (shown,) = blocks(ROOT / "docs" / "capabilities.md", "json")

@@ -58,7 +58,7 @@ def status(told: str, *, retryable: bool = False, retry_after_s: float | None = 
 
 
 def redirects(code: int) -> Told:
-    return unavailable(f"`bench` redirects to ELSEWHERE (HTTP {code}), where nothing is sent; ")
+    return unavailable(f"`bench` redirects to another place (HTTP {code}), where nothing is sent.")
 
 
 IN_A_CALL: dict[str, Told | str] = {
@@ -88,7 +88,7 @@ IN_A_CALL: dict[str, Told | str] = {
     "308-redirect": redirects(308),
     "redirect-here": "plain",
     "redirect-around": unavailable("`bench` redirects over and over."),
-    "redirect-with-a-name": unavailable("`bench` redirects to http://127.0.0.1:"),
+    "redirect-with-a-name": unavailable("`bench` redirects to another place"),
     "page": unavailable("`bench` answered with `text/html` instead of a message of the protocol (HTTP 200)."),
     "no-type": unavailable("`bench` answered with nothing instead of a message of the protocol (HTTP 200)."),
     "accepted": unavailable("`bench` answered with nothing instead of a message of the protocol (HTTP 202)."),
@@ -145,8 +145,8 @@ IN_A_CALL: dict[str, Told | str] = {
 
 AT_FIRST_CONTACT: dict[str, Told | None] = {
     "404": unavailable(": it refused with HTTP 404 Not Found."),
-    "400-error": unavailable("The vice is taken", retryable=True),
-    "500-error": unavailable("The vice is taken", retryable=True),
+    "400-error": unavailable("`bench` could not be started or reached.", retryable=True),
+    "500-error": unavailable("`bench` could not be started or reached.", retryable=True),
     "sse-endless": unavailable("`bench` did not answer within 0.5 s of its start.", retryable=True),
     "endless-drip": unavailable("`bench` did not answer within 0.5 s of its start.", retryable=True),
     "silence": unavailable("`bench` did not answer within 0.5 s of its start.", retryable=True),
@@ -274,8 +274,6 @@ async def test_a_fault_is_told_to_its_caller_alone_and_the_next_call_goes_throug
     fault: str, era: str, mode: str, address: Address, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected = IN_A_CALL[fault] if mode == "json" else AS_A_STREAM.get(fault, IN_A_CALL[fault])
-    if isinstance(expected, Told):
-        expected = replace(expected, message=expected.message.replace("ELSEWHERE", address.elsewhere))
     patience = HASTY if expected == NO_ANSWER else PATIENT
     async with bench(address.of(era, mode), patience, good=address.good) as crib:
         if expected == NO_ANSWER:  # nobody else waits longer
@@ -307,7 +305,6 @@ async def test_a_fault_at_the_first_contact_is_told_and_the_server_is_used_once_
     patience = PATIENT if told is None or "0.5 s" not in told.message else Patience(0.5, list_s=30, call_s=30)
     async with bench(sick.of(era, fault=fault), patience, good=sick.good, ready=told is None) as crib:
         if told is not None:
-            told = replace(told, message=told.message.replace("ELSEWHERE", sick.elsewhere))
             assert entry_of(crib).status is SourceStatus.FAILED
             assert told.message in why_not(crib).message
             async with McpSource("bench", sick.of(era, fault=fault), patience=patience) as source:
@@ -328,8 +325,7 @@ async def test_a_fault_over_the_older_transport_is_told_to_its_caller_and_the_ne
     patience = HASTY if expected == NO_ANSWER else PATIENT
     async with bench(address.events(), patience, good=address.good) as crib:
         if isinstance(expected, Told):
-            told = replace(expected, message=expected.message.replace("ELSEWHERE", address.elsewhere))
-            told.of(await refused(crib, "bench.raw", how=fault))
+            expected.of(await refused(crib, "bench.raw", how=fault))
         else:
             assert (await call(crib, "bench.raw", how=fault)).text == expected
         await works_again(crib)
@@ -394,7 +390,7 @@ async def test_an_address_of_tls_that_speaks_none_is_unavailable_with_the_reason
     async with McpSource("bench", server) as source:
         with pytest.raises(SourceUnavailable) as caught:
             await source.list_tools()
-    unavailable(": it gave no connection: [SSL", retryable=True).of(caught.value)
+    unavailable(": it gave no connection", retryable=True).of(caught.value)
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])

@@ -88,7 +88,7 @@ class CallLimits:
             raise RateLimited(
                 f"`{principal.id}` calls too fast: {rate.calls_per_minute} calls a minute are allowed, "
                 f"{rate.burst_calls} of them at once. Nothing was run; try again in {wait_s:g} s.",
-                hints=["The owner of the configuration sets `calls_per_minute` and `burst_calls`."],
+                hints=["The owner of the configuration can allow more."],
                 retry_after_s=wait_s,
             )
         self._buckets[principal.id] = bucket.taken(rate, now_ns)

@@ -23,11 +23,13 @@ class Checker(Protocol):
 
     @property
     def looked_for(self) -> str:
-        """What it looks for, in words for its owner alone: they may hold paths and addresses."""
+        """What it looks for, in words for its owner alone: they may hold paths, variables and addresses."""
         ...
 
     def why_missing(self, timeout_s: float) -> str | None:
-        """Why it is missing, in words that any caller may read; None where it is there.
+        """Why it is missing, in words that any caller may read, so without names of programs, variables and places.
+
+        None where it is there.
 
         After `timeout_s` nobody waits for it any more.
         """
@@ -46,7 +48,7 @@ class ProgramOnPath:
         return f"the program `{self.name}` on the PATH"
 
     def why_missing(self, timeout_s: float) -> str | None:
-        return None if shutil.which(self.name) is not None else f"there is no program `{self.name}` on the PATH"
+        return None if shutil.which(self.name) is not None else "its program is not on the PATH"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +63,7 @@ class VariableSet:
         return f"the environment variable `{self.name}`"
 
     def why_missing(self, timeout_s: float) -> str | None:
-        return None if os.environ.get(self.name) else f"the environment variable `{self.name}` is not set"
+        return None if os.environ.get(self.name) else "its environment variable is not set"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +78,6 @@ class PathExists:
         return f"the file or folder `{self.path}`"
 
     def why_missing(self, timeout_s: float) -> str | None:
-        # Where it was looked for is its owner's affair.
         return None if Path(self.path).expanduser().exists() else "its file or folder is not there"
 
 

@@ -166,12 +166,16 @@ class CapabilityMissing(ToolcribError):
     advice = "The message says what is missing, and what can be done about it; `next_action` searches for another tool."
 
 
+OWNER_HINT = "The owner finds the cause with `toolcrib doctor` and in the log."
+"""Of an error whose cause callers do not read."""
+
+
 class SourceUnavailable(ToolcribError):
     """The tool's source cannot be reached, or went away before it answered.
 
     `diagnosis` is for the source's owner: what a server wrote as it died, what its configuration says. It may hold
-    paths and secrets, so it goes to `doctor` and the log, never to a caller. `retry_after_s`, which callers read as
-    `details.retry_after_s`: in how many seconds the source is next tried, where that is known.
+    paths and secrets, so it goes to `doctor` and the log, never to a caller, who gets `OWNER_HINT`. `retry_after_s`:
+    in how many seconds the source is next tried, where that is known. Callers read it as `details.retry_after_s`.
     """
 
     code = ErrorCode.SOURCE_UNAVAILABLE
@@ -190,6 +194,8 @@ class SourceUnavailable(ToolcribError):
         retry_after_s: float | None = None,
     ) -> None:
         details = None if retry_after_s is None else {"retry_after_s": retry_after_s}
+        if diagnosis and OWNER_HINT not in hints:
+            hints = (*hints, OWNER_HINT)
         super().__init__(message, hints=hints, next_action=next_action, retryable=retryable, details=details)
         self.diagnosis = diagnosis
         self.retry_after_s = retry_after_s

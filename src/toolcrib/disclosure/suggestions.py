@@ -46,7 +46,7 @@ def not_found(view: View, name: str) -> ToolNotFound | SourceUnavailable:
         what = "is still starting" if entry.status is SourceStatus.STARTING else f"is unavailable: {entry.reason}"
         return SourceUnavailable(
             f"The source `{source}` {what}".rstrip(".") + ".",
-            hints=["`toolcrib doctor` tells its owner more."] if entry.diagnosis else [],
+            diagnosis=entry.diagnosis,
             next_action=NextAction("list"),
             retryable=entry.status is SourceStatus.STARTING or not entry.is_lasting,
         )

@@ -162,7 +162,7 @@ async def test_a_secret_with_a_line_break_sets_its_tool_aside_without_telling_it
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "127.1", "0x7f000001", "[::ffff:127.0.0.1]", "0.0.0.0"])
 async def test_this_machine_is_refused_unless_it_is_allowed(host: str) -> None:
     async with listening() as server:
-        with pytest.raises(ToolFailed, match="its owner may allow that with `allow_private`"):
+        with pytest.raises(ToolFailed, match="its address leads to a private network"):
             await call({"http": {"url": f"http://{host}:{server.port}/"}})
         assert server.heard == []
 
@@ -206,12 +206,15 @@ def test_a_public_address_is_known_as_one(address: str) -> None:
     assert is_public(address)
 
 
-async def test_a_name_that_leads_to_this_machine_is_refused(names: dict[str, list[list[str]]]) -> None:
+async def test_a_name_that_leads_to_this_machine_is_refused(
+    names: dict[str, list[list[str]]], caplog: pytest.LogCaptureFixture
+) -> None:
     names["inside.example"] = [["127.0.0.1"]]
     async with listening() as server:
-        with pytest.raises(ToolFailed, match=r"`inside\.example` leads to this machine"):
+        with pytest.raises(ToolFailed, match="its address leads to a private network"):
             await call({"http": {"url": f"http://inside.example:{server.port}/"}})
         assert server.heard == []
+        assert "`inside.example` leads to a private network" in caplog.text
 
 
 async def test_what_is_connected_to_is_what_was_checked(names: dict[str, list[list[str]]]) -> None:
@@ -241,8 +244,9 @@ async def test_the_certificate_has_to_be_that_of_the_name(
     try:
         async with listening(tls=tls) as server:
             assert (await call(local(f"https://secure.example:{server.port}/"))).text == "fine"
-            with pytest.raises(SourceUnavailable, match="certificate"):
+            with pytest.raises(SourceUnavailable, match="gave no connection") as failed:
                 await call(local(f"https://other.example:{server.port}/"))
+            assert "certificate" in failed.value.diagnosis
     finally:
         addresses._verification.cache_clear()  # pyright: ignore[reportPrivateUsage]
 
@@ -261,12 +265,13 @@ async def test_a_redirect_within_the_origin_is_followed_with_its_headers() -> No
         assert [(heard.target, heard.headers["x-key"]) for heard in server.heard] == [("/old", "k"), ("/new?x=1", "k")]
 
 
-async def test_a_redirect_to_another_origin_is_told_and_not_followed() -> None:
+async def test_a_redirect_to_another_origin_is_told_and_not_followed(caplog: pytest.LogCaptureFixture) -> None:
     async with listening() as other, listening() as server:
         server.answers["/"] = redirect(f"{other.url}/steal?token=1", "307 Temporary Redirect")
-        with pytest.raises(ToolFailed, match=f"redirected to http://127.0.0.1:{other.port} ") as failed:
+        with pytest.raises(ToolFailed, match="redirected to another place") as failed:
             await call(local(server.url, headers={"X-Key": "s3cret"}))
         assert other.heard == []
+        assert f"redirected to http://127.0.0.1:{other.port}," in caplog.text
         assert "token" not in failed.value.message
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 
 import anyio
@@ -11,6 +12,8 @@ from toolcrib.core.errors import InvalidArguments, SourceUnavailable, ToolFailed
 from toolcrib.sources.declared.addresses import CONNECT_S, NotPublic, ScreenedTransport, UnknownHost
 from toolcrib.sources.declared.endpoint import Asking
 from toolcrib.version import VERSION
+
+logger = logging.getLogger(__name__)
 
 MAX_BODY_BYTES = 1_000_000
 """Of an answer; what comes after that is left out."""
@@ -55,15 +58,17 @@ async def ask(asking: Asking, *, name: str, allows_private: bool, timeout_s: flo
     except httpx2.InvalidURL as error:
         raise InvalidArguments(f"Nothing was run: with these arguments the address of `{name}` is none.") from error
     except NotPublic as error:
+        logger.warning("%s was not asked: `%s` leads to a private network, without `allow_private`", name, error)
         raise ToolFailed(
-            f"`{name}` was not asked: `{error}` leads to this machine or into a private network; "
-            "its owner may allow that with `allow_private`."
+            f"`{name}` was not asked: its address leads to a private network, which its owner does not allow."
         ) from error
     except UnknownHost as error:
-        raise SourceUnavailable(f"`{name}` was not reached: there is no host `{error}`.", retryable=True) from error
+        told, cause = f"`{name}` was not reached: its host is not known.", f"There is no host `{error}`."
+        raise SourceUnavailable(told, diagnosis=cause, retryable=True) from error
     except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
-        why = str(error) if isinstance(error, httpx2.ConnectError) else f"no connection within {CONNECT_S:g} s"
-        raise SourceUnavailable(f"`{name}` was not reached: {why}.", retryable=True) from error
+        within = "" if isinstance(error, httpx2.ConnectError) else f" within {CONNECT_S:g} s"
+        told, cause = f"`{name}` was not reached: it gave no connection{within}.", f"The cause: {error}."
+        raise SourceUnavailable(told, diagnosis=cause, retryable=True) from error
     except httpx2.TimeoutException as error:
         raise SourceUnavailable(f"`{name}` did not answer within {timeout_s:g} s.") from error
     except (httpx2.LocalProtocolError, httpx2.UnsupportedProtocol) as error:
@@ -83,9 +88,9 @@ async def _followed(client: httpx2.AsyncClient, request: httpx2.Request, name: s
             if not response.has_redirect_location:
                 return await _read(response)
             if response.next_request is None or not _may_follow(request.url, response.next_request.url):
+                logger.warning("%s was redirected%s, where nothing was sent", name, _told(response))
                 raise ToolFailed(
-                    f"`{name}` was redirected{_told(response)} (HTTP {response.status_code}), where nothing was sent; "
-                    "its owner may declare that address."
+                    f"`{name}` was redirected to another place (HTTP {response.status_code}), where nothing was sent."
                 )
             request = response.next_request
         finally:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import Any, Self, cast
 
 from toolcrib.core.errors import InvalidTool
@@ -197,8 +197,3 @@ def _checked(template: Template, text: str, *, may_be_option: bool) -> str:
     if starts_with_argument and text.startswith("-") and not may_be_option:
         raise refused(name, "may not begin with `-`, which the program could read as an option")
     return text
-
-
-def program_name(program: str) -> str:
-    """What to call a program: without the folders it stands in, which are nobody's business."""
-    return PurePath(program).name

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import suppress
@@ -16,13 +17,15 @@ from toolcrib.core.principal import CallContext
 from toolcrib.core.results import ToolResult
 from toolcrib.core.tools import Tool
 from toolcrib.sources.base import Listing, ProgressListener, SetAside
-from toolcrib.sources.declared.command import CommandLine, program_name
+from toolcrib.sources.declared.command import CommandLine
 from toolcrib.sources.declared.definition import DeclaredTool, DeclaredTools
 from toolcrib.sources.declared.endpoint import Endpoint
 from toolcrib.sources.declared.process import Run, run_program
 from toolcrib.sources.declared.template import Values, read_values
 from toolcrib.sources.environment import inherited
 from toolcrib.sources.watches import Watches
+
+logger = logging.getLogger(__name__)
 
 if TYPE_CHECKING:
     from toolcrib.sources.declared.client import Answered
@@ -151,19 +154,21 @@ class DeclaredSource:
 
 
 def _not_started(tool: Tool, command: CommandLine, error: OSError) -> ToolFailed | InvalidArguments:
-    program = program_name(command.program)
+    """The error for the caller; the log gets the program or folder that is missing, as the owner wrote it."""
     match error:
         case FileNotFoundError() | NotADirectoryError() if error.filename == command.cwd:
-            why = "the folder that it should run in is not there; its owner may set another `cwd`"
+            told, cause = "the folder that it runs in is not there", f"there is no folder `{command.cwd}`"
         case FileNotFoundError():
-            why = f"there is no program `{program}`; its owner may install it, or declare it by its full path"
+            told, cause = "its program is not installed", f"there is no program `{command.program}`"
         case PermissionError():
-            why = f"`{program}`, or the folder that it should run in, may not be used"
+            told = "its program, or the folder that it runs in, may not be used"
+            cause = f"`{error.filename or command.program}` may not be used"
         case OSError(errno=7):  # E2BIG
             return InvalidArguments(f"Nothing was run: the arguments of `{tool.id}` are longer than a command may be.")
         case _:
-            why = f"`{program}` could not be started: {error.strerror}"
-    return ToolFailed(f"`{tool.id}` did not run: {why}.")
+            told, cause = "its program could not be started", f"`{command.program}`: {error.strerror}"
+    logger.warning("%s did not run: %s", tool.id, cause)
+    return ToolFailed(f"`{tool.id}` did not run: {told}.", hints=["The owner finds the cause in the log."])
 
 
 def _of_run(run: Run, declared: DeclaredTool) -> ToolResult:

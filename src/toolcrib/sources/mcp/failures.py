@@ -5,16 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import cast
 
-import httpx2
-from mcp.shared.exceptions import MCPError
 from pydantic import ValidationError
 
 from toolcrib.core.errors import SourceUnavailable
 from toolcrib.core.uris import shown
 from toolcrib.sources.mcp.refusals import Closed, Refused
-
-_MAY_BE_TOLD = (MCPError, FileNotFoundError, httpx2.ConnectError)
-"""What callers may read the cause of. Other errors quote what was filled into an address, a header or a path."""
 
 
 def unavailable(
@@ -26,9 +21,10 @@ def unavailable(
     heard: Sequence[str] = (),
     hidden: Callable[[str], str] = str,
 ) -> SourceUnavailable:
-    """`{name} {what}`, and for its owner what was `heard` of the server, in sentences.
+    """`{name} {what}` for callers; for the server's owner the cause, and what was `heard` of the server, in sentences.
 
-    `hidden` takes the server's own secrets out of a text.
+    Callers read no cause that this module did not word: errors of the system and of servers quote paths, variables,
+    addresses and headers. `hidden` takes the server's own secrets out of a text.
     """
     told, diagnosis, retry_after_s = f"`{name}` {what}", list[str](), None
     if error is not None and not isinstance(cause := bottom(error), TimeoutError):
@@ -37,8 +33,8 @@ def unavailable(
             told += "" if what == refusal.what else f": {hidden(in_one_line(cause))}"
             diagnosis += [refusal.diagnosis] if refusal.diagnosis else []
             retryable, retry_after_s = retryable and not refusal.lasting, refusal.retry_after_s
-        elif isinstance(cause, _MAY_BE_TOLD):
-            told += f": {hidden(in_one_line(cause))}"
+        elif isinstance(cause, Closed):
+            told += f": {in_one_line(cause)}"
         else:
             diagnosis.append(f"The cause: {in_one_line(cause).rstrip('.')}.")
     return SourceUnavailable(

@@ -246,13 +246,13 @@ class HttpClient(httpx2.AsyncClient):
         return bytes(body)
 
     def _failed(self, error: httpx2.RequestError) -> Refusal:
-        """Why there is no response, or only half of one. Only texts that quote no address and no header are told."""
+        """Why there is no response, or only half of one. Callers read none of the texts of `error`."""
         diagnosis = f"{type(error).__name__}: {error}"
         match error:
             case httpx2.ConnectError() | httpx2.ConnectTimeout() | httpx2.PoolTimeout():
                 self._health.lose()
-                why = str(error) if isinstance(error, httpx2.ConnectError) else f"no connection within {TIMEOUT_S:g} s"
-                return Refusal(f"gave no connection: {why}", retryable=True, unreached=True)
+                within = "" if isinstance(error, httpx2.ConnectError) else f" within {TIMEOUT_S:g} s"
+                return Refusal(f"gave no connection{within}", diagnosis, retryable=True, unreached=True)
             case httpx2.LocalProtocolError() | httpx2.UnsupportedProtocol() | httpx2.ProxyError():
                 what = "cannot be asked: its address, its headers or a proxy does not allow it"
                 return Refusal(what, diagnosis, lasting=True, unreached=True)
@@ -334,10 +334,8 @@ def _redirected(response: httpx2.Response) -> Refusal:
         to = response.request.url.join(response.headers["location"])
     except httpx2.InvalidURL:
         to = None
-    # Only where to: the rest of an address may hold what was filled into the one that was configured.
-    told = "" if to is None else f" to {to.scheme}://{to.netloc.decode('ascii', 'replace')}"
-    what = f"redirects{told} (HTTP {response.status_code}), where nothing is sent; its owner may configure that address"
-    whole = "" if to is None else f"It redirects to {shown(str(to))[:MAX_TOLD]}."
+    what = f"redirects to another place (HTTP {response.status_code}), where nothing is sent"
+    whole = "" if to is None else f"It redirects to {shown(str(to))[:MAX_TOLD]}; configure that address if it is right."
     return Refusal(what, whole, lasting=True, unreached=True)
 
 
