@@ -369,6 +369,29 @@ async def test_a_file_that_was_cut_short_does_not_share_what_was_isolated(
         assert "desk" not in crib.view(LOCAL).sources
 
 
+async def test_a_file_that_was_cut_short_does_not_give_a_server_to_principals_that_had_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("toolcrib.crib.POLL_S", 0.01)
+    path = config_of(tmp_path / "mcp.json")
+    crib = Toolcrib()
+    config = crib.add_config(path)
+    async with crib, following(crib, config) as taken_over:
+        assert "desk" not in crib.view(CYD).sources
+        document = json.loads(path.read_text())
+        desk = document["toolcrib"]["sources"]["desk"]
+        del desk["principals"]
+        replace_config(path, json.dumps(document))
+        await until(lambda: "only some principals had `desk`" in caplog.text, "the file was read")
+        assert taken_over == []
+        assert "desk" not in crib.view(CYD).sources
+
+        desk["principals"] = {"*": {}}
+        replace_config(path, json.dumps(document))
+        await until(lambda: taken_over, "the file was taken over")
+        assert "desk" in crib.view(CYD).sources
+
+
 async def test_a_reload_restarts_for_those_alone_whose_credentials_changed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

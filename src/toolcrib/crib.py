@@ -667,12 +667,17 @@ class Toolcrib(Counter):
             raise InvalidConfig(f"{config.path}: the bundle `{self._confined_to}` is served, and not there any more")
 
     def _check_isolated(self, config: Config) -> None:
-        """A file that was cut short must not hand one principal's server to all."""
+        """A file that was cut short must not share one principal's server, nor give one to a principal that had none."""
         for server in config.enabled:
-            was, is_now = server.name in self._servers.isolated, server.isolation == "principal"
-            if was and not is_now and not server.is_expressly_shared:
+            was, is_shared = server.name in self._servers.isolated, server.isolation == "shared"
+            if was and is_shared and not server.is_expressly_shared:
                 raise InvalidConfig(
                     f'{config.path}: `{server.name}` was isolated; say `"isolation": "shared"` if it is to be shared'
+                )
+            if server.name in self._servers.for_some and not is_shared and server.principals is None:
+                raise InvalidConfig(
+                    f"{config.path}: only some principals had `{server.name}`; "
+                    'say `"principals": {"*": {}}` if each principal is to have one'
                 )
 
     def _check_chosen(self, config: Config) -> None:

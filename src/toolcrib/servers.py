@@ -111,6 +111,11 @@ class ConfiguredServers:
         return frozenset(name for name, placed in self._placed.items() if placed.is_isolated)
 
     @property
+    def for_some(self) -> frozenset[str]:
+        """Those of them that only the principals named in the configuration have."""
+        return frozenset(name for name in self.isolated if self._placed[name].config.principals is not None)
+
+    @property
     def has_kept(self) -> bool:
         """Whether kept definitions stand in for any of them."""
         assembled = (placed.assembled for placed in self._placed.values())
