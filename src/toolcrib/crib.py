@@ -453,14 +453,16 @@ class Toolcrib(Counter):
     # -- the operations -----------------------------------------------------------------------------------------------
 
     def view(self, principal: Principal = LOCAL, bundle: str | None = None) -> View:
-        return self._looked(principal, self.lockers.overlay(principal), self._within(bundle))
+        return self._looked(principal, self.lockers.overlay(principal), self._within(bundle, principal))
 
     def glance(self, principal: Principal, bundle: str | None = None) -> View:
         """The same for whoever only looks: nothing that `principal` has for itself is begun, and nobody was seen.
 
         Within a bundle that is unknown there is nothing.
         """
-        return self._looked(principal, self.lockers.open_overlay(principal.id), self._within_or_nothing(bundle))
+        return self._looked(
+            principal, self.lockers.open_overlay(principal.id), self._within_or_nothing(bundle, principal)
+        )
 
     async def prepare(self, query: str) -> None:
         if self.registry.state.index.weights.embedding:
@@ -495,16 +497,30 @@ class Toolcrib(Counter):
     def tops(self, config: Config, principal: Principal, bundle: str | None = None) -> tuple[Top, ...]:
         """The top of the catalog that `principal` has and may know of, and that `bundle` may hold; see `tops`."""
         permissions = self._views.policy.permissions(principal)
-        return tops(config, permissions_within(permissions, self._within_or_nothing(bundle)), principal)
+        return tops(config, permissions_within(permissions, self._within_or_nothing(bundle, principal)), principal)
 
-    def _within(self, bundle: str | None) -> tuple[Contents, ...]:
-        """What all hold that an operation is kept within."""
+    def bundle_for(self, name: str, principal: Principal) -> ToolBundle:
+        """The bundle `name`.
+
+        Raises:
+            UnknownBundle: there is none. Hints name only bundles in which `principal` sees a tool.
+        """
+        if name not in self._bundles:
+            shows = partial(self._shows_something, principal=principal) if self.differs_by_principal else None
+            raise self._bundles.unknown(name, shows)
+        return self._bundles[name]
+
+    def _shows_something(self, bundle: str, principal: Principal) -> bool:
+        return bool(self.glance(principal, bundle).tools)
+
+    def _within(self, bundle: str | None, principal: Principal) -> tuple[Contents, ...]:
+        """What all hold that an operation of `principal` is kept within."""
         names = dict.fromkeys(name for name in (self._confined_to, bundle) if name is not None)
-        return tuple(self._bundles.contents(name) for name in names)
+        return tuple(self._bundles.contents(self.bundle_for(name, principal).name) for name in names)
 
-    def _within_or_nothing(self, bundle: str | None) -> tuple[Contents, ...]:
+    def _within_or_nothing(self, bundle: str | None, principal: Principal) -> tuple[Contents, ...]:
         try:
-            return self._within(bundle)
+            return self._within(bundle, principal)
         except UnknownBundle:
             return (NOTHING,)
 
@@ -667,7 +683,7 @@ class Toolcrib(Counter):
             raise InvalidConfig(f"{config.path}: the bundle `{self._confined_to}` is served, and not there any more")
 
     def _check_isolated(self, config: Config) -> None:
-        """A file that was cut short must not share one principal's server, nor give one to a principal that had none."""
+        """A file that was cut short must not share a principal's server, nor give one to a principal that had none."""
         for server in config.enabled:
             was, is_shared = server.name in self._servers.isolated, server.isolation == "shared"
             if was and is_shared and not server.is_expressly_shared:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from fnmatch import translate
@@ -252,7 +252,7 @@ class Bundles:
     def __getitem__(self, name: str) -> ToolBundle:
         """Raises `UnknownBundle`, as `contents` does."""
         if (bundle := self._by_name.get(name)) is None:
-            raise self._unknown(name)
+            raise self.unknown(name)
         return bundle
 
     def contents(self, name: str) -> Contents:
@@ -262,7 +262,7 @@ class Bundles:
             UnknownBundle: there is none of this name; hints name the nearest.
         """
         if (contents := self._contents.get(name)) is None:
-            raise self._unknown(name)
+            raise self.unknown(name)
         return contents
 
     def _flatten(self, bundle: ToolBundle, way: tuple[str, ...]) -> Contents:
@@ -278,9 +278,11 @@ class Bundles:
         self._contents[bundle.name] = contents
         return contents
 
-    def _unknown(self, name: str) -> UnknownBundle:
-        known = ", ".join(f"`{bundle.name}`" for bundle in self)
-        near = nearest(name, self._by_name)
+    def unknown(self, name: str, seen: Callable[[str], bool] | None = None) -> UnknownBundle:
+        """The error for `name`, which no bundle has. Its hints name only bundles that `seen` lets through."""
+        shown = [each for each in self._by_name if seen is None or seen(each)]
+        known = ", ".join(f"`{bundle.name}`" for bundle in self if bundle.name in shown)
+        near = nearest(name, shown)
         return UnknownBundle(
             f"There is no bundle `{name[:200]}`.",
             hints=[f"Closest: `{near}`" if near is not None else f"Known are: {known}" if known else "None is set up."],

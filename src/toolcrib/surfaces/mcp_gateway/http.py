@@ -118,7 +118,7 @@ class BundleEndpoints:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Raises `UnknownBundle` where there is no such bundle."""
-        bundle = self._crib.bundles[scope["path_params"]["bundle"]].name
+        bundle = self._crib.bundle_for(scope["path_params"]["bundle"], Request(scope).state.principal).name
         await (await self._endpoint(bundle))(scope, receive, send)
 
     def reload(self, config: Config) -> None:

@@ -1,0 +1,44 @@
+"""What a refusal tells a client, and what it does not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.catalogs import tool
+from tests.surfaces.http.asking import ALICE, BOB, TOKENS, problem
+from tests.surfaces.http.here import served_here
+
+from toolcrib import Toolcrib
+from toolcrib.testing.scripted import ScriptedSource
+
+pytestmark = pytest.mark.anyio
+
+SETTINGS = {
+    "policy": {"rules": [{"then": "hide", "sources": ["payroll"], "principals": ["bob"]}], "otherwise": "allow"},
+    "bundles": {"salaries": {"required": ["payroll.*"]}, "holidays": {"required": ["calendar.*"]}},
+}
+
+
+@pytest.mark.parametrize("name", ["salarie", "holiday", "something else"])
+async def test_who_asks_for_a_bundle_that_there_is_not_hears_only_of_those_that_show_it_something(
+    name: str, tmp_path: Path
+) -> None:
+    crib = Toolcrib()
+    for source in ("payroll", "calendar"):
+        crib.add_source(ScriptedSource(source, [tool(f"{source}.read", "Read it.")]))
+    async with served_here(tmp_path, crib, auth={"tokens": TOKENS}, settings=SETTINGS) as here:
+        await crib.ready()
+        said: dict[str, str] = {}
+        for token in (ALICE, BOB):
+            by_body = await here.ask("list", token, bundle=name)
+            async with here.client(token) as client:
+                by_path = await client.post(f"/mcp/b/{name}", json={})
+            assert (by_body.status_code, by_path.status_code) == (404, 404)
+            assert problem(by_body)["hints"] == problem(by_path)["hints"]
+            said[token] = " ".join(problem(by_body)["hints"])
+    assert "salaries" not in said[BOB]
+    if name != "holiday":
+        assert "salaries" in said[ALICE]
+    if name != "salarie":
+        assert "holidays" in said[BOB]
