@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from tests.catalogs import tool
+from tests.servers.launching import Json
 from tests.surfaces.http.asking import ALICE, BOB, TOKENS, problem
 from tests.surfaces.http.here import served_here
 
@@ -42,3 +43,30 @@ async def test_who_asks_for_a_bundle_that_there_is_not_hears_only_of_those_that_
         assert "salaries" in said[ALICE]
     if name != "salarie":
         assert "holidays" in said[BOB]
+
+
+async def test_a_request_to_another_name_learns_which_settings_name_the_gateway_and_not_what_they_say(
+    tmp_path: Path,
+) -> None:
+    auth = {"tokens": TOKENS, "public_url": "https://tools.example", "allowed_hosts": ["inner.example"]}
+    async with served_here(tmp_path, auth=auth) as here, here.client(ALICE) as client:
+        told = await client.post("/v1/list", headers={"Host": "other.example"})
+        assert told.status_code == 421
+        (hint,) = problem(told)["hints"]
+        assert "`public_url`" in hint
+        assert "`allowed_hosts`" in hint
+        assert "`toolcrib.auth`" in hint
+        for name in ("tools.example", "inner.example"):
+            assert name not in told.text
+            assert (await client.post("/v1/list", headers={"Host": name})).status_code == 200
+
+
+@pytest.mark.parametrize("auth", [None, {"tokens": TOKENS}])
+async def test_a_browser_that_opens_the_address_reads_what_this_is(auth: Json | None, tmp_path: Path) -> None:
+    async with served_here(tmp_path, auth=auth) as here, here.client() as client:
+        told = await client.get("/", headers={"Accept": "text/html"})
+        assert told.status_code == 404
+        assert "Toolcrib gateway" in problem(told)["message"]
+        assert "/mcp" in (hints := " ".join(problem(told)["hints"]))
+        assert "/openapi.json" in hints
+        assert (await client.post("/")).status_code == 405

@@ -34,9 +34,10 @@ logger = logging.getLogger(__name__)
 
 HEALTH = "/health/"
 
-OPEN = (HEALTH, "/.well-known/")
-"""What is answered before anybody has said who they are; nothing there is about tools."""
+ROOT = "/"
 
+OPEN = (HEALTH, "/.well-known/")
+"""Paths below these, and the root, are answered without a token; nothing there is about tools."""
 
 END_S = 1.0
 """How long a client may take to take the end of an answer that was cut off, in seconds."""
@@ -65,9 +66,17 @@ class NameCheck:
         if _path(request).startswith(HEALTH):  # whatever watches over this program calls it as it likes
             return None
         if not self._names.admit_host(request.headers.get("host")):
-            return Refused(HTTPStatus.MISDIRECTED_REQUEST, "This is not the host that the request means.")
+            return Refused(
+                HTTPStatus.MISDIRECTED_REQUEST,
+                "The gateway does not answer to the name in the `Host` header.",
+                hints=["The owner of the gateway sets its names: `public_url` and `allowed_hosts` in `toolcrib.auth`."],
+            )
         if not self._names.admit_origin(request.headers.get("origin")):
-            return Refused(HTTPStatus.FORBIDDEN, "Pages of this origin may not ask here.")
+            return Refused(
+                HTTPStatus.FORBIDDEN,
+                "Pages of this origin may not ask here.",
+                hints=["The owner of the gateway sets `allowed_origins` in `toolcrib.auth`."],
+            )
         return None
 
 
@@ -91,7 +100,7 @@ class Admission:
         self._log = _RefusalLog(clock)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and not _path(request := Request(scope)).startswith(OPEN):
+        if scope["type"] == "http" and not _is_open(_path(request := Request(scope))):
             shown = tuple(request.headers.getlist("authorization"))
             with ExitStack() as stack:
                 try:
@@ -154,6 +163,10 @@ class _RefusalLog:
         sender = request.client.host if request.client is not None else ""
         # Behind a proxy a header says who sent it: anything can stand there.
         logger.warning("a request from %.64r was refused: %s%s", sender, refusal.message, more)
+
+
+def _is_open(path: str) -> bool:
+    return path == ROOT or path.startswith(OPEN)
 
 
 def _path(request: Request) -> str:

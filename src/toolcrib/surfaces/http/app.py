@@ -21,7 +21,7 @@ from toolcrib.core.errors import ToolcribError
 from toolcrib.crib import Toolcrib
 from toolcrib.protocol.tools import OPERATIONS
 from toolcrib.surfaces.auth import Authenticator, InsufficientScope, Stays
-from toolcrib.surfaces.http.admission import Admission, NameCheck
+from toolcrib.surfaces.http.admission import ROOT, Admission, NameCheck
 from toolcrib.surfaces.http.bodies import json_response, problem_response
 from toolcrib.surfaces.http.challenges import Challenges
 from toolcrib.surfaces.http.health import health_routes
@@ -35,6 +35,8 @@ from toolcrib.surfaces.mcp_gateway.server import Gateway
 
 METRICS_SCOPE = "metrics"
 """What it takes to read the metrics, where anybody is asked: they are about everybody."""
+
+_WHAT_THERE_IS = (f"MCP is at {PATH}. Operations: {', '.join(f'POST {PREFIX}{name}' for name in OPERATIONS)}.",)
 
 WELL_KNOWN = "/.well-known/oauth-protected-resource"
 """Source: RFC 9728, section 3."""
@@ -83,6 +85,7 @@ def application(
             *OperationsApi(crib, gateway.opening).routes(),
             *health_routes(gateway.opening),
             *_metadata_routes(authenticator, base),
+            Route(ROOT, _say_what_this_is),
             Route("/openapi.json", describe),
             Route("/metrics", count),
         ],
@@ -143,6 +146,14 @@ def _metadata_routes(authenticator: Authenticator, base: str) -> list[Route]:
     return [told(base), told(f"{base}{PATH}")]
 
 
+async def _say_what_this_is(_: Request) -> Response:
+    """For somebody who opens the address in a browser."""
+    message = "This is a Toolcrib gateway. It serves tools to programs, and has no page to look at."
+    return problem_response(
+        Refused(HTTPStatus.NOT_FOUND, message, hints=[*_WHAT_THERE_IS, "GET /openapi.json describes the API."])
+    )
+
+
 async def _tell(request: Request, error: Exception) -> Response:
     """The answer to a request that failed.
 
@@ -154,8 +165,6 @@ async def _tell(request: Request, error: Exception) -> Response:
         case HTTPException():  # no such path, or no such method there
             status = HTTPStatus(error.status_code)
             message = f"{request.method} {request.scope['path']}: {status.phrase}."
-            operations = ", ".join(f"POST {PREFIX}{name}" for name in OPERATIONS)
-            hints = [f"MCP is at {PATH}. Operations: {operations}."]
-            return problem_response(Refused(status, message, hints=hints, headers=error.headers))
+            return problem_response(Refused(status, message, hints=_WHAT_THERE_IS, headers=error.headers))
         case _:
             return problem_response(INTERNAL)
