@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -65,6 +66,14 @@ logger = logging.getLogger(__name__)
 
 POLL_S = 1.0
 """How often a followed configuration file is looked at."""
+
+_TOLD_OF: Mapping[str, Callable[[Config], object]] = {
+    "policy": attrgetter("policy"),
+    "who may ask": attrgetter("auth"),
+    "declared tools": attrgetter("declared"),
+    "pins": attrgetter("said_of_pins"),
+}
+"""What of a configuration, besides its servers, the log names where it changed."""
 
 _NO_CONFIG = Config(Path())
 """That of a program which took in none."""
@@ -552,6 +561,7 @@ class Toolcrib(Counter):
         self._check_arrangement(config)
         if before is not None:
             before(config)
+        earlier = self._said
         # What goes is out of sight before rules count that may have nothing to say of it any more; what is new comes
         # when those count that are about it.
         self._servers.leave(change)
@@ -561,6 +571,9 @@ class Toolcrib(Counter):
         self._servers.join(change)
         self._plugins.join(plugins)
         self._declarations.join(config.declared, config.capacity)
+        told = [f"servers {change.told}"] if change.told else []
+        told += [f"{what} changed" for what, of in _TOLD_OF.items() if of(earlier) != of(said)]
+        logger.info("%s was taken over: %s", said.path, "; ".join(told) or "no server, policy or token changed")
         return config
 
     def _take_registered(self) -> Config:

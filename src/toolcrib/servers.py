@@ -81,6 +81,17 @@ class Change:
         """Those that come under a name that none of them had."""
         return tuple(placed.config for placed in self.new if placed.config.name not in self.gone)
 
+    @property
+    def told(self) -> str:
+        """What it changes, in words for the owner's log; empty where it changes no server."""
+        new = {placed.config.name for placed in self.new}
+        changes = {
+            "added": [server.name for server in self.added],
+            "removed": [name for name in self.gone if name not in new],
+            "changed": [name for name in self.gone if name in new],
+        }
+        return "; ".join(f"{what}: {', '.join(names)}" for what, names in changes.items() if names)
+
 
 class ConfiguredServers:
     """Shared ones are handed to the intake; those that each principal has for itself stand in its locker."""

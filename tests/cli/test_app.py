@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -36,7 +37,7 @@ def test_help_names_every_command_and_each_has_help_of_its_own() -> None:
         shown = run(name, "--help")
         assert str(command.help).splitlines()[0].split(":")[0] in " ".join(shown.split())
         for parameter in command.params:
-            if isinstance(parameter, click.Option):
+            if isinstance(parameter, click.Option) and not parameter.hidden:
                 assert parameter.opts[-1] in shown
                 assert parameter.is_flag or parameter.help, f"{name} {parameter.name}"
 
@@ -134,9 +135,20 @@ def test_what_servers_and_the_sdk_say_is_shown_only_when_asked_for(tmp_path: Pat
     quiet = toolcrib_process("doctor", config, "--json")
     assert (quiet.code, quiet.json["healthy"], quiet.err) == (1, False, "")
     write_config(config, broken=faulty_entry("exit-at-start"))
-    asked = toolcrib_process("-v", "doctor", config, "--json")
-    assert (asked.code, asked.json["healthy"]) == (1, False)
-    assert "`broken` could not be started" in " ".join(asked.err.split())
+    for words in (("-v", "doctor", config, "--json"), ("doctor", config, "--json", "-v")):
+        asked = toolcrib_process(*words)
+        assert (asked.code, asked.json["healthy"]) == (1, False)
+        assert "`broken` could not be started" in " ".join(asked.err.split())
+
+
+def test_every_command_takes_verbose_after_its_name() -> None:
+    def commands(group: click.Group) -> Iterator[click.Command]:
+        for command in group.commands.values():
+            yield from commands(command) if isinstance(command, click.Group) else [command]
+
+    for command in commands(main):
+        assert any("-v" in parameter.opts for parameter in command.params), command.name
+    assert "--verbose" in run("serve", "--help")
 
 
 def test_a_tool_is_called_from_a_shell(tmp_path: Path) -> None:

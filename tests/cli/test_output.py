@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import io
 import logging
 from collections.abc import Generator
@@ -54,3 +55,13 @@ def test_no_line_of_a_traceback_looks_like_a_record(monkeypatch: pytest.MonkeyPa
     assert all(line.startswith("  ") for line in rest)
     assert "\x1b" not in stream.getvalue()
     assert any("token of admin" in line for line in rest)
+
+
+def test_a_line_of_the_log_has_its_time_and_its_level(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = io.StringIO()
+    with logging_to(stream, monkeypatch):
+        logging.getLogger("toolcrib.surfaces").warning("a request from %r was refused", "127.0.0.1")
+    (line,) = lines_of(stream)
+    time, level, message = line.split(" ", 2)
+    assert datetime.datetime.fromisoformat(time).tzinfo is not None
+    assert (level, message) == ("WARNING", "a request from '127.0.0.1' was refused")

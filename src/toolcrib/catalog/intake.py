@@ -296,8 +296,11 @@ class Intake:
             return
         entry = attended.entry
         diagnosis = error.diagnosis if isinstance(error, SourceUnavailable) else ""
-        logger.warning("%s", " ".join(filter(None, (error.message, diagnosis))))
         known = self._registry.state.sources.get(entry.name, entry)
+        if (known.status, known.reason, known.diagnosis) != (SourceStatus.FAILED, error.message, diagnosis):
+            # It is tried again and again, and mostly fails in the same words.
+            which = "" if f"`{entry.name}`" in error.message else f"`{entry.name}`:"
+            logger.warning("%s", " ".join(filter(None, (which, error.message, diagnosis))))
         failed = replace(
             known, status=SourceStatus.FAILED, reason=error.message, diagnosis=diagnosis, is_lasting=not error.retryable
         )

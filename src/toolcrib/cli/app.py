@@ -62,6 +62,30 @@ wait_option = click.option(
 )
 
 
+def _speak_up(_context: click.Context, _parameter: click.Parameter, value: bool) -> None:
+    if value:
+        from toolcrib.cli.output import log_everything
+
+        log_everything()
+
+
+def _verbose(*, hidden: bool) -> click.Option:
+    """`-v` after a command, where most people put it first; it is the same as before it."""
+    told = "Say on standard error what happens; with servers, what they say."
+    return click.Option(
+        ["-v", "--verbose"], is_flag=True, expose_value=False, callback=_speak_up, hidden=hidden, help=told
+    )
+
+
+def _take_verbose_anywhere(group: click.Group) -> None:
+    """Let every command take `-v`. Only the help of `serve` shows it: each of the others would have a line more."""
+    for command in group.commands.values():
+        if isinstance(command, click.Group):
+            _take_verbose_anywhere(command)
+        else:
+            command.params.append(_verbose(hidden=command is not serve))
+
+
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(VERSION, prog_name="toolcrib")
 @click.option("-v", "--verbose", is_flag=True, help="Say on standard error what happens; with servers, what they say.")
@@ -837,3 +861,6 @@ def evaluate(**options: Any) -> None:
     from toolcrib.cli.evaluate import evaluate as run
 
     run(**options)
+
+
+_take_verbose_anywhere(main)

@@ -69,15 +69,22 @@ def escape(text: str) -> str:
 def set_up_logging(*, verbose: bool) -> None:
     """Log to standard error: nothing but what is fatal, or with `verbose` everything, the SDK's included.
 
-    Commands report what concerns a person themselves; only `serve`, which has nobody to report to, logs warnings.
+    Commands report what concerns a person themselves. Only `serve` logs warnings: it has nobody to report to.
     """
     handler: logging.Handler = logging.StreamHandler()
     if sys.stderr.isatty():
         from rich.logging import RichHandler
 
-        handler = RichHandler(console=stderr, show_path=False, show_time=verbose, rich_tracebacks=False)
-    handler.setFormatter(_Formatter("%(message)s"))
+        handler = RichHandler(console=stderr, show_path=False, rich_tracebacks=False)
+        handler.setFormatter(_Formatter("%(message)s"))  # it shows time and level by itself
+    else:
+        handler.setFormatter(_Formatter("%(asctime)s %(levelname)s %(message)s", "%Y-%m-%dT%H:%M:%S%z"))
     logging.basicConfig(level=logging.INFO if verbose else logging.CRITICAL, handlers=[handler])
+
+
+def log_everything() -> None:
+    """Log as with `verbose` from now on."""
+    logging.getLogger().setLevel(logging.INFO)
 
 
 class _Formatter(logging.Formatter):
@@ -99,9 +106,10 @@ class _Formatter(logging.Formatter):
 
 
 def log_warnings() -> None:
-    """Log warnings of ours as well."""
-    ours = logging.getLogger("toolcrib")
-    ours.setLevel(min(logging.WARNING, logging.getLogger().level))
+    """Log warnings of ours as well, and what changed in the configuration."""
+    everything = logging.getLogger().level
+    logging.getLogger("toolcrib").setLevel(min(logging.WARNING, everything))
+    logging.getLogger("toolcrib.crib").setLevel(min(logging.INFO, everything))
 
 
 def print_json(value: Any) -> None:

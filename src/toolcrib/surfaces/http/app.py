@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from http import HTTPStatus
@@ -32,6 +33,8 @@ from toolcrib.surfaces.http.operations import PREFIX, OperationsApi
 from toolcrib.surfaces.http.problems import INTERNAL, Refused
 from toolcrib.surfaces.mcp_gateway.http import BUNDLE_PATH, PATH, BundleEndpoints, Endpoint
 from toolcrib.surfaces.mcp_gateway.server import Gateway
+
+logger = logging.getLogger(__name__)
 
 METRICS_SCOPE = "metrics"
 """What it takes to read the metrics, where anybody is asked: they are about everybody."""
@@ -155,10 +158,7 @@ async def _say_what_this_is(_: Request) -> Response:
 
 
 async def _tell(request: Request, error: Exception) -> Response:
-    """The answer to a request that failed.
-
-    A fault of ours is raised again after this, and logged by whoever serves; its words may quote anything.
-    """
+    """The answer to a request that failed. A fault of ours is for the log alone: its words may quote anything."""
     match error:
         case Refused() | ToolcribError():
             return problem_response(error)
@@ -167,4 +167,6 @@ async def _tell(request: Request, error: Exception) -> Response:
             message = f"{request.method} {request.scope['path']}: {status.phrase}."
             return problem_response(Refused(status, message, hints=_WHAT_THERE_IS, headers=error.headers))
         case _:
+            # uvicorn logs it as well, but under a name of its own, which is shown only with `-v`.
+            logger.error("%s %s failed", request.method, request.scope["path"], exc_info=error)
             return problem_response(INTERNAL)
