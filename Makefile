@@ -9,10 +9,16 @@ EXTRAS := $(patsubst %,--extra %,embed grammars openai anthropic litellm claude 
 
 # Most tests wait for other processes, so more workers than processors are quicker.
 WORKERS ?= 4
-PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
-QUICK := calling catalog config contract conversation core disclosure drift formats grammars index linting protocol sections
+OPTIONS = -n $(WORKERS) --dist worksteal
+PYTEST = $(BIN)/python -m pytest $(OPTIONS)
+DEFAULT := -m "not slow and not interop"
+QUICK := $(patsubst %,tests/%,calling catalog config contract conversation core disclosure drift formats grammars index \
+	linting protocol sections)
 
-.PHONY: help demo test test-slow test-all quick check format lint types imports interop conformance docs bench retrieval lock clean
+NEWER := 3.12 3.13 3.14
+LANE = $(QUICK) tests/stores
+
+.PHONY: help demo test test-slow test-all quick pythons check format lint types imports interop conformance docs bench retrieval lock clean
 .DEFAULT_GOAL := help
 
 help:  ## Say what there is
@@ -25,7 +31,7 @@ demo: .venv/ready  ## Start six published MCP servers and do real tasks through 
 PROGRAMS := .venv/ready .venv/mcp1/ready .venv/fast-agent/ready tests/interop/node_modules/ready
 
 test: $(PROGRAMS)  ## Run the tests, but for the slow ones
-	$(PYTEST) -m "not slow and not interop"
+	$(PYTEST) $(DEFAULT)
 
 test-slow: $(PROGRAMS)  ## Run the slow tests, and those against other programs
 	$(PYTEST) -m "slow or interop"
@@ -33,9 +39,17 @@ test-slow: $(PROGRAMS)  ## Run the slow tests, and those against other programs
 test-all: test test-slow  ## Run all tests
 
 quick: .venv/ready  ## Run the tests of the parts that start no process, in less than a minute
-	$(PYTEST) -m "not slow and not interop" $(patsubst %,tests/%,$(QUICK))
+	$(PYTEST) $(DEFAULT) $(QUICK)
 
-check: format lint types imports test test-slow conformance  ## All that CI checks
+# Each in an environment of its own, and only those that are installed, by pyenv too. `make pythons LANE=tests` runs more.
+pythons: $(patsubst %,.venv/%/ready,$(NEWER))  ## Run the quick tests on each newer Python that is installed
+	@for python in $(patsubst %,.venv/%/bin/python,$(NEWER)); do \
+		if [ -x $$python ]; then \
+			$$python --version && $$python -m pytest $(OPTIONS) $(DEFAULT) $(LANE) || exit 1; \
+		fi; \
+	done
+
+check: format lint types imports test test-slow pythons conformance  ## All that CI checks
 
 format: .venv/ready
 	$(BIN)/ruff format --check $(CODE)
@@ -97,6 +111,14 @@ clean:  ## Remove what was set up
 	$(UV) pip install --quiet --python $(BIN)/python --require-hashes -r requirements/dev.txt
 	$(UV) pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
 	@touch $@
+
+.venv/3.%/ready: .venv/uv requirements/dev.txt pyproject.toml
+	@if PATH="$$PATH$$(printf ':%s' "$$HOME"/.pyenv/versions/*/bin)" UV_PYTHON_DOWNLOADS=never \
+		$(UV) venv --quiet --clear --python 3.$* .venv/3.$* 2> /dev/null; \
+	then \
+		$(UV) pip install --quiet --python .venv/3.$*/bin/python --require-hashes -r requirements/dev.txt && \
+		$(UV) pip install --quiet --python .venv/3.$*/bin/python --no-deps --no-build-isolation --editable . && touch $@; \
+	else rm -rf .venv/3.$*; echo "Python 3.$* is not installed here, and left out" >&2; fi
 
 .venv/bench-ready: .venv/ready requirements/bench.txt
 	$(UV) pip install --quiet --python $(BIN)/python --require-hashes -r requirements/bench.txt

@@ -14,8 +14,6 @@ from typing import Any
 
 import anyio
 import pytest
-from anthropic import AsyncAnthropic
-from openai import AsyncOpenAI
 from pydantic_ai import Agent, FunctionToolset, RunContext
 from pydantic_ai import Tool as AgentTool
 from pydantic_ai.capabilities import HandleDeferredToolCalls, ToolSearch
@@ -30,12 +28,8 @@ from pydantic_ai.messages import (
     ToolReturnPart,
 )
 from pydantic_ai.models import Model
-from pydantic_ai.models.anthropic import AnthropicModel
 from pydantic_ai.models.function import AgentInfo, FunctionModel
-from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
 from pydantic_ai.models.test import TestModel
-from pydantic_ai.providers.anthropic import AnthropicProvider
-from pydantic_ai.providers.openai import OpenAIProvider
 from pydantic_ai.tools import DeferredToolRequests, DeferredToolResults, ToolApproved, ToolDenied
 from tests.adapters.asking import is_prefix
 from tests.catalogs import tool
@@ -800,18 +794,30 @@ GOING_ON = [Turn(calls=(Call("functions__borrowers"),)), Turn("Done again.")]
 
 @asynccontextmanager
 async def responses(server: OpenAIServer) -> AsyncGenerator[Model]:
+    from openai import AsyncOpenAI
+    from pydantic_ai.models.openai import OpenAIResponsesModel
+    from pydantic_ai.providers.openai import OpenAIProvider
+
     async with AsyncOpenAI(base_url=server.base_url, api_key="any") as client:
         yield OpenAIResponsesModel("gpt-5.6", provider=OpenAIProvider(openai_client=client))
 
 
 @asynccontextmanager
 async def chat(server: OpenAIServer) -> AsyncGenerator[Model]:
+    from openai import AsyncOpenAI
+    from pydantic_ai.models.openai import OpenAIChatModel
+    from pydantic_ai.providers.openai import OpenAIProvider
+
     async with AsyncOpenAI(base_url=server.base_url, api_key="any") as client:
         yield OpenAIChatModel("gpt-4.1", provider=OpenAIProvider(openai_client=client))
 
 
 @asynccontextmanager
 async def claude(server: AnthropicServer, model: str) -> AsyncGenerator[Model]:
+    from anthropic import AsyncAnthropic
+    from pydantic_ai.models.anthropic import AnthropicModel
+    from pydantic_ai.providers.anthropic import AnthropicProvider
+
     async with AsyncAnthropic(base_url=server.url, api_key="any") as client:
         yield AnthropicModel(model, provider=AnthropicProvider(anthropic_client=client))
 

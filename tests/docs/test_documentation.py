@@ -12,7 +12,6 @@ from dataclasses import make_dataclass
 from pathlib import Path
 from typing import Any, get_args
 
-import anthropic
 import anyio
 import pytest
 from pydantic_ai.models.test import TestModel
@@ -389,6 +388,8 @@ async def test_the_toolsets_shown_for_an_editor_have_its_tools_and_the_script_sh
 async def test_the_loops_shown_for_ones_own_ask_real_sdks_and_answer_their_calls(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    import anthropic
+
     loop, turn, choice = blocks(ROOT / "docs" / "own-loop.md", "python")
     assert len([line for line in loop.splitlines() if line.strip()]) < 30
     monkeypatch.setenv("OPENAI_API_KEY", "none")

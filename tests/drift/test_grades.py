@@ -336,7 +336,7 @@ def test_changes_of_a_schema_that_is_too_large_to_compare_again_are_all_called_b
             wire["inputSchema"]["properties"]["state"]["properties"] = large
 
     earlier = mutated(enlarge)
-    later = copy.deepcopy(earlier.wire)
+    later: Json = copy.deepcopy(dict(earlier.wire))
     change(later)
 
     assert {each.grade for each in drift_between(earlier, tool(later)).changes} == {BREAKING}

@@ -7,9 +7,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
-import anthropic
 import anyio
-import openai
 import pytest
 
 from toolcrib import Session, Toolcrib, ToolFailed, ToolResult
@@ -148,6 +146,8 @@ async def test_where_nothing_is_called_nothing_is_answered(nothing: Any) -> None
 
 
 async def test_the_sdk_of_openai_goes_on_with_the_answers_in_both_of_its_apis() -> None:
+    import openai
+
     calls = (Call("functions__add", '{"a": 1, "b": 2}'), Call("functions__add", "{"))
     async with OpenAIServer([Turn("I add.", calls=calls), Turn("3.")] * 2) as server:
         async with openai.AsyncOpenAI(base_url=server.base_url, api_key="none") as sdk:
@@ -171,6 +171,8 @@ async def test_the_sdk_of_openai_goes_on_with_the_answers_in_both_of_its_apis() 
 
 
 async def test_the_sdk_of_anthropic_goes_on_with_the_answers() -> None:
+    import anthropic
+
     calls = Call("functions__add", '{"a": 1, "b": 2}'), Call("functions__fail")
     async with AnthropicServer([Turn("I add.", calls=calls), Turn("3.")]) as server:
         async with anthropic.AsyncAnthropic(base_url=server.url, api_key="none") as sdk:

@@ -9,11 +9,12 @@ from typing import Any
 
 import anyio
 import pytest
+from tests.vendors import Vendor
 
 from toolcrib.testing.anthropic_server import AnthropicServer
 from toolcrib.testing.vendor_server import Call, Cut, Failure, Recorded, Script, Silence, Step, Turn, Usage
 
-anthropic = pytest.importorskip("anthropic")
+anthropic: Any = Vendor("anthropic")
 httpx2 = pytest.importorskip("httpx2")
 
 pytestmark = pytest.mark.anyio

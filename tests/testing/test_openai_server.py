@@ -4,21 +4,29 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import Any, cast
+from functools import cache
+from typing import TYPE_CHECKING, Any, cast
 
 import anyio
 import httpx2
-import openai
 import pytest
-from openai.types.chat import ChatCompletion, ChatCompletionChunk
-from openai.types.chat.completion_create_params import CompletionCreateParamsStreaming
-from openai.types.responses import Response, ResponseStreamEvent
-from openai.types.responses.response_create_params import ResponseCreateParamsStreaming
 from pydantic import TypeAdapter
+from tests.vendors import Vendor
 
 from toolcrib.testing.openai_requests import CHAT_PARAMETERS, RESPONSES_PARAMETERS
 from toolcrib.testing.openai_server import OpenAIServer
 from toolcrib.testing.vendor_server import Call, Cut, Failure, Recorded, Silence, Turn, Usage
+
+if TYPE_CHECKING:
+    import openai
+    from openai.types.chat import ChatCompletion, ChatCompletionChunk
+    from openai.types.responses import Response
+else:
+    openai = Vendor("openai")
+    ChatCompletion, ChatCompletionChunk = (
+        Vendor("openai.types.chat", name) for name in ("ChatCompletion", "ChatCompletionChunk")
+    )
+    Response = Vendor("openai.types.responses", "Response")
 
 pytestmark = pytest.mark.anyio
 
@@ -29,7 +37,13 @@ HELLO: list[Json] = [{"role": "user", "content": "Hello"}]
 ADD: Json = {"name": "add", "description": "Add.", "parameters": ANY}
 ASKED: Json = {"role": "user", "content": "Add."}
 SEARCH: Json = {"type": "tool_search", "execution": "client", "description": "Open.", "parameters": ANY}
-EVENT: TypeAdapter[Any] = TypeAdapter(ResponseStreamEvent)
+
+
+@cache
+def event_type() -> TypeAdapter[Any]:
+    from openai.types.responses import ResponseStreamEvent
+
+    return TypeAdapter(ResponseStreamEvent)
 
 
 def chat_tool(**changes: Any) -> Json:
@@ -67,7 +81,7 @@ async def respond_events(server: OpenAIServer, **request: Any) -> list[Any]:
     async with client(server) as sdk:
         create: Any = sdk.responses.create
         stream = await create(**({"model": "gpt-5.6", "input": HELLO, "stream": True} | request))
-        return [EVENT.validate_python(event.to_dict(mode="json")) async for event in stream]
+        return [event_type().validate_python(event.to_dict(mode="json")) async for event in stream]
 
 
 def said(error: openai.APIError) -> str:
@@ -502,6 +516,9 @@ async def test_structured_output_is_asked_for_in_either_api() -> None:
 
 
 def test_the_known_parameters_are_those_of_the_sdk() -> None:
+    from openai.types.chat.completion_create_params import CompletionCreateParamsStreaming
+    from openai.types.responses.response_create_params import ResponseCreateParamsStreaming
+
     chat_parameters = (
         CompletionCreateParamsStreaming.__required_keys__ | CompletionCreateParamsStreaming.__optional_keys__
     )
