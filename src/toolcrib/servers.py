@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import weakref
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -239,7 +240,10 @@ def _entry(config: ServerConfig, path: Path, assembled: _Assembled | None, writt
         assembled.limited
         if assembled is not None
         else UnavailableSource(
-            config.name, "It cannot be used as it is configured.", diagnosis=f"{config.problem}, in {path}."
+            config.name,
+            "It cannot be used as it is configured.",
+            diagnosis=f"{config.problem}, in {path}.",
+            remedy=_remedy(config.problem or ""),
         )
     )
     return SourceEntry(
@@ -252,6 +256,14 @@ def _entry(config: ServerConfig, path: Path, assembled: _Assembled | None, writt
         address="" if written is None else shown(written),
         plain_names=config.plain_names,
     )
+
+
+def _remedy(problem: str) -> str:
+    """What the owner of a server whose entry cannot be used can do, where its problem does not say that itself."""
+    unset = re.search(r"the environment variable `(\w+)` is not set", problem)
+    if unset is None:
+        return ""
+    return f"Set {unset[1]} where you start Toolcrib, or write a default into the file: ${{{unset[1]}:-VALUE}}."
 
 
 _redaction = cache(Redaction)

@@ -138,7 +138,7 @@ def test_what_servers_and_the_sdk_say_is_shown_only_when_asked_for(tmp_path: Pat
     for words in (("-v", "doctor", config, "--json"), ("doctor", config, "--json", "-v")):
         asked = toolcrib_process(*words)
         assert (asked.code, asked.json["healthy"]) == (1, False)
-        assert "`broken` could not be started" in " ".join(asked.err.split())
+        assert "`broken` could not start" in " ".join(asked.err.split())
 
 
 def test_every_command_takes_verbose_after_its_name() -> None:

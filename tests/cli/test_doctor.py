@@ -51,7 +51,7 @@ def test_everything_that_is_wrong_is_named_with_its_reason_and_it_ends_with_1(tm
     assert report["healthy"] is False
     sources = {source["name"]: source for source in report["sources"]}
     for name, complaint in {
-        "absent": "there is no program `no-such-program-4b1f`",
+        "absent": "the program `no-such-program-4b1f` is not installed or not on the PATH",
         "broken": "the vice is missing",
         "marked": "[red]no[/] [/vice] :bug:",
         "mute": "did not answer within 0.3 s",

@@ -143,8 +143,11 @@ def locked(app: ASGIApp) -> ASGIApp:
 
     async def guard(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and dict(scope["headers"]).get(b"authorization") != KEY.encode():
-            status = Request(scope).query_params.get("status", "401")
-            await PlainTextResponse("Show your key.", int(status))(scope, receive, send)
+            asked = Request(scope).query_params
+            challenge = 'Bearer resource_metadata="https://far.example/.well-known/oauth-protected-resource"'
+            headers = {"WWW-Authenticate": challenge} if "metadata" in asked else {}
+            refusal = PlainTextResponse("Show your key.", int(asked.get("status", "401")), headers)
+            await refusal(scope, receive, send)
         else:
             await app(scope, receive, send)
 

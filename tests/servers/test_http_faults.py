@@ -145,8 +145,8 @@ IN_A_CALL: dict[str, Told | str] = {
 
 AT_FIRST_CONTACT: dict[str, Told | None] = {
     "404": unavailable(": it refused with HTTP 404 Not Found."),
-    "400-error": unavailable("`bench` could not be started or reached.", retryable=True),
-    "500-error": unavailable("`bench` could not be started or reached.", retryable=True),
+    "400-error": unavailable("`bench` could not start or connect.", retryable=True),
+    "500-error": unavailable("`bench` could not start or connect.", retryable=True),
     "sse-endless": unavailable("`bench` did not answer within 0.5 s of its start.", retryable=True),
     "endless-drip": unavailable("`bench` did not answer within 0.5 s of its start.", retryable=True),
     "silence": unavailable("`bench` did not answer within 0.5 s of its start.", retryable=True),
@@ -251,7 +251,7 @@ BEFORE_EVENTS = {
     "503-seconds": unavailable("it refused with HTTP 503", retryable=True, retry_after_s=RETRY_AFTER_S),
     "307-redirect": unavailable(": it redirects to "),
     "page": unavailable("it answered with `text/html` instead of a message of the protocol", retryable=True),
-    "close": unavailable("could not be started or reached", retryable=True),
+    "close": unavailable("could not start or connect", retryable=True),
     "silence": unavailable("`bench` did not answer within 0.5 s of its start.", retryable=True),
     "ends": unavailable("it ended its stream before it named an address", retryable=True),
     "speaks-elsewhere": unavailable("it wants to be spoken to at another origin"),

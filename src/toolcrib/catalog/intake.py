@@ -270,6 +270,7 @@ class Intake:
                     status=known.status,
                     reason=known.reason,
                     diagnosis=known.diagnosis,
+                    remedy=known.remedy,
                     is_lasting=known.is_lasting,
                 )
             shown = (judgements[tool.name].shown if tool.name in judgements else tool for tool in listing.tools)
@@ -285,6 +286,7 @@ class Intake:
             status=SourceStatus.FAILED,
             reason=f"Nobody can say what of `{known.name}` may be shown.",
             diagnosis=repr(error),
+            remedy="",
             is_lasting=True,
             judgements={},
         )
@@ -295,14 +297,20 @@ class Intake:
         if attended.is_left:
             return
         entry = attended.entry
-        diagnosis = error.diagnosis if isinstance(error, SourceUnavailable) else ""
+        is_told = isinstance(error, SourceUnavailable)
+        diagnosis, remedy = (error.diagnosis, error.remedy) if is_told else ("", "")
         known = self._registry.state.sources.get(entry.name, entry)
         if (known.status, known.reason, known.diagnosis) != (SourceStatus.FAILED, error.message, diagnosis):
             # It is tried again and again, and mostly fails in the same words.
             which = "" if f"`{entry.name}`" in error.message else f"`{entry.name}`:"
-            logger.warning("%s", " ".join(filter(None, (which, error.message, diagnosis))))
+            logger.warning("%s", " ".join(filter(None, (which, error.message, diagnosis, remedy))))
         failed = replace(
-            known, status=SourceStatus.FAILED, reason=error.message, diagnosis=diagnosis, is_lasting=not error.retryable
+            known,
+            status=SourceStatus.FAILED,
+            reason=error.message,
+            diagnosis=diagnosis,
+            remedy=remedy,
+            is_lasting=not error.retryable,
         )
         self._registry.put_source(failed)
 

@@ -41,6 +41,8 @@ class SourceEntry:
     """Why it failed, in words that any caller may read."""
     diagnosis: str = ""
     """What only its owner may read of that."""
+    remedy: str = ""
+    """What its owner can do about it, as far as that is known. Also for the owner alone."""
     is_lasting: bool = False
     """Whether only its owner can change that it failed."""
     trusted: bool = False

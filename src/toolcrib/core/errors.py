@@ -174,8 +174,9 @@ class SourceUnavailable(ToolcribError):
     """The tool's source cannot be reached, or went away before it answered.
 
     `diagnosis` is for the source's owner: what a server wrote as it died, what its configuration says. It may hold
-    paths and secrets, so it goes to `doctor` and the log, never to a caller, who gets `OWNER_HINT`. `retry_after_s`:
-    in how many seconds the source is next tried, where that is known. Callers read it as `details.retry_after_s`.
+    paths and secrets, so it goes to `doctor` and the log, never to a caller, who gets `OWNER_HINT`. `remedy` tells the
+    owner what to do, as far as that is known. `retry_after_s`: in how many seconds the source is next tried, where that
+    is known. Callers read it as `details.retry_after_s`.
     """
 
     code = ErrorCode.SOURCE_UNAVAILABLE
@@ -188,17 +189,31 @@ class SourceUnavailable(ToolcribError):
         message: str,
         *,
         diagnosis: str = "",
+        remedy: str = "",
         hints: Sequence[str] = (),
         next_action: NextAction | None = None,
         retryable: bool = False,
         retry_after_s: float | None = None,
     ) -> None:
         details = None if retry_after_s is None else {"retry_after_s": retry_after_s}
-        if diagnosis and OWNER_HINT not in hints:
+        if (diagnosis or remedy) and OWNER_HINT not in hints:
             hints = (*hints, OWNER_HINT)
         super().__init__(message, hints=hints, next_action=next_action, retryable=retryable, details=details)
         self.diagnosis = diagnosis
+        self.remedy = remedy
         self.retry_after_s = retry_after_s
+
+    def at(self, retry_after_s: float | None) -> SourceUnavailable:
+        """The same failure, with the time of the next try."""
+        return SourceUnavailable(
+            self.message,
+            diagnosis=self.diagnosis,
+            remedy=self.remedy,
+            hints=self.hints,
+            next_action=self.next_action,
+            retryable=self.retryable,
+            retry_after_s=retry_after_s,
+        )
 
 
 class ToolFailed(ToolcribError):

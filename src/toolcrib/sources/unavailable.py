@@ -18,10 +18,11 @@ from toolcrib.sources.base import Listing, ProgressListener
 class UnavailableSource:
     """Stands in the catalog for a source whose configuration is wrong, so that nobody has to guess where it went."""
 
-    def __init__(self, name: str, reason: str, *, diagnosis: str = "") -> None:
+    def __init__(self, name: str, reason: str, *, diagnosis: str = "", remedy: str = "") -> None:
         self._name = name
         self.reason = reason
         self.diagnosis = diagnosis
+        self.remedy = remedy
 
     @property
     def name(self) -> str:
@@ -53,4 +54,4 @@ class UnavailableSource:
         yield
 
     def _error(self) -> SourceUnavailable:
-        return SourceUnavailable(self.reason, diagnosis=self.diagnosis)
+        return SourceUnavailable(self.reason, diagnosis=self.diagnosis, remedy=self.remedy)

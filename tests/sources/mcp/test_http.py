@@ -173,13 +173,13 @@ async def test_an_address_where_nobody_listens_is_unavailable(transport: Transpo
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]  # ours until the block ends, so nobody else's right after
     async with crib_of(HttpServer(f"http://127.0.0.1:{port}/mcp", transport=transport)) as crib:
-        assert "could not be started or reached" in reason(crib)
+        assert "could not start or connect" in reason(crib)
         assert "connect" in reason(crib).lower()
 
 
 async def test_a_host_that_does_not_exist_is_unavailable() -> None:
     async with crib_of(HttpServer("http://no-such-host.invalid/mcp")) as crib:
-        assert "could not be started or reached" in reason(crib)
+        assert "could not start or connect" in reason(crib)
 
 
 async def test_an_address_that_accepts_and_never_answers_is_given_up() -> None:
@@ -199,6 +199,23 @@ async def test_a_server_that_refuses_us_is_unavailable_with_the_status(locked: s
         assert (await call(crib, "add", a=1, b=2)).text == "3"
 
 
+@pytest.mark.parametrize("path", ["mcp", "sse"])
+async def test_a_server_that_wants_a_sign_in_says_so_once_with_a_way_out(locked: str, path: str) -> None:
+    transport: Transport = "sse" if path == "sse" else "streamable-http"
+    url = f"{locked}/{path}?status=401&metadata=1"
+    async with crib_of(HttpServer(url, transport=transport)) as crib:
+        entry = crib.view().sources["far"]
+        assert entry.reason == (
+            "`far` could not start or connect: it needs a sign-in (OAuth), which Toolcrib cannot do yet (HTTP 401)."
+        )
+        assert entry.diagnosis == ""
+        assert f"`npx mcp-remote {locked}/{path}`" in entry.remedy
+    async with crib_of(HttpServer(url, {"Authorization": "Bearer expired"}, transport)) as crib:
+        entry = crib.view().sources["far"]
+        assert "refused with HTTP 401 Unauthorized" in (entry.reason or "")
+        assert entry.remedy == "Check the credentials in its `headers`."
+
+
 @pytest.mark.parametrize("transport", ["streamable-http", "sse"])
 async def test_what_was_filled_into_an_address_or_a_header_is_in_no_error_that_a_caller_gets(
     locked: str, transport: Transport
@@ -209,7 +226,7 @@ async def test_what_was_filled_into_an_address_or_a_header_is_in_no_error_that_a
         HttpServer(url, {"Authorization": "s3cret\n"}, transport),
     ):
         async with crib_of(server) as crib:
-            with pytest.raises(SourceUnavailable, match="could not be started or reached") as caught:
+            with pytest.raises(SourceUnavailable, match="could not start or connect") as caught:
                 crib.expand_tool("far.add")
             assert "s3cret" not in str(caught.value.to_wire())
 

@@ -60,7 +60,7 @@ for line in sys.stdin:
 
 async def test_an_error_of_a_server_does_not_repeat_its_secrets() -> None:
     error = await why_not(program(ECHOES, {"API_KEY": KEY}))
-    assert error.message == "`bench` could not be started or reached."
+    assert error.message == "`bench` could not start or connect."
     assert error.diagnosis.startswith("The cause: bad [API_KEY].")
 
 

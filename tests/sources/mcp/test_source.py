@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -90,10 +91,11 @@ async def test_a_good_server_of_either_era_is_listed_with_what_it_says_of_itself
 async def test_a_program_that_does_not_exist_is_named_for_its_owner_and_takes_nothing_with_it() -> None:
     async with crib_of(bench=StdioServer("no-such-program-4b1f"), good=faulty_server()) as crib:
         told, _, diagnosis = reason(crib).partition(" The cause: ")
-        assert told == "`bench` could not be started or reached."
-        assert diagnosis == "there is no program `no-such-program-4b1f`."
+        assert told == "`bench` could not start or connect."
+        assert diagnosis == "the program `no-such-program-4b1f` is not installed or not on the PATH."
+        assert entry_of(crib).remedy == "Install `no-such-program-4b1f`, or write its full path as `command`."
         assert (await call(crib, "good.echo", text="hello")).text == "hello"
-        with pytest.raises(SourceUnavailable, match="could not be started or reached"):
+        with pytest.raises(SourceUnavailable, match="could not start or connect"):
             crib.expand_tool("bench.echo")
 
 
@@ -103,7 +105,7 @@ async def test_a_working_directory_that_does_not_exist_is_named_and_not_the_prog
     async with crib_of(bench=StdioServer(server.command, server.args, cwd=gone)) as crib:
         assert str(gone) in entry_of(crib).diagnosis
         assert str(gone) not in str(entry_of(crib).reason)
-        assert "no program" not in reason(crib)
+        assert "is not installed" not in reason(crib)
 
 
 async def test_a_file_that_may_not_be_run_is_unavailable_with_the_reason(tmp_path: Path) -> None:
@@ -117,6 +119,26 @@ async def test_a_server_that_exits_at_once_is_unavailable_with_its_last_words() 
     async with crib_of(bench=faulty_server("exit-at-start")) as crib:
         assert "it exited" in reason(crib)
         assert "the vice is missing" in reason(crib)
+
+
+async def test_a_program_that_ends_in_silence_is_unavailable_with_its_exit_code() -> None:
+    ended = {code: StdioServer(sys.executable, ("-c", f"import os; os._exit({code})")) for code in (0, 3)}
+    killed = StdioServer(sys.executable, ("-c", "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"))
+    async with crib_of(nothing=ended[0], bench=ended[3], killed=killed) as crib:
+        assert "it exited with code 3." in reason(crib)
+        assert "it exited with code 0." in reason(crib, "nothing")
+        assert "ended by itself, without serving MCP" in entry_of(crib, "nothing").remedy
+        assert "it was ended by SIGKILL." in reason(crib, "killed")
+
+
+async def test_a_program_that_says_much_is_unavailable_with_the_line_that_says_why() -> None:
+    noise = [f"npm error at line {number} of the log" for number in range(200)]
+    lines = ["npm error 404  'server-thinkin@*' is not in this registry.", *noise]
+    words = chr(10).join(noise + lines[:100])
+    server = StdioServer(sys.executable, ("-c", f"import sys; sys.exit({words!r})"))
+    async with crib_of(bench=server) as crib:
+        assert entry_of(crib).diagnosis == "It wrote: 'server-thinkin@*' is not in this registry."
+        assert entry_of(crib).remedy == "Check the name in `args`: there is no npm package `server-thinkin`."
 
 
 async def test_a_server_that_never_answers_is_given_up_and_nobody_else_waits_for_it() -> None:
@@ -221,7 +243,7 @@ async def test_a_server_that_is_gone_for_good_fails_every_call_with_the_reason(t
             await call(crib, "bench.crash")
         program.write_text("import sys; sys.exit('the bench was sold')")
         for _ in range(2):
-            with pytest.raises(SourceUnavailable, match="could not be started") as caught:
+            with pytest.raises(SourceUnavailable, match="could not start") as caught:
                 await call(crib, "bench.echo", text="?")
             assert caught.value.retryable
             assert "the bench was sold" in caught.value.diagnosis
@@ -232,7 +254,7 @@ async def test_a_server_that_is_gone_for_good_fails_every_call_with_the_reason(t
     ("sick", "complaint"),
     [
         ('sys.argv.insert(1, "silent-list")', "did not list its tools within 1 s"),
-        ('Server._list_tools = lambda self, request: {"tools": "a burnt list"}', "could not be started or reached"),
+        ('Server._list_tools = lambda self, request: {"tools": "a burnt list"}', "could not start or connect"),
     ],
     ids=["silent", "broken"],
 )

@@ -11,16 +11,17 @@ from mcp.shared.exceptions import MCPError
 from toolcrib.core.errors import SourceUnavailable, ToolcribError, ToolFailed
 from toolcrib.sources.base import Listing
 from toolcrib.sources.mcp.connection import Connection
-from toolcrib.sources.mcp.failures import garbled_line, unavailable
+from toolcrib.sources.mcp.failures import bottom, garbled_line, unavailable
 from toolcrib.sources.mcp.last_words import LastWords
 from toolcrib.sources.mcp.late_extras import LateExtras
 from toolcrib.sources.mcp.logs import Verbosity
 from toolcrib.sources.mcp.refusals import Closed, Refused
 from toolcrib.sources.mcp.secrets import Secrets
+from toolcrib.sources.mcp.server import AnyServer
+from toolcrib.sources.mcp.symptoms import remedy, telling
 from toolcrib.sources.mcp.watching import Upkeep
 
 MAX_GARBAGE_LINES = 3
-MAX_WORDS_LINES = 4
 
 
 @dataclass(slots=True, eq=False)
@@ -33,6 +34,7 @@ class Attempt:
     """The breaker's, from before."""
     verbosity: Verbosity
     extras: LateExtras
+    server: AnyServer
     secrets: Secrets
     settled: anyio.Event = field(default_factory=anyio.Event)
     """Set once it is known whether the server can be used."""
@@ -62,15 +64,24 @@ class Attempt:
     def unavailable(
         self, what: str, error: BaseException | None = None, *, retryable: bool = True
     ) -> SourceUnavailable:
-        """`{name} {what}`, and for its owner what the server said last: most servers say there what they miss."""
+        """`{name} {what}`, and for its owner what the server's output says of the cause, with a remedy."""
+        cause = bottom(error) if error is not None else None
+        if isinstance(cause, Closed):
+            error = cause = Closed(self.said.exit_code)
         heard: list[str] = []
         if self.connection is not None and (why := self.connection.dispatcher.ended_because):
             heard.append(f"Its connection was ended because it {why}.")
         if self.garbage:
-            heard.append(f"It wrote what is no protocol message: {self.garbage[0]!r}.")
-        if words := " / ".join(self.said.lines(self.secrets)[-MAX_WORDS_LINES:]):
-            heard.append(f"Its last words: {words}")
-        return unavailable(self.name, what, error, retryable=retryable, heard=heard, hidden=self.secrets.hidden)
+            heard.append(f"It wrote something to standard output that is not an MCP message: {self.garbage[0]!r}.")
+        lines = self.said.lines(self.secrets)
+        if isinstance(cause, Refused) and cause.refusal.status is not None:
+            lines = []  # the statuses before it were those of other ways to speak to the server
+        if told := " / ".join(telling(lines)):
+            heard.append(f"It wrote: {told}")
+        way_out = remedy(self.server, cause, lines)
+        return unavailable(
+            self.name, what, error, retryable=retryable, heard=heard, remedy=way_out, hidden=self.secrets.hidden
+        )
 
     def refused(self, connection: Connection, what: str, error: MCPError) -> ToolcribError:
         """What it means that a request got `error`; `what` says what the server did, if it is the server's own.

@@ -65,7 +65,11 @@ class Breaker:
         if in_words:
             told.append(f"It is tried again in {retry_after_s:g} s.")
         raise SourceUnavailable(
-            " ".join(told), diagnosis=last.diagnosis, retryable=not self._is_lasting, retry_after_s=retry_after_s
+            " ".join(told),
+            diagnosis=last.diagnosis,
+            remedy=last.remedy,
+            retryable=not self._is_lasting,
+            retry_after_s=retry_after_s,
         )
 
     @asynccontextmanager
@@ -118,7 +122,7 @@ class Breaker:
             self._is_lasting = not died and not failure.retryable  # a start that failed is worth another, or it is not
             self._end(self._trial)
         self.pause(failure.retry_after_s)
-        return self._timed(failure)
+        return failure.at(self.retry_after_s)
 
     def pause(self, pause_s: float | None) -> None:
         """The server wants no calls for so many seconds, if it wants that."""
@@ -131,13 +135,3 @@ class Breaker:
             return False
         self.worked()
         return True
-
-    def _timed(self, failure: SourceUnavailable) -> SourceUnavailable:
-        return SourceUnavailable(
-            failure.message,
-            hints=failure.hints,
-            diagnosis=failure.diagnosis,
-            next_action=failure.next_action,
-            retryable=failure.retryable,
-            retry_after_s=self.retry_after_s,
-        )

@@ -378,7 +378,9 @@ async def _transport(
             raise NotADirectoryError(f"its working directory {server.cwd} is no folder")
         environ = {**inherited(os.environ, (server.command, *server.args)), **server.env}
         async with listening(said) as errlog:
-            async with piped(server, environ, errlog, grace=_grace, max_message_bytes=max_message_bytes) as streams:
+            async with piped(
+                server, environ, errlog, said, grace=_grace, max_message_bytes=max_message_bytes
+            ) as streams:
                 yield streams
         return
     if isinstance(server, CarriedServer):

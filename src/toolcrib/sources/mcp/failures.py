@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Sequence
 from typing import cast
 
@@ -19,9 +20,10 @@ def unavailable(
     *,
     retryable: bool = True,
     heard: Sequence[str] = (),
+    remedy: str = "",
     hidden: Callable[[str], str] = str,
 ) -> SourceUnavailable:
-    """`{name} {what}` for callers; for the server's owner the cause, and what was `heard` of the server, in sentences.
+    """`{name} {what}` for callers; for the owner the cause, what was `heard` of the server, and a `remedy`: sentences.
 
     Callers read no cause that this module did not word: errors of the system and of servers quote paths, variables,
     addresses and headers. `hidden` takes the server's own secrets out of a text.
@@ -40,6 +42,7 @@ def unavailable(
     return SourceUnavailable(
         told.rstrip(".") + ".",
         diagnosis=shown(hidden(" ".join((*diagnosis, *heard)))),
+        remedy=shown(hidden(remedy)),
         retryable=retryable,
         retry_after_s=retry_after_s,
     )
@@ -56,10 +59,21 @@ def in_one_line(error: BaseException) -> str:
     """What went wrong, at most 300 characters where the error says it in its own words."""
     error = bottom(error)
     if isinstance(error, FileNotFoundError):
-        return f"there is no program `{error.filename}`"
+        return f"the program `{error.filename}` is not installed or not on the PATH"
     if isinstance(error, Closed):
-        return "it exited"
+        return _exited(error.exit_code)
     return " ".join(str(error).split())[:300] or type(error).__name__
+
+
+def _exited(code: int | None) -> str:
+    if code is None:
+        return "it exited"
+    if code >= 0:
+        return f"it exited with code {code}"
+    try:
+        return f"it was ended by {signal.Signals(-code).name}"
+    except ValueError:  # one that only its own system has a name for
+        return f"it was ended by signal {-code}"
 
 
 def garbled_line(error: Exception) -> str:

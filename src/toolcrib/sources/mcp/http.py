@@ -116,6 +116,7 @@ class HttpClient(httpx2.AsyncClient):
             limits=httpx2.Limits(max_connections=None, max_keepalive_connections=20),  # calls are bounded elsewhere
             max_redirects=MAX_REDIRECTS,
         )
+        self._has_token = any(name.lower() == "authorization" for name in server.headers)
         self._said = said
         self._outcomes = outcomes
         self._health = health
@@ -227,13 +228,19 @@ class HttpClient(httpx2.AsyncClient):
             if isinstance(came, ErrorData) and not isinstance(came.data, Refusal):
                 return came
         again = "" if retry_after_s is None else f"; it may be asked again in {retry_after_s:g} s"
+        # Source: RFC 9728, section 5.1. With credentials of its own, they are what is wrong.
+        challenge = response.headers.get("www-authenticate", "").lower()
+        wants_sign_in = status == HTTPStatus.UNAUTHORIZED and "resource_metadata" in challenge and not self._has_token
+        what = f"refused with HTTP {status} {phrase}".rstrip() + again
         return Refusal(
-            f"refused with HTTP {status} {phrase}".rstrip() + again,
+            "needs a sign-in (OAuth), which Toolcrib cannot do yet (HTTP 401)" if wants_sign_in else what,
             # A 503 of a proxy may be the end of a request that went through; one that names a time is the server's own.
             retryable=status == HTTPStatus.TOO_MANY_REQUESTS
             or (status == HTTPStatus.SERVICE_UNAVAILABLE and retry_after_s is not None),
             retry_after_s=retry_after_s,
             lasting=status in _LASTING,
+            status=status,
+            wants_sign_in=wants_sign_in,
         )
 
     async def _body(self, response: httpx2.Response) -> bytes | None:

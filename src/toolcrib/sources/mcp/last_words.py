@@ -16,11 +16,13 @@ KEPT_BYTES = 8_192
 
 
 class LastWords:
-    """The last `KEPT_BYTES` of a stream, as text."""
+    """The last `KEPT_BYTES` of a stream, as text, and how the program behind it ended."""
 
     def __init__(self) -> None:
         self._chunks: deque[bytes] = deque()
         self._size = 0
+        self.exit_code: int | None = None
+        """With which code the program ended, negative for a signal; None if it was ended by us, or still runs."""
 
     def append(self, chunk: bytes) -> None:
         self._chunks.append(chunk)
@@ -34,11 +36,14 @@ class LastWords:
         self._size = 0
 
     def lines(self, secrets: Secrets) -> list[str]:
-        """The non-empty lines that were kept, without `secrets`; the first may be cut."""
+        """The non-empty lines that were kept whole, without `secrets`."""
         text = b"".join(self._chunks)[-KEPT_BYTES:].decode("utf-8", "replace")
         # Before it is cut into lines: a key may be several. Of one that is cut itself, the rest is not recognised.
         cut = secrets.longest if self._size > KEPT_BYTES else 0
-        return [line.rstrip() for line in secrets.hidden(text[cut:]).splitlines() if line.strip()]
+        lines = secrets.hidden(text[cut:]).splitlines()
+        if self._size > KEPT_BYTES and len(lines) > 1:
+            del lines[0]  # it begins in the middle
+        return [line.rstrip() for line in lines if line.strip()]
 
 
 @asynccontextmanager

@@ -27,6 +27,7 @@ from mcp.os.win32.utilities import (
 )
 from mcp.shared.message import SessionMessage
 
+from toolcrib.sources.mcp.last_words import LastWords
 from toolcrib.sources.mcp.messages import Lines, messages_in
 from toolcrib.sources.mcp.server import StdioServer
 
@@ -60,12 +61,19 @@ Streams = tuple[MemoryObjectReceiveStream[Incoming], MemoryObjectSendStream[Sess
 
 @asynccontextmanager
 async def piped(
-    server: StdioServer, environ: Mapping[str, str], errlog: TextIO, *, grace: Grace, max_message_bytes: int
+    server: StdioServer,
+    environ: Mapping[str, str],
+    errlog: TextIO,
+    words: LastWords,
+    *,
+    grace: Grace,
+    max_message_bytes: int,
 ) -> AsyncGenerator[Streams]:
     """Start `server`, and yield what it says and what is said to it; on leaving, end it and the processes it started.
 
     A line that is no message comes as an exception, and does not end anything. `environ` is added to what every
-    server inherits; what it writes to standard error goes to `errlog`.
+    server inherits; what it writes to standard error goes to `errlog`, and its exit code, if it ends by itself, to
+    `words`.
 
     Raises:
         OSError: the program cannot be started.
@@ -89,7 +97,7 @@ async def piped(
                     outgoing.close()
                     with anyio.move_on_after(FLUSH_S):
                         await pipe.all_written.wait()
-                    await pipe.end(grace)
+                    words.exit_code = await pipe.end(grace)
                     for stream in (arriving, leaving):
                         await stream.aclose()
                 tasks.cancel_scope.cancel()
@@ -145,11 +153,15 @@ class _Pipe:
             await self._all_read.wait()
         await self._arriving.aclose()
 
-    async def end(self, grace: Grace) -> None:
-        """Close its input, wait, terminate, wait, kill: the program first, then whatever is left of its group."""
+    async def end(self, grace: Grace) -> int | None:
+        """Close its input, wait, terminate, wait, kill: the program first, then whatever is left of its group.
+
+        Returns its exit code if it ended before it was terminated.
+        """
         await _close(self._stdin)
         with anyio.move_on_after(grace.closed_s):
             await self._exit(_POLL_S)
+        exit_code = self._process.returncode
         await _end_group(self._process, grace)
         with anyio.move_on_after(KILLED_S):
             await self._exit(_POLL_S)
@@ -162,6 +174,7 @@ class _Pipe:
         if transport is not None:
             with suppress(PermissionError):
                 transport.close()
+        return exit_code
 
     async def _arrive(self, line: bytes) -> None:
         for message in messages_in(line, self._max_message_bytes):

@@ -31,6 +31,10 @@ class Refusal:
     """Whether only its owner can change it, so that no request whatever has a chance."""
     unreached: bool = False
     """Whether nothing was sent, because nobody could be reached."""
+    status: int | None = None
+    """The HTTP status that it was refused with."""
+    wants_sign_in: bool = False
+    """Whether the server only serves clients that signed in by OAuth."""
 
 
 class Refused(MCPError):
@@ -44,7 +48,9 @@ class Refused(MCPError):
 class Closed(MCPError):
     """Raised to whoever waits for an answer when nothing more will come."""
 
-    def __init__(self) -> None:
+    def __init__(self, exit_code: int | None = None) -> None:
+        """`exit_code` is that of a program that ended by itself, negative where a signal ended it; None if unknown."""
+        self.exit_code = exit_code
         # The SDK uses this code too, but a server may send it as an error of its own, and stay.
         super().__init__(CONNECTION_CLOSED, "Connection closed")
 

@@ -283,12 +283,7 @@ class McpSource:
         await attempt.settled.wait()
         if attempt.connection is None:
             failure = attempt.failure or SourceUnavailable(f"`{self._name}` was stopped.", retryable=True)
-            raise SourceUnavailable(
-                failure.message,
-                diagnosis=failure.diagnosis,
-                retryable=failure.retryable,
-                retry_after_s=self.breaker.retry_after_s,
-            )
+            raise failure.at(self.breaker.retry_after_s)
         return attempt, attempt.connection
 
     def _new_attempt(self) -> Attempt:
@@ -298,7 +293,7 @@ class McpSource:
             in_background=self._in_background,
             came=self._note_change,
         )
-        return Attempt(self._name, self.breaker.mark(), Verbosity(self._name), extras, self._secrets)
+        return Attempt(self._name, self.breaker.mark(), Verbosity(self._name), extras, self.server, self._secrets)
 
     async def _reconnected(self) -> Connection:
         async with self.breaker.admitting():
@@ -341,7 +336,7 @@ class McpSource:
             elif isinstance(cause, TimeoutError):
                 attempt.failure = attempt.unavailable(self._slow_listing, error)
             else:
-                attempt.failure = attempt.unavailable("could not be started or reached", cause)
+                attempt.failure = attempt.unavailable("could not start or connect", cause)
         finally:
             if attempt.connection is not None:
                 attempt.connection.give_up()
