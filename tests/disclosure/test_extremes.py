@@ -235,7 +235,8 @@ def test_tools_that_cannot_be_called_are_shown_only_to_who_asks_for_them_with_th
     within = OPERATIONS.search_tools(view, "history", category=["hg"], include_unavailable=True)
     assert within.tool_ids == ("hg.log",)
     assert "HG_TOKEN" in (OPERATIONS.expand_tool(view, "hg.log").obstacle or "")
-    assert code(told(view, "search_tools", {"query": "history", "category": ["hg"]})) == "UNKNOWN_PATH"
+    for operation, key in (("search_tools", "category"), ("search_tool_by_category", "category_path")):
+        assert code(told(view, operation, {"query": "history", key: ["hg"]})) == "SOURCE_UNAVAILABLE"
 
 
 def test_a_category_in_which_something_matches_is_named_only_if_it_can_be_called() -> None:

@@ -113,6 +113,15 @@ async def test_expanding_needs_one_way_of_saying_what(arguments: dict[str, Any])
         ("search_nodes", {"querry": "read"}, {"query": "read"}),
         ("expand_tool", {"toolId": "files.read"}, {"tool_id": "files.read"}),
         ("expand_tool", {"tool_ids": '["files.read"]'}, {"tool_ids": ["files.read"]}),
+        ("expand_tool", {"tool_id": ["files.read", "git.log"]}, {"tool_ids": ["files.read", "git.log"]}),
+        ("expand_tool", {"tool_ids": "files.read"}, {"tool_ids": ["files.read"]}),
+        ("list", {"path": ["git"], "limit": 51}, {"path": ["git"], "limit": 50}),
+        ("list", {"path": ["git"], "limit": 0, "tags": []}, {"path": ["git"], "limit": 1, "tags": []}),
+        (
+            "search_tools",
+            {"query": "log", "category": "git", "limit": "99"},
+            {"query": "log", "category": "git", "limit": 50},
+        ),
     ],
 )
 async def test_a_slip_in_an_operations_own_arguments_is_undone_in_its_next_action(
@@ -124,6 +133,41 @@ async def test_a_slip_in_an_operations_own_arguments_is_undone_in_its_next_actio
     assert wrong.value.next_action == NextAction(name, meant)
     assert wrong.value.hints
     await asked(name, meant)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("name", "wrong", "kept"),
+    [
+        ("list", {"path": ["git"], "cursor": 5}, NextAction("list", {"path": ["git"]})),
+        ("list", {"path": ["git"], "limit": {}, "depth": 3}, NextAction("list", {"path": ["git"]})),
+        (
+            "search_tools",
+            {"query": "read", "tags": {}, "detail_level": "all"},
+            NextAction("search_tools", {"query": "read"}),
+        ),
+        ("search_tool_by_category", {"category_path": ["git"]}, NextAction("list", {"path": ["git"]})),
+        ("search_nodes", {"query": {}, "limit": 5}, NextAction("list")),
+        ("list", {"path": {}}, NextAction("list")),
+        ("call_tool", {"tool_id": {}}, NextAction("list")),
+    ],
+)
+async def test_where_no_slip_explains_it_the_next_action_keeps_what_is_right(
+    name: str, wrong: dict[str, Any], kept: NextAction
+) -> None:
+    with pytest.raises(InvalidArguments) as error:
+        await asked(name, wrong)
+
+    assert error.value.next_action == kept
+    await asked(kept.operation, kept.arguments)
+
+
+@pytest.mark.anyio
+async def test_one_id_and_several_at_once_are_put_together_in_the_next_action() -> None:
+    with pytest.raises(InvalidArguments) as error:
+        await asked("expand_tool", {"tool_id": "git.log", "tool_ids": ["files.read", "git.log"]})
+
+    assert error.value.next_action == NextAction("expand_tool", {"tool_ids": ["git.log", "files.read"]})
 
 
 @pytest.mark.anyio

@@ -125,7 +125,7 @@ async def test_no_answer_on_any_surface_tells_what_only_the_owner_may_know(
     monkeypatch.delenv("CANARY_VARIABLE", raising=False)
     (folder := tmp_path / "canary").mkdir()
     crib = Toolcrib()
-    async with served_here(folder, crib, settings=SETTINGS, **SERVERS) as here:
+    async with served_here(folder, crib, settings=SETTINGS, **SERVERS) as here:  # pyright: ignore[reportArgumentType]
         await crib.ready()
         told = [each for exposed in (*SETS, ALL) for each in await told_over_mcp(crib, here.config, exposed)]
         async with here.client() as client:

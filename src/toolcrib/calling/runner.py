@@ -97,9 +97,7 @@ class Runner:
         except ToolcribError as error:
             if error.next_action is not None:
                 raise
-            # Where the tool itself is good, its definition says what to do otherwise, or the same again.
-            again = isinstance(error, InvalidArguments | RateLimited | ToolFailed)
-            raise error.leading_to(_expand(tool) if again else _search_another(tool)) from error
+            raise error.leading_to(_step_after(error, view, tool)) from error
         return _with_warnings(tool, result)
 
     def view_now(self, view: View, context: CallContext) -> View:
@@ -202,7 +200,8 @@ async def _run(order: _Order, context: CallContext, progress: ProgressListener |
 def _check_expansion(view: View, tool: Tool, shown: Handle | None) -> None:
     if shown is None:
         raise NotExpanded(
-            f"`{tool.id}` was not expanded, so its arguments are not known. Expand it, then call it by its handle.",
+            f"Nothing was run: `{tool.id}` is an id. Call the tool by the handle that `expand_tool` gave; without one, "
+            "expand the tool first.",
             next_action=_expand(tool),
         )
     if not view.takes(shown, tool):
@@ -245,6 +244,20 @@ def _unsendable(given: object) -> tuple[Violation, ...]:
 
 def _expand(tool: Tool) -> NextAction:
     return NextAction("expand_tool", {"tool_id": tool.id})
+
+
+def _step_after(error: ToolcribError, view: View, tool: Tool) -> NextAction:
+    """The next action after an error about a call of `tool` that has none."""
+    match error:
+        case InvalidArguments() | RateLimited() | ToolFailed():
+            # The tool itself is good: its definition says what to do otherwise, or the same again.
+            return _expand(tool)
+        case NotAuthorized():
+            # Words that describe the tool would find it again, so this shows what else is in its place.
+            _, near = view.ontology.nearest(view.ontology.places(tool)[0])
+            return NextAction("list", {"path": [*near.path]} if near.path else {})
+        case _:
+            return _search_another(tool)
 
 
 def _search_another(tool: Tool) -> NextAction:

@@ -33,7 +33,15 @@ def repaired(document: Mapping[str, Any], schema: Schema, given: object) -> Repa
         return None
     if isinstance(given, str):
         said.append("the arguments were sent as a JSON string")
-    for undo in (_from_wrapper, _from_json_text, _from_lone_values, _from_misspelt_keys, _from_flattened):
+    for undo in (
+        _from_wrapper,
+        _from_json_text,
+        _from_several,
+        _from_lone_values,
+        _from_misspelt_keys,
+        _from_flattened,
+        _from_out_of_range,
+    ):
         if said and schema.is_valid(meant):
             break
         attempt = undo(document, meant)
@@ -73,6 +81,27 @@ def _from_json_text(document: Mapping[str, Any], given: dict[str, Any]) -> _Undo
     if not meant:
         return None
     return {**given, **meant}, f"{_names(meant)} was sent as a string"
+
+
+def _from_several(document: Mapping[str, Any], given: dict[str, Any]) -> _Undone:
+    """`{"tool_id": ["a", "b"]}` for `{"tool_ids": ["a", "b"]}`, where there is a key for several."""
+    properties = _properties(document, document)
+    meant: dict[str, str] = {}
+    for key, value in given.items():
+        several = f"{key}s"
+        if (
+            isinstance(value, list)
+            and key in properties
+            and several in properties
+            and several not in given
+            and "array" not in _types(document, properties[key])
+            and "array" in _types(document, properties[several])
+        ):
+            meant[key] = several
+    if not meant:
+        return None
+    what = ", ".join(f"`{key}` takes one, and `{several}` takes several" for key, several in meant.items())
+    return {meant.get(key, key): value for key, value in given.items()}, what
 
 
 def _from_lone_values(document: Mapping[str, Any], given: dict[str, Any]) -> _Undone:
@@ -117,6 +146,24 @@ def _from_flattened(document: Mapping[str, Any], given: dict[str, Any]) -> _Undo
             rest = {key: value for key, value in given.items() if key not in inside}
             return {**rest, name: inside}, f"{_names(inside)} stands inside `{name}`"
     return None
+
+
+def _from_out_of_range(document: Mapping[str, Any], given: dict[str, Any]) -> _Undone:
+    """`{"limit": 50}` for `{"limit": 51}`, where 50 is the most."""
+    properties = _properties(document, document)
+    meant: dict[str, Any] = {}
+    for key, value in given.items():
+        if key not in properties or not isinstance(value, int | float) or isinstance(value, bool):
+            continue
+        for schema in _alternatives(document, properties[key]):
+            least, most = schema.get("minimum"), schema.get("maximum")
+            if isinstance(least, int | float) and value < least:
+                meant[key] = least
+            elif isinstance(most, int | float) and value > most:
+                meant[key] = most
+    if not meant:
+        return None
+    return {**given, **meant}, ", ".join(f"`{key}` may be {value} here" for key, value in meant.items())
 
 
 def _names(keys: Iterable[str]) -> str:

@@ -107,21 +107,23 @@ class ToolNotFound(ToolcribError):
     """No tool of this id exists, or it may not be seen."""
 
     code = ErrorCode.TOOL_NOT_FOUND
-    advice = "Hints name the closest; `next_action` expands what was clearly meant, or searches."
+    advice = (
+        "Hints name ids that are like it; `next_action` expands the tool if the id is one slip away, else searches."
+    )
 
 
 class NotAuthorized(ToolcribError):
     """The tool may be seen and not called, or nobody approved of the call."""
 
     code = ErrorCode.NOT_AUTHORIZED
-    advice = "Use another tool, or one that a person approves of."
+    advice = "Use another tool, or one that a person approves of; `next_action` lists the category of this one."
 
 
 class NotExpanded(ToolcribError):
-    """A call named a tool whose schema was not shown first."""
+    """A call named a tool by its id, and not by the handle that an expansion gave."""
 
     code = ErrorCode.NOT_EXPANDED
-    advice = "Send `next_action`, then call by the handle."
+    advice = "Send `next_action`: the call by its handle where this server gave you one, else the expansion."
 
 
 class StaleExpansion(ToolcribError):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Sequence, Set
-from dataclasses import replace
 from itertools import islice
 from typing import Any
 
@@ -17,15 +17,28 @@ from toolcrib.core.schema import MAX_COMPARED, MAX_COMPARED_CHARS
 from toolcrib.core.tools import Path
 from toolcrib.disclosure.messages import Suggestion
 from toolcrib.index.index import Selection
+from toolcrib.index.tokens import terms
 
-CLEARLY_MEANT = 0.85
-"""The Ratcliff-Obershelp ratio from which an id that does not exist is taken for a slip in one that does."""
+ALIKE = 0.8
+"""The Ratcliff-Obershelp ratio from which an id is like another one."""
+
+SHARED_WORDS = 0.6
+"""The share of the words of two ids, of those that either has, from which they are like each other."""
+
+MIN_SLIP_CHARS = 4
+"""Letters of a word in which a wrong one is a slip. A shorter word becomes a different word, as in `get` and `set`."""
+
+MAX_LIKE = 3
+"""Ids that an error names."""
 
 MAX_TRIED = 3
 """Categories that are searched to name those in which something matches: each ranks the whole catalog once more."""
 
 MAX_TOLD = 20
 """Children of a node that a hint names."""
+
+MAX_READ = 100_000
+"""Characters of the ids and names that one is compared with."""
 
 OTHER_WORDS = "Say it in other words, what is to be done and to what, or look at what there is."
 
@@ -37,40 +50,49 @@ Searched = Selection | Set[str] | None
 
 
 def not_found(view: View, name: str) -> ToolNotFound | SourceUnavailable:
-    """The error for an id that names no visible tool: whose source failed, or what visible ids come closest."""
+    """The error for an id that names no visible tool: its source is not there, or the visible ids that are like it.
+
+    The next action expands a tool only where `name` can be nothing but a slip in its id. A handle is no slip: its tool
+    was there, and another one is not it.
+    """
     handle = Handle.parse(name)
     name = name if handle is None else handle.tool_id
     source = next((s for s in (name.partition(mark)[0] for mark in (".", "__")) if s in view.sources), "")
-    entry = view.sources.get(source)
-    if entry is not None and entry.status is not SourceStatus.READY:
-        what = "is still starting" if entry.status is SourceStatus.STARTING else f"is unavailable: {entry.reason}"
-        return SourceUnavailable(
-            f"The source `{source}` {what}".rstrip(".") + ".",
-            diagnosis=entry.diagnosis,
-            next_action=NextAction("list"),
-            retryable=entry.status is SourceStatus.STARTING or not entry.is_lasting,
-        )
-    words = name[:MAX_COMPARED_CHARS].replace(".", " ").replace("_", " ")
-    near = _near(name, _comparable_ids(view, source), most=3)
-    meant = near[0] if near and difflib.SequenceMatcher(None, name, near[0]).ratio() >= CLEARLY_MEANT else None
-    # By words alone: nobody has looked up what an id means, and a model would be run while all others wait.
-    near += [hit.tool_id for hit in replace(view, insight=None).search(words, limit=3).hits if hit.tool_id not in near]
-    if meant is None and (ends := [tool_id for tool_id in near if tool_id.endswith(f".{name}")]):
-        meant = ends[0] if len(ends) == 1 else None
+    if (gone := unavailable(view, source)) is not None:
+        return gone
+    near = _like_id(name, _comparable_ids(view, source))
+    meant = [tool_id for tool_id in near if _is_slip(name, tool_id)] if handle is None else []
     return ToolNotFound(
         f"There is no tool `{name[:200]}`.",
-        hints=[f"Closest: {', '.join(f'`{tool_id}`' for tool_id in near[:3])}"] if near else [],
-        next_action=(
-            NextAction("search_tools", {"query": words})
-            if meant is None
-            else NextAction("expand_tool", {"tool_id": meant})
-        ),
+        hints=[f"Closest: {', '.join(f'`{tool_id}`' for tool_id in near)}"] if near else [],
+        next_action=NextAction("expand_tool", {"tool_id": meant[0]}) if len(meant) == 1 else searching(name),
     )
 
 
-def unknown_path(view: View, path: Sequence[str]) -> UnknownPath:
-    """The error for a path at which no visible node stands: the closest that does, and what is below the nearest."""
+def searching(tool_id: str) -> NextAction:
+    """A search for what the id of a tool says that it does."""
+    return NextAction("search_tools", {"query": tool_id[:MAX_COMPARED_CHARS].replace(".", " ").replace("_", " ")})
+
+
+def unavailable(view: View, source: str) -> SourceUnavailable | None:
+    """The error for what only the source of this name could show; None where it is not known or does show it."""
+    entry = view.sources.get(source)
+    if entry is None or entry.status is SourceStatus.READY:
+        return None
+    what = "is still starting" if entry.status is SourceStatus.STARTING else f"is unavailable: {entry.reason}"
+    return SourceUnavailable(
+        f"The source `{source}` {what}".rstrip(".") + ".",
+        diagnosis=entry.diagnosis,
+        next_action=NextAction("list"),
+        retryable=entry.status is SourceStatus.STARTING or not entry.is_lasting,
+    )
+
+
+def unknown_path(view: View, path: Sequence[str]) -> UnknownPath | SourceUnavailable:
+    """The error for a path at which no visible node stands: its source is not there, or the closest node that is."""
     ontology = view.ontology
+    if path[0] not in ontology.root.below and (gone := unavailable(view, path[0])) is not None:
+        return gone
     depth, nearest = ontology.nearest(path)
     children = {child.name: child for child in ontology.children(nearest)}
     closest = _like(path[depth], children) or _like(path[-1], _by_name(view))
@@ -145,6 +167,75 @@ def _finds(view: View, query: str, path: Path, searched: Searched) -> bool:
 def shown(path: Path) -> str:
     """A path in a sentence."""
     return "/".join(path)[:200] if path else "the root"
+
+
+def _like_id(name: str, ids: Sequence[str]) -> list[str]:
+    """Those of `ids` that are like `name` in their letters or in their words, the likest first."""
+    if len(name) > MAX_COMPARED_CHARS:
+        return []
+    asked, said = _with_dot(name).casefold(), frozenset(terms(name))
+    read, by_words, by_letters = 0, dict[str, float](), list[tuple[float, str]]()
+    for tool_id in ids:
+        known = _comparable(tool_id, asked)
+        read += len(known)
+        if read > MAX_READ:
+            break
+        shared = max(_shared(said, tool_id), _shared(said, known))
+        if shared >= SHARED_WORDS:
+            by_words[tool_id] = shared
+        if (most := _matcher(asked, known).quick_ratio()) >= ALIKE:
+            by_letters.append((-most, tool_id))
+    # The ratio itself takes long, and no id of a large catalog may make it be worked out for all.
+    alike = {i: _matcher(asked, _comparable(i, asked)).ratio() for _, i in sorted(by_letters)[:MAX_TOLD]}
+    likeness = {i: max(alike.get(i, 0.0), by_words.get(i, 0.0)) for i in (*alike, *by_words)}
+    near = sorted((-ratio, -alike.get(i, 0.0), i) for i, ratio in likeness.items() if i in by_words or ratio >= ALIKE)
+    return [tool_id for _, _, tool_id in near[:MAX_LIKE]]
+
+
+def _comparable(tool_id: str, asked: str) -> str:
+    """What of an id is compared with one that was asked for: without its source where that has none."""
+    return (tool_id if "." in asked else tool_id.partition(".")[2]).casefold()
+
+
+def _shared(words: Set[str], name: str) -> float:
+    """Of the words that stand in either, the share that stands in both."""
+    others = frozenset(terms(name))
+    return len(words & others) / (len(words | others) or 1)
+
+
+def _with_dot(name: str) -> str:
+    """`git.log` for `git__log`, as tools are called in a model's own list."""
+    return name if "." in name else name.replace("__", ".", 1)
+
+
+def _matcher(asked: str, known: str) -> difflib.SequenceMatcher[str]:
+    return difflib.SequenceMatcher(None, asked, known, autojunk=False)
+
+
+def _is_slip(name: str, tool_id: str) -> bool:
+    """Whether `name` is `tool_id` but for case, separators, its source, or one wrong letter in a word."""
+    asked, there = _parts(name), _parts(_comparable(tool_id, _with_dot(name)))
+    if "".join(asked) == "".join(there):
+        return True
+    wrong = [(a, b) for a, b in zip(asked, there, strict=False) if a != b]
+    is_one_word = len(asked) == len(there) and len(wrong) == 1
+    return is_one_word and min(map(len, wrong[0])) >= MIN_SLIP_CHARS and _is_one_edit(*wrong[0])
+
+
+def _parts(name: str) -> list[str]:
+    return [part for part in re.split(r"[\W_]+", name.casefold()) if part]
+
+
+def _is_one_edit(one: str, other: str) -> bool:
+    """Whether one letter more, less or otherwise, or two that changed places, make one word of the other."""
+    start = next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
+    one, other = one[start:], other[start:]
+    return (
+        one[1:] == other[1:]
+        or one[1:] == other
+        or one == other[1:]
+        or (one[:2] == other[1::-1] and one[2:] == other[2:])
+    )
 
 
 def _comparable_ids(view: View, source: str) -> Sequence[str]:

@@ -8,6 +8,7 @@ from typing import Any, cast
 from toolcrib.calling.slips import Repair, repaired
 from toolcrib.catalog.view import View
 from toolcrib.core.errors import InvalidArguments, NextAction
+from toolcrib.core.schema import Schema, pointer
 from toolcrib.protocol.tools import CALLS, operation_schema
 
 
@@ -29,9 +30,25 @@ def checked(view: View, name: str, arguments: Mapping[str, Any]) -> dict[str, An
     raise InvalidArguments(
         f"The arguments of `{name}` do not match its schema: {'; '.join(problem.message for problem in problems[:3])}.",
         hints=[repair.what] if repair is not None else [],
-        next_action=NextAction(name, repair.arguments) if repair is not None else NextAction("list"),
+        next_action=NextAction(name, repair.arguments) if repair is not None else _rest(name, given),
         details={"violations": [problem.to_wire() for problem in problems]},
     )
+
+
+def _rest(name: str, given: Mapping[str, Any]) -> NextAction:
+    """The same request without what is wrong in it; where too little is left for it, a list of the node it names."""
+    schema = operation_schema(name)
+    kept = {key: value for key, value in given.items() if not _is_wrong(schema, key, value)}
+    if kept and schema.is_valid(kept):
+        return NextAction(name, kept)
+    path = next((kept[key] for key in ("path", "category", "category_path") if kept.get(key)), None)
+    return NextAction("list", {"path": [path] if isinstance(path, str) else path} if path else {})
+
+
+def _is_wrong(schema: Schema, key: str, value: object) -> bool:
+    at = pointer([key])
+    places = (problem.place for problem in schema.violations({key: value}))
+    return any(place == at or place.startswith(f"{at}/") for place in places)
 
 
 def _unflattened(view: View, name: str, given: Mapping[str, Any]) -> Repair | None:

@@ -14,15 +14,16 @@ import orjson
 
 from toolcrib.calling import Runner, complete, get_prompt, read_resource
 from toolcrib.catalog.view import View
-from toolcrib.core.errors import InvalidArguments, NextAction, ToolcribError
+from toolcrib.core.errors import InvalidArguments, NextAction, NotExpanded, ToolcribError, ToolNotFound
 from toolcrib.core.events import OK, TOOL_ERROR, Consent, OperationPerformed, Recorder
 from toolcrib.core.handles import Handle
 from toolcrib.core.principal import CallContext
 from toolcrib.core.results import ToolResult
 from toolcrib.core.tools import Path, Tool
 from toolcrib.core.traces import new_trace_id
-from toolcrib.disclosure.messages import Answer, DetailLevel
-from toolcrib.disclosure.operations import Operations
+from toolcrib.disclosure.messages import Answer, DetailLevel, Expansions, expanded_by
+from toolcrib.disclosure.operations import MAX_EXPANDED, Operations
+from toolcrib.disclosure.suggestions import searching
 from toolcrib.protocol.arguments import checked
 from toolcrib.protocol.fetched import NOTHING, Fetched
 from toolcrib.protocol.tools import CALLS
@@ -112,8 +113,7 @@ class Desk:
         name = _ON_THE_WIRE.get(operation.__name__, operation.__name__)
         with self._errand(name, view, context, given) as errand:
             answer = operation(view, *args, **given).in_trace(errand.trace_id)
-            self._shown(errand, answer)
-            return answer
+            return self._shown(errand, answer)
 
     async def call_tool(
         self,
@@ -149,9 +149,7 @@ class Desk:
             given = checked(view, name, arguments)
             if name in CALLS:
                 return await self._call(errand, view, given["tool_id"], given.get("arguments"), progress)
-            answer = self._answer(view, name, given).in_trace(errand.trace_id)
-            self._shown(errand, answer)
-            return answer
+            return self._shown(errand, self._answer(view, name, given).in_trace(errand.trace_id))
 
     async def get_prompt(
         self, view: View, context: CallContext, name: str, arguments: Mapping[str, Any] | None
@@ -195,27 +193,57 @@ class Desk:
             return self.operations.expand_tool(view, tool_id)
         if tool_ids is not None and tool_id is None:
             return self.operations.expand_tools(view, tool_ids)
+        both = [*dict.fromkeys([tool_id, *tool_ids])][:MAX_EXPANDED] if tool_id is not None and tool_ids else []
         raise InvalidArguments(
-            "Nothing was expanded: give one of `tool_id` and `tool_ids`.", next_action=NextAction("list")
+            "Nothing was expanded: give one of `tool_id` and `tool_ids`.",
+            next_action=NextAction("expand_tool", {"tool_ids": both}) if both else NextAction("list"),
         )
 
     async def _call(
         self, errand: Errand, view: View, reference: str, arguments: object, progress: ProgressListener | None
     ) -> ToolResult:
-        errand.answer = await self.runner.call_tool(
-            view,
-            reference,
-            arguments,
-            errand.noting,
-            only_read=errand.operation == "call_read_only_tool",
-            progress=progress,
-        )
+        try:
+            errand.answer = await self.runner.call_tool(
+                view,
+                reference,
+                arguments,
+                errand.noting,
+                only_read=errand.operation == "call_read_only_tool",
+                progress=progress,
+            )
+        except NotExpanded as error:
+            raise self._by_handle(errand, view, arguments) or error from error
         self.trails.end(errand.context.principal.id, errand.tool_ids[0])
         return errand.answer
 
-    def _shown(self, errand: Errand, answer: Answer) -> None:
+    def _by_handle(self, errand: Errand, view: View, arguments: object) -> NotExpanded | None:
+        """The error for the bare id of a tool that this principal expanded as it is now; None where it did not."""
+        tool = view.find(errand.tool_ids[0])
+        given = self.trails.handle_of(errand.context.principal.id, errand.tool_ids[0])
+        handle = Handle.parse(given) if given is not None else None
+        if tool is None or handle is None or not view.takes(handle, tool):
+            return None
+        sent = {"arguments": cast("Mapping[str, Any]", arguments)} if isinstance(arguments, Mapping) else {}
+        return NotExpanded(
+            f"Nothing was run: `{tool.id}` is an id. Call the tool by the handle that its expansion gave: `{given}`.",
+            next_action=NextAction(errand.operation, {"tool_id": given, **sent}),
+        )
+
+    def _shown(self, errand: Errand, answer: _A) -> _A:
+        """`answer`, noted; its errors about tools that were there before lead to a search."""
+        if isinstance(answer, Expansions):
+            errors = {asked: self._as_known(errand, asked, error) for asked, error in answer.errors.items()}
+            answer = replace(answer, errors=errors)
         errand.answer, errand.tool_ids = answer, answer.tool_ids
-        self.trails.remember(errand.context.principal.id, answer.tool_ids, errand.trace_id)
+        handles = {each.tool_id: each.handle for each in expanded_by(answer)}
+        self.trails.remember(errand.context.principal.id, answer.tool_ids, errand.trace_id, handles)
+        return answer
+
+    def _as_known(self, errand: Errand, asked: str, error: ToolcribError) -> ToolcribError:
+        """`error`; where it is about a tool that was there before, it leads to a search, not to a tool of a like id."""
+        if isinstance(error, ToolNotFound) and self.trails.holds(errand.context.principal.id, asked):
+            return error.leading_to(searching(asked))
+        return error
 
     @contextmanager
     def _errand(
@@ -249,8 +277,11 @@ class Desk:
             yield errand
             outcome = TOOL_ERROR if isinstance(errand.answer, ToolResult) and errand.answer.is_error else OK
         except ToolcribError as error:
-            outcome, told = error.code.value, error.to_wire()
-            raise
+            known = self._as_known(errand, named, error) if named is not None else error
+            outcome, told = known.code.value, known.to_wire()
+            if known is error:
+                raise
+            raise known from error
         except Exception:
             outcome = FAULT
             raise

@@ -8,6 +8,8 @@ from http import HTTPStatus
 from typing import Any
 
 from toolcrib.core.errors import ErrorCode, ToolcribError
+from toolcrib.protocol.steps import leading_within
+from toolcrib.protocol.tools import OPERATIONS
 
 MEDIA_TYPE = "application/problem+json"
 
@@ -73,7 +75,7 @@ class Refused(Exception):
 def problem_of(error: ToolcribError) -> tuple[HTTPStatus, dict[str, Any], dict[str, str]]:
     """Status, body and headers for `error`."""
     status = STATUSES.get(error.code, HTTPStatus.INTERNAL_SERVER_ERROR)
-    wire: dict[str, Any] = error.to_wire()["error"]
+    wire: dict[str, Any] = leading_within(error, OPERATIONS).to_wire()["error"]
     problem = {
         "type": f"urn:toolcrib:error:{error.code}",
         "title": error.code.replace("_", " ").capitalize(),

@@ -25,7 +25,7 @@ from toolcrib.surfaces.mcp_gateway.connections import Ctx, principal_here, princ
 from toolcrib.surfaces.mcp_gateway.opening import Opening
 from toolcrib.surfaces.mcp_gateway.pages import page_of
 from toolcrib.surfaces.mcp_gateway.refusals import own_refusal
-from toolcrib.surfaces.mcp_gateway.results import as_json_result
+from toolcrib.surfaces.mcp_gateway.results import LISTING, as_json_result
 
 logger = logging.getLogger(__name__)
 
@@ -81,7 +81,8 @@ class DirectRequests:
         except ToolcribError as error:
             if (own := own_refusal(error)) is not None:  # who sees the tool itself is told what it told
                 raise own from error
-            return as_json_result(_direct_error(error, view), is_error=True)
+            again = NextAction(params.name, params.arguments or {}) if error.retryable else LISTING
+            return as_json_result(_direct_error(error, view, again), is_error=True)
 
     def _input_schema(self, name: str) -> Mapping[str, Any] | None:
         """What the SDK compares the headers of a call with."""
@@ -139,16 +140,16 @@ def _find(view: View, name: str) -> Tool | None:
     return tool if tool is not None and view.names.get(tool.id) == name else None
 
 
-def _direct_error(error: ToolcribError, view: View) -> dict[str, Any]:
-    """The object of `error` for a client that has the tools and none of the operations."""
-    wire = error.to_wire()
+def _direct_error(error: ToolcribError, view: View, otherwise: NextAction = LISTING) -> dict[str, Any]:
+    """The object of `error` for a client that has the tools and none of the operations.
+
+    Its next action is a call of a tool by the name that the tool has in the list, or else `otherwise`.
+    """
+    step = otherwise
     match error.next_action:
         case NextAction("call_tool", {"tool_id": str() as handle, "arguments": arguments}):
-            name = view.names.get(handle.rpartition("@")[0])
-            if name is not None:
-                wire["error"]["next_action"] = {"operation": name, "arguments": arguments}
-                return wire
+            if (name := view.names.get(handle.rpartition("@")[0])) is not None:
+                step = NextAction(name, arguments)
         case _:
             pass
-    wire["error"].pop("next_action", None)
-    return wire
+    return error.leading_to(step).to_wire()

@@ -23,7 +23,7 @@ from toolcrib.protocol.tools import CALLS, OperationTool
 from toolcrib.surfaces.mcp_gateway.calls import Calls
 from toolcrib.surfaces.mcp_gateway.connections import Ctx, context_of, principal_of
 from toolcrib.surfaces.mcp_gateway.opening import Opening
-from toolcrib.surfaces.mcp_gateway.results import as_json_result
+from toolcrib.surfaces.mcp_gateway.results import LISTING, as_json_result
 
 LIST_TTL_MS = 300_000
 """How long a client may keep the tool list, in milliseconds; a reload of the configuration is told at once anyway."""
@@ -106,8 +106,8 @@ class OperationRequests:
                 return await self._calls.call(ctx, arguments, operation=params.name)
             answer = await self._crib.perform(params.name, arguments, context=context_of(ctx))
         except ToolcribError as error:
-            return as_json_result(leading_within(error, self._exposed).to_wire(), is_error=True)
-        return as_json_result(answer_within(answer, self._exposed).to_wire(), is_error=False)
+            return as_json_result(leading_within(error, self._exposed, LISTING).to_wire(), is_error=True)
+        return as_json_result(answer_within(answer, self._exposed, LISTING).to_wire(), is_error=False)
 
 
 def _no_headers(name: str) -> None:

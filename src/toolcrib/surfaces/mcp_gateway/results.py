@@ -10,7 +10,11 @@ import mcp_types
 import orjson
 from mcp_types import SERVER_INFO_META_KEY
 
+from toolcrib.core.errors import NextAction
 from toolcrib.sources.mcp.shapes import fits
+
+LISTING = NextAction("tools/list")
+"""The next action of an error for a client that has no operation to look at the catalog with."""
 
 
 def fitted(result: Mapping[str, Any], protocol_version: str) -> dict[str, Any]:
