@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import weakref
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from contextvars import ContextVar
 from typing import Any, NamedTuple
@@ -66,10 +66,8 @@ class _Streams:
         """`opened` is told of each new one."""
         self._opened = opened
         self._listeners: dict[object, tuple[Principal, Callable[[ServerEvent], None]]] = {}
-
-    @property
-    def principals(self) -> set[Principal]:
-        return {whose for whose, _ in self._listeners.values()}
+        self.principals = Counter[Principal]()
+        """How many streams each has; one principal may have a thousand."""
 
     async def publish(self, event: ServerEvent, to: Collection[Principal] = ()) -> None:
         """Tell the streams of these principals."""
@@ -81,10 +79,15 @@ class _Streams:
     def subscribe(self, listener: Callable[[ServerEvent], None]) -> Callable[[], None]:
         key, whose = object(), _LISTENING.get()
         self._listeners[key] = whose, listener
+        self.principals[whose] += 1
         self._opened(whose)
 
         def unsubscribe() -> None:
-            self._listeners.pop(key, None)
+            if self._listeners.pop(key, None) is None:
+                return
+            self.principals[whose] -= 1
+            if not self.principals[whose]:
+                del self.principals[whose]
 
         return unsubscribe
 
@@ -195,7 +198,7 @@ class Telling:
 
     def _of_listeners(self) -> dict[Principal, _Lists]:
         """`_told` without those who are gone."""
-        listening = self._streams.principals | {*self._connections.values()}
+        listening = self._streams.principals.keys() | {*self._connections.values()}
         return {who: lists for who, lists in self._told.items() if who in listening}
 
     def _made_from(self) -> object:
