@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from pathlib import Path
 
@@ -80,20 +81,24 @@ def test_everything_that_is_wrong_is_named_with_its_reason_and_it_ends_with_1(tm
 LIMITS = {"call_timeout_s": 90, "calls_per_minute": 60, "sources": {"bench": {"max_concurrent_calls": 4}}}
 
 
-def test_the_limits_of_every_source_are_told_once_and_what_differs_beside_its_name(tmp_path: Path) -> None:
+def test_verbose_tells_the_limits_of_every_source_once_and_what_differs_beside_its_name(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING)  # as a process of its own begins
     servers = {"bench": faulty_entry(), "other": faulty_entry(), "gone": {"command": "no-such-program-4b1f"}}
     config = write_config(tmp_path / "mcp.json", toolcrib=LIMITS, **servers)
-    shown = toolcrib("doctor", config).out.splitlines()
+    assert "Limits" not in toolcrib("doctor", config).out
+    shown = toolcrib("doctor", config, "-v").out.splitlines()
     assert (
-        "Every server: 60 s to start, 30 s to list, 90 s to answer, stopped after 3600 s unused, "
+        "Limits per server: 60 s to start, 30 s to list, 90 s to answer, stopped after 3600 s unused, "
         "32 calls at once, 256 more in line." in shown
     )
     assert "  bench: 4 calls at once" in shown
     assert not any(line.startswith("  other") for line in shown)
-    assert "Every principal: 60 calls a minute, 60 of them at once." in shown
+    assert "Limits per principal: 60 calls a minute, 60 of them at once." in shown
     assert "Failed once; a gateway tries again" in "".join(shown)
     unlimited = write_config(tmp_path / "mcp.json", toolcrib={"calls_per_minute": 0}, bench=faulty_entry())
-    assert "Every principal: no limit." in toolcrib("doctor", unlimited).out
+    assert "Limits per principal: no limit." in toolcrib("doctor", unlimited, "-v").out
 
 
 def test_at_eighty_columns_no_line_is_longer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,9 +107,9 @@ def test_at_eighty_columns_no_line_is_longer(tmp_path: Path, monkeypatch: pytest
     servers = {"bench": faulty_entry(), "gone": {"command": "no-such-program-4b1f"}}
     slip: Json = {"rules": [{"then": "hide", "tools": ["bench.an_id_that_is_in_no_catalog"]}], "otherwise": "allow"}
     config = write_config(tmp_path / "mcp.json", toolcrib={**LIMITS, "policy": slip}, **servers)
-    shown = toolcrib("doctor", config).out
-    assert "Every server: " in shown
-    assert "Probably a slip: " in shown
+    shown = toolcrib("doctor", config, "-v").out
+    assert "Limits per server: " in shown
+    assert "Possible mistake: " in shown
     assert max(map(len, shown.splitlines())) <= 80
 
 
@@ -403,3 +408,43 @@ def test_a_title_instructions_prompts_and_resources_that_address_the_model_are_n
         "suspicious resource `a`",
     } <= set(places)
     assert "Ignore all previous" not in toolcrib("list", "-c", config).out
+
+
+def test_what_to_do_about_a_server_is_told_below_the_table(tmp_path: Path) -> None:
+    servers = {"gone": {"command": "uvx-4b1f"}, "unset": {"command": "x", "args": ["${TOOLCRIB_TEST_NOT_SET}"]}}
+    config = write_config(tmp_path / "mcp.json", **servers)
+    shown = toolcrib("doctor", config)
+    assert shown.code == 1
+    said = " ".join(shown.out.split())
+    assert "gone Could not start or connect. The cause: the program `uvx-4b1f` is not installed" in said
+    assert "Fix: Install `uvx-4b1f`, or write its full path as `command`." in said
+    assert "Fix: Set TOOLCRIB_TEST_NOT_SET where you start Toolcrib" in said
+    remedies = {each["name"]: each["remedy"] for each in toolcrib("doctor", config, "--json").json["sources"]}
+    assert remedies["gone"] == "Install `uvx-4b1f`, or write its full path as `command`."
+
+
+def test_a_server_that_is_still_starting_has_a_reason_too(tmp_path: Path) -> None:
+    config = write_config(tmp_path / "mcp.json", mute=faulty_entry("silent"))
+    shown = toolcrib("doctor", config, "--wait", "0.2")
+    assert shown.code == 1
+    said = " ".join(shown.out.split())
+    assert "It did not finish starting within 0.2 s. Fix: Raise --wait." in said
+
+
+def test_a_file_without_servers_says_how_to_add_one_and_is_not_well(tmp_path: Path) -> None:
+    (config := tmp_path / "mcp.json").write_text('{"toolcrib": {"plugins": false}}')
+    shown = toolcrib("doctor", config)
+    assert shown.code == 1
+    assert "There are no servers in" in shown.out
+    assert '{"mcpServers": {"time": {"command": "uvx", "args": ["mcp-server-time"]}}}' in shown.out
+    assert toolcrib("doctor", config, "--json").json["healthy"] is False
+
+
+def test_a_bundle_that_lacks_what_it_requires_is_named_and_makes_the_whole_unhealthy(tmp_path: Path) -> None:
+    bundles: Json = {"coding": {"required": ["bench.echo", "bench.hammer"]}}
+    config = write_config(tmp_path / "mcp.json", toolcrib={"bundles": bundles}, bench=faulty_entry())
+    shown = toolcrib("doctor", config)
+    assert shown.code == 1
+    assert "The bundle coding is missing required tools: bench.hammer: " in " ".join(shown.out.split())
+    (incomplete,) = toolcrib("doctor", config, "--json").json["incomplete_bundles"]
+    assert (incomplete["name"], len(incomplete["missing"])) == ("coding", 1)

@@ -247,7 +247,7 @@ def test_doctor_and_export_tell_of_what_cannot_be_read() -> None:
     store.update(lambda rows: (*rows, Registration("tool", "ops.bad", "{"), Registration("charm", "c", "{}")))
     told = toolcrib("doctor")
     assert told.code == 0
-    assert "Registered, and passed over: `ops.bad`: it is damaged" in told.out.replace("\n", " ")
+    assert "Registered but not used: `ops.bad`: it is damaged" in told.out.replace("\n", " ")
     assert len(json.loads(toolcrib("doctor", "--json").out)["passed_over"]) == 2
     ended = toolcrib("export")
     assert [*json.loads(ended.out)["toolcrib"]["declared"]["ops"]["tools"]] == ["disk_free"]

@@ -102,13 +102,13 @@ def test_tools_that_the_person_here_has_alone_are_known_and_others_may_have_more
 def test_slips_do_not_make_it_fail_and_it_says_whether_a_policy_is_in_force(tmp_path: Path) -> None:
     open_to_all = write_config(tmp_path / "mcp.json", bench=faulty_entry())
     assert toolcrib("doctor", open_to_all, "--json").json["policy"] is None
-    assert "Policy: none, everybody may see and call everything." in toolcrib("doctor", open_to_all).out
+    assert "Policy: none, everyone can see and call every tool." in toolcrib("doctor", open_to_all).out
 
     ruled = write_config(tmp_path / "mcp.json", toolcrib=rules({"tools": ["echo"]}), bench=faulty_entry())
     shown = toolcrib("doctor", ruled)
     assert shown.code == 0
     assert "Policy: 1 rule, else `allow`." in shown.out
-    assert "Probably a slip: toolcrib.policy.rules.0.tools: `echo` matches no tool; ids are SOURCE.NAME." in shown.out
+    assert "Possible mistake: toolcrib.policy.rules.0.tools: `echo` matches no tool; ids are SOURCE.NAME." in shown.out
     report = toolcrib("doctor", ruled, "--json").json
     assert report["healthy"] is True
     assert report["policy"] == {"rules": 1, "otherwise": "allow"}

@@ -8,17 +8,20 @@ has credentials here.
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
 from anyio import to_thread
+from rich.padding import Padding
 from rich.table import Table
 
+from toolcrib.catalog.bundles import Missing
 from toolcrib.catalog.state import SourceEntry, SourceStatus
 from toolcrib.catalog.view import View
 from toolcrib.cli.opening import opened
@@ -49,11 +52,12 @@ def doctor(config: Path, wait_s: float, *, as_json: bool) -> None:
             view = View.of(crib.registry.state, overlay=crib.lockers.open_overlay(LOCAL.id))
             conditions = {name: crib.condition(name) for name in view.sources}
             embedding = await _embedding(crib.insights.embedding, wait_s)
+            bundles = [(each.name, crib.resolve(each.name).missing) for each in crib.bundles]
         counts = Counter(tool.source for tool in view.tools.values())
         read = crib.with_registered(read_config(config))
         configured = {server.name: server for server in read.servers}
         found = {
-            name: _Found(entry, counts[name], conditions[name], configured.get(name))
+            name: _Found(entry, counts[name], conditions[name], configured.get(name), wait_s)
             for name, entry in sorted(view.sources.items())
         }
         isolated = [
@@ -70,11 +74,12 @@ def doctor(config: Path, wait_s: float, *, as_json: bool) -> None:
             crib.registration_problems,
             embedding,
             Verdicts.of(crib, view.sources.values(), config, read.pins),
+            [(name, missing) for name, missing in bundles if missing],
         )
         if as_json:
             print_json({"config": str(config), **report.to_wire()})
         else:
-            _show(report)
+            _show(report, verbose=logging.getLogger().isEnabledFor(logging.INFO))
         return report.is_healthy
 
     healthy: list[bool] = []
@@ -95,6 +100,21 @@ class _Found:
     condition: Condition | None
     configured: ServerConfig | None
     """As the file says by now, where the source is in it."""
+    waited_s: float
+
+    @property
+    def reason(self) -> str | None:
+        """Why the source cannot be used, with what only its owner may read."""
+        if self.entry.status is SourceStatus.STARTING:
+            return f"It did not finish starting within {self.waited_s:g} s."
+        return " ".join(filter(None, (self.entry.reason, self.entry.diagnosis))) or None
+
+    @property
+    def remedy(self) -> str | None:
+        """What its owner can do about it, if that is known."""
+        if self.entry.status is SourceStatus.STARTING:
+            return "Raise --wait. The first start of a server may have to download it."
+        return self.entry.remedy or None
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +194,12 @@ class _Report:
     embedding: EmbeddingCondition | None
     """None where no model is configured."""
     verdicts: Verdicts
+    incomplete: Sequence[tuple[str, Sequence[Missing]]]
+    """Bundles by name, with what they require and do not have."""
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.found or self.isolated or self.config.servers)
 
     @property
     def disabled(self) -> list[str]:
@@ -183,7 +209,9 @@ class _Report:
     def is_healthy(self) -> bool:
         ready = all(each.entry.status is SourceStatus.READY for each in self.found)
         has_model = self.embedding is None or self.embedding.problem is None
-        return ready and has_model and self.verdicts.is_healthy and all(each.is_healthy for each in self.isolated)
+        has_all = not (self.is_empty or self.incomplete)
+        isolated = all(each.is_healthy for each in self.isolated)
+        return ready and has_model and has_all and self.verdicts.is_healthy and isolated
 
     def to_wire(self) -> dict[str, Any]:
         return {
@@ -195,16 +223,15 @@ class _Report:
             "disabled": self.disabled,
             "embedding": None if self.embedding is None else _embedding_wire(self.embedding),
             "definitions": self.verdicts.to_wire(),
+            "incomplete_bundles": [
+                {"name": name, "missing": [{**each.to_wire(), "why": each.diagnosis} for each in missing]}
+                for name, missing in self.incomplete
+            ],
             "missing_capabilities": [each.to_wire() for each in self.lacking],
             "categories_named_as_sources": list(self.slips.named_as_sources),
             "passed_over": list(self.registered),
             "warnings": list(self.slips),
         }
-
-
-def _reason(entry: SourceEntry) -> str | None:
-    """Why a source failed, with what only its owner may read."""
-    return " ".join(filter(None, (entry.reason, entry.diagnosis))) or None
 
 
 def _wire(found: _Found) -> dict[str, Any]:
@@ -215,7 +242,8 @@ def _wire(found: _Found) -> dict[str, Any]:
         "title": entry.title,
         "tool_count": found.tool_count,
         "listed_in_s": None if entry.listed_in_s is None else round(entry.listed_in_s, 3),
-        "reason": _reason(entry),
+        "reason": found.reason,
+        "remedy": found.remedy,
         "set_aside": [{"name": aside.name, "reason": aside.reason} for aside in entry.set_aside],
         "warnings": [*entry.warnings, *_doubts_about_extras(entry)],
         "limits": None if found.configured is None else _limits_of(found.configured),
@@ -294,16 +322,24 @@ def _show_embedding(condition: EmbeddingCondition) -> None:
     stdout.print(plain(" ".join(lines)), markup=False, style=style, soft_wrap=False)
 
 
-def _show(report: _Report) -> None:
-    _show_sources(report)
+def _show(report: _Report, *, verbose: bool) -> None:
+    if report.is_empty:
+        stdout.print(_NO_SERVERS.format(plain(str(report.config.path))), markup=False)
+    else:
+        _show_sources(report)
     for each in report.lacking:
         tools = "1 tool needs" if each.tool_count == 1 else f"{each.tool_count} tools need"
         looked_for = f" Looked for: {plain(each.looked_for)}." if each.looked_for is not None else ""
         told = f"Missing: {plain(each.name)}, which {tools}: {plain(each.why)}{looked_for}"
         stdout.print(told, markup=False, style="yellow", soft_wrap=False)
-    _show_limits(report.config, report.found)
+    for name, missing in report.incomplete:
+        absent = "; ".join(f"{each.entry}: {each.diagnosis}" for each in missing)
+        told = f"The bundle {name} is missing required tools: {plain(absent)}."
+        stdout.print(told, markup=False, style="red", soft_wrap=False)
+    if verbose:
+        _show_limits(report.config, report.found)
     policy = _policy_wire(report.config)
-    rules = "everybody may see and call everything"
+    rules = "everyone can see and call every tool"
     if policy is not None:
         rules = f"{policy['rules']} rule{'s' * (policy['rules'] != 1)}, else `{policy['otherwise']}`"
     lines = [f"Policy: {rules if policy is not None else f'none, {rules}'}."]
@@ -315,29 +351,40 @@ def _show(report: _Report) -> None:
         _show_embedding(report.embedding)
     report.verdicts.show()
     for each in report.registered:
-        stdout.print(f"Registered, and passed over: {plain(each)}.", markup=False, style="yellow", soft_wrap=False)
+        stdout.print(f"Registered but not used: {plain(each)}.", markup=False, style="yellow", soft_wrap=False)
     for slip in report.slips:
-        stdout.print(f"Probably a slip: {plain(slip)}.", markup=False, style="yellow", soft_wrap=False)
+        stdout.print(f"Possible mistake: {plain(slip)}.", markup=False, style="yellow", soft_wrap=False)
+
+
+_NO_SERVERS = """\
+There are no servers in {}. Add one, for example:
+
+  {{"mcpServers": {{"time": {{"command": "uvx", "args": ["mcp-server-time"]}}}}}}
+"""
 
 
 def _show_sources(report: _Report) -> None:
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    for column in ("source", "status", "tools", "seconds", "what is wrong"):
+    for column in ("source", "status", "tools", "seconds"):
         table.add_column(column, justify="right" if column in {"tools", "seconds"} else "left", overflow="fold")
+    told: dict[str, tuple[list[str], str | None]] = {}
     for each in report.found:
-        table.add_row(*_row(each, _MARKS[each.entry.status], list(_wrong(each))))
+        table.add_row(*_row(each, _MARKS[each.entry.status]))
+        told[each.entry.name] = [*_wrong(each)], each.remedy
     for server in report.isolated:
         whose = "everybody" if server.principals is None else ", ".join(server.principals) or "nobody"
         said = [f"Started for each principal that asks. Who has it: {whose}.", *server.problems]
         label = "isolated" if server.is_healthy else "[red]isolated[/]"
         if server.local is None:
             said += [] if server.problems else [f"Not started here: `{LOCAL.id}` does not have it."]
-            table.add_row(f"[bold]{escape(server.name)}[/]", label, "", "", "\n".join(map(escape, said)))
+            table.add_row(f"[bold]{escape(server.name)}[/]", label, "", "")
+            told[server.name] = said, None
             continue
         said += [f"For `{LOCAL.id}`: {server.local.entry.status.value}.", *_wrong(server.local)]
-        table.add_row(*_row(server.local, label, said))
+        table.add_row(*_row(server.local, label))
+        told[server.name] = said, server.local.remedy
     for name in report.disabled:
-        table.add_row(f"[bold]{escape(name)}[/]", "[dim]disabled[/]", "", "", "")
+        table.add_row(f"[bold]{escape(name)}[/]", "[dim]disabled[/]", "", "")
     stdout.print(table, soft_wrap=False)
     statuses = Counter(each.entry.status for each in report.found)
     counted = [f"{statuses[status]} {status.value}" for status in SourceStatus]
@@ -345,20 +392,38 @@ def _show_sources(report: _Report) -> None:
     states = [state for state in counted if not state.startswith("0 ")]
     own = (each.local for each in report.isolated if each.local is not None)
     count = sum(each.tool_count for each in (*report.found, *own))
-    stdout.print(f"{count} tool{'s' * (count != 1)}; servers: {', '.join(states) or 'none are configured'}")
+    stdout.print(f"{count} tool{'s' * (count != 1)}; servers: {', '.join(states)}")
+    for name, (said, remedy) in told.items():
+        if said or remedy is not None:
+            _show_wrong(name, said, remedy)
+    if any(said or remedy for said, remedy in told.values()):
+        stdout.print()
 
 
-def _row(found: _Found, label: str, said: list[str]) -> tuple[str, ...]:
+def _show_wrong(name: str, said: Sequence[str], remedy: str | None) -> None:
+    """Below the table: beside it, a narrow terminal has no room for sentences."""
+    stdout.print(f"\n[bold]{escape(name)}[/]")
+    lines = Table.grid()
+    lines.add_column(overflow="fold")
+    for line in said:
+        lines.add_row(escape(line))
+    if remedy is not None:
+        lines.add_row(f"[cyan]Fix:[/] {escape(remedy)}")
+    stdout.print(Padding(lines, (0, 0, 0, 2)), soft_wrap=False)
+
+
+def _row(found: _Found, label: str) -> tuple[str, ...]:
     entry = found.entry
     took = f"{entry.listed_in_s:.2f}" if entry.listed_in_s is not None else ""
-    return f"[bold]{escape(entry.name)}[/]", label, str(found.tool_count), took, "\n".join(map(escape, said))
+    return f"[bold]{escape(entry.name)}[/]", label, str(found.tool_count), took
 
 
 def _wrong(found: _Found) -> Iterator[str]:
     """All that is wrong with a source."""
     entry = found.entry
-    if reason := _reason(entry):
-        yield reason
+    if reason := found.reason:
+        told = reason.removeprefix(f"`{entry.name}` ")
+        yield told[:1].upper() + told[1:]
     yield from _troubles(found.condition)
     yield from (f"`{aside.name[:60]}` is set aside: {aside.reason}" for aside in entry.set_aside)
     yield from entry.warnings
@@ -395,14 +460,14 @@ def _troubles(condition: Condition | None) -> Iterator[str]:
 
 def _show_limits(config: Config, found: list[_Found]) -> None:
     every = _limits_of(config)
-    lines = [f"Every server: {_told(every)}."]
+    lines = [f"Limits per server: {_told(every)}."]
     for each in found:
         own = {} if each.configured is None else dict(_limits_of(each.configured).items() - every.items())
         if own:
             lines.append(f"  {plain(each.entry.name)}: {_told(own)}")
     rate = config.rate
     told = f"{rate.calls_per_minute} calls a minute, {rate.burst_calls} of them at once" if rate else "no limit"
-    lines.append(f"Every principal: {told}.")
+    lines.append(f"Limits per principal: {told}.")
     for line in lines:
         stdout.print(line, markup=False, style="dim", soft_wrap=False)
 
