@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterator, Mapping
+from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
@@ -12,7 +12,7 @@ from mcp.shared.message import SessionMessage
 from pydantic_core import to_json
 
 from toolcrib.sources.mcp.carrier import Channel, Unanswered, Unreachable
-from toolcrib.sources.mcp.messages import Garbled, messages_in, overlong, refused
+from toolcrib.sources.mcp.messages import Garbled, overlong, received, refused
 from toolcrib.sources.mcp.refusals import NO_MESSAGE, Refusal, Refused
 from toolcrib.sources.mcp.server import CarriedServer
 
@@ -47,7 +47,7 @@ async def carried(server: CarriedServer, *, max_message_bytes: int) -> AsyncGene
 async def _read(channel: Channel, arriving: MemoryObjectSendStream[Incoming], limit_bytes: int) -> None:
     try:
         while (came := await channel.receive()) is not None:
-            for message in _messages(came, limit_bytes):
+            for message in await _messages(came, limit_bytes):
                 await arriving.send(message)
     except (anyio.BrokenResourceError, anyio.ClosedResourceError):
         pass  # the session has ended
@@ -65,26 +65,21 @@ async def _write(
         await arriving.aclose()  # who cannot be asked does not answer
 
 
-def _messages(came: Mapping[str, Any] | Unanswered, limit_bytes: int) -> Iterator[Incoming]:
+async def _messages(came: Mapping[str, Any] | Unanswered, limit_bytes: int) -> Iterable[Incoming]:
     if isinstance(came, Unanswered):
-        yield refused(
-            came.request_id,
-            Refusal(
-                came.what,
-                came.diagnosis,
-                ran=came.ran,
-                retryable=came.retryable,
-                lasting=came.lasting,
-                unreached=came.unreached,
-            ),
+        refusal = Refusal(
+            came.what,
+            came.diagnosis,
+            ran=came.ran,
+            retryable=came.retryable,
+            lasting=came.lasting,
+            unreached=came.unreached,
         )
-        return
+        return [refused(came.request_id, refusal)]
     try:
         # As a line again: what is bounded, told and refused of one that a server writes itself holds for this one.
         line = to_json(came)
     except ValueError:  # nested beyond all bounds
-        yield Garbled("a message that cannot be written down")
-        if "method" not in came:
-            yield refused(came["id"], NO_MESSAGE)
-        return
-    yield from messages_in(overlong(line) if len(line) > limit_bytes else line, limit_bytes)
+        unread = Garbled("a message that cannot be written down")
+        return [unread] if "method" in came else [unread, refused(came["id"], NO_MESSAGE)]
+    return await received(overlong(line) if len(line) > limit_bytes else line, limit_bytes)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -25,8 +26,9 @@ from mcp_types import (
 from pydantic_core import from_json
 
 from toolcrib.core.uris import shown
+from toolcrib.sources.mcp.events import Events
 from toolcrib.sources.mcp.last_words import LastWords
-from toolcrib.sources.mcp.messages import Garbled, messages_in
+from toolcrib.sources.mcp.messages import Garbled, received
 from toolcrib.sources.mcp.refusals import NO_MESSAGE, OTHER_ID, Outcomes, Refusal, too_long
 from toolcrib.sources.mcp.server import HttpServer
 
@@ -135,6 +137,8 @@ class HttpClient(httpx2.AsyncClient):
         response = await super().send(request, stream=stream, **options)
         if not _stays_within_origin(response):
             response.next_request = None
+        if self._answers_follow and stream and _kind(response) == "text/event-stream":
+            return self._sorted(response, None, math.inf)
         return response
 
     async def stream_refusal(self, response: httpx2.Response) -> Refusal | None:
@@ -168,7 +172,8 @@ class HttpClient(httpx2.AsyncClient):
         except BaseException:
             await response.aclose()
             raise
-        if came is not response:
+        goes_on = isinstance(came, httpx2.Response) and isinstance(came.stream, Events)
+        if not goes_on:
             await response.aclose()
         return came
 
@@ -177,33 +182,40 @@ class HttpClient(httpx2.AsyncClient):
         if response.has_redirect_location:
             if not _stays_within_origin(response) or await self._body(response) is None:
                 return _redirected(response)
-            return _read(response, b"")
+            return _with(response, content=b"")
         if response.status_code >= 400:
             return await self._refused(response, asked)
         if asked is None or not self._answers_follow:
             return httpx2.Response(202, request=response.request)
         match _kind(response):
             case "text/event-stream":
-                if asked.method != "subscriptions/listen":
-                    until = anyio.current_time() + self._answer_timeout_s
-                    response.stream = _Ending(cast("httpx2.AsyncByteStream", response.stream), until)
-                return response
+                is_open = asked.method == "subscriptions/listen"
+                until = math.inf if is_open else anyio.current_time() + self._answer_timeout_s
+                return self._sorted(response, asked.id, until)
             case "application/json":
                 body = await self._body(response)
                 if body is None:
                     return too_long(self._max_message_bytes)
-                came = self._came(body, asked)
+                came = await self._came(body, asked)
                 # The answer to the handshake comes with headers that the SDK needs.
-                return _read(response, body) if asked.method == "initialize" and isinstance(came, dict) else came
+                return (
+                    _with(response, content=body) if asked.method == "initialize" and isinstance(came, dict) else came
+                )
             case _:
                 return _other_kind(response)
 
-    def _came(self, body: bytes, asked: _Asked) -> _Came:
+    def _sorted(self, response: httpx2.Response, answers: RequestId | None, until: float) -> httpx2.Response:
+        """The stream of events of `response`, as the SDK is to read it."""
+        limit_bytes = self._max_message_bytes
+        events = Events(response, self._outcomes, answers=answers, until=until, max_message_bytes=limit_bytes)
+        return _with(response, stream=events)
+
+    async def _came(self, body: bytes, asked: _Asked) -> _Came:
         """What `body` says to what was asked."""
-        messages = (
-            read.message for read in messages_in(body, self._max_message_bytes) if not isinstance(read, Garbled)
-        )
-        for message in messages:
+        for read in await received(body, self._max_message_bytes):
+            if isinstance(read, Garbled):
+                continue
+            message = read.message
             if not isinstance(message, JSONRPCResponse | JSONRPCError):
                 continue
             if message.id is not None and str(message.id) != str(asked.id):
@@ -224,7 +236,7 @@ class HttpClient(httpx2.AsyncClient):
         retry_after_s = _retry_after_s(response.headers)
         if asked is not None and _kind(response) == "application/json" and status not in _PLAIN and not retry_after_s:
             body = await self._body(response)
-            came = NO_MESSAGE if body is None else self._came(body, asked)
+            came = NO_MESSAGE if body is None else await self._came(body, asked)
             if isinstance(came, ErrorData) and not isinstance(came.data, Refusal):
                 return came
         again = "" if retry_after_s is None else f"; it may be asked again in {retry_after_s:g} s"
@@ -272,23 +284,6 @@ class HttpClient(httpx2.AsyncClient):
                 return Refusal(_BROKE_OFF, diagnosis)
 
 
-class _Ending(httpx2.AsyncByteStream):
-    """A stream that ends in time, however long somebody drips into it for whom nobody waits any more."""
-
-    def __init__(self, stream: httpx2.AsyncByteStream, until: float) -> None:
-        self._stream = stream
-        self._until = until
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        async for part in self._stream:
-            if anyio.current_time() > self._until:
-                raise httpx2.ReadTimeout("its stream did not end in time")
-            yield part
-
-    async def aclose(self) -> None:
-        await self._stream.aclose()
-
-
 def refusal_by_sdk(error: MCPError, max_message_bytes: int) -> Refusal | None:
     """The refusal that the SDK's transport put into its own words, where it read a stream; None where it did not.
 
@@ -316,13 +311,17 @@ def _kind(response: httpx2.Response) -> str:
     return response.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
-def _read(response: httpx2.Response, body: bytes) -> httpx2.Response:
-    """`response` with the body that was read of it."""
+def _with(
+    response: httpx2.Response, *, content: bytes | None = None, stream: httpx2.AsyncByteStream | None = None
+) -> httpx2.Response:
+    """`response` with a body that is unpacked."""
     gone = {"content-encoding", "content-length", "transfer-encoding"}
     headers = [(name, value) for name, value in response.headers.multi_items() if name.lower() not in gone]
-    read = httpx2.Response(response.status_code, headers=headers, content=body, request=response.request)
-    read.next_request = response.next_request
-    return read
+    unpacked = httpx2.Response(
+        response.status_code, headers=headers, content=content, stream=stream, request=response.request
+    )
+    unpacked.next_request = response.next_request
+    return unpacked
 
 
 def _stays_within_origin(response: httpx2.Response) -> bool:

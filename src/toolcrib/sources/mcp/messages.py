@@ -5,7 +5,7 @@ from __future__ import annotations
 import codecs
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, cast
 
 from mcp.shared.message import SessionMessage
@@ -13,6 +13,8 @@ from mcp_types import JSONRPCError, RequestId, jsonrpc_message_adapter
 from pydantic import ValidationError
 from pydantic_core import from_json
 
+from toolcrib.sources.aside import aside
+from toolcrib.sources.mcp.pieces import read_pieces
 from toolcrib.sources.mcp.refusals import NO_MESSAGE, Refusal, outcome, too_long
 
 EDGE_BYTES = 1_024
@@ -20,6 +22,9 @@ EDGE_BYTES = 1_024
 
 SHOWN_CHARACTERS = 80
 """How much is shown of a line that is no message."""
+
+SHORT_BYTES = 262_144
+"""Up to this length a message is read in one step, which takes some milliseconds."""
 
 _STARTS = (b"{", b"[", codecs.BOM_UTF8)
 """How a message may begin; what does not is not looked at any further."""
@@ -110,12 +115,21 @@ def messages_in(line: bytes, limit_bytes: int) -> Iterator[SessionMessage | Garb
                 yield refused(request_id, NO_MESSAGE)
 
 
+async def received(line: bytes, limit_bytes: int) -> Iterable[SessionMessage | Garbled]:
+    """The same as `messages_in`, where other things are to go on meanwhile."""
+    if len(line) <= SHORT_BYTES:
+        return messages_in(line, limit_bytes)
+    return await aside(lambda: [*messages_in(line, limit_bytes)])
+
+
 def read_json(text: bytes) -> Any:
-    """The value that `text` stands for; signs that are no Unicode text become replacement characters.
+    """The value that `text` stands for; what is no Unicode text becomes replacement characters.
 
     Raises:
         ValueError: it is no JSON.
     """
+    if len(text) > SHORT_BYTES:
+        return read_pieces(text.removeprefix(codecs.BOM_UTF8))
     try:
         return from_json(text)
     except ValueError:

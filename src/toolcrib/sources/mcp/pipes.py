@@ -28,7 +28,7 @@ from mcp.os.win32.utilities import (
 from mcp.shared.message import SessionMessage
 
 from toolcrib.sources.mcp.last_words import LastWords
-from toolcrib.sources.mcp.messages import Lines, messages_in
+from toolcrib.sources.mcp.messages import Lines, received
 from toolcrib.sources.mcp.server import StdioServer
 
 logger = logging.getLogger(__name__)
@@ -177,7 +177,7 @@ class _Pipe:
         return exit_code
 
     async def _arrive(self, line: bytes) -> None:
-        for message in messages_in(line, self._max_message_bytes):
+        for message in await received(line, self._max_message_bytes):
             await self._arriving.send(message)
 
     async def _drain(self) -> None:

@@ -20,7 +20,7 @@ from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCRequest
 
 from toolcrib.sources.mcp.http import HttpClient
-from toolcrib.sources.mcp.messages import Garbled, messages_in
+from toolcrib.sources.mcp.messages import Garbled, received
 from toolcrib.sources.mcp.refusals import Refusal, Refused
 
 logger = logging.getLogger(__name__)
@@ -77,7 +77,7 @@ async def _read(
                 named = True
                 task_status.started(str(endpoint))
             elif event.event == "message" and event.data:
-                for message in messages_in(event.data.encode("utf-8", "replace"), max_message_bytes):
+                for message in await received(event.data.encode("utf-8", "replace"), max_message_bytes):
                     await arriving.send(message)
     except httpx2.SSEError:
         await arriving.send(Garbled(f"an event of more than {max_message_bytes / 2**20:g} MiB"))

@@ -1,0 +1,89 @@
+"""A stream of server-sent events. The SDK gets the short ones, since it reads each in one step, however long it is."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from collections.abc import AsyncIterator
+
+import anyio
+import httpx2
+from mcp_types import JSONRPCError, JSONRPCResponse, RequestId
+
+from toolcrib.sources.mcp.messages import SHORT_BYTES, Garbled, received
+from toolcrib.sources.mcp.refusals import Outcomes
+
+logger = logging.getLogger(__name__)
+
+MAX_TOLD_BYTES = 2**20
+"""The longest event that is no answer. Nothing that a server asks or tells needs more."""
+
+_END = re.compile(rb"(?:\r\n|\r|\n){2}")
+_LINE = re.compile(rb"\r\n|\r|\n")
+
+
+class Events(httpx2.AsyncByteStream):
+    """What a server sends on one stream.
+
+    The answer in a long event is read here, aside, and put into `outcomes`. In its place the SDK gets an empty one with
+    the same id, which says that the stream is done and reaches nobody.
+    """
+
+    def __init__(
+        self,
+        response: httpx2.Response,
+        outcomes: Outcomes,
+        *,
+        answers: RequestId | None,
+        until: float,
+        max_message_bytes: int,
+    ) -> None:
+        """`answers`: the id of the request that the stream answers; None where it brings what nobody asked for.
+
+        `until`: when the stream has to be over, by the clock of the event loop. It ends in time, however long somebody
+        drips into it for whom nobody waits any more.
+        """
+        self._response = response
+        self._outcomes = outcomes
+        self._answers = answers
+        self._until = until
+        self._max_message_bytes = max_message_bytes
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        event = bytearray()
+        async for part in self._response.aiter_bytes():
+            if anyio.current_time() > self._until:
+                raise httpx2.ReadTimeout("its stream did not end in time")
+            looked_at = max(0, len(event) - 3)
+            event += part
+            while (end := _END.search(event, looked_at)) is not None:
+                whole, looked_at = bytes(event[: end.end()]), 0
+                del event[: end.end()]
+                yield whole if len(whole) <= SHORT_BYTES else await self._read(whole)
+            if len(event) > self._max_message_bytes + SHORT_BYTES:
+                yield bytes(event)  # beyond what the SDK takes: it ends the stream
+                event.clear()
+        yield bytes(event)
+
+    async def aclose(self) -> None:
+        await self._response.aclose()
+
+    async def _read(self, event: bytes) -> bytes:
+        """What the SDK gets of a long `event`."""
+        lines = _LINE.split(event)
+        data = b"\n".join(line[5:].removeprefix(b" ") for line in lines if line.startswith(b"data:"))
+        for read in await received(data, self._max_message_bytes):
+            if isinstance(read, Garbled) or not isinstance(message := read.message, JSONRPCResponse | JSONRPCError):
+                continue
+            request_id = message.id if self._answers is None else self._answers
+            if request_id is None:
+                continue
+            self._outcomes.put(request_id, message.result if isinstance(message, JSONRPCResponse) else message.error)
+            done = f'data: {{"jsonrpc": "2.0", "id": {json.dumps(request_id)}, "result": {{}}}}'
+            known = [line for line in lines if line.startswith((b"id:", b"retry:"))]
+            return b"\n".join([*known, done.encode(), b"", b""])
+        if len(event) <= MAX_TOLD_BYTES:
+            return event
+        logger.info("an event of %d bytes was dropped, since it is no answer", len(event))
+        return b""

@@ -1,0 +1,221 @@
+"""A long JSON text, read piece by piece, so that no step takes long."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from pydantic_core import from_json
+
+from toolcrib.sources.aside import breathe
+
+WINDOW_BYTES = 131_072
+"""How much of the text is looked at in one step, which takes a millisecond or two."""
+
+MAX_DEPTH = 200
+"""Objects and lists within one another; those who read shorter texts stop there too."""
+
+_decoder = json.JSONDecoder()
+_ODD = "".join(map(chr, range(0xDC80, 0xDD00)))
+"""What bytes become that are no UTF-8."""
+
+_BLANK = re.compile(r"[ \t\n\r]*")
+_NUMBER = re.compile(r"[-+.0-9A-Za-z]*\Z")
+"""What may belong to a number, and the end of the window."""
+
+_WHOLE = re.compile(
+    r"(?:[^\"\\]++|\\[^u]"
+    r"|\\u[dD][89abAB]..\\u[dD][c-fC-F]..|\\u(?![dD][89abAB]).{4}"
+    r"|\\u[dD][89abAB]..(?=.{6}))*+",  # no second half of the pair follows, or it would be here
+    re.DOTALL,
+)
+"""As much of a string as may be cut off: no half of an escape or of a pair of them."""
+
+_TOKEN = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|[\[{]|[\]}]|"', re.DOTALL)
+
+
+def read_pieces(text: bytes) -> Any:
+    """The value that `text` stands for; what is no Unicode text becomes a question mark.
+
+    Raises:
+        ValueError: it is no JSON, or nested too deeply.
+    """
+    reader = _Reader(text)
+    value = reader.value(0)
+    reader.end()
+    return value
+
+
+class _Reader:
+    """Reads with the scanner of the standard library, which tells where a value ends, in a window of the text.
+
+    A value that does not end in the window is an object, a list or a string. Of the first two, the members are read one
+    by one.
+    """
+
+    def __init__(self, text: bytes) -> None:
+        self._text = text
+        self._base = 0
+        """Where the window begins, in bytes."""
+        self._window: str = ""
+        self._at: int = 0
+        """Where to go on, in characters of the window."""
+        self._cut = 0
+        """How many characters at the end of the window may be parts of one that it cuts."""
+        self._long: set[int] = set()
+        """Where objects and lists of the window begin that are known to be long. To try each of them would take time
+        that is quadratic in their depth."""
+        self._look()
+
+    def value(self, depth: int) -> Any:
+        self._skip_blanks()
+        if self._at not in self._long:
+            for _ in range(2):
+                try:
+                    value, end = _decoder.raw_decode(self._window, self._at)
+                except ValueError:
+                    pass
+                except RecursionError as error:
+                    raise ValueError("it is nested too deeply") from error
+                else:
+                    # A number may go on: `1` is all that can be read of `1e5` where the window ends behind the `e`.
+                    if self._is_last or _NUMBER.match(self._window, end) is None:
+                        value = _clean(value, self._window[self._at : end], depth)
+                        self._at = end
+                        return value
+                if not self._at:
+                    break
+                self._look()  # once more, from where the value begins
+            if not self._is_last:
+                self._note_long()
+        match self._window[self._at : self._at + 1]:
+            case "{" if depth < MAX_DEPTH:
+                return dict(self._members("}", depth))
+            case "[" if depth < MAX_DEPTH:
+                return [value for _, value in self._members("]", depth)]
+            case '"' if not self._is_last:
+                return self._string()
+            case _:
+                raise ValueError(f"no value begins at {self._here}")
+
+    def end(self) -> None:
+        """Pass where nothing follows.
+
+        Raises:
+            ValueError: something does.
+        """
+        self._skip_blanks()
+        if not self._is_last or self._at < len(self._window):
+            raise ValueError(f"more follows at {self._here}")
+
+    def _members(self, closing: str, depth: int) -> Iterator[tuple[str, Any]]:
+        """Those of the object or list that begins here."""
+        self._at += 1
+        if self._next() == closing:
+            self._at += 1
+            return
+        while True:
+            key = ""
+            if closing == "}":
+                key = self.value(0)
+                if not isinstance(key, str):
+                    raise ValueError(f"no key before {self._here}")
+                self._take(":")
+            yield key, self.value(depth + 1)
+            breathe()
+            if self._next() == closing:
+                self._at += 1
+                return
+            self._take(",")
+
+    def _string(self) -> str:
+        """The one that begins here and goes beyond the window."""
+        parts: list[str] = []
+        self._at += 1
+        while True:
+            padded = self._window + " " * 6 if self._is_last else self._window
+            match = _WHOLE.match(padded, self._at, len(padded) if self._is_last else len(padded) - self._cut)
+            end = self._at if match is None else min(match.end(), len(self._window))
+            part = self._window[self._at : end]
+            parts.append(_clean(json.loads(f'"{part}"'), part, 0))
+            has_moved, self._at = end > self._at, end
+            if self._window[end : end + 1] == '"':
+                self._at += 1
+                return "".join(parts)
+            if self._is_last or not (has_moved or self._base):
+                raise ValueError(f"a string does not end at {self._here}")
+            self._look()
+
+    def _note_long(self) -> None:
+        """Remember which of the objects and lists that begin in the first half of the window go beyond it."""
+        open_at: list[int] = []
+        for token in _TOKEN.finditer(self._window, self._at):
+            match token[0]:
+                case "{" | "[":
+                    open_at.append(token.start())
+                case "}" | "]":
+                    if not open_at:
+                        break
+                    open_at.pop()
+                case '"':  # a string that goes beyond it
+                    break
+                case _:
+                    pass
+        half = self._at + (len(self._window) - self._at) // 2
+        self._long.update(at for at in open_at[: MAX_DEPTH + 1] if at < half)
+
+    @property
+    def _here(self) -> int:
+        """Where to go on, in bytes of the text."""
+        before = self._window[: self._at]
+        return self._base + (self._at if before.isascii() else len(before.encode("utf-8", "surrogateescape")))
+
+    @property
+    def _is_last(self) -> bool:
+        """Whether the window goes to the end of the text."""
+        return self._base + WINDOW_BYTES >= len(self._text)
+
+    def _look(self) -> None:
+        """Move the window to where to go on."""
+        self._long = {at - self._at for at in self._long if at >= self._at}
+        self._base, self._at = self._here, 0
+        self._window = self._text[self._base : self._base + WINDOW_BYTES].decode("utf-8", "surrogateescape")
+        end = self._window[-3:]
+        self._cut = len(end) - len(end.rstrip(_ODD))
+        breathe()
+
+    def _next(self) -> str:
+        self._skip_blanks()
+        return self._window[self._at : self._at + 1]
+
+    def _take(self, character: str) -> None:
+        if self._next() != character:
+            raise ValueError(f"`{character}` is expected at {self._here}")
+        self._at += 1
+
+    def _skip_blanks(self) -> None:
+        while True:
+            match = _BLANK.match(self._window, self._at)
+            self._at = match.end() if match is not None else self._at
+            if self._at < len(self._window) or self._is_last:
+                return
+            self._look()
+
+
+def _clean(value: Any, raw: str, depth: int) -> Any:
+    """`value`, which `raw` stands for at this depth, without halves of surrogate pairs, which could not be written.
+
+    Raises:
+        ValueError: it is nested too deeply.
+    """
+    if not raw.isascii() or "\\ud" in raw or "\\uD" in raw:
+        try:
+            raw = json.dumps(value, ensure_ascii=False).encode("utf-8", "replace").decode()
+        except RecursionError as error:
+            raise ValueError("it is nested too deeply") from error
+        value = json.loads(raw)
+    if depth + raw.count("[") + raw.count("{") > MAX_DEPTH:
+        from_json("[" * depth + raw + "]" * depth)  # for its bound alone
+    return value

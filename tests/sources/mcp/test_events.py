@@ -1,0 +1,92 @@
+"""Streams of events: the SDK gets short ones as they came, and long answers go another way."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx2
+import pytest
+from mcp_types import ErrorData, RequestId
+
+from toolcrib.sources.mcp.events import MAX_TOLD_BYTES, Events
+from toolcrib.sources.mcp.messages import SHORT_BYTES
+from toolcrib.sources.mcp.refusals import Outcomes
+
+pytestmark = pytest.mark.anyio
+
+LONG = "x" * (SHORT_BYTES + 1)
+LIMIT_BYTES = 4 * 2**20
+
+
+class Sent(httpx2.AsyncByteStream):
+    def __init__(self, text: bytes, piece: int) -> None:
+        self._text = text
+        self._piece = piece
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        for at in range(0, len(self._text), self._piece):
+            yield self._text[at : at + self._piece]
+
+    async def aclose(self) -> None: ...
+
+
+async def passed_on(
+    text: bytes, *, piece: int = 100_000, answers: RequestId | None = 7
+) -> tuple[bytes, list[tuple[RequestId, Any]]]:
+    """What the SDK gets of a stream, and the answers that went another way."""
+    put: list[tuple[RequestId, Any]] = []
+    outcomes = Outcomes()
+    outcomes.deliver = lambda request_id, came: put.append((request_id, came))
+    response = httpx2.Response(200, stream=Sent(text, piece))
+    events = Events(response, outcomes, answers=answers, until=math.inf, max_message_bytes=LIMIT_BYTES)
+    return b"".join([part async for part in events]), put
+
+
+def event(message: dict[str, Any], before: str = "", line_end: str = "\n") -> bytes:
+    return f"{before}data: {json.dumps({'jsonrpc': '2.0', **message})}{line_end}{line_end}".encode()
+
+
+@pytest.mark.parametrize("piece", [1, 2, 3, 1_000])
+@pytest.mark.parametrize("line_end", ["\n", "\r", "\r\n"])
+async def test_short_events_pass_as_they_came(piece: int, line_end: str) -> None:
+    text = b": hello\n\n" + event({"method": "a"}, line_end=line_end) * 3 + b"data: cut off"
+    assert await passed_on(text, piece=piece) == (text, [])
+
+
+async def test_a_long_answer_goes_another_way_and_ends_the_stream_for_the_sdk() -> None:
+    short = event({"method": "notifications/progress"})
+    long = event({"id": "other", "result": {"text": LONG}}, "event: message\nid: 12\nretry: 5\n")
+    passed, put = await passed_on(short + long)
+    assert put == [(7, {"text": LONG})]  # as for the SDK, what comes on the stream of a request answers that
+    assert passed == short + b'id: 12\nretry: 5\ndata: {"jsonrpc": "2.0", "id": 7, "result": {}}\n\n'
+
+
+async def test_a_long_answer_on_the_common_stream_is_known_by_its_id() -> None:
+    passed, put = await passed_on(event({"id": "a", "error": {"code": 1, "message": LONG}}), answers=None)
+    assert put == [("a", ErrorData(code=1, message=LONG))]
+    assert b'"id": "a"' in passed
+
+
+async def test_a_long_answer_that_is_none_refuses_the_request() -> None:
+    passed, put = await passed_on(f'data: {{"jsonrpc": "2.0", "id": 7, "result": "{LONG}"}}\n\n'.encode())
+    assert len(passed) < 100
+    ((request_id, came),) = put
+    assert (request_id, came.message) == (7, "answered with what is no message of the protocol")
+
+
+@pytest.mark.parametrize("size", [SHORT_BYTES + 1, MAX_TOLD_BYTES + 1])
+async def test_a_long_event_that_is_no_answer_passes_up_to_a_bound(size: int) -> None:
+    long = event({"method": "notifications/message", "params": {"level": "info", "data": "x" * size}})
+    after = event({"method": "a"})
+    passed, put = await passed_on(long + after)
+    assert put == []
+    assert passed == (long if size < MAX_TOLD_BYTES else b"") + after
+
+
+async def test_an_event_beyond_all_bounds_is_left_to_the_sdk_which_ends_the_stream() -> None:
+    text = b"data: " + b"x" * (2 * LIMIT_BYTES)
+    passed, _ = await passed_on(text)
+    assert passed == text
