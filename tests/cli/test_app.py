@@ -11,12 +11,12 @@ import click
 import psutil
 import pytest
 from click.testing import CliRunner
-from tests.cli.running import TOOLCRIB, toolcrib_process
+from tests.cli.running import TOOLCRIB, toolcrib, toolcrib_process
 from tests.processes import is_running
 from tests.servers.launching import faulty_entry, write_config
 from tests.waiting import until_blocking
 
-from toolcrib.cli.app import main
+from toolcrib.cli.app import SECTIONS, main
 from toolcrib.version import VERSION
 
 READING = [["tree"], ["search", "words"], ["expand", "a.b"], ["call", "a.b"], ["doctor"]]
@@ -102,7 +102,7 @@ def test_the_configuration_is_taken_from_the_folder_or_the_environment(
     write_config(tmp_path / "mcp.json")
     elsewhere = write_config(tmp_path / "other.json", off={"command": "x", "disabled": True})
     monkeypatch.chdir(tmp_path)
-    assert '"disabled":[]' in run("doctor", "--json")
+    assert '"disabled":[]' in toolcrib("doctor", "--json").out
     monkeypatch.setenv("TOOLCRIB_CONFIG", str(elsewhere))
     assert '"disabled":["off"]' in run("doctor", "--json")
 
@@ -155,3 +155,13 @@ def test_a_tool_is_called_from_a_shell(tmp_path: Path) -> None:
     config = write_config(tmp_path / "mcp.json", bench=faulty_entry("flood-stderr"))
     ended = toolcrib_process("call", "bench.echo", "-", "-c", config, given='{"text": "お茶"}')
     assert (ended.code, ended.out, ended.err) == (0, "お茶\n", "")
+
+
+def test_the_help_shows_every_command_in_a_section_within_eighty_columns() -> None:
+    shown = run("--help")
+    named = [name for names in SECTIONS.values() for name in names]
+    assert sorted(named) == sorted(main.commands)
+    for title, names in SECTIONS.items():
+        assert f"\n{title}:\n" in shown
+        assert all(f"\n  {name} " in shown for name in names)
+    assert max(map(len, shown.splitlines())) <= 80

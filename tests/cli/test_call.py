@@ -129,3 +129,13 @@ def test_json_for_a_terminal_has_escapes_for_what_a_terminal_obeys_and_is_the_sa
     assert json.loads(shown) == value
     assert plain(shown) == shown
     assert "é 👩\u200d🔬" in shown
+
+
+def test_arguments_are_given_as_keys_and_values_too(tmp_path: Path) -> None:
+    config = write_config(tmp_path / "mcp.json", bench=faulty_entry())
+    assert toolcrib("call", "bench.echo", "text=a=b c", "-c", config).out == "a=b c\n"
+    assert toolcrib("call", "bench.echo", 'text="quoted"', "-c", config).out == '"quoted"\n'
+    assert toolcrib("call", "bench.add", "a=2", "b=3", "-c", config).code == 0
+    ended = toolcrib("call", "bench.add", "a=2", "nonsense", "-c", config)
+    assert (ended.code, "path=notes.txt" in ended.err) == (1, True)
+    assert "path=notes.txt" in toolcrib("call", "bench.add", "a:2", "-c", config).err

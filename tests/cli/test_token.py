@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.cli.running import toolcrib
 
-from toolcrib.config import parse_config
+from toolcrib.config import parse_config, read_config
 from toolcrib.core.principal import Principal
 
 
@@ -41,3 +41,25 @@ def test_a_principal_needs_a_name(name: str) -> None:
     ended = toolcrib("token", name)
     assert (ended.code, ended.out) == (2, "")
     assert "a principal needs a name" in ended.err
+
+
+def test_the_entry_can_be_added_to_a_file_whose_comments_and_other_tokens_stay(tmp_path: Path) -> None:
+    (config := tmp_path / "mcp.json").write_text('{\n  // mine\n  "mcpServers": {}\n}\n')
+    tokens = [toolcrib("token", name, "--write", config).out.strip() for name in ("ada", "ben")]
+    text = config.read_text()
+    assert "// mine" in text
+    digests = [hashlib.sha256(token.encode()).digest() for token in tokens]
+    assert [known.digest for known in read_config(config).auth.tokens] == digests
+    assert not any(token in text for token in tokens)
+
+
+@pytest.mark.parametrize("text", [None, "{", '{"toolcrib": {"auth": {"tokens": {}}}}'])
+def test_a_file_that_cannot_take_an_entry_is_left_as_it_is_and_no_token_is_shown(
+    text: str | None, tmp_path: Path
+) -> None:
+    config = tmp_path / "mcp.json"
+    if text is not None:
+        config.write_text(text)
+    ended = toolcrib("token", "ada", "--write", config)
+    assert (ended.code, ended.out) == (2, "")
+    assert (config.read_text() if config.exists() else None) == text

@@ -293,5 +293,5 @@ class _AnthropicAsked(Asked):
         if status == 400 and ("tool_reference" in said or "defer_loading" in said):
             return f"lets {self.model} defer no tools: pass `delivery=Delivery.INJECT`"
         if status == 529:
-            return "is asked too much by everybody: ask later"
+            return "is overloaded; retry later"
         return self.advice(status)

@@ -71,7 +71,7 @@ def _speak_up(_context: click.Context, _parameter: click.Parameter, value: bool)
 
 def _verbose(*, hidden: bool) -> click.Option:
     """`-v` after a command, where most people put it first; it is the same as before it."""
-    told = "Say on standard error what happens; with servers, what they say."
+    told = "Log to standard error, including what the servers log."
     return click.Option(
         ["-v", "--verbose"], is_flag=True, expose_value=False, callback=_speak_up, hidden=hidden, help=told
     )
@@ -86,22 +86,51 @@ def _take_verbose_anywhere(group: click.Group) -> None:
             command.params.append(_verbose(hidden=command is not serve))
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
-@click.version_option(VERSION, prog_name="toolcrib")
-@click.option("-v", "--verbose", is_flag=True, help="Say on standard error what happens; with servers, what they say.")
-def main(verbose: bool) -> None:
-    """The counter where an agent's tools are kept and handed out on request.
+SECTIONS = {
+    "Start here": ("doctor", "worth-it", "install", "demo"),
+    "Serve": ("serve", "acp", "token"),
+    "Look around": ("search", "list", "tree", "categories", "expand", "call"),
+    "Control": ("approvals", "pin", "drift", "audit", "bundles"),
+    "Add tools": ("add", "remove", "export", "import"),
+    "Improve": ("lint", "eval", "embed"),
+    "Build your own agent": ("describe", "instructions", "grammar", "schema"),
+}
+"""The commands as `--help` groups them. Others stand in a section of their own at the end."""
 
-    CONFIG is an mcp.json as your client has it (mcp.json here by default). Start with `toolcrib doctor`, look around
-    with `toolcrib tree` and `toolcrib search`, then give your client `toolcrib serve` as its one MCP server:
-    `toolcrib install` does that for you.
+
+class _Sections(click.Group):
+    """Shows its commands by purpose: one list of all of them is hard to scan."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        known = {name for names in SECTIONS.values() for name in names}
+        rest = tuple(name for name in self.list_commands(ctx) if name not in known)
+        width = max(map(len, self.commands))
+        for title, names in {**SECTIONS, "Others": rest}.items():
+            shown = [(name, self.commands[name]) for name in names if name in self.commands]
+            if shown:
+                with formatter.section(title):
+                    formatter.write_dl(
+                        [(f"{name:{width}}", command.get_short_help_str(120)) for name, command in shown]
+                    )
+
+
+@click.group(cls=_Sections, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80})
+@click.version_option(VERSION, prog_name="toolcrib")
+@click.option("-v", "--verbose", is_flag=True, help="Log to standard error, including what the servers log.")
+def main(verbose: bool) -> None:
+    """Give agents search, expand and call instead of hundreds of tool definitions.
+
+    CONFIG is your client's mcp.json. The default is mcp.json in the current folder.
+
+    To start, run `toolcrib doctor` to check your servers, then `toolcrib install CLIENT` to add Toolcrib to your
+    client. The documentation is in docs/commands.md of the project.
     """
     from toolcrib.cli.output import set_up_logging
 
     set_up_logging(verbose=verbose)
 
 
-@main.command(short_help="Serve the tools of an mcp.json over MCP.")
+@main.command(short_help="Serve your tools over MCP.")
 @config_either_way
 @click.option("--http", metavar="HOST:PORT", help="Serve many clients there: MCP at /mcp, and an API.")
 @click.option(
@@ -146,7 +175,7 @@ def serve(**options: Any) -> None:
         gc.enable()
 
 
-@main.command(short_help="Be an agent in an editor that speaks ACP.")
+@main.command(short_help="Run as an agent in an editor that speaks ACP.")
 @click.argument("config", metavar="[CONFIG]", type=click.Path(path_type=Path, dir_okay=False), required=False)
 @click.option(
     "--model",
@@ -174,7 +203,7 @@ def acp(**options: Any) -> None:
     run(**options)
 
 
-@main.command(short_help="Start published servers and do real tasks through them.")
+@main.command(short_help="Start sample servers and run real tasks through them.")
 @click.option("--keep", is_flag=True, help="Keep the folder that the demo works in.")
 @json_option
 def demo(**options: Any) -> None:
@@ -187,7 +216,7 @@ def demo(**options: Any) -> None:
     run(**options)
 
 
-@main.command(short_help="Print the rules that a model is told.")
+@main.command(short_help="Print the instructions that a model receives.")
 @config_either_way
 @click.option("--full", is_flag=True, help="All of them, for a system prompt of your own; a client is told fewer.")
 @click.option(
@@ -274,7 +303,7 @@ def add_http(tool_id: str, url: str, description: str, **options: Any) -> None:
     run(tool_id=tool_id, declaration={"description": description, "http": http}, **options)
 
 
-@main.command(short_help="Register something no longer.")
+@main.command(short_help="Unregister tools.")
 @click.argument("tool_ids", metavar="[ID]...", nargs=-1)
 @click.option("--category", "categories", metavar="PATH", multiple=True, help="A category: `Coding/Refactoring`.")
 @click.option("--override", "overrides", metavar="PATTERN", multiple=True, help="What is said of these tools.")
@@ -291,7 +320,7 @@ def remove(**options: Any) -> None:
     run(**options)
 
 
-@main.command(short_help="Write what is registered into one file.")
+@main.command(short_help="Write everything that is registered to one file.")
 @config_either_way
 @click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="Where to, if not shown.")
 def export(**options: Any) -> None:
@@ -301,7 +330,7 @@ def export(**options: Any) -> None:
     run(**options)
 
 
-@main.command("import", short_help="Register all that a file holds.")
+@main.command("import", short_help="Register everything in a file.")
 @click.argument("file", type=click.Path(path_type=Path, exists=True, dir_okay=False))
 @config_either_way
 @click.option("--replace", "replacing", is_flag=True, help="Take the place of what is registered and differs.")
@@ -314,7 +343,7 @@ def import_(**options: Any) -> None:
     run(**options)
 
 
-@main.command(short_help="Show what people approved for good, and take it back.")
+@main.command(short_help="Show or revoke calls that people approved permanently.")
 @click.option("--revoke", metavar="NUMBER", type=int, multiple=True, help="Ask again from now on.")
 @click.option(
     "--store", metavar="FILE", type=click.Path(path_type=Path, dir_okay=False), help="Where approvals are kept."
@@ -327,7 +356,7 @@ def approvals(**options: Any) -> None:
     run(**options)
 
 
-@main.command("list", short_help="Show the nodes and tools at a path.")
+@main.command("list", short_help="List the categories and tools at a path.")
 @click.argument("path", nargs=-1)
 @config_option
 @tools_option
@@ -354,7 +383,7 @@ def list_(**options: Any) -> None:
     run(**options)
 
 
-@main.command(short_help="Show the catalog as a tree.")
+@main.command(short_help="Show the whole catalog as a tree.")
 @config_either_way
 @tools_option
 @bundle_option
@@ -367,7 +396,7 @@ def tree(**options: Any) -> None:
     run(**options)
 
 
-@main.command(short_help="Show the categories at the top.")
+@main.command(short_help="Show the top-level categories.")
 @config_either_way
 @tools_option
 @wait_option
@@ -415,7 +444,7 @@ def search(query: tuple[str, ...], **options: Any) -> None:
     run(" ".join(query), **options)
 
 
-@main.command(short_help="Show what a tool takes and gives.")
+@main.command(short_help="Show a tool's full definition.")
 @click.argument("tool_id", metavar="ID")
 @config_option
 @tools_option
@@ -462,7 +491,7 @@ def describe(**options: Any) -> None:
     run(**options)
 
 
-@main.command(short_help="Print a grammar under which a model can only write valid calls.")
+@main.command(short_help="Print a grammar that only allows valid tool calls.")
 @click.argument("tool_ids", metavar="[TOOL]...", nargs=-1)
 @config_option
 @tools_option
@@ -501,23 +530,26 @@ def grammar(**options: Any) -> None:
 
 @main.command(short_help="Run a tool.")
 @click.argument("tool_id", metavar="ID")
-@click.argument("arguments", metavar="[JSON]", default="{}")
+@click.argument("arguments", metavar="[JSON | KEY=VALUE...]", nargs=-1)
 @config_option
 @bundle_option
 @wait_option
 @json_option
-def call(tool_id: str, arguments: str, **options: Any) -> None:
-    """Run the tool ID with JSON as its arguments (`-` reads them from standard input).
+def call(tool_id: str, arguments: tuple[str, ...], **options: Any) -> None:
+    """Run the tool ID with JSON as its arguments (`-` reads them from standard input), or with KEY=VALUE for each.
+
+    A VALUE is JSON where it is a number, true, false, null, a list or an object, and else a string.
 
     \b
       toolcrib call git.git_log '{"repo_path": ".", "max_count": 3}'
+      toolcrib call git.git_log repo_path=. max_count=3
     """
     from toolcrib.cli.call import call as run
 
     run(tool_id, arguments, **options)
 
 
-@main.command(short_help="Show the bundles, and what is missing in them.")
+@main.command(short_help="Show the bundles and what each one is missing.")
 @click.argument("words", metavar="[CONFIG] [NAME]", nargs=-1)
 @config_option
 @wait_option
@@ -540,7 +572,7 @@ def bundles(words: tuple[str, ...], config: Path, **options: Any) -> None:
     run(files[0], names[0] if names else None, **options)
 
 
-@main.command(short_help="Start every server and tell what is wrong.")
+@main.command(short_help="Start every server and report problems.")
 @config_either_way
 @wait_option
 @json_option
@@ -555,7 +587,7 @@ def doctor(**options: Any) -> None:
     run(**options)
 
 
-@main.command(short_help="Approve of definitions as they are.")
+@main.command(short_help="Pin the current tool definitions.")
 @click.argument("what", metavar="[WHAT]...", nargs=-1)
 @config_option
 @click.option("--yes", is_flag=True, help="Ask nothing.")
@@ -587,7 +619,7 @@ def pin(what: tuple[str, ...], config: Path, mode: str | None, full: bool, wait_
         command.pin(what, config, wait_s=wait_s, full=full, **options)
 
 
-@main.command(short_help="Show what changed since it was approved.")
+@main.command(short_help="Show how definitions changed since you pinned them.")
 @click.argument("what", metavar="[WHAT]...", nargs=-1)
 @config_option
 @wait_option
@@ -604,7 +636,7 @@ def drift(what: tuple[str, ...], **options: Any) -> None:
     run(what, **options)
 
 
-@main.command(short_help="Tell what is wrong with definitions.")
+@main.command(short_help="Check tool definitions for problems.")
 @config_either_way
 @click.option(
     "--python",
@@ -675,7 +707,7 @@ class _Audit(click.Command):
         return super().make_context(info_name, args, parent, **extra)
 
 
-@main.command(cls=_Audit, short_help="Show what agents looked for, expanded and called; forget it.")
+@main.command(cls=_Audit, short_help="Show what agents searched for, expanded and called.")
 @click.argument("trace", metavar="[TRACE | forget]", required=False)
 @config_option
 @audit_path_option
@@ -730,7 +762,7 @@ def audit_forget(config: Path, path: Path | None, everything: bool, yes: bool, a
     run(unwanted, config, path, yes=yes, as_json=as_json)
 
 
-@main.group(short_help="Fetch a model that knows what words mean.")
+@main.group(short_help="Download an embedding model.")
 def embed() -> None:
     """Fetch a model for search. Nothing else in Toolcrib downloads one."""
 
@@ -751,7 +783,7 @@ def fetch(manifest: Path, folder: Path) -> None:
     run(manifest, folder)
 
 
-@main.command(short_help="Tell whether Toolcrib would pay for itself.")
+@main.command(short_help="Estimate whether Toolcrib saves tokens for you.")
 @config_either_way
 @tools_option
 @wait_option
@@ -766,7 +798,7 @@ def worth_it(**options: Any) -> None:
     run(**options)
 
 
-@main.command(short_help="Put Toolcrib into a client's configuration.")
+@main.command(short_help="Add Toolcrib to a client such as Cursor or Claude Code.")
 @click.argument(
     "client", metavar="CLIENT", type=click.Choice(["claude-code", "claude-desktop", "cursor", "vscode", "zed"])
 )
@@ -801,9 +833,15 @@ def install(client: str, **options: Any) -> None:
     run(client, **options)
 
 
-@main.command(short_help="Make a token for a client over HTTP.")
+@main.command(short_help="Create an access token for the HTTP gateway.")
 @click.argument("principal", metavar="NAME")
-@click.option("--scope", "scopes", multiple=True, help="What policies may ask of it; may be given several times.")
+@click.option("--scope", "scopes", multiple=True, help="A scope for this token, for use in policy rules. Repeatable.")
+@click.option(
+    "--write",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Add the entry to this mcp.json, under toolcrib.auth.tokens.",
+)
 @json_option
 def token(principal: str, **options: Any) -> None:
     """Make a random bearer token for NAME, and show what to write into the configuration: its hash alone.

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -15,11 +16,13 @@ from toolcrib.core.errors import InvalidArguments
 from toolcrib.core.results import ToolResult
 
 
-def call(tool_id: str, arguments: str, config: Path, wait_s: float, *, bundle: str | None, as_json: bool) -> None:
+def call(
+    tool_id: str, arguments: Sequence[str], config: Path, wait_s: float, *, bundle: str | None, as_json: bool
+) -> None:
     """Expand and call at once: a person who types an id has seen what it takes, or is told by the error."""
 
     async def main() -> None:
-        given = _parsed(sys.stdin.read() if arguments == "-" else arguments)
+        given = _given(arguments)
         async with opened(config, None, wait_s=wait_s, wanted=only_source_of(tool_id), bundle=bundle) as crib:
             # A bare id is filled in: who types it has looked. A handle is taken at its word, like anybody's.
             handle = crib.expand_tool(tool_id).handle if crib.view().find(tool_id) is not None else tool_id
@@ -41,13 +44,37 @@ def call(tool_id: str, arguments: str, config: Path, wait_s: float, *, bundle: s
     run(main, as_json=as_json)
 
 
+_KEY_VALUE = re.compile(r"(?P<key>[^\s={}\[\]\"]+)=(?P<value>.*)", re.DOTALL)
+_EXAMPLES = ("""For example: '{"path": "notes.txt"}', or path=notes.txt""",)
+
+
+def _given(words: Sequence[str]) -> dict[str, object]:
+    """The arguments of a call, as one JSON object or as KEY=VALUE."""
+    pairs = [_KEY_VALUE.fullmatch(word) for word in words]
+    if words and all(pairs):
+        return {pair["key"]: _value(pair["value"]) for pair in pairs if pair is not None}
+    if len(words) > 1:
+        raise InvalidArguments("Several arguments are each KEY=VALUE.", hints=_EXAMPLES)
+    text = words[0] if words else "{}"
+    return _parsed(sys.stdin.read() if text == "-" else text)
+
+
+def _value(text: str) -> object:
+    """What JSON calls a number, a list, an object, true, false or null; all else is a string."""
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return text
+    return text if isinstance(value, str) else value
+
+
 def _parsed(text: str) -> dict[str, object]:
     try:
         value = json.loads(text)
     except ValueError as error:
-        raise InvalidArguments(f"The arguments are no JSON: {error}.") from error
+        raise InvalidArguments(f"The arguments are not valid JSON: {error}.", hints=_EXAMPLES) from error
     if not isinstance(value, dict):
-        raise InvalidArguments("The arguments are not a JSON object.")
+        raise InvalidArguments("The arguments are not a JSON object.", hints=_EXAMPLES)
     return value  # pyright: ignore[reportUnknownVariableType]  keys of a JSON object are strings
 
 

@@ -215,7 +215,9 @@ class Chosen:
     def unmet(word: str, ids: Collection[str]) -> NotFound:
         near = nearest(word, [*dict.fromkeys(tool_id.partition(".")[0] for tool_id in ids), *ids])
         meant = f" Did you mean `{visible(near)}`?" if near is not None else ""
-        return NotFound(f"Nothing here is called `{word}`.{meant}")
+        is_file = word.endswith(".json") and Path(word).is_file()
+        hints = [f"To name a configuration, use `-c {word}`."] if is_file else []
+        return NotFound(f"No server or tool is named `{word}`.{'' if is_file else meant}", hints=hints)
 
 
 def _may_be_of(word: str, source: str) -> bool:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
+from toolcrib.cli.definitions import counted
 from toolcrib.cli.opening import opened
 from toolcrib.cli.output import escape, print_json, run, stdout
 from toolcrib.core.errors import InvalidConfig, ToolFailed
@@ -347,7 +348,7 @@ def _show(outcome: Mapping[str, Any]) -> None:
     for line in lines[:SHOWN_LINES]:
         stdout.print(f"      [dim]{escape(line[:110])}[/]")
     if len(lines) > SHOWN_LINES:
-        stdout.print(f"      [dim]… {len(lines) - SHOWN_LINES} more lines[/]")
+        stdout.print(f"      [dim]… {counted(len(lines) - SHOWN_LINES, 'more line')}[/]")
 
 
 def _sum_up(report: Report) -> None:

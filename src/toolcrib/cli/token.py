@@ -5,27 +5,66 @@ from __future__ import annotations
 import hashlib
 import json
 import secrets
+from collections.abc import Mapping
+from pathlib import Path
+from typing import cast
 
 import click
 
-from toolcrib.cli.output import print_json, stderr, stdout
+from toolcrib.cli.output import fail, print_json, stderr, stdout
+from toolcrib.clients.files import Change, check_writable, read
+from toolcrib.clients.files import write as write_file
+from toolcrib.clients.jsonc import Document, Malformed, dump
+from toolcrib.config import OUR_KEY, parse_config
 from toolcrib.config.auth import may_be_principal
+from toolcrib.core.errors import InvalidConfig, ToolcribError
 
 PREFIX = "toolcrib_"
 """By which programs that look for secrets in the wrong places know one."""
 
 
-def token(principal: str, *, scopes: tuple[str, ...], as_json: bool) -> None:
-    """Print a new token and the entry that stands for it under `toolcrib.auth.tokens`."""
+def token(principal: str, *, scopes: tuple[str, ...], write: Path | None, as_json: bool) -> None:
+    """Print a new token, and print or `write` the entry for it under `toolcrib.auth.tokens`."""
     if not principal.strip():
         raise click.BadParameter("a principal needs a name", param_hint="NAME")
     if not may_be_principal(principal):
-        raise click.BadParameter(f"nobody over HTTP can be `{principal}`", param_hint="NAME")
+        raise click.BadParameter(f"`{principal}` is reserved and cannot have a token", param_hint="NAME")
     made = f"{PREFIX}{secrets.token_urlsafe(32)}"
     entry = {"sha256": hashlib.sha256(made.encode()).hexdigest(), "principal": principal, "scopes": list(scopes)}
+    if write is not None:
+        try:
+            _add(entry, write)
+        except ToolcribError as error:
+            fail(error, as_json=as_json)
     if as_json:
         print_json({"token": made, "entry": entry})
         return
     stdout.print(made, markup=False)
-    stderr.print("This is the token; it is shown this once. Its entry under `toolcrib.auth.tokens`:", markup=False)
+    if write is not None:
+        stderr.print(f"This token is shown only once. {write} accepts it from now on.", markup=False)
+        return
+    stderr.print("This token is shown only once. Add this entry to `toolcrib.auth.tokens`:", markup=False)
     stderr.print(json.dumps(entry), markup=False)
+
+
+def _add(entry: Mapping[str, object], path: Path) -> None:
+    """Add the entry of a token to a configuration. All else in it stays as it is written.
+
+    Raises:
+        InvalidConfig: the file is not there, cannot be changed, or would be no valid configuration afterwards.
+    """
+    file = read(path)
+    if file.data is None:
+        raise InvalidConfig(f"{path}: file not found")
+    section = (OUR_KEY, "auth")
+    try:
+        document = Document(file.text)
+        there = (document.at(section) or {}).get("tokens", [])
+        if not isinstance(there, list):
+            raise Malformed("toolcrib.auth.tokens: must be a list")
+        changed = document.with_members(section, {"tokens": dump([*cast("list[object]", there), entry])})
+    except Malformed as error:
+        raise InvalidConfig(f"{path}: {error}") from error
+    parse_config(changed.text, path)
+    check_writable(file)
+    write_file(Change(file, file.encoded(changed.text)))

@@ -185,7 +185,9 @@ class InnerLoop(Generic[OutputT]):
     def _check_budget(self) -> None:
         config, state = self._config, self._state
         if state.turns - state.turns_before >= config.max_turns:
-            raise BudgetExceeded(f"The model took {config.max_turns} turns without a final answer.")
+            raise BudgetExceeded(
+                f"The model took {config.max_turns} turn{'s' * (config.max_turns != 1)} without a final answer."
+            )
         spent = state.tokens - state.tokens_before
         if config.max_tokens is not None and spent >= config.max_tokens:
             raise BudgetExceeded(f"{spent:,} tokens were used, of {config.max_tokens:,}.")
