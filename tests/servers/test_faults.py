@@ -39,7 +39,7 @@ from tests.waiting import until
 
 from toolcrib.catalog import intake
 from toolcrib.catalog.state import SourceStatus
-from toolcrib.core.errors import InvalidArguments, NextAction, StaleExpansion, ToolFailed
+from toolcrib.core.errors import NextAction, StaleExpansion, ToolFailed
 from toolcrib.core.principal import CallContext
 from toolcrib.sources.mcp import StdioServer, backoff, connection, listing, pages, pipes
 from toolcrib.sources.mcp.messages import EDGE_BYTES, Lines, Overlong, request_answered
@@ -254,13 +254,12 @@ async def test_how_long_an_answer_may_be_is_settable_and_one_of_that_length_is_r
             await source.call_tool(tools["echo"], {"text": text + text[:2_000]}, CallContext())
 
 
-async def test_a_schema_of_5_mb_is_listed_checked_and_called() -> None:
+async def test_a_definition_of_5_mb_is_set_aside_and_the_others_are_used() -> None:
     async with bench(faulty_server("big-schema")) as crib:
-        entry = f"entry 099999 {'x' * 36}"
-        assert (await call(crib, "bench.catalogue", entry=entry)).text == "catalogue"
-        with pytest.raises(InvalidArguments) as caught:
-            await call(crib, "bench.catalogue", entry="entry unheard of")
-        assert len(str(caught.value.to_wire())) < 10_000
+        assert (await call(crib, "bench.echo", text="fine")).text == "fine"
+        (aside,) = crib.view().sources["bench"].set_aside
+        assert aside.name == "catalogue"
+        assert aside.reason.endswith("bytes as JSON, more than 1,000,000")
 
 
 @ERAS

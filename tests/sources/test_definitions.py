@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from toolcrib.core.errors import InvalidTool
 from toolcrib.sources.base import SetAside
-from toolcrib.sources.definitions import MAX_NAME_CHARS, MAX_TAG_CHARS, read_definition, read_definitions
+from toolcrib.sources.definitions import MAX_BYTES, MAX_NAME_CHARS, MAX_TAG_CHARS, read_definition, read_definitions
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
@@ -117,13 +117,35 @@ def test_whatever_a_source_sends_each_definition_is_either_taken_or_set_aside(wi
 
 
 def test_a_name_that_is_too_long_sets_its_definition_aside_and_long_tags_are_cut() -> None:
-    meta = {"fastmcp": {"tags": ["t" * 1_000_000, "short"]}}
+    meta = {"fastmcp": {"tags": ["t" * 100_000, "short"]}}
     wires: list[dict[str, Any]] = [
-        {"name": "n" * 1_000_000, "inputSchema": {}},
+        {"name": "n" * 100_000, "inputSchema": {}},
         {"name": "m" * MAX_NAME_CHARS, "inputSchema": {}, "_meta": meta},
     ]
     (tool,), (aside,) = read_definitions("s", wires)
     assert tool.name == "m" * MAX_NAME_CHARS
     assert [len(tag) for tag in tool.metadata.tags] == [MAX_TAG_CHARS, 5]
-    assert "1000000 characters" in aside.reason
+    assert "100000 characters" in aside.reason
     assert len(aside.name) <= MAX_NAME_CHARS
+
+
+TOO_MUCH: list[dict[str, Any]] = [
+    {"description": "x" * MAX_BYTES},
+    {"inputSchema": {"type": "object", "properties": {f"p{number}": {} for number in range(MAX_BYTES // 8)}}},
+    {"outputSchema": {"type": "object", "description": "x" * MAX_BYTES}},
+    {"_meta": {"more": ["x" * 1_000] * (MAX_BYTES // 1_000), "odd": 1 << 70}},
+]
+
+
+@pytest.mark.parametrize("much", TOO_MUCH)
+def test_a_definition_that_is_too_long_is_set_aside_alone(much: dict[str, Any]) -> None:
+    good = {"name": "good", "inputSchema": {"type": "object"}}
+    tools, set_aside = read_definitions("bench", [{**good, "name": "long", **much}, good])
+    assert [tool.name for tool in tools] == ["good"]
+    assert [aside.name for aside in set_aside] == ["long"]
+    assert set_aside[0].reason.endswith("bytes as JSON, more than 1,000,000")
+
+
+def test_a_long_definition_within_the_bound_is_taken() -> None:
+    wire = {"name": "long", "description": "x" * (MAX_BYTES - 200), "inputSchema": {"type": "object"}}
+    assert [tool.name for tool in read_definitions("bench", [wire])[0]] == ["long"]

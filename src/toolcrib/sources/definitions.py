@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Any, cast
+
+import orjson
 
 from toolcrib.core.errors import InvalidTool
 from toolcrib.core.metadata import ToolMetadata
 from toolcrib.core.schema import Schema, check_nesting
 from toolcrib.core.tools import Tool, ToolAnnotations, one_line
+from toolcrib.sources.aside import breathe
 from toolcrib.sources.base import SetAside
+
+MAX_BYTES = 1_000_000
+"""The longest definition, as JSON. Compiling, comparing and showing it take time in proportion."""
+
+LARGE_BYTES = 20_000
+"""A definition for which the digests of its handle are made when it is read, and not while somebody waits."""
 
 MAX_TAGS = 50
 """Tags of one tool that are read."""
@@ -41,6 +51,8 @@ def read_definition(source: str, wire: object) -> Tool:
     if not isinstance(wire, Mapping):
         raise InvalidTool(f"its definition is {json_kind(wire)}, not an object")
     definition = cast("Mapping[str, Any]", wire)
+    if (size := _size(definition)) > MAX_BYTES:
+        raise InvalidTool(f"its definition has {size:,} bytes as JSON, more than {MAX_BYTES:,}")
     name = definition.get("name")
     if not isinstance(name, str) or not name.strip():
         is_missing = name is None or isinstance(name, str)
@@ -76,7 +88,20 @@ def read_definition(source: str, wire: object) -> Tool:
     check_nesting(tool.output_schema)
     # Compiled to fail here and not at the first call, and not kept: 100,000 compiled schemas nobody calls are 400 MB.
     Schema(tool.input_schema)
+    if size > LARGE_BYTES:
+        with suppress(ValueError, TypeError, RecursionError):  # told to whoever expands it
+            _ = tool.handle, tool.offer
     return tool
+
+
+def _size(definition: Mapping[str, Any]) -> int:
+    """Of it as JSON, in bytes."""
+    try:
+        return len(orjson.dumps(definition))
+    except TypeError:  # half a surrogate pair, an integer beyond 64 bits, or nested too deeply
+        with suppress(RecursionError):  # judged below
+            return len(repr(definition))
+        return 0
 
 
 def _tags(definition: Mapping[str, Any]) -> tuple[str, ...]:
@@ -97,6 +122,7 @@ def read_definitions(source: str, wires: Iterable[object]) -> tuple[tuple[Tool, 
     tools: dict[str, Tool] = {}
     set_aside: list[SetAside] = []
     for position, wire in enumerate(wires, start=1):
+        breathe()
         try:
             tool = read_definition(source, wire)
         except InvalidTool as error:

@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import anyio
 import anyio.lowlevel
+import orjson
 from anyio.abc import TaskStatus
 from mcp.client._transport import ReadStream, WriteStream
 from mcp.client.session import ClientSession, MessageHandlerFnT
@@ -111,6 +112,7 @@ class ListingDispatcher(JSONRPCDispatcher[TransportContext]):
         secrets: Secrets,
         max_message_bytes: int,
         on_log: OnLog,
+        over_http: bool,
     ) -> None:
         super().__init__(read_stream, write_stream)
         self._arriving = read_stream
@@ -118,6 +120,7 @@ class ListingDispatcher(JSONRPCDispatcher[TransportContext]):
         outcomes.deliver = self._resolve_pending
         self._health = health
         self._secrets = secrets
+        self._over_http = over_http
         self._max_message_bytes = max_message_bytes
         self._in_flight_requests = 0
         self._backlog = Backlog()
@@ -200,10 +203,11 @@ class ListingDispatcher(JSONRPCDispatcher[TransportContext]):
         if method == "tools/list" and isinstance(sent, list):
             wires = cast("list[object]", sent)[: pages.MAX_DEFINITIONS - len(self.listed)]
             accepted: list[object] = []
-            for number, wire in enumerate(wires, 1):
+            for number, wire in enumerate(wires if self._over_http else (), 1):
                 if number % pages.AT_ONCE == 0:
                     await anyio.lowlevel.checkpoint()
-                if is_definition(wire, method, self.version):
+                # The session validates all that it is shown in one step, and needs no more than what says of headers.
+                if _says_of_headers(wire) and is_definition(wire, method, self.version):
                     accepted.append(wire)
                 elif (name := label(wire)) is not None:
                     self.odd.add(name)
@@ -277,6 +281,13 @@ class Connection:
         self.dispatcher.ended.set()
 
 
+def _says_of_headers(wire: object) -> bool:
+    try:
+        return b'"x-mcp-header"' in orjson.dumps(wire)
+    except TypeError:  # an integer beyond 64 bits, say
+        return True
+
+
 def _as_sent_for(params: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
     """`params` with the capabilities of whom the request is for, where its server reads them with every request."""
     meta = (params or {}).get("_meta")
@@ -331,6 +342,7 @@ async def connect(
             secrets=Secrets(server),
             max_message_bytes=max_message_bytes,
             on_log=on_log,
+            over_http=isinstance(server, HttpServer),
         )
         session = AskedSession(asking, dispatcher=dispatcher, message_handler=on_message, client_info=CLIENT_INFO)
         async with session:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import anyio
 from mcp_types import PaginatedRequestParams
 
 from toolcrib.core.tools import Tool
+from toolcrib.sources.aside import aside
 from toolcrib.sources.base import Listing, SetAside, headline
 from toolcrib.sources.definitions import read_definitions
 from toolcrib.sources.mcp.connection import Connection
@@ -41,7 +44,8 @@ async def list_all(connection: Connection, source: str, *, page_timeout_s: float
 
     ends = await walk(page, lambda: len(listed)) and not is_slow
     ttl_ms = min(times_ms, default=0)
-    tools, set_aside = read_definitions(source, listed)
+    # As their number says little of their size, all are read aside.
+    tools, set_aside = await aside(partial(read_definitions, source, [*listed]))
     tools, as_tasks = _without_tasks(tools)
     set_aside = (*set_aside, *as_tasks)
     if connection.over_http:
