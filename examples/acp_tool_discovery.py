@@ -25,9 +25,8 @@ from pydantic_ai.models.test import TestModel
 from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.settings import ModelSettings
 
-from toolcrib import CAREFUL, Toolcrib
+from toolcrib import CAREFUL, ToolCatalog, Toolcrib, ToolDescriptor
 from toolcrib.adapters.pydantic_ai import create_pydantic_agent, create_toolset_from_catalog, scripted_model
-from toolcrib.sources.acp.descriptors import ToolCatalog, ToolDescriptor
 from toolcrib.surfaces.acp_agent.agent import Setup
 from toolcrib.surfaces.acp_agent.port import EditorPort, offer_of
 from toolcrib.surfaces.acp_agent.serving import serve_streams

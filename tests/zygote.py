@@ -52,6 +52,14 @@ _SETTLED_AT_START = ("PYTHON", "LC_", "LANG", "LD_")
 """Beginnings of variables that an interpreter reads once when it starts."""
 
 
+def _settled(environ: Mapping[str, str]) -> set[tuple[str, str]]:
+    return {(name, value) for name, value in environ.items() if name.startswith(_SETTLED_AT_START)}
+
+
+_OURS = _settled(os.environ)
+"""Those of every zygote. A test may set others later, and then a zygote that runs already does not have them."""
+
+
 # -- in the test process ----------------------------------------------------------------------------------------------
 
 
@@ -87,8 +95,7 @@ class _Start:
         )
 
     def can_be_forked(self) -> bool:
-        settled = {(name, value) for name, value in self.environ.items() if name.startswith(_SETTLED_AT_START)}
-        return self.is_plain and self.folder.is_dir() and settled <= os.environ.items()
+        return self.is_plain and self.folder.is_dir() and _settled(self.environ) <= _OURS
 
 
 @dataclass(slots=True)
@@ -139,7 +146,8 @@ def _started(preloaded: Sequence[str]) -> _Running:
     ours, theirs = socket.socketpair()
     with theirs:
         # A thread in the zygote would not live on in what is forked.
-        environ = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
+        unsettled = {key: value for key, value in os.environ.items() if not key.startswith(_SETTLED_AT_START)}
+        environ = {**unsettled, **dict(_OURS), "OPENBLAS_NUM_THREADS": "1"}
         command = [sys.executable, "-m", "tests.zygote", str(theirs.fileno()), *preloaded]
         process = subprocess.Popen(command, cwd=ROOT, env=environ, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL)
     return _Running(process, ours)

@@ -397,7 +397,7 @@ async def test_a_tool_that_the_vendor_refuses_is_no_reason_to_ask_again() -> Non
         (Failure(400), "refuses this request", False, None),
         (Failure(429, headers={"retry-after": "7"}), "ask later", True, 7.0),
         (Failure(429, headers={"x-should-retry": "false", "retry-after": "7"}), "ask later", False, None),
-        (Failure(529, headers={"retry-after": "soon"}), "ask later", True, None),
+        (Failure(529, headers={"retry-after": "soon"}), "retry later", True, None),
         (Failure(500), "failed at this request", True, None),
         (Failure(409), "refuses this request", True, None),
     ],
@@ -437,7 +437,7 @@ async def answer_of(body: bytes, media_type: str = "text/event-stream") -> Provi
 @pytest.mark.parametrize(
     ("kind", "what_to_do", "retryable"),
     [
-        ("overloaded_error", "ask later", True),
+        ("overloaded_error", "retry later", True),
         ("api_error", "failed at this request", True),
         ("invalid_request_error", "refuses this request", False),
     ],

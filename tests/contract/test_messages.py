@@ -286,6 +286,6 @@ def test_a_call_that_is_refused_for_its_rate_or_for_want_of_a_person_leads_on_to
     refused = [told(VIEW, "call_tool", call, limited), told(asked, "call_tool", call)]
 
     assert [wire["error"]["code"] for _, wire in refused] == ["RATE_LIMITED", "NOT_AUTHORIZED"]
-    assert [wire["error"]["next_action"]["operation"] for _, wire in refused] == ["expand_tool", "search_tools"]
+    assert [wire["error"]["next_action"]["operation"] for _, wire in refused] == ["expand_tool", "list"]
     for name, wire in refused:
         assert SCHEMAS[name].violations(wire) == ()
