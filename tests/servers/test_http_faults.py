@@ -424,6 +424,7 @@ async def test_a_stream_that_drips_for_ever_is_left_though_nobody_in_the_older_e
     sick.flag.unlink(missing_ok=True)
     monkeypatch.setattr(connection, "HTTP_READ_TIMEOUT_S", 0.1)
     monkeypatch.setattr(connection, "TIMEOUT_S", 0.1)
+    monkeypatch.setattr(connection, "QUESTION_S", 0.1)
     patience = replace(PATIENT, call_s=0.2)
     async with McpSource("bench", sick.of("legacy"), patience=patience) as source:
         tools = {tool.name: tool for tool in (await source.list_tools()).tools}
