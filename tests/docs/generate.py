@@ -9,6 +9,7 @@ from pathlib import Path
 
 from click import Command
 from click.testing import CliRunner
+from tests.docs.exchanges import exchanges, mistake
 
 from toolcrib.catalog.categories import STANDARD
 from toolcrib.cli import main as commands
@@ -130,6 +131,8 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "token settings": settings(TOKEN_SETTINGS),
     "jwt settings": settings(JWT_SETTINGS),
     "statuses": statuses,
+    "exchanges": exchanges,
+    "mistake": mistake,
     "lint rules": lint_rules,
 }
 """By the name that stands in a page between `<!-- generated: NAME -->` and `<!-- end -->`."""

@@ -156,7 +156,7 @@ def test_what_an_operation_takes(operation: str, arguments: dict[str, object]) -
         ("list", {"limit": 0}),
         ("list", {"limit": MAX_LIMIT + 1}),
         ("list", {"limit": 1.5}),
-        ("search_tools", {"query": None}),
+        ("search_tool_by_category", {"query": None, "category_path": []}),
         ("search_tools", {"category": 5}),
         ("search_tools", {"category": "x" * (MAX_NAME_CHARS + 1)}),
         ("list_categories", {"path": ["x"]}),

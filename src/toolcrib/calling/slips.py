@@ -111,7 +111,7 @@ def _from_lone_values(document: Mapping[str, Any], given: dict[str, Any]) -> _Un
         key: [value]
         for key, value in given.items()
         if key in properties and value is not None and not isinstance(value, list)
-        if _types(document, properties[key]) == ("array",)
+        if {*_types(document, properties[key])} - {"null"} == {"array"}
     }
     if not meant:
         return None

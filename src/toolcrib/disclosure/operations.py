@@ -93,7 +93,7 @@ class Operations:
         tagged = _tagged(view, tags)
         found = (
             _matching_at(view, here, tagged, query, offset + MAX_LIMIT + 1)
-            if query and query.strip()
+            if query and _has_words(query)
             else _all_at(view, here, tagged, is_overview=limit is None)
         )
         shown = [*takewhile(room.takes, islice(found, offset, None))]
@@ -141,8 +141,9 @@ class Operations:
         limit: int = DEFAULT_LIMIT,
         cursor: str | None = None,
     ) -> SearchPage:
-        """Rank the visible tools at or below `category` by relevance to `query`; without words in it, all by id.
+        """Rank the visible tools at or below `category` by relevance to `query`.
 
+        A query without a letter or digit gives all of them by id.
         `category` is a path, or as one text a name or names with `/` between them.
 
         At most `limit` results (1 to 50), best first; ties fall to the tool id. Where nothing serves the query the page
@@ -179,10 +180,10 @@ class Operations:
         offset = self._offset(view, "search_tools", request, cursor)
         anywhere = _searched(view, _tagged(view, tags), include_unavailable=include_unavailable)
         pointers, more = _ranked(view, query, _inside(view, here, anywhere), limit=limit, offset=offset)
-        if here is not None and not pointers and query.strip():
+        if here is not None and not pointers and _has_words(query):
             wider = {"query": query[:MAX_QUERY_CHARS], "tags": [*tags], "include_unavailable": include_unavailable}
             raise no_match(view, here.path, NextAction("search_tools", wider), anywhere, _tagged(view, tags))
-        is_nothing = not pointers and bool(query.strip()) and bool(view.tools)
+        is_nothing = not pointers and _has_words(query) and bool(view.tools)
         return SearchPage(
             results=pointers,
             next_cursor=self._next(view, "search_tools", request, offset + limit) if more else None,
@@ -224,7 +225,7 @@ class Operations:
         offset = self._offset(view, "search_tool_by_category", request, cursor)
         anywhere = _searched(view)
         pointers, more = _ranked(view, query, _inside(view, here, anywhere), limit=limit, offset=offset)
-        if not pointers and query.strip():
+        if not pointers and _has_words(query):
             wider = NextAction("search_tools", {"query": query[:MAX_QUERY_CHARS]})
             raise no_match(view, here.path, wider, anywhere, None)
         return SearchPage(
@@ -365,13 +366,18 @@ def _ranked(
     view: View, query: str, scope: Searched, *, limit: int, offset: int
 ) -> tuple[tuple[ToolPointer, ...], bool]:
     """One page, and whether there are more."""
-    if not query.strip():
+    if not _has_words(query):
         ids = sorted(view.tools if scope is None else scope)
         page = ids[offset : offset + limit]
         return tuple(_pointer(view, view.tools[tool_id]) for tool_id in page), len(ids) > offset + limit
     ranking = view.search(query[:MAX_QUERY_CHARS], limit=limit, offset=offset, scope=scope)
     pointers = tuple(_pointer(view, view.tools[hit.tool_id], hit.confidence) for hit in ranking.hits)
     return pointers, ranking.total > offset + limit
+
+
+def _has_words(query: str) -> bool:
+    """Whether a letter or a digit is in what is read of `query`. Without one it asks for nothing in particular."""
+    return any(map(str.isalnum, query[:MAX_QUERY_CHARS]))
 
 
 def _searched(view: View, tagged: Set[str] | None = None, *, include_unavailable: bool = False) -> Searched:

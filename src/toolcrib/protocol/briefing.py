@@ -34,5 +34,5 @@ def briefing(operations: Sequence[str], tops: Sequence[Top]) -> Briefing:
     )
 
 
-_AROUND = 60
+_AROUND = 80
 """What stands around the names, in the instructions and the descriptions."""

@@ -1,4 +1,4 @@
-"""Every message of the discovery protocol as JSON Schema: what goes in, what comes out, and the error."""
+"""Every message of the discovery protocol as JSON Schema: requests, responses, and errors in both their forms."""
 
 from __future__ import annotations
 
@@ -24,9 +24,11 @@ def response_name(operation: str) -> str:
 
 
 def document() -> Mapping[str, Any]:
-    """All of them in one document, by name under `$defs`; `Error` is what every operation can answer instead.
+    """All of them in one document, by name under `$defs`.
 
-    Requests take no other members than these; responses may get more in time, which readers pass over.
+    Every operation can answer with an error instead: `Error` over MCP, in Python and on the command line, `Problem`
+    over HTTP. A request takes no other members than these. A response may get more members in a later version.
+    No `$ref` has other keywords next to it, because several code generators drop either the one or the others.
     """
     requests = {request_name(name): operation_schema(name).document for name in OPERATIONS}
     return {
@@ -53,9 +55,14 @@ def _ref(name: str) -> Mapping[str, Any]:
     return {"$ref": f"#/$defs/{name}"}
 
 
+def _described(name: str, description: str) -> Mapping[str, Any]:
+    """The part `name` with a description of its own."""
+    return {"allOf": [_ref(name)], "description": description}
+
+
 def _without(name: str, *members: str) -> Mapping[str, Any]:
-    """The part `name` where it cannot be taken for one that has one of `members`."""
-    return {**_ref(name), "properties": dict.fromkeys(members, False)}
+    """The part `name` for objects that have none of `members`."""
+    return {"allOf": [_ref(name), {"not": {"anyOf": [{"required": [member]} for member in members]}}]}
 
 
 def _list(items: Mapping[str, Any], most: int | None = None) -> Mapping[str, Any]:
@@ -78,10 +85,7 @@ _MISSING: Mapping[str, Any] = {
 }
 _SUGGESTION: Mapping[str, Any] = {
     "hints": {**_TEXTS, "description": "Where nothing was found: what to try."},
-    "next_action": {
-        "allOf": [_ref("NextAction")],
-        "description": "Where nothing was found: an operation, ready to send.",
-    },
+    "next_action": _described("NextAction", "Where nothing was found: an operation, ready to send."),
 }
 _NODE: Mapping[str, Any] = {
     "name": _TEXT,
@@ -94,6 +98,13 @@ _TOOL_RESULT: Mapping[str, Any] = {
     "description": "The tool's answer as it came: MCP's CallToolResult.",
     "properties": {"content": _list(_OBJECT), "structuredContent": {}, "isError": {"type": "boolean"}},
 }
+
+_STEP = _described("NextAction", "The next request, ready to send.")
+_ERROR: Mapping[str, Any] = {
+    "message": {**_TEXT, "minLength": 1},
+    "retryable": {"type": "boolean", "description": "Whether the same request can succeed later without harm."},
+}
+_ERROR_MORE: Mapping[str, Any] = {"hints": _TEXTS, "details": _OBJECT}
 
 _PARTS: Mapping[str, Any] = {
     "Path": {**_TEXTS, "description": "The names from the root down; empty for the root."},
@@ -152,20 +163,41 @@ _PARTS: Mapping[str, Any] = {
             "warnings": {**_TEXTS, "description": "What a person should know of the definition."},
         },
     ),
-    "NextAction": _object({"operation": {"type": "string", "enum": [*OPERATIONS]}, "arguments": _OBJECT}),
-    "Error": _object(
+    "NextAction": _object(
         {
-            "error": _object(
-                {
-                    "code": {"type": "string", "enum": [code.value for code in ErrorCode]},
-                    "message": {**_TEXT, "minLength": 1},
-                    "next_action": {**_ref("NextAction"), "description": "An operation, ready to send."},
-                    "retryable": {"type": "boolean"},
-                },
-                {"hints": _TEXTS, "details": _OBJECT},
-            )
+            "operation": {
+                **_TEXT,
+                "description": "An operation that the client has. For a client that has the tools themselves instead "
+                "(`--operations all`), the name of a tool, or `tools/list`.",
+            },
+            "arguments": _OBJECT,
         }
     ),
+    "ErrorCode": {"type": "string", "enum": [code.value for code in ErrorCode]},
+    "Error": {
+        **_object({"error": _object({"code": _ref("ErrorCode"), **_ERROR, "next_action": _STEP}, _ERROR_MORE)}),
+        "description": "An error over MCP (the text and the `structuredContent` of a result with `isError`), in Python "
+        "(`ToolcribError.to_wire`) and on the command line with `--json`.",
+    },
+    "FailedExpansion": {"allOf": [_ref("Error"), _ref("ToolId")]},
+    "Problem": {
+        **_object(
+            {
+                "type": {**_TEXT, "description": "`urn:toolcrib:error:` with the code, or `about:blank`."},
+                "title": {**_TEXT, "description": "The code, or the phrase of the status, in words."},
+                "status": {"type": "integer", "description": "The status of the response."},
+                "detail": {**_TEXT, "description": "Equal to `message`."},
+                "code": {
+                    "anyOf": [_ref("ErrorCode"), _TEXT],
+                    "description": "What HTTP itself refuses has the name of the status, as `NOT_FOUND`.",
+                },
+                **_ERROR,
+            },
+            {"next_action": _STEP, **_ERROR_MORE},
+        ),
+        "description": "An error over HTTP: problem details (RFC 9457, `application/problem+json`) with the members of "
+        "`Error` next to its own. What HTTP itself refuses has no `next_action`.",
+    },
 }
 
 _RESPONSES: Mapping[str, Any] = {
@@ -210,7 +242,7 @@ _RESPONSES: Mapping[str, Any] = {
             _ref("Expansion"),
             _object(
                 {"tools": _list(_ref("Expansion"))},
-                {"errors": _list({"allOf": [_ref("Error"), _ref("ToolId")]})},
+                {"errors": _list(_ref("FailedExpansion"))},
             ),
         ]
     },

@@ -186,10 +186,20 @@ def _all(inside: str = "") -> tuple[OperationTool, ...]:
 
 
 def _schema(properties: Mapping[str, Any], required: Sequence[str] = ()) -> Mapping[str, Any]:
-    schema: dict[str, Any] = {"type": "object", "properties": dict(properties)}
+    """The schema of an object with `properties`; those that are not `required` may be null."""
+    taken = {name: part if name in required else _or_null(part) for name, part in properties.items()}
+    schema: dict[str, Any] = {"type": "object", "properties": taken}
     if required:
         schema["required"] = list(required)
     return {**schema, "additionalProperties": False}
+
+
+def _or_null(part: Mapping[str, Any]) -> Mapping[str, Any]:
+    """`part`, which also takes null: models and generated clients send null for an argument that is not given."""
+    if "anyOf" in part:
+        return {**part, "anyOf": [*part["anyOf"], {"type": "null"}]}
+    nullable = {**part, "type": [part["type"], "null"]}
+    return {**nullable, "enum": [*part["enum"], None]} if "enum" in part else nullable
 
 
 _CALL = _schema(

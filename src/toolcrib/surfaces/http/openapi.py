@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any, cast
 
-from toolcrib.core.errors import ErrorCode
 from toolcrib.protocol import schemas
 from toolcrib.protocol.tools import OPERATIONS, OperationTool, operation_tools
 from toolcrib.surfaces.http.operations import BUNDLE
@@ -51,31 +50,15 @@ def openapi(*, asks: bool, url: str) -> dict[str, Any]:
 
 
 def _components() -> dict[str, Any]:
-    """The messages of the protocol, and its error as problem details carry it."""
+    """The messages of the protocol; every request can name a bundle."""
     messages = cast("dict[str, Any]", _moved(schemas.document()["$defs"]))
-    error = messages["Error"]["properties"]["error"]
-    codes = {"type": "string", "description": f"One of {', '.join(ErrorCode)}, or the name of an HTTP status."}
-    problem: dict[str, Any] = {
-        "type": "object",
-        "description": "Problem details (RFC 9457) that carry the error model.",
-        "properties": {
-            "type": {"type": "string"},
-            "title": {"type": "string"},
-            "status": {"type": "integer"},
-            "detail": {"type": "string"},
-            **error["properties"],
-            "code": codes,
-        },
-        # What HTTP itself refuses leads to no operation.
-        "required": ["type", "title", "status", "detail", "code", "message", "retryable"],
-    }
     for operation in OPERATIONS:
         properties = messages[schemas.request_name(operation)]["properties"]
         properties[BUNDLE] = {
-            "type": "string",
-            "description": "The bundle beside which nothing exists for this request.",
+            "type": ["string", "null"],
+            "description": "The bundle that the request is limited to.",
         }
-    return {**messages, "Problem": problem}
+    return messages
 
 
 def _moved(value: object) -> object:

@@ -1,0 +1,186 @@
+"""The published schemas, the OpenAPI document and the definitions over MCP take exactly what the operations take."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from http import HTTPStatus
+from typing import Any, cast
+
+import anyio
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.catalogs import tool, view_of
+from tests.docs.exchanges import EXCHANGES, asked
+from tests.examples import examples
+
+from toolcrib.core.errors import InvalidArguments, InvalidConfig, NextAction
+from toolcrib.core.principal import CallContext
+from toolcrib.core.schema import Schema
+from toolcrib.protocol.arguments import checked
+from toolcrib.protocol.desk import Desk
+from toolcrib.protocol.schemas import document, message, request_name, response_name
+from toolcrib.protocol.tools import CALLS, OPERATIONS, operation_tools
+from toolcrib.surfaces.http.openapi import openapi
+from toolcrib.surfaces.http.problems import Refused, problem_of
+
+Json = Mapping[str, Any]
+
+VIEW = view_of(tool("git.commit", "Record changes."), tool("git.log", "Show changes."))
+
+DOCUMENTS_OWN: list[tuple[str, str]] = [
+    ("list", '{"path": ["Storage"], "tags": ["auth", "oauth"], "query": "upload file", "limit": 10, "cursor": "x"}'),
+    (
+        "search_tool_by_category",
+        """{
+          "query": "rename a symbol across the codebase",
+          "category_path": ["Coding", "Refactoring"],
+          "limit": 5,
+          "cursor": null
+        }""",
+    ),
+    ("search_nodes", '{ "query": "oauth login", "limit": 5 }'),
+    ("expand_tool", '{ "tool_id": "refactor.rename_symbol" }'),
+]
+"""Source: discovery protocol v0.1, the requests of its examples."""
+
+
+def published(operation: str) -> dict[str, Schema]:
+    """What takes the arguments of `operation`, by where it is published."""
+    components = openapi(asks=False, url="http://localhost")["components"]
+    (mcp,) = operation_tools([operation])
+    return {
+        "the schema": Schema(message(request_name(operation))),
+        "OpenAPI": Schema({"$ref": f"#/components/schemas/{request_name(operation)}", "components": components}),
+        "MCP": Schema(mcp.to_wire()["inputSchema"]),
+    }
+
+
+PUBLISHED = {operation: published(operation) for operation in OPERATIONS}
+
+
+def takes(operation: str, arguments: Json) -> bool:
+    """Whether the operation itself takes them."""
+    try:
+        checked(VIEW, operation, arguments)
+    except InvalidArguments:
+        return False
+    return True
+
+
+@pytest.mark.holds("messages.conform", "category-search.cursor")
+@pytest.mark.parametrize(("operation", "request_text"), DOCUMENTS_OWN)
+def test_the_requests_of_the_protocols_examples_match_everything_that_is_published(
+    operation: str, request_text: str
+) -> None:
+    arguments = json.loads(request_text)
+    assert takes(operation, arguments)
+    assert [where for where, schema in PUBLISHED[operation].items() if not schema.is_valid(arguments)] == []
+
+
+@pytest.mark.parametrize(("operation", "arguments"), EXCHANGES)
+def test_an_optional_argument_may_be_null_everywhere(operation: str, arguments: Json) -> None:
+    (definition,) = operation_tools([operation])
+    optional = {*definition.input_schema["properties"]} - {*definition.input_schema.get("required", ())}
+    nulls = {**dict.fromkeys(optional), **arguments}
+    assert optional
+    assert None in nulls.values() or optional <= arguments.keys()
+    assert takes(operation, nulls)
+    assert [where for where, schema in PUBLISHED[operation].items() if not schema.is_valid(nulls)] == []
+
+
+ANYTHING = st.sampled_from(
+    [None, 5, 51, 0, 1.5, True, "x", "full", "everything", [], ["x"], ["x"] * 11, [None], [5], {}, {"x": 1}]
+)
+
+
+@pytest.mark.holds("messages.strict")
+@settings(max_examples=examples(300), deadline=None)
+@given(st.sampled_from(OPERATIONS), st.data())
+def test_what_an_operation_takes_and_what_is_published_are_the_same(operation: str, data: st.DataObject) -> None:
+    (definition,) = operation_tools([operation])
+    names = [*definition.input_schema["properties"], "zebra"]
+    arguments = data.draw(st.dictionaries(st.sampled_from(names), ANYTHING))
+    if arguments.get("zebra", 1) is None:
+        del arguments["zebra"]  # an unknown argument that is null says nothing, so the operation lets it pass
+    if operation in CALLS and not isinstance(arguments.get("arguments"), dict | None):
+        del arguments["arguments"]  # what is wrong with those is for the tool's own schema to say
+    said = {where: schema.is_valid(arguments) for where, schema in PUBLISHED[operation].items()}
+    assert said == dict.fromkeys(said, takes(operation, arguments))
+
+
+def test_no_reference_has_other_keywords_next_to_it() -> None:
+    """json-schema-to-typescript reads only the other keywords, and other generators read only the reference."""
+
+    def references(value: object) -> Iterator[Json]:
+        match value:
+            case dict():
+                members = cast("dict[str, object]", value)
+                if "$ref" in members:
+                    yield members
+                for member in members.values():
+                    yield from references(member)
+            case list():
+                for item in cast("list[object]", value):
+                    yield from references(item)
+            case _:
+                pass
+
+    for published_document in (document(), openapi(asks=True, url="http://localhost")):
+        found = [*references(published_document)]
+        assert len(found) > 20
+        assert [each for each in found if [*each] != ["$ref"]] == []
+
+
+def test_a_found_tool_is_only_taken_for_what_its_detail_level_gives() -> None:
+    results = Schema(message(response_name("search_tools")))
+    page: dict[str, Any] = {"next_cursor": None}
+    pointer = {"tool_id": "git.log", "path": ["git"], "summary": "Show changes."}
+
+    assert results.is_valid({**page, "results": [{"tool_id": "git.log"}, pointer]})
+    assert not results.is_valid({**page, "results": [{"tool_id": "git.log", "path": ["git"]}]})
+    assert not results.is_valid({**page, "results": [{**pointer, "handle": "git.log@1"}]})
+
+
+def test_the_requests_and_answers_in_the_documentation_match_the_schemas() -> None:
+    *exchanges, (_, _, error), (_, _, problem) = asked()
+
+    assert {operation for operation, _, _ in exchanges} == {*OPERATIONS}
+    for operation, arguments, answer in exchanges:
+        assert [where for where, schema in PUBLISHED[operation].items() if not schema.is_valid(arguments)] == []
+        assert Schema(message(response_name(operation))).violations(answer) == ()
+    assert Schema(message("Error")).violations(error) == ()
+    assert Schema(message("Problem")).violations(problem) == ()
+    assert {**error["error"], **problem} == problem
+
+
+@pytest.mark.holds("messages.conform")
+def test_an_error_over_http_is_a_problem_of_the_schema_and_nothing_else_is() -> None:
+    schema = Schema(message("Problem"))
+    refused = Refused(HTTPStatus.NOT_FOUND, "There is nothing here.", hints=["See /openapi.json."]).to_wire()
+    failed = problem_of(InvalidArguments("No.", next_action=NextAction("list"), details={"violations": []}))[1]
+
+    assert schema.violations(refused) == schema.violations(failed) == ()
+    assert not schema.is_valid(InvalidConfig("No.").to_wire())
+    for problem in (refused, failed):
+        needed = {name for name in problem if not schema.is_valid({k: v for k, v in problem.items() if k != name})}
+        assert needed == {"type", "title", "status", "detail", "code", "message", "retryable"}
+
+
+@pytest.mark.parametrize("query", ["!!!", " ", "?", "📁", "!" * 2_000 + " commit"])
+def test_a_query_without_letters_and_digits_asks_for_all(query: str) -> None:
+    async def found(operation: str, **arguments: Any) -> list[str]:
+        answer = (await Desk().perform(VIEW, CallContext(), operation, {"query": query, **arguments})).to_wire()
+        assert "hints" not in answer
+        return [pointer["tool_id"] for pointer in answer.get("results", answer.get("tools", ()))]
+
+    async def main() -> list[list[str]]:
+        return [
+            await found("search_tools"),
+            await found("search_tools", category="git"),
+            await found("search_tool_by_category", category_path=["git"]),
+            await found("list", path=["git"]),
+        ]
+
+    assert anyio.run(main) == [["git.commit", "git.log"]] * 4
