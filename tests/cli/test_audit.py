@@ -283,6 +283,19 @@ def test_where_operations_are_missing_it_says_how_many(path: Path, now: float) -
     assert (as_json["lost"], as_json["since"] < as_json["until"]) == (3, True)
 
 
+def test_what_was_forgotten_before_the_oldest_trace_is_told_where_that_is_shown(tmp_path: Path, now: float) -> None:
+    path = tmp_path / "audit.sqlite"
+    with AuditStore(path, capacity=0) as store:
+        store.record(performed(at=now - 900))
+        until_written(store)
+    record(path, *({"trace_id": f"{number + 1:032x}", "at": now - 800 + number} for number in range(25)))
+    assert "missing" not in audit(path).out
+    assert "missing" not in audit(path, "-n", 24).out
+    assert "missing" not in audit(path, "-n", 30, "--since", "14m").out
+    assert audit(path, "-n", 30).out.startswith("1 operation is missing, ")
+    assert sum("lost" in line for line in lines(path)) == 1
+
+
 def test_what_a_stranger_wrote_moves_no_cursor_and_means_no_markup(tmp_path: Path) -> None:
     evil = "a\x1b[2J\rb\u202ec\x9b [red]d[/] [/nope]\nnext"
     record(

@@ -13,8 +13,11 @@ from tests.cli.shop import Shop, tool
 from tests.embedders.models import static_folder
 from tests.servers import faulty
 from tests.servers.launching import Json, faulty_entry, write_config
+from tests.stores.auditing import entries, performed, until_written
 
 from toolcrib.cli import output
+from toolcrib.stores.audit import AuditStore
+from toolcrib.stores.audit_file import FORGOTTEN
 
 
 def test_when_all_is_well_it_says_so_and_ends_with_0(tmp_path: Path) -> None:
@@ -30,6 +33,24 @@ def test_when_all_is_well_it_says_so_and_ends_with_0(tmp_path: Path) -> None:
     assert bench["listed_in_s"] > 0
     assert (bench["status"], bench["title"], bench["reason"]) == ("ready", "A server with faults", None)
     assert (bench["set_aside"], bench["warnings"]) == ([], [])
+
+
+def test_operations_that_are_missing_from_the_audit_are_told(tmp_path: Path) -> None:
+    path = tmp_path / "audit.sqlite"
+    config = write_config(tmp_path / "mcp.json", toolcrib={"audit": {"path": str(path)}}, bench=faulty_entry())
+    assert toolcrib("doctor", config, "--json").json["audit"] is None
+    with AuditStore(path, max_bytes=200_000) as store:
+        for number in range(2_000):
+            store.record(performed(number))
+        until_written(store)
+    ended = toolcrib("doctor", config)
+    assert ended.code == 0
+    missing = 2_000 - len(entries(path))
+    said = " ".join(ended.out.split())
+    assert f"Audit: {missing:,} operations are missing, " in said
+    assert f": {FORGOTTEN}." in said
+    path.write_bytes(b"this is no database" * 100)
+    assert "cannot be read" in toolcrib("doctor", config, "--json").json["audit"]
 
 
 def test_everything_that_is_wrong_is_named_with_its_reason_and_it_ends_with_1(tmp_path: Path) -> None:

@@ -17,13 +17,15 @@ from typing import Any
 import anyio
 import anyio.to_thread
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.stores.auditing import entries, gaps, performed, queries, until_written
 from tests.waiting import until_blocking
 
 from toolcrib.core.events import OperationPerformed
 from toolcrib.stores import audit
 from toolcrib.stores.audit import AuditStore
-from toolcrib.stores.audit_file import APPLICATION_ID, DAY_S, LAYOUT, AuditFile
+from toolcrib.stores.audit_file import APPLICATION_ID, DAY_S, FORGOTTEN, LAYOUT, AuditFile, excess_of
 from toolcrib.stores.audit_reader import AuditReader, Wanted
 from toolcrib.stores.redaction import Redaction
 
@@ -237,6 +239,62 @@ def test_a_trace_that_fills_the_file_alone_loses_its_oldest_operations(path: Pat
     assert left[0] > 0
 
 
+def test_a_principal_that_searches_without_end_pushes_out_nothing_of_others_and_that_is_noted(path: Path) -> None:
+    with AuditStore(path, max_bytes=1024 * 1024) as store:
+        for number in range(20):
+            store.record(performed(number, principal="boss", operation="call_tool", query=None))
+        until_written(store)
+        for number in range(20, 12_020):
+            store.record(performed(number, principal="intern", query=f"{number} payslips"))
+        until_written(store)
+        assert store.condition.lost == 0
+    left = entries(path)
+    assert [int(entry.trace_id, 16) - 1 for entry in left if entry.principal == "boss"] == [*range(20)]
+    of_intern = [entry for entry in left if entry.principal == "intern"]
+    assert of_intern[-1].query == "12019 payslips"
+    assert 0 < len(of_intern) < 9_000
+    noted = gaps(path)
+    assert {gap.reason for gap in noted} == {FORGOTTEN}
+    assert sum(gap.lost for gap in noted) == 12_000 - len(of_intern)
+    assert len(noted) <= 2, "one row for each day"
+    assert max(gap.until for gap in noted) < of_intern[0].at
+
+
+def test_a_principal_that_uses_the_trace_id_of_another_pushes_out_nothing_of_it(path: Path) -> None:
+    with AuditStore(path, max_bytes=1024 * 1024) as store:
+        for principal, count in (("boss", 20), ("intern", 6_000)):
+            for number in range(count):
+                store.record(performed(principal=principal, query=f"{number} {'x' * 400}"))
+            until_written(store)
+    kept = Counter(entry.principal for entry in entries(path))
+    assert kept["boss"] == 20
+    assert kept["intern"] < 5_000
+
+
+def test_what_makes_room_after_its_time_is_not_noted(path: Path) -> None:
+    now = time.time()
+    with AuditStore(path) as store:
+        for number in range(4_000):
+            store.record(performed(number, at=now - 4_000.0 + number, query="x" * 400))
+        until_written(store)
+    with AuditStore(path, max_bytes=1024 * 1024, max_age_s=3_600.0, clock=lambda: now) as store:
+        until_blocking(lambda: path.stat().st_size <= 1024 * 1024, "there is room")
+    forgotten = 4_000 - len(entries(path))
+    assert forgotten > 1_000
+    assert sum(gap.lost for gap in gaps(path)) == forgotten - 399, "the others were older than an hour"
+
+
+@given(st.dictionaries(st.text(max_size=3), st.integers(1, 1_000), min_size=1), st.data())
+def test_the_principals_that_take_most_make_room_and_end_up_level(taken: dict[str, int], data: st.DataObject) -> None:
+    goal = data.draw(st.integers(1, sum(taken.values())))
+    excess = excess_of(taken, goal)
+    assert goal <= sum(excess.values()) < goal + len(taken)
+    left = {principal: size - excess[principal] for principal, size in taken.items()}
+    givers = [left[principal] for principal, size in excess.items() if size]
+    assert max(givers) == min(givers)
+    assert all(left[principal] <= max(givers) + 1 for principal, size in excess.items() if not size)
+
+
 def test_a_trace_is_forgotten_whole_when_its_last_operation_is_too_old(path: Path) -> None:
     now = 1_790_000_000.0 // DAY_S * DAY_S + DAY_S / 2
 
@@ -335,6 +393,7 @@ def test_what_a_locked_file_cannot_take_is_counted_and_noted_once_it_can(
 
 def test_closing_gives_up_what_cannot_be_written_and_says_so(path: Path, caplog: pytest.LogCaptureFixture) -> None:
     store = AuditStore(path, retry_s=FAST_S, patience_s=0.0)
+    store.record(performed(0))
     until_written(store)
     with locked(path):
         store.record(performed(1))
@@ -345,7 +404,7 @@ def test_closing_gives_up_what_cannot_be_written_and_says_so(path: Path, caplog:
         store.close(0.3)
         assert store.condition.lost == 3
     assert any("2 operations are not in the audit" in warning for warning in warnings(caplog))
-    assert queries(path) == []
+    assert queries(path) == ["query 0"]
 
 
 def foreign(path: Path) -> None:

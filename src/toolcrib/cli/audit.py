@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Generator, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import datetime
 from operator import itemgetter
 from pathlib import Path
@@ -122,6 +122,26 @@ def place_of(config: Path) -> Path:
     return settings.place
 
 
+def missing_from(place: Path, since: float) -> str | None:
+    """In a sentence: how many operations from `since` on are missing from the audit at `place`; None if none are.
+
+    If that cannot be read, the sentence says why.
+    """
+    try:
+        with closing(AuditReader(place)) as reader:
+            gaps = [gap for _, gap in reader.gaps(since)]
+    except NoAudit:
+        return None
+    except (OSError, sqlite3.Error) as error:
+        return f"It cannot be read: {reason_of(error)}."
+    if not gaps:
+        return None
+    lost = sum(gap.lost for gap in gaps)
+    reasons = "; ".join(dict.fromkeys(gap.reason for gap in reversed(gaps)))
+    when = f"{_moment(min(gap.since for gap in gaps))} to {_moment(max(gap.until for gap in gaps))}"
+    return f"{_counted(lost)} {'is' if lost == 1 else 'are'} missing, {when}: {reasons}."
+
+
 class _Watch:
     """An audit that is looked at, whether its file is there yet, stays, or makes way for another."""
 
@@ -147,7 +167,9 @@ class _Watch:
             traces = reader.traces(self._wanted, limit)
             gaps = reader.gaps()
         self._gaps_seen = max((number for number, _ in gaps), default=0)
-        oldest = min((trace.entries[0].at for trace in traces), default=self._wanted.since or 0.0)
+        oldest = self._wanted.since or 0.0
+        if len(traces) == limit:  # there are earlier ones, and gaps among them
+            oldest = max(oldest, min((trace.entries[0].at for trace in traces), default=0.0))
         shows_gaps = limit and self._wanted.trace is None
         self._display.traces(traces, [gap for _, gap in gaps if shows_gaps and gap.until >= oldest])
         return len(traces)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import sys
+import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ from rich.table import Table
 from toolcrib.catalog.bundles import Missing
 from toolcrib.catalog.state import SourceEntry, SourceStatus
 from toolcrib.catalog.view import View
+from toolcrib.cli.audit import missing_from
 from toolcrib.cli.opening import opened
 from toolcrib.cli.output import escape, plain, print_json, run, stdout
 from toolcrib.cli.slips import Slips
@@ -34,6 +36,7 @@ from toolcrib.core.principal import LOCAL
 from toolcrib.drift import suspicions_in_texts
 from toolcrib.embedding import Embedding, EmbeddingCondition
 from toolcrib.sources.condition import Condition
+from toolcrib.stores.audit_file import DAY_S
 
 _MARKS = {
     SourceStatus.READY: "[green]ready[/]",
@@ -75,6 +78,7 @@ def doctor(config: Path, wait_s: float, *, as_json: bool) -> None:
             embedding,
             Verdicts.of(crib, view.sources.values(), config, read.pins),
             [(name, missing) for name, missing in bundles if missing],
+            None if (kept := read.audit) is None else missing_from(kept.place, time.time() - kept.max_days * DAY_S),
         )
         if as_json:
             print_json({"config": str(config), **report.to_wire()})
@@ -196,6 +200,8 @@ class _Report:
     verdicts: Verdicts
     incomplete: Sequence[tuple[str, Sequence[Missing]]]
     """Bundles by name, with what they require and do not have."""
+    audit: str | None
+    """What is missing from the audit, in a sentence."""
 
     @property
     def is_empty(self) -> bool:
@@ -229,6 +235,7 @@ class _Report:
             ],
             "missing_capabilities": [each.to_wire() for each in self.lacking],
             "categories_named_as_sources": list(self.slips.named_as_sources),
+            "audit": self.audit,
             "passed_over": list(self.registered),
             "warnings": list(self.slips),
         }
@@ -350,6 +357,8 @@ def _show(report: _Report, *, verbose: bool) -> None:
     if report.embedding is not None:
         _show_embedding(report.embedding)
     report.verdicts.show()
+    if report.audit is not None:
+        stdout.print(f"Audit: {plain(report.audit)}", markup=False, style="yellow", soft_wrap=False)
     for each in report.registered:
         stdout.print(f"Registered but not used: {plain(each)}.", markup=False, style="yellow", soft_wrap=False)
     for slip in report.slips:

@@ -13,7 +13,7 @@ from toolcrib.stores.redaction import is_pattern
 
 AUDIT_SETTINGS: Mapping[str, str] = {
     "path": "The file; one that is not absolute is looked for beside this configuration.",
-    "max_mb": "Megabytes it may take; the oldest traces make room (64).",
+    "max_mb": "Megabytes it may take; when it is full, the principals that take most lose their oldest traces (64).",
     "max_days": "Days that a trace is kept (30).",
     "arguments": "`true` keeps what tools and prompts are given, without what is or looks secret (`false`).",
     "redact": "Texts whose presence in a key makes its value a secret, beside those that always do.",

@@ -6,7 +6,8 @@ import errno
 import os
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import starmap
 from pathlib import Path
 from types import MappingProxyType
 from typing import TypeAlias
@@ -58,8 +59,25 @@ def _lay_out(file: sqlite3.Connection, earlier: int) -> None:
 
 _LAYOUT = Layout(LAYOUT, _lay_out, ("PRAGMA auto_vacuum = INCREMENTAL",))
 
-_UNITS = "SELECT trace_id, CAST(at / 86400 AS INTEGER) AS day, COUNT(*) AS n, MAX(at) AS last FROM events GROUP BY 1, 2"
-"""What goes as one: a trace, or one day of a trace that lasts for longer, so that none can push out all others."""
+FORGOTTEN = "forgotten early, because the audit takes more than `max_mb`"
+"""The reason in `gaps` of operations that had to make room before they were too old."""
+
+_DAY = "CAST(at / 86400 AS INTEGER)"
+
+_TEXTS = (
+    *("trace_id", "principal", "operation", "outcome", "query", "path"),
+    *("tool_ids", "arguments", "approval", "bundle", "item"),
+)
+
+_BYTES = " + ".join(("100", *(f"IFNULL(LENGTH(CAST({each} AS BLOB)), 0)" for each in _TEXTS)))
+"""About how many bytes one event takes, its numbers and its place in the index included."""
+
+_UNITS = f"""
+SELECT trace_id, principal, {_DAY} AS day, COUNT(*) AS n, SUM({_BYTES}) AS bytes, MIN(at) AS first, MAX(at) AS last,
+    MAX(id) AS last_id
+FROM events GROUP BY 1, 2, 3
+"""  # noqa: S608  no value stands in it
+"""What is forgotten as one: a principal's operations in a trace, or in one day of a trace that lasts longer."""
 
 Row: TypeAlias = tuple[
     float, str, str, str, str, float, int, str | None, str | None, str, str | None, str | None, str | None, str | None
@@ -115,6 +133,23 @@ class Unwanted:
         return " AND ".join(text for text, _ in parts) or "1", [value for _, values in parts for value in values]
 
 
+@dataclass(frozen=True, slots=True)
+class _Unit:
+    """What is forgotten as one; see `_UNITS`."""
+
+    trace_id: str
+    principal: str
+    day: int
+    """Since 1970."""
+    count: int
+    size: int
+    """In bytes, about."""
+    first: float
+    last: float
+    """When its first and last operation began."""
+    last_id: int
+
+
 class AuditFile:
     """An audit that is open for writing, by one thread; other processes may write it at the same time.
 
@@ -155,17 +190,14 @@ class AuditFile:
                 rows,
             )
             if gap is not None:
-                self._connection.execute(
-                    "INSERT INTO gaps (since, until, lost, reason) VALUES (?, ?, ?, ?)",
-                    (gap.since, gap.until, gap.lost, gap.reason),
-                )
+                self._note(gap)
 
     def forget_old(self, now: float) -> None:
         """Delete the traces that ended too long before `now`, and give their space back."""
         oldest = now - self._max_age_s
         with transaction(self._connection):
             doomed = self._connection.execute(f"{_UNITS} HAVING last < ?", (oldest,)).fetchall()
-            self._delete((trace_id, day) for trace_id, day, _, _ in doomed)
+            self._delete(_Unit(*each) for each in doomed)
             self._connection.execute("DELETE FROM gaps WHERE until < ?", (oldest,))
         self._give_back()
 
@@ -192,13 +224,15 @@ class AuditFile:
         False where that could not be moved into it yet from the file beside it, for another process reads: what was
         deleted may then be found in that until those who have it open are done.
         """
-        self._connection.execute("PRAGMA temp_store = MEMORY")  # what is left is not to lie about in another file
         self._connection.execute("VACUUM")
         (is_busy, *_) = self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
         return not is_busy
 
     def make_room(self) -> None:
-        """Delete the oldest traces where the files have come near to what they may take together.
+        """Delete traces where the files have come near to what they may take together.
+
+        The principals whose operations take most lose their oldest traces. `gaps` then says what was deleted before it
+        was too old.
 
         Raises:
             sqlite3.OperationalError: they take too much all the same, for another process reads what was deleted.
@@ -207,7 +241,7 @@ class AuditFile:
             return
         self._give_back()
         if self._in_use() > self._max_bytes * 3 // 4 and self._on_disk() > self._max_bytes * 7 // 8:
-            while self._in_use() > self._max_bytes * 3 // 4 and self._delete_oldest():
+            while self._in_use() > self._max_bytes * 3 // 4 and self._forget_some():
                 self._give_back()
         if self._on_disk() > self._max_bytes:
             raise sqlite3.OperationalError("it is full, and cannot be cut while another program reads it")
@@ -223,6 +257,8 @@ class AuditFile:
             raise sqlite3.DatabaseError("it is not an audit of Toolcrib")
         layout_of(self._connection, LAYOUT)  # a newer file is not changed in any way
         self._connection.execute("PRAGMA synchronous = NORMAL")
+        # A temporary file would hold a copy of operations, and take a descriptor that the process may not have.
+        self._connection.execute("PRAGMA temp_store = MEMORY")
         for pragma in _LAYOUT.pragmas if not tables else ():
             self._connection.execute(pragma)
         self._connection.execute("PRAGMA journal_mode = WAL")  # stays as it was where the file system cannot
@@ -232,29 +268,71 @@ class AuditFile:
         self._connection.execute(f"PRAGMA wal_autocheckpoint = {wal_bytes // 4096}")
         lay_out(self._connection, _LAYOUT)
 
-    def _delete_oldest(self) -> bool:
-        """Delete the oldest sixteenth of all events, and what else is of their traces; False if there are none."""
+    def _forget_some(self) -> bool:
+        """Delete about a sixteenth of all there is, from the principals that take most; False if there is nothing."""
         with transaction(self._connection):
-            (total,) = self._connection.execute("SELECT COUNT(*) FROM events").fetchone()
-            goal = max(1, total // 16)
-            doomed: list[tuple[str, int]] = []
-            count = 0
-            for trace_id, day, events, _ in self._connection.execute(f"{_UNITS} ORDER BY last"):
-                if count >= goal or count + events == total:  # the newest of all is cut below rather than lost
+            taken = dict(self._connection.execute(f"SELECT principal, SUM({_BYTES}) FROM events GROUP BY 1"))  # noqa: S608
+            if not taken:
+                return False
+            goal = sum(taken.values()) // 16 + 1
+            excess = excess_of(taken, goal)
+            (newest,) = self._connection.execute("SELECT MAX(at) FROM events").fetchone()
+            doomed = list[_Unit]()
+            for unit in starmap(_Unit, self._connection.execute(f"{_UNITS} ORDER BY last")):
+                if excess[unit.principal] <= 0:
+                    continue
+                is_last = unit.size == taken[unit.principal]  # the last one of its principal is cut, not deleted
+                part = self._cut(unit, excess[unit.principal]) if is_last else unit
+                doomed.append(part)
+                excess[unit.principal] -= part.size
+                taken[unit.principal] -= part.size
+                goal -= part.size
+                if goal <= 0:
                     break
-                doomed.append((trace_id, day))
-                count += events
-            if doomed:
-                self._delete(doomed)
-            else:
-                self._connection.execute(
-                    "DELETE FROM events WHERE id IN (SELECT id FROM events ORDER BY id LIMIT ?)", (goal,)
-                )
-            self._connection.execute("DELETE FROM gaps WHERE until < (SELECT MIN(at) FROM events)")
-        return total > 0
+            self._delete(doomed)
+            self._note_forgotten(unit for unit in doomed if unit.last >= newest - self._max_age_s)
+            self._connection.execute(
+                "DELETE FROM gaps WHERE reason <> ? AND until < (SELECT MIN(at) FROM events)", (FORGOTTEN,)
+            )
+        return True
 
-    def _delete(self, units: Iterable[tuple[str, int]]) -> None:
-        self._connection.executemany("DELETE FROM events WHERE trace_id = ? AND CAST(at / 86400 AS INTEGER) = ?", units)
+    def _cut(self, unit: _Unit, size: int) -> _Unit:
+        """The oldest part of `unit`, which takes about `size` bytes."""
+        count = max(1, unit.count * size // unit.size)
+        last, last_id = self._connection.execute(
+            "SELECT MAX(at), MAX(id) FROM (SELECT at, id FROM events"  # noqa: S608
+            f" WHERE trace_id = ? AND principal = ? AND {_DAY} = ? ORDER BY id LIMIT ?)",
+            (unit.trace_id, unit.principal, unit.day, count),
+        ).fetchone()
+        return replace(unit, count=count, size=unit.size * count // unit.count, last=last, last_id=last_id)
+
+    def _delete(self, units: Iterable[_Unit]) -> None:
+        self._connection.executemany(
+            f"DELETE FROM events WHERE trace_id = ? AND principal = ? AND {_DAY} = ? AND id <= ?",  # noqa: S608
+            ((unit.trace_id, unit.principal, unit.day, unit.last_id) for unit in units),
+        )
+
+    def _note_forgotten(self, units: Iterable[_Unit]) -> None:
+        """Have `gaps` say that these were forgotten early, in one row for each day."""
+        days = dict[int, Gap]()
+        for unit in units:
+            gap = days.get(unit.day) or Gap(unit.first, unit.last, 0, FORGOTTEN)
+            since, until = min(gap.since, unit.first), max(gap.until, unit.last)
+            days[unit.day] = Gap(since, until, gap.lost + unit.count, FORGOTTEN)
+        for day, gap in days.items():
+            noted = self._connection.execute(
+                "UPDATE gaps SET since = MIN(since, ?), until = MAX(until, ?), lost = lost + ?"
+                " WHERE reason = ? AND CAST(until / 86400 AS INTEGER) = ?",
+                (gap.since, gap.until, gap.lost, FORGOTTEN, day),
+            )
+            if not noted.rowcount:
+                self._note(gap)
+
+    def _note(self, gap: Gap) -> None:
+        self._connection.execute(
+            "INSERT INTO gaps (since, until, lost, reason) VALUES (?, ?, ?, ?)",
+            (gap.since, gap.until, gap.lost, gap.reason),
+        )
 
     def _give_back(self) -> None:
         """Hand free space back to the file system; what another process still reads follows when it is done."""
@@ -273,6 +351,21 @@ class AuditFile:
 
 
 _SIZES = ("page_count", "freelist_count", "page_size")
+
+
+def excess_of(taken: Mapping[str, int], goal: int) -> dict[str, int]:
+    """How much each principal has to give, so that together they give `goal` and those that take most give it.
+
+    Afterwards no principal that gave anything takes less than one that gave nothing.
+    """
+    sizes = sorted(taken.values(), reverse=True)
+    level, above = 0, 0
+    for count, size in enumerate(sizes, start=1):
+        above += size
+        level = (above - goal) // count
+        if count == len(sizes) or level >= sizes[count]:
+            break
+    return {principal: max(0, size - level) for principal, size in taken.items()}
 
 
 def _holds(text: str | None, part: str) -> bool:
