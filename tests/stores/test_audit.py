@@ -295,6 +295,27 @@ def test_the_principals_that_take_most_make_room_and_end_up_level(taken: dict[st
     assert all(left[principal] <= max(givers) + 1 for principal, size in excess.items() if not size)
 
 
+def test_a_start_with_a_clock_far_ahead_forgets_nothing_and_the_next_operations_tell_that_time_went_by(
+    path: Path,
+) -> None:
+    now = time.time()
+    with AuditStore(path) as store:
+        for number in range(3):
+            store.record(performed(number, at=now - 60.0))
+    ahead = now + 40 * DAY_S
+    with AuditStore(path, clock=lambda: ahead) as store:
+        store.record(performed(3, at=ahead))
+        until_written(store)
+    assert len(queries(path)) == 4
+    with AuditStore(path, clock=lambda: now) as store:  # it is right again
+        store.record(performed(4, at=now))
+        until_written(store)
+    assert len(queries(path)) == 5
+    with AuditStore(path, clock=lambda: ahead + 60.0) as store:  # it was right then
+        store.record(performed(5, at=ahead + 60.0))
+        until_blocking(lambda: queries(path) == ["query 3", "query 5"], "what is old is forgotten")
+
+
 def test_a_trace_is_forgotten_whole_when_its_last_operation_is_too_old(path: Path) -> None:
     now = 1_790_000_000.0 // DAY_S * DAY_S + DAY_S / 2
 
@@ -324,10 +345,11 @@ def test_the_space_of_what_is_forgotten_goes_back_to_the_file_system(path: Path)
     with AuditStore(path, max_age_s=time.time()) as store:
         for number in range(500):
             store.record(performed(number, at=1_000.0, query="x" * 400))
+        store.record(performed(500))
         until_written(store)
     before = path.stat().st_size
     with AuditStore(path):
-        until_blocking(lambda: queries(path) == [], "all of it is forgotten")
+        until_blocking(lambda: queries(path) == ["query 500"], "all that is old is forgotten")
     assert path.stat().st_size < before // 4
 
 

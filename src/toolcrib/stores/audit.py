@@ -119,6 +119,8 @@ class AuditStore:
         self._failing_since: float | None = None
         self._retry_at = 0.0
         self._prune_at = 0.0
+        self._known_time: tuple[float, float] | None = None
+        """A time that has come for certain, and when that was, on the clock of `time.monotonic`."""
         self._logged: dict[str, float] = {}
         """When each kind of problem was logged last."""
         self._told = False
@@ -231,6 +233,9 @@ class AuditStore:
             self._let_go()
         if self._file is None:
             self._file = AuditFile(self.path, max_bytes=self._max_bytes, max_age_s=self._max_age_s)
+        if self._known_time is None:
+            newest = self._file.newest(self._clock())
+            self._known_time = self._clock() if newest is None else newest, time.monotonic()
         missing = 0
         while self._rows or self._gap is not None:
             self._file.make_room()
@@ -248,8 +253,16 @@ class AuditStore:
             self._told = False
             logger.warning("the audit is written again; %s missing from it", _counted(missing))
         if time.monotonic() >= self._prune_at and self._ends_at is None:
-            self._file.forget_old(self._clock())
+            self._file.forget_old(self._time(*self._known_time))
             self._prune_at = time.monotonic() + _PRUNE_S
+
+    def _time(self, known: float, since: float) -> float:
+        """The time, in seconds since 1970, as far as it can be relied on.
+
+        A clock that is wrong and far ahead would have everything deleted. So it is believed only as far as the newest
+        operation that was in the file at the start, and the time that went by since then.
+        """
+        return min(self._clock(), known + time.monotonic() - since)
 
     def _note_written(self, batch: Sequence[Row], gap: Gap | None) -> None:
         for row in batch:

@@ -192,6 +192,11 @@ class AuditFile:
             if gap is not None:
                 self._note(gap)
 
+    def newest(self, now: float) -> float | None:
+        """When the newest operation began of those that began before `now`; None if there is none."""
+        (newest,) = self._connection.execute("SELECT MAX(at) FROM events WHERE at <= ?", (now,)).fetchone()
+        return newest
+
     def forget_old(self, now: float) -> None:
         """Delete the traces that ended too long before `now`, and give their space back."""
         oldest = now - self._max_age_s
