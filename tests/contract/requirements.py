@@ -166,7 +166,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
             "search_tools.one-door": "Detail `full` is an expansion: its schemas, its handle, its place in the audit.",
             "search_tools.include_unavailable": "What cannot be called is found only on demand, and says why.",
             "list_categories.top": "list_categories shows the nodes that a list of the root shows, in its order.",
-            "list_categories.tools": "A category counts its tools and names the first by id, 20 at most.",
+            "list_categories.tools": "A category counts its tools, and a walk over all pages names each of them once.",
             "list_categories.version": "A category that is a source says its version, where the source has one.",
             "list_categories.pages": "list_categories is paged as a list is.",
             "expand.several": "expand_tool takes several ids; one that fails takes none of the others with it.",

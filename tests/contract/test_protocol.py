@@ -488,17 +488,19 @@ async def test_the_categories_are_the_nodes_of_the_top_with_their_tools(by_categ
     assert shown["many"]["tools"] == [shelf.id for shelf in SHELVES[:20]]
     assert {name: each["version"] for name, each in shown.items() if "version" in each} == {"many": "2.1.0"}
     assert HIDDEN.id not in json.dumps(page)
-    assert page["next_cursor"] is None
     assert page["unavailable"] == ["broken"]
+    rest = await by_category("list_categories", cursor=page["next_cursor"])
+    assert rest["categories"] == [{**shown["many"], "tools": [shelf.id for shelf in SHELVES[20:]]}]
+    assert rest["next_cursor"] is None
 
 
 @pytest.mark.holds("list_categories.pages")
 async def test_categories_come_in_pages(by_category: Ask) -> None:
-    whole = await by_category("list_categories")
+    (whole, rest) = await walk(by_category, "list_categories")
     pages = await walk(by_category, "list_categories", limit=2)
 
-    assert [each for page in pages for each in page["categories"]] == whole["categories"]
-    assert all(len(page["categories"]) == 2 for page in pages[:-1])
+    assert [each for page in pages for each in page["categories"]] == [*whole["categories"], *rest["categories"]]
+    assert all(len(page["categories"]) == 2 for page in pages[: len(whole["categories"]) // 2])
     assert await code(by_category, "list_categories", limit=51) == "INVALID_ARGUMENTS"
     error = (await by_category("list_categories", cursor=NO_CURSOR))["error"]
     assert (error["code"], error["next_action"]) == (

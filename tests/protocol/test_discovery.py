@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
@@ -92,7 +93,7 @@ def walk(view: View, limit: int | None) -> Iterator[CategoryPage]:
 
 @settings(max_examples=examples(60), deadline=None)
 @given(tools() | many_tools(), SET_UP, RULES, st.sampled_from(PRINCIPALS), st.integers(1, 50) | st.none())
-def test_a_walk_over_the_categories_meets_each_node_of_the_top_once_with_the_count_of_a_list(
+def test_a_walk_over_the_categories_meets_each_node_of_the_top_with_its_count_and_names_each_of_its_tools_once(
     known: list[Tool], categories: list[Category], rules: Rules, principal: Principal, limit: int | None
 ) -> None:
     registry = registry_of(*known)
@@ -104,15 +105,19 @@ def test_a_walk_over_the_categories_meets_each_node_of_the_top_once_with_the_cou
     pages = [*walk(view, limit)]
 
     walked = [each for page in pages for each in page.categories]
-    assert [(each.node, each.tool_count) for each in walked] == [(n.node, n.tool_count) for n in listed.nodes]
-    assert all(len(page.categories) == limit for page in pages[:-1])
-    for page in pages:
-        room = min(MAX_NAMED, MAX_NAMED_ON_PAGE // max(len(page.categories), 1))
-        for each in page.categories:
-            branch = view.ontology.find(each.node.path)
-            assert branch is not None
-            assert [*each.tools] == sorted(view.ontology.within(branch))[:room]
-            assert {*each.tools} <= view.tools.keys()
+    first = walked[: len(listed.nodes)]
+    assert [(each.node, each.tool_count) for each in first] == [(n.node, n.tool_count) for n in listed.nodes]
+    assert all(len(page.categories) == limit for page in pages[: len(first) // (limit or MAX_LIMIT)] if limit)
+    assert all(len(page.tool_ids) <= MAX_NAMED_ON_PAGE for page in pages)
+    named = defaultdict[tuple[str, ...], list[str]](list)
+    for each in walked:
+        assert each.tools
+        named[each.node.path] += each.tools
+    for each in first:
+        branch = view.ontology.find(each.node.path)
+        assert branch is not None
+        assert named.pop(each.node.path) == sorted(view.ontology.within(branch))
+    assert named == {}
 
 
 def test_of_many_tools_each_category_names_a_few_and_counts_the_whole() -> None:
@@ -127,6 +132,18 @@ def test_of_many_tools_each_category_names_a_few_and_counts_the_whole() -> None:
     assert len(json.dumps(page.to_wire())) < 20_000
     (one,) = OPERATIONS.list_categories(view, limit=1).categories
     assert len(one.tools) == MAX_NAMED
+    later = [*walk(view, None)][1:]
+    assert all(len(page.tool_ids) == MAX_NAMED_ON_PAGE for page in later[:-1])
+    assert sum(len(page.tool_ids) for page in (page, *later)) == len(crowd)
+
+
+def test_a_source_whose_tools_are_all_in_categories_is_no_category_and_can_be_searched_by_its_name() -> None:
+    registry = registry_of(tool("git.log", "Show changes."), tool("clock.now", "Tell the time."))
+    registry.set_categories(Categories([Category(("History",), tools=("git.*",))]))
+    view = View.of(registry.state)
+
+    assert [each.node.name for each in OPERATIONS.list_categories(view).categories] == ["clock", "History"]
+    assert [each.tool_id for each in OPERATIONS.search_tools(view, category="GIT").results] == ["git.log"]
 
 
 def test_what_cannot_be_called_is_left_out_as_it_is_of_a_list() -> None:

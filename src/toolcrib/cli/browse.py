@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from textwrap import indent
 from typing import cast
@@ -32,7 +32,7 @@ from toolcrib.cli.output import (
 )
 from toolcrib.core.metadata import ToolMetadata
 from toolcrib.core.tools import summarize
-from toolcrib.disclosure.messages import Missing
+from toolcrib.disclosure.messages import CategoryPointer, Missing
 from toolcrib.disclosure.operations import MAX_LIMIT
 
 TREE_TOOLS = 200
@@ -109,7 +109,7 @@ def categories(config: Path, tools: Path | None, wait_s: float, *, as_json: bool
             pages = [crib.list_categories()]
             while (cursor := pages[-1].next_cursor) is not None:
                 pages.append(crib.list_categories(cursor=cursor))
-            found, missing = [category for page in pages for category in page.categories], pages[0].missing
+            found, missing = _whole(each for page in pages for each in page.categories), pages[0].missing
             if as_json:
                 print_json({"categories": [category.to_wire() for category in found], **missing.to_wire()})
                 return
@@ -129,6 +129,16 @@ def categories(config: Path, tools: Path | None, wait_s: float, *, as_json: bool
             _tell(missing)
 
     run(main, as_json=as_json)
+
+
+def _whole(shown: Iterable[CategoryPointer]) -> list[CategoryPointer]:
+    """Each category once, with the ids of all the times that it is `shown`."""
+    found: dict[tuple[str, ...], CategoryPointer] = {}
+    for category in shown:
+        before = found.get(category.node.path)
+        tools = (*(before.tools if before is not None else ()), *category.tools)
+        found[category.node.path] = replace(category, tools=tools)
+    return list(found.values())
 
 
 def search(

@@ -114,7 +114,7 @@ class CategoryPointer:
     tool_count: int
     """Tools at or below it."""
     tools: tuple[str, ...]
-    """Ids of the first of them, sorted."""
+    """Ids of some of them, sorted; a walk over all pages has each once."""
     version: str | None = None
     """Which version its source says it is of, where it is a source."""
 

@@ -38,10 +38,10 @@ MAX_EXPANDED = 10
 """Tools that one answer expands; whoever needs more has not chosen."""
 
 MAX_NAMED = 20
-"""Tools whose ids stand in one category of a page."""
+"""Ids of tools in one category where it is shown for the first time."""
 
 MAX_NAMED_ON_PAGE = 200
-"""Those of all categories of a page: the more of these there are, the fewer ids stand in each."""
+"""Ids of tools on one page of categories."""
 
 MAX_QUERY_CHARS = 2_000
 """What of a query is read; a longer one is a document, and its beginning says what it is about."""
@@ -106,10 +106,15 @@ class Operations:
         )
 
     def list_categories(self, view: View, *, limit: int | None = None, cursor: str | None = None) -> CategoryPage:
-        """The nodes at the top of the catalog, in the order in which `list` shows them, and ids of tools in each.
+        """The nodes at the top of the catalog, in the order in which `list` shows them, and the ids of all their tools.
 
-        At most `limit` (1 to 50), 50 where nobody sets one. Of its tools, which are those of `list`, a category names
-        the first `MAX_NAMED` by id; on a page of more than ten all have the same share of `MAX_NAMED_ON_PAGE`.
+        The first pages show every category once, at most `limit` of them (1 to 50, 50 by default) with the first ids of
+        each: 20, or on a page of more than ten categories an equal share of 200. The pages after these show again the
+        categories with more tools, with the ids that were not shown yet, at most 200 on a page. So a walk names every
+        tool of each category exactly once, in the order of the ids.
+
+        A source whose tools are all in categories is not a node of the top. It is left out here too, because each of
+        its tools would count twice.
 
         Raises:
             InvalidCursor: `cursor` is not of this request over this view.
@@ -119,13 +124,19 @@ class Operations:
         """
         request = _checked("list_categories", {"limit": limit})
         offset = self._offset(view, "list_categories", request, cursor)
-        end = offset + (request["limit"] or MAX_LIMIT)
         top = view.ontology.children(view.ontology.root)
-        shown = top[offset:end]
-        named = min(MAX_NAMED, MAX_NAMED_ON_PAGE // max(len(shown), 1))
+        size = request["limit"] or MAX_LIMIT
+        if offset < len(top) or not top:
+            shown = _introduced(view, top, offset, size)
+            end = offset + len(shown)
+        else:
+            shown = _continued(view, top, offset - len(top), size)
+            end = offset + sum(len(each.tools) for each in shown)
+        named = sum(min(branch.count, _named_of(top, i, size)) for i, branch in enumerate(top))
+        everything = len(top) + sum(branch.count for branch in top) - named
         return CategoryPage(
-            tuple(_category(view, branch, named) for branch in shown),
-            next_cursor=self._next(view, "list_categories", request, end) if end < len(top) else None,
+            shown,
+            next_cursor=self._next(view, "list_categories", request, end) if end < everything else None,
             missing=_missing(view),
         )
 
@@ -454,10 +465,42 @@ def _pointer(view: View, tool: Tool, confidence: float | None = None) -> ToolPoi
     )
 
 
-def _category(view: View, branch: Branch, named: int) -> CategoryPointer:
+def _named_of(top: Sequence[Branch], position: int, size: int) -> int:
+    """How many ids the category at `position` may have where it is shown first, on a page of `size` categories."""
+    on_page = min(size, len(top) - position // size * size)
+    return min(MAX_NAMED, MAX_NAMED_ON_PAGE // on_page)
+
+
+def _introduced(view: View, top: Sequence[Branch], offset: int, size: int) -> tuple[CategoryPointer, ...]:
+    """The categories from `offset`, with the first ids of each."""
+    named = _named_of(top, offset, size) if top else 0
+    return tuple(
+        _category(view, branch, nsmallest(named, view.ontology.within(branch)))
+        for branch in top[offset : offset + size]
+    )
+
+
+def _continued(view: View, top: Sequence[Branch], offset: int, size: int) -> tuple[CategoryPointer, ...]:
+    """Categories with ids that follow the first ones of each; `offset` counts such ids over all categories."""
+    shown: list[CategoryPointer] = []
+    room = MAX_NAMED_ON_PAGE
+    for position, branch in enumerate(top):
+        named = _named_of(top, position, size)
+        more = max(branch.count - named, 0)
+        if offset >= more:
+            offset -= more
+            continue
+        if not room or len(shown) == size:
+            break
+        tool_ids = sorted(view.ontology.within(branch))[named + offset :][:room]
+        shown.append(_category(view, branch, tool_ids))
+        room, offset = room - len(tool_ids), 0
+    return tuple(shown)
+
+
+def _category(view: View, branch: Branch, tool_ids: Iterable[str]) -> CategoryPointer:
     node = view.ontology.node(branch)
     source = view.sources.get(branch.name) if branch.path == (branch.name,) else None
-    tool_ids = nsmallest(named, view.ontology.within(branch))
     return CategoryPointer(node, branch.count, tuple(tool_ids), source.version if source is not None else None)
 
 

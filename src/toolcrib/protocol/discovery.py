@@ -23,7 +23,7 @@ DESCRIPTIONS: Mapping[str, str] = {
     "says how much is told of each: name its id, summary what it is for, full also the schemas of what it takes and "
     "gives.",
     "list_categories": "See what kinds of tools there are before you search: the categories, how many tools each has, "
-    "and some of their ids.",
+    "and their ids, the first of each on the first page.",
 }
 """The operations that it has, with what a model is told of them where there are no others beside them."""
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from toolcrib.core.errors import ErrorCode
 from toolcrib.core.metadata import Optionality
-from toolcrib.disclosure.operations import MAX_LIMIT, MAX_NAMED
+from toolcrib.disclosure.operations import MAX_LIMIT, MAX_NAMED_ON_PAGE
 from toolcrib.protocol.tools import OPERATIONS, operation_schema
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -115,7 +115,10 @@ _PARTS: Mapping[str, Any] = {
             "category": {**_TEXT, "description": "Its name."},
             "path": _ref("Path"),
             "tool_count": {"type": "integer", "minimum": 0},
-            "tools": {**_list(_TEXT, MAX_NAMED), "description": "Ids of the first of them, sorted."},
+            "tools": {
+                **_list(_TEXT, MAX_NAMED_ON_PAGE),
+                "description": "Ids of some of them, sorted. Later pages have the others.",
+            },
         },
         {"summary": _TEXT, "version": {**_TEXT, "description": "Which version its source says it is of."}},
     ),

@@ -111,8 +111,8 @@ def _all(inside: str = "") -> tuple[OperationTool, ...]:
         ),
         OperationTool(
             "list_categories",
-            "See what kinds of tools there are: the categories at the top, how many tools each has, and some of their "
-            "ids." + inside,
+            "See what kinds of tools there are: the categories at the top, how many tools each has, and their ids, the "
+            "first of each on the first page." + inside,
             _schema({"limit": _PAGE_LIMIT, "cursor": _CURSOR}),
             _LOOKING,
         ),
