@@ -627,6 +627,58 @@ def test_a_disk_that_is_full_costs_what_cannot_be_held_until_there_is_room(path:
     assert len(entries(path)) + sum(gap.lost for gap in gaps(path)) == 4_001
 
 
+FULL_AT_TIMES = """
+import resource, signal
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+_, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+numbers = iter(range(100_000))
+
+def record(count):
+    for _ in range(count):
+        store.record(performed(next(numbers)))
+
+def fill():
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, most))
+    record(1_000)
+    until(lambda: store.condition.problem)
+
+def make_space():
+    resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
+    until(lambda: store.condition.problem is None and not store.condition.waiting)
+
+with AuditStore(path, retry_s=0.01, patience_s=float(sys.argv[2])) as store:
+    record(1)
+    make_space()
+    fill()
+    make_space()
+    fill()
+    if sys.argv[2] == "3600":
+        make_space()
+    store.close(0.2)
+"""
+
+
+def test_a_disk_that_is_full_again_is_told_again_and_what_is_then_lost_as_well(path: Path) -> None:
+    pytest.importorskip("resource", reason="a limit on the size of files is set as POSIX has it")
+    ended = subprocess.run(script(FULL_AT_TIMES, path, "0"), capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr
+    full, again, full_again, given_up = ended.stderr.splitlines()
+    assert full.startswith("the audit is not written: ")
+    assert again == "the audit is written again; nothing is missing from it"
+    assert full_again == full
+    assert given_up.startswith("1,000 operations are not in the audit: ")
+
+
+def test_a_disk_with_some_space_at_times_is_one_problem_until_all_was_written_for_a_while(path: Path) -> None:
+    pytest.importorskip("resource", reason="a limit on the size of files is set as POSIX has it")
+    ended = subprocess.run(script(FULL_AT_TIMES, path, "3600"), capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr
+    full, again = ended.stderr.splitlines()
+    assert full.startswith("the audit is not written: ")
+    assert again == "the audit is written again; nothing is missing from it"
+    assert len(entries(path)) == 2_001
+
+
 READ_ONLY = """
 import ctypes, os
 if os.geteuid() == 0:  # whom no mode of a file stops, unless that right is given up

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import logging
+import math
 import threading
 import time
 from collections import deque
@@ -87,7 +88,11 @@ class AuditStore:
         patience_s: float = 5.0,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """`retry_s`: between attempts; `patience_s`: how long a file may be locked before that is a problem."""
+        """`retry_s`: between attempts.
+
+        `patience_s`: how long a file may be locked before that is a problem, and for how long it has to be written
+        again before a problem is over.
+        """
         self.path = path
         self._max_bytes = max_bytes
         self._max_age_s = max_age_s
@@ -125,6 +130,10 @@ class AuditStore:
         """When each kind of problem was logged last."""
         self._told = False
         """Was the problem logged, so that its end is to be?"""
+        self._well_since: float | None = None
+        """Since when all that came was written, on the clock of `time.monotonic`."""
+        self._missing = 0
+        """Operations noted as lost in the file since the last time that a problem was over."""
         # A daemon: a file system that hangs must not keep the program from ending.
         self._thread = threading.Thread(target=self._work, name="audit", daemon=True)
         self._thread.start()
@@ -181,6 +190,8 @@ class AuditStore:
                 self._write()
             except Exception as error:  # noqa: BLE001  the thread must outlive whatever a file does to it
                 self._fail(error)
+        if self._well_since is not None:
+            self._tell_end()
         if self._file is not None:
             self._file.close()
 
@@ -206,7 +217,13 @@ class AuditStore:
             return _SOON_S if self._failing_since is not None else 0.0
         if self._failing_since is not None or self._rows or self._file is None:
             return max(0.0, self._retry_at - now)
-        return max(0.0, self._prune_at - now)
+        over_at = math.inf if self._well_since is None or self._is_over else self._well_since + self._patience_s
+        return max(0.0, min(self._prune_at, over_at) - now)
+
+    @property
+    def _is_over(self) -> bool:
+        """Whether the log says the truth: no problem in it is over without a word, and nothing missing untold."""
+        return not (self._told or self._missing)
 
     def _hold(self, event: OperationPerformed) -> None:
         try:
@@ -236,7 +253,6 @@ class AuditStore:
         if self._known_time is None:
             newest = self._file.newest(self._clock())
             self._known_time = self._clock() if newest is None else newest, time.monotonic()
-        missing = 0
         while self._rows or self._gap is not None:
             self._file.make_room()
             with self._changed:
@@ -244,17 +260,29 @@ class AuditStore:
             batch = [*islice(self._rows, self._batch)]
             self._file.add(batch, gap)
             self._note_written(batch, gap)
-            missing += 0 if gap is None else gap.lost
+            self._missing += 0 if gap is None else gap.lost
         self._file.make_room()
         self._failing_since = None
         with self._changed:
             self._problem = None
-        if self._told or missing:
-            self._told = False
-            logger.warning("the audit is written again; %s missing from it", _counted(missing))
+        self._tell_end()
         if time.monotonic() >= self._prune_at and self._ends_at is None:
             self._file.forget_old(self._time(*self._known_time))
             self._prune_at = time.monotonic() + _PRUNE_S
+
+    def _tell_end(self) -> None:
+        """Log that the audit is written again, once that has lasted: a full disk takes a little at times."""
+        now = time.monotonic()
+        if self._well_since is None:
+            self._well_since = now
+        if self._is_over:
+            return
+        if now < self._well_since + self._patience_s and self._ends_at is None:
+            return
+        logger.warning("the audit is written again; %s missing from it", _counted(self._missing))
+        if self._told:
+            self._logged.clear()  # the next problem is another one
+        self._told, self._missing = False, 0
 
     def _time(self, known: float, since: float) -> float:
         """The time, in seconds since 1970, as far as it can be relied on.
@@ -277,6 +305,7 @@ class AuditStore:
 
     def _fail(self, error: Exception) -> None:
         now = time.monotonic()
+        self._well_since = None
         if self._failing_since is None:
             self._failing_since = now
         kind = _kind(error)
