@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from hypothesis import strategies as st
 from tests.catalogs import tool
@@ -71,19 +72,25 @@ PATHS: st.SearchStrategy[tuple[Path, ...]] = st.just(()) | st.lists(
     max_size=2,
 ).map(tuple)
 
+
+def _or_none(values: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    """Without those that are empty, which no rule may have."""
+    return values.map(lambda value: value or None)
+
+
 RULES = st.builds(
     Rules,
     st.lists(
         st.builds(
             Rule,
             st.sampled_from(Access),
-            principals=_several("ada", "g*", "*"),
-            scopes=_several("write", "admin"),
-            paths=PATHS,
-            tags=_several(*TAGS),
-            sources=_several("files", "[Ff]iles", "g?t"),
-            tools=_several("*.a", "git.*", "files.[a-c]", "git.invoice1*"),
-            annotations=st.dictionaries(st.sampled_from(HINTS), st.booleans(), max_size=2),
+            principals=_or_none(_several("ada", "g*", "*")),
+            scopes=_or_none(_several("write", "admin")),
+            paths=_or_none(PATHS),
+            tags=_or_none(_several(*TAGS)),
+            sources=_or_none(_several("files", "[Ff]iles", "g?t")),
+            tools=_or_none(_several("*.a", "git.*", "files.[a-c]", "git.invoice1*")),
+            annotations=_or_none(st.dictionaries(st.sampled_from(HINTS), st.booleans(), max_size=2)),
         ),
         max_size=4,
     ).map(tuple),

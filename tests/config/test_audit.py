@@ -55,7 +55,7 @@ def test_a_path_is_looked_for_beside_the_configuration_or_at_home(monkeypatch: p
         ({"arguments": "all"}, "toolcrib.audit.arguments: true or false is expected here"),
         ({"path": 3}, "toolcrib.audit.path: a text is expected here"),
         ({"path": "~nobody-of-this-name/a"}, "toolcrib.audit.path: "),
-        ({"redact": [3]}, "toolcrib.audit.redact: a list of texts is expected here"),
+        ({"redact": [3]}, "toolcrib.audit.redact.0: a text is expected here"),
         ({"redact": ["_-"]}, "toolcrib.audit.redact: each text needs a letter or a digit"),
     ],
 )

@@ -58,7 +58,7 @@ def test_all_that_is_said_holds_together() -> None:
 WRONG: list[tuple[Any, str]] = [
     ([], "toolcrib.search: "),
     ({"withuot": []}, "did you mean `without`?"),
-    ({"without": [1]}, "toolcrib.search.without: "),
+    ({"without": [1]}, "toolcrib.search.without.0: "),
     ({"without": ["bm25"]}, "toolcrib.search.without: `bm25` is no signal; there are: synonyms, clauses"),
     ({"without": ["name"]}, "`name` is no signal"),
     ({"refuse": "no"}, "toolcrib.search.refuse: "),

@@ -20,7 +20,6 @@ from toolcrib import CallContext, Plugin, Tool, Toolcrib, ToolExample, ToolMetad
 from toolcrib.catalog import intake
 from toolcrib.catalog.state import SourceEntry, SourceStatus
 from toolcrib.core.errors import InvalidTool, SourceUnavailable, ToolFailed
-from toolcrib.core.metadata import Optionality
 from toolcrib.core.tools import ToolAnnotations
 from toolcrib.sources import plugins
 from toolcrib.sources.plugins import PluginAnswer, PluginDispatcher
@@ -306,13 +305,8 @@ BAD_EXAMPLE = ToolExample("Wrong", {"number": "many"})
     "wrong",
     [
         Tool("made", cast("str", ["bad"])),
-        Tool("made", "bad", own_path=cast("tuple[str, ...]", (7,))),
         Tool("made", "bad", annotations=cast("ToolAnnotations", None)),
-        Tool("made", "bad", metadata=ToolMetadata(usage_hint=cast("str", 7))),
         Tool("made", "bad", metadata=ToolMetadata(usage_hint="half \ud800 a character")),
-        Tool("made", "bad", metadata=ToolMetadata(cost=cast("str", 7))),
-        Tool("made", "bad", metadata=ToolMetadata(optionality=cast("Optionality", "sometimes"))),
-        Tool("made", "bad", metadata=ToolMetadata(category=cast("tuple[str, ...]", ("a", 7)))),
     ],
 )
 async def test_a_tool_with_a_value_of_another_kind_is_set_aside_and_no_answer_is_lost(wrong: Tool) -> None:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from fnmatch import fnmatchcase, translate
 from itertools import product
-from typing import Protocol
+from typing import Any, Protocol, cast
 
+from toolcrib.core.errors import InvalidConfig
 from toolcrib.core.principal import Principal
 from toolcrib.core.properties import cached_property
 from toolcrib.core.tools import Path, ToolAnnotations
+from toolcrib.core.values import check_string, read_choice, read_flag, read_paths, read_strings, unknown
 
 NOTHING_CLAIMED = ToolAnnotations()
 
@@ -28,6 +30,15 @@ class Access(IntEnum):
     """See it, and call it once a person has approved."""
     CALL = 3
     """See it and call it."""
+
+
+EFFECTS: Mapping[str, Access] = {
+    "allow": Access.CALL,
+    "ask": Access.ASK,
+    "refuse": Access.SEE,
+    "hide": Access.HIDDEN,
+}
+"""What a configuration calls them, and a rule may."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,30 +115,44 @@ HINTS = ("read_only", "destructive", "idempotent", "open_world")
 
 @dataclass(frozen=True)
 class Rule:
-    """What holds for whom, on which subjects: those that meet every condition. A condition left empty is met.
+    """What holds for whom, on which subjects: those that meet every condition. A condition that is None is always met.
 
-    Patterns are those of file names: `*` stands for any characters, `?` for one, `[...]` for one of several.
+    Patterns are those of file names: `*` stands for any characters, `?` for one, `[...]` for one of several. Values are
+    read as `mcp.json` has them: a lone string counts as a list of one, `"Storage/Buckets"` as a path, and `"hide"` as a
+    member of `Access`.
+
+    Raises:
+        InvalidConfig: a value cannot be read like this, a pattern has a `[` without a `]`, or a condition is empty:
+            a rule that was meant to hold for nothing must not hold for everything.
     """
 
     then: Access
-    principals: tuple[str, ...] = ()
+    principals: tuple[str, ...] | None = None
     """Patterns of the principal's id."""
-    scopes: tuple[str, ...] = ()
+    scopes: tuple[str, ...] | None = None
     """The principal has all of these."""
-    paths: tuple[Path, ...] = ()
+    paths: tuple[Path, ...] | None = None
     """It hangs at or below one of these nodes, by their primary paths."""
-    tags: tuple[str, ...] = ()
+    tags: tuple[str, ...] | None = None
     """It carries one of these."""
-    sources: tuple[str, ...] = ()
+    sources: tuple[str, ...] | None = None
     """Patterns of its source's name."""
-    tools: tuple[str, ...] = ()
+    tools: tuple[str, ...] | None = None
     """Patterns of its id."""
-    annotations: Mapping[str, bool] = field(default_factory=dict[str, bool], hash=False)
+    annotations: Mapping[str, bool] | None = field(default=None, hash=False)
     """It claims all of these, by `HINTS`. See `Rules.decide` for what a claim is worth."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "then", read_choice(self.then, "then", EFFECTS))
+        for condition, read in _CONDITIONS.items():
+            if (given := getattr(self, condition)) is not None:
+                if not (value := read(given, condition)):
+                    raise InvalidConfig(f"{condition}: it is empty; without it, the rule holds for any")
+                object.__setattr__(self, condition, value)
 
     def is_for(self, principal: Principal) -> bool:
         """Whether it speaks of this principal at all."""
-        return principal.scopes.issuperset(self.scopes) and _matches(self._principals, principal.id)
+        return principal.scopes.issuperset(self.scopes or ()) and _matches(self._principals, principal.id)
 
     def meets(self, subject: Subject, claims: ToolAnnotations | None) -> bool:
         """Whether `subject` meets it, taken to be what `claims` say."""
@@ -136,11 +161,8 @@ class Rule:
             and _matches(self._tools, subject.id)
             and (not self.tags or not set(self.tags).isdisjoint(subject.tags))
             and (not self.paths or any(path[: len(top)] == top for top in self.paths for path in subject.paths))
-            and (not self.annotations or self._is_claimed(claims))
+            and (not self.annotations or _is_claimed(self.annotations, claims))
         )
-
-    def _is_claimed(self, claims: ToolAnnotations | None) -> bool:
-        return claims is not None and all(getattr(claims, hint) is told for hint, told in self.annotations.items())
 
     @cached_property
     def _principals(self) -> re.Pattern[str] | None:
@@ -155,12 +177,58 @@ class Rule:
         return _pattern(self.tools)
 
 
+def _is_claimed(annotations: Mapping[str, bool], claims: ToolAnnotations | None) -> bool:
+    return claims is not None and all(getattr(claims, hint) is told for hint, told in annotations.items())
+
+
+def _read_patterns(value: object, place: str) -> tuple[str, ...]:
+    patterns = read_strings(value, place)
+    for pattern in patterns:
+        check_string(pattern, place)
+        if "[" in ANY.sub("", pattern):
+            raise InvalidConfig(f"{place}: `{pattern}` has a `[` without a `]`; write `[[]` for the character itself")
+    return patterns
+
+
+def _read_claims(value: object, place: str) -> Mapping[str, bool]:
+    if not isinstance(value, Mapping):
+        raise InvalidConfig(f"{place}: an object is expected here")
+    claims = cast("Mapping[object, object]", value)
+    for hint in claims:
+        if hint not in HINTS:
+            raise InvalidConfig(f"{place}: unknown key `{hint}`{unknown(hint, HINTS)}")
+    return {str(hint): read_flag(told, f"{place}.{hint}") for hint, told in claims.items()}
+
+
+_CONDITIONS: Mapping[str, Callable[[object, str], Any]] = {
+    "principals": _read_patterns,
+    "scopes": read_strings,
+    "paths": read_paths,
+    "tags": read_strings,
+    "sources": _read_patterns,
+    "tools": _read_patterns,
+    "annotations": _read_claims,
+}
+"""What a rule can ask for, each with how it is read."""
+
+
 @dataclass(frozen=True)
 class Rules:
-    """Rules in their order: the first that is met decides, `otherwise` where none is. A policy and its permissions."""
+    """Rules in their order: the first that is met decides, `otherwise` where none is. A policy and its permissions.
+
+    Raises:
+        InvalidConfig: `rules` is not a list of `Rule`, or `otherwise` is not one of `Access`.
+    """
 
     rules: tuple[Rule, ...]
     otherwise: Access
+
+    def __post_init__(self) -> None:
+        rules = cast("object", self.rules)
+        if not isinstance(rules, list | tuple) or not all(isinstance(r, Rule) for r in cast("list[object]", rules)):
+            raise InvalidConfig("rules: a list of `Rule` is expected here")
+        object.__setattr__(self, "rules", tuple(cast("list[Rule]", rules)))
+        object.__setattr__(self, "otherwise", read_choice(self.otherwise, "otherwise", EFFECTS))
 
     def permissions(self, principal: Principal) -> Rules:
         """The rules that speak of this principal."""
@@ -199,7 +267,7 @@ class Rules:
     @cached_property
     def _possible_claims(self) -> tuple[ToolAnnotations, ...]:
         """All that can be claimed, as far as any rule asks."""
-        asked = [hint for hint in HINTS if any(hint in rule.annotations for rule in self.rules)]
+        asked = [hint for hint in HINTS if any(hint in (rule.annotations or ()) for rule in self.rules)]
         combinations = (dict(zip(asked, told, strict=True)) for told in product((False, True), repeat=len(asked)))
         return tuple(replace(NOTHING_CLAIMED, **told) for told in combinations)
 
@@ -212,7 +280,7 @@ def may_show(permissions: Permissions, source: str) -> bool:
     named = {
         f"{source}.{ANY.sub(UNKNOWN, name)}"
         for rule in (permissions.rules if isinstance(permissions, Rules) else ())
-        for pattern in rule.tools
+        for pattern in rule.tools or ()
         for of, dot, name in [pattern.partition(".")]
         if dot and fnmatchcase(source, of)
     }
@@ -224,7 +292,7 @@ CAREFUL = Rules((Rule(Access.CALL, annotations={"read_only": True}),), Access.AS
 """Where a person is there and no policy is set: whatever nobody vouches for as reading only is asked about."""
 
 
-def _pattern(globs: tuple[str, ...]) -> re.Pattern[str] | None:
+def _pattern(globs: tuple[str, ...] | None) -> re.Pattern[str] | None:
     return re.compile("|".join(translate(glob) for glob in globs)) if globs else None
 
 

@@ -18,6 +18,7 @@ from toolcrib.core.errors import BundleIncomplete, InvalidConfig, NextAction, Un
 from toolcrib.core.properties import cached_property
 from toolcrib.core.schema import nearest
 from toolcrib.core.tools import Tool
+from toolcrib.core.values import read_strings
 
 _NAME = re.compile(r"[A-Za-z0-9_-]+")
 
@@ -32,10 +33,11 @@ class ToolBundle:
     """A set of tools for a purpose. One without entries holds nothing. Source: ADR-001, "Tool Bundles".
 
     An entry is the id of a tool, a pattern of ids as file names have them (`git.*`), or a name without a dot, which
-    means every tool that is called so, or has it as an alias, in any source.
+    means every tool that is called so, or has it as an alias, in any source. A lone string
+    counts as a list of one.
 
     Raises:
-        InvalidConfig: its name is not plain, or an entry is blank.
+        InvalidConfig: its name is not plain, or its entries are not strings, or blank.
     """
 
     name: str
@@ -50,6 +52,8 @@ class ToolBundle:
     def __post_init__(self) -> None:
         if not is_bundle_name(self.name):
             raise InvalidConfig(f"`{self.name}` cannot name a bundle; letters, digits, `_` and `-` can")
+        for key in ("required", "optional", "includes"):
+            object.__setattr__(self, key, read_strings(getattr(self, key), f"{self.name}.{key}"))
         if any(not entry.strip() for entry in (*self.required, *self.optional)):
             raise InvalidConfig(f"{self.name}: an id of a tool, a pattern of ids or a name is expected here")
 

@@ -15,6 +15,7 @@ from toolcrib.core.metadata import ToolMetadata
 from toolcrib.core.nodes import Node
 from toolcrib.core.properties import cached_property
 from toolcrib.core.tools import Path, Tool
+from toolcrib.core.values import read_path, read_paths, read_strings
 
 STANDARD: Mapping[str, Node] = {
     node.name: node
@@ -39,7 +40,13 @@ _LEAST_KNOWN = 1_000
 
 @dataclass(frozen=True)
 class Category:
-    """A node, and how tools come to hang in it."""
+    """A node, and how tools come to hang in it.
+
+    Values are read as `mcp.json` has them: a lone string counts as a list of one, and `"Storage/Buckets"` as a path.
+
+    Raises:
+        InvalidConfig: a value cannot be read like this.
+    """
 
     path: Path
     title: str | None = None
@@ -54,6 +61,12 @@ class Category:
     group: bool = False
     """Whether the catalog may show its tools in groups where there are more than a dozen; else a list shows them all
     in the category itself, by pages."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "path", read_path(self.path, "path"))
+        object.__setattr__(self, "also_under", read_paths(self.also_under, "also_under"))
+        for key in ("tags", "tools", "tagged"):
+            object.__setattr__(self, key, read_strings(getattr(self, key), key))
 
     @cached_property
     def node(self) -> Node:

@@ -21,12 +21,22 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class MetadataOverride:
-    """What is said of the tools that meet a pattern."""
+    """What is said of the tools that meet a pattern.
+
+    Raises:
+        InvalidTool: `tools` is empty, or a member is no such field or no value for it.
+    """
 
     tools: str
     """An id, or a pattern of ids: `*` stands for any characters, `?` for one, `[...]` for one of several."""
     members: Mapping[str, Any]
     """Fields of `ToolMetadata` by name; those that are not here stay as they are."""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.tools, str) or not self.tools.strip():  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InvalidTool("an id of a tool, or a pattern of ids, is expected here")
+        object.__setattr__(self, "members", read_members(self.members))
+        check_metadata(self.metadata)
 
     @classmethod
     def of(cls, tools: str, **members: object) -> Self:
@@ -40,11 +50,7 @@ class MetadataOverride:
     @classmethod
     def from_wire(cls, tools: str, wire: object) -> Self:
         """The same; raises as it does."""
-        if not tools.strip():
-            raise InvalidTool("an id of a tool, or a pattern of ids, is expected here")
-        override = cls(tools, read_members(wire))
-        check_metadata(override.metadata)
-        return override
+        return cls(tools, cast("Mapping[str, Any]", wire))
 
     @cached_property
     def metadata(self) -> ToolMetadata:

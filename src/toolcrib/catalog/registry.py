@@ -16,8 +16,9 @@ from toolcrib.catalog.view import document_of
 from toolcrib.core.checks import check_tool
 from toolcrib.core.errors import InvalidTool, ToolNotFound
 from toolcrib.core.events import CatalogPublished, Event, Listener, ToolRegistered, ToolReplaced, ToolUnregistered
-from toolcrib.core.metadata import Optionality, ToolMetadata
+from toolcrib.core.metadata import Optionality, ToolMetadata, read_optionality
 from toolcrib.core.tools import Path, Tool
+from toolcrib.core.values import read_path
 from toolcrib.index.weights import Weights
 
 MAX_TOLD = 20
@@ -65,17 +66,22 @@ class ToolRegistry:
         return _by_id(self._state.tools.values())
 
     def list_by_category(self, category: str | Sequence[str]) -> tuple[Tool, ...]:
-        """The tools that hang at or below a node, given by its path or, at the top, by its name; by id.
+        """The tools that hang at or below a node, given by its path, of which a string is read as `A/B`; by id.
 
         None where there is no such node.
         """
         state = self._state
         path = (category,) if isinstance(category, str) else tuple(category)
-        branch = state.ontology.find(path)
+        branch = state.ontology.find(path) or state.ontology.find(read_path(category, "category"))
         return () if branch is None else _by_id(state.tools[tool_id] for tool_id in state.ontology.within(branch))
 
-    def list_by_optionality(self, optionality: Optionality) -> tuple[Tool, ...]:
-        """The tools that an agent depends on to this degree, by id."""
+    def list_by_optionality(self, optionality: Optionality | str) -> tuple[Tool, ...]:
+        """The tools that an agent depends on to this degree, by id.
+
+        Raises:
+            InvalidTool: `optionality` is not the value of a member of `Optionality`.
+        """
+        optionality = read_optionality(optionality)
         return _by_id(tool for tool in self._state.tools.values() if tool.metadata.optionality is optionality)
 
     def descriptions(self) -> tuple[ToolDescription, ...]:

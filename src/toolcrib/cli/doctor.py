@@ -22,6 +22,7 @@ from anyio import to_thread
 from rich.padding import Padding
 from rich.table import Table
 
+from toolcrib.catalog.access import EFFECTS
 from toolcrib.catalog.bundles import Missing
 from toolcrib.catalog.state import SourceEntry, SourceStatus
 from toolcrib.catalog.view import View
@@ -31,7 +32,6 @@ from toolcrib.cli.output import escape, plain, print_json, run, stdout
 from toolcrib.cli.slips import Slips
 from toolcrib.cli.verdicts import Verdicts
 from toolcrib.config import Config, ServerConfig, read_config
-from toolcrib.config.policy import EFFECTS
 from toolcrib.core.principal import LOCAL
 from toolcrib.drift import suspicions_in_texts
 from toolcrib.embedding import Embedding, EmbeddingCondition

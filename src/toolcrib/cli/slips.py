@@ -60,15 +60,15 @@ class Slips:
                 yield f"toolcrib.tools: `{tool.id}`: {problem}"
 
     def _of_rule(self, rule: Rule, where: str) -> Iterator[str]:
-        for path in rule.paths:
+        for path in rule.paths or ():
             if not (self._is_filled(path) or path in self._perhaps_filled or path in self._of_sources):
                 yield f"{where}.paths: nothing hangs at or below `{_shown(path)}`{self._meant_node(path)}"
-        yield from self._of_tags(rule.tags, f"{where}.tags")
-        for pattern in rule.sources:
+        yield from self._of_tags((rule.tags or ()), f"{where}.tags")
+        for pattern in rule.sources or ():
             if pattern not in self._other_labels and not any(fnmatchcase(name, pattern) for name in self._sources):
                 near = nearest(pattern, self._sources)
                 yield f"{where}.sources: `{pattern}` matches no source{_meant(near)}"
-        yield from self._of_tools(rule.tools, f"{where}.tools")
+        yield from self._of_tools((rule.tools or ()), f"{where}.tools")
 
     def _of_tools(self, patterns: Iterable[str], where: str) -> Iterator[str]:
         for pattern in patterns:

@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
-from toolcrib.catalog.access import HINTS, Access, Rule, Rules
+from toolcrib.catalog.access import EFFECTS, HINTS, Rule, Rules
 from toolcrib.catalog.categories import Categories
 from toolcrib.config.servers import under_source_names
 from toolcrib.config.settings import Settings
 from toolcrib.core.errors import InvalidConfig
 from toolcrib.core.tools import Path
-
-EFFECTS: Mapping[str, Access] = {
-    "allow": Access.CALL,
-    "ask": Access.ASK,
-    "refuse": Access.SEE,
-    "hide": Access.HIDDEN,
-}
 
 POLICY_SETTINGS: Mapping[str, str] = {
     "rules": "A list of rules; the first that is met decides.",
@@ -65,16 +59,20 @@ def _rule(settings: Settings, categories: Categories, names: Mapping[str, str]) 
     claims = settings.settings("annotations")
     claims.only(HINTS)
     sources = settings.texts("sources")
-    return Rule(
-        then=EFFECTS[settings.choice("then", EFFECTS, "hide")],
-        principals=settings.texts("principals"),
-        scopes=settings.texts("scopes"),
-        paths=tuple(_node(path, categories, names) for path in settings.paths("paths")),
-        tags=settings.texts("tags"),
-        sources=tuple(dict.fromkeys((*sources, *(names[label] for label in sources if label in names)))),
-        tools=under_source_names(settings.texts("tools"), names),
-        annotations={hint: claims.flag(hint) for hint in claims},
-    )
+    conditions: dict[str, Any] = {
+        "principals": settings.texts("principals"),
+        "scopes": settings.texts("scopes"),
+        "paths": tuple(_node(path, categories, names) for path in settings.paths("paths")),
+        "tags": settings.texts("tags"),
+        "sources": tuple(dict.fromkeys((*sources, *(names[label] for label in sources if label in names)))),
+        "tools": under_source_names(settings.texts("tools"), names),
+        "annotations": {hint: claims.flag(hint) for hint in claims},
+    }
+    then = EFFECTS[settings.choice("then", EFFECTS, "hide")]
+    try:
+        return Rule(then, **{condition: value for condition, value in conditions.items() if condition in settings})
+    except InvalidConfig as error:
+        raise InvalidConfig(f"{settings.path}: {settings.where}.{error.message}") from error
 
 
 def _node(path: Path, categories: Categories, names: Mapping[str, str]) -> Path:

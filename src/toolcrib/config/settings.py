@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from toolcrib.core.errors import InvalidConfig
-from toolcrib.core.schema import nearest
+from toolcrib.core.values import PATHS_EXPECTED, read_choice, read_flag, read_paths, read_strings, unknown
 
 
 class JsonObject(dict[str, Any]):
@@ -61,9 +61,7 @@ class Settings:
             raise self.wrong(key, "it stands there twice")
         for key in self.values:
             if key not in known:
-                near = nearest(key, known)
-                meant = f" (did you mean `{near}`?)" if near else f"; known are: {', '.join(known) or 'none'}"
-                raise InvalidConfig(f"{self.path}: {self.where}: unknown key `{key}`{meant}")
+                raise InvalidConfig(f"{self.path}: {self.where}: unknown key `{key}`{unknown(key, known)}")
 
     def settings(self, key: str) -> Settings:
         """The object under `key`; an empty one where there is none."""
@@ -86,34 +84,24 @@ class Settings:
         return value
 
     def texts(self, key: str) -> tuple[str, ...]:
-        """A lone text is a list of one."""
+        """A lone text is a list of one; a null is as none."""
         value = self.values.get(key)
-        return (
-            (value,)
-            if isinstance(value, str)
-            else self._texts(key, self._list(key, "a list of texts is expected here"))
-        )
+        return () if value is None else read_strings(value, self._place(key))
 
     def paths(self, key: str) -> tuple[tuple[str, ...], ...]:
-        """A list of lists of texts, none of them empty."""
-        expected = 'a list of paths is expected here, as in [["Coding", "Refactoring"]]'
-        found = [cast("list[object]", path) for path in self._list(key, expected) if isinstance(path, list) and path]
-        if len(found) != len(self._list(key, expected)):
-            raise self.wrong(key, expected)
-        return tuple(self._texts(key, path) for path in found)
+        """A list of lists of texts, none of them empty. A lone text is one path, with `/` between its names."""
+        value = self.values.get(key)
+        paths = () if value is None else read_paths(value, self._place(key))
+        if not all(paths):
+            raise self.wrong(key, PATHS_EXPECTED)
+        return paths
 
     def choice(self, key: str, known: Iterable[str], default: str) -> str:
         """One of `known`."""
-        value, known = self.values.get(key, default), list(known)
-        if value not in known:
-            raise self.wrong(key, f"one of {', '.join(known)} is expected here")
-        return value
+        return read_choice(self.values.get(key, default), self._place(key), {word: word for word in known})
 
     def flag(self, key: str, default: bool = False) -> bool:
-        value = self.values.get(key, default)
-        if not isinstance(value, bool):
-            raise self.wrong(key, "true or false is expected here")
-        return value
+        return read_flag(self.values.get(key, default), self._place(key))
 
     def seconds(self, key: str, default: float, most: float = 86_400) -> float:
         """More than 0 and at most `most`."""
@@ -135,11 +123,8 @@ class Settings:
             raise self.wrong(key, expected)
         return cast("list[object]", value or [])
 
-    def _texts(self, key: str, values: list[object]) -> tuple[str, ...]:
-        found = tuple(value for value in values if isinstance(value, str))
-        if len(found) != len(values):
-            raise self.wrong(key, "a list of texts is expected here")
-        return found
+    def _place(self, key: str) -> str:
+        return f"{self.path}: {self.at(key)}"
 
 
 def as_object(value: object, path: Path, where: str) -> JsonObject:

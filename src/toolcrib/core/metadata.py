@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Any, Self, cast
 
 from toolcrib.core.errors import InvalidTool
-from toolcrib.core.schema import nearest
+from toolcrib.core.values import check_string, read_choice, read_flag, read_path, read_string, read_strings, unknown
 
 
 class Optionality(StrEnum):
@@ -21,6 +21,15 @@ class Optionality(StrEnum):
     """It makes the work better."""
     CONDITIONAL = "conditional"
     """It is required under a condition, which is stated."""
+
+
+def read_optionality(value: object) -> Optionality:
+    """The member that `value` is, or is the value of.
+
+    Raises:
+        InvalidTool: it is neither; the message names the values.
+    """
+    return read_choice(value, "optionality", {each.value: each for each in Optionality}, InvalidTool)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +48,14 @@ class ToolExample:
 
 @dataclass(frozen=True, slots=True)
 class ToolMetadata:
-    """What a tool's owner says of it beyond its schema. Source: ADR-001, `ToolMetadata`."""
+    """What a tool's owner says of it beyond its schema. Source: ADR-001, `ToolMetadata`.
+
+    Values are read as `mcp.json` has them: a lone string counts as a list of one, `"code/refactoring"` as a path, and
+    `"required"` as a member of `Optionality`.
+
+    Raises:
+        InvalidTool: a value cannot be read like this; the message begins with the name of the field.
+    """
 
     category: tuple[str, ...] = ()
     """The node it hangs in besides below its source, as a path from the top of the catalog; empty for none."""
@@ -61,11 +77,16 @@ class ToolMetadata:
     cost: str | None = None
     risk: str | None = None
 
+    def __post_init__(self) -> None:
+        for key, default in _DEFAULTS.items():
+            if (given := getattr(self, key)) != default or type(given) is not type(default):
+                object.__setattr__(self, key, default if given is None else _read(key, given))
+
     @classmethod
     def from_wire(cls, wire: object) -> Self:
         """Read the keys that `to_wire` writes; those that are not there keep their defaults.
 
-        A lone text serves where a list of texts belongs.
+        A lone text serves where a list of texts belongs, and as a path with `/` between its names.
 
         Raises:
             InvalidTool: a key or a value is none of those; the message begins with its place.
@@ -82,10 +103,12 @@ class ToolMetadata:
         return wire
 
 
+_DEFAULTS = {field.name: field.default for field in fields(ToolMetadata)}
+
 NO_METADATA = ToolMetadata()
 
 KEYS: Mapping[str, str] = {
-    "category": 'The node it hangs in besides below its source, from the top: `["vcs"]`.',
+    "category": 'The node it hangs in besides below its source, from the top: `"vcs"`, `["code", "refactoring"]`.',
     "tags": "What it is about, in single words.",
     "optionality": "`required`, `optional` (the default) or `conditional`.",
     "condition": "When a conditional tool is required, in words.",
@@ -117,9 +140,9 @@ def read_members(wire: object) -> dict[str, Any]:
     given = cast("Mapping[str, object]", wire)
     for key in given:
         if key not in KEYS:
-            near = nearest(key, KEYS)
-            meant = f" (did you mean `{near}`?)" if near else f"; known are: {', '.join(KEYS)}"
-            raise InvalidTool(f"{key}: there is no such key{meant}")
+            raise InvalidTool(f"{key}: there is no such key{unknown(key, KEYS)}")
+    for key, value in given.items():
+        _check_strings(key, value)
     return {key: _read(key, value) for key, value in given.items() if value is not None}
 
 
@@ -136,58 +159,48 @@ def with_members(metadata: ToolMetadata, members: Mapping[str, Any]) -> ToolMeta
 
 def _read(key: str, value: object) -> Any:
     match key:
+        case "category":
+            return read_path(value, key, InvalidTool)
         case "optionality":
-            known = [each.value for each in Optionality]
-            if value not in known:
-                raise InvalidTool(f"{key}: one of {', '.join(known)} is expected here")
-            return Optionality(value)
+            return read_optionality(value)
         case "requires_permission":
-            if not isinstance(value, bool):
-                raise InvalidTool(f"{key}: true or false is expected here")
-            return value
+            return read_flag(value, key, InvalidTool)
         case "examples":
-            if not isinstance(value, list):
+            if not isinstance(value, list | tuple):
                 raise InvalidTool(f"{key}: a list of objects is expected here")
-            return tuple(
-                _example(f"{key}.{position}", example) for position, example in enumerate(cast("list[object]", value))
-            )
+            each = enumerate(cast("Sequence[object]", value))
+            return tuple(_example(f"{key}.{position}", example) for position, example in each)
         case "condition" | "usage_hint" | "cost" | "risk":
-            return _text(key, value)
+            return read_string(value, key, InvalidTool)
         case _:
-            if isinstance(value, str):
-                return (_text(key, value),)
-            if not isinstance(value, list):
-                raise InvalidTool(f"{key}: a list of texts is expected here")
-            return tuple(_text(f"{key}.{position}", text) for position, text in enumerate(cast("list[object]", value)))
+            return read_strings(value, key, InvalidTool)
+
+
+def _check_strings(key: str, value: object) -> None:
+    """Pass where no string in `value` is blank; those in examples may be."""
+    if isinstance(value, str):
+        check_string(value, key, InvalidTool)
+    elif isinstance(value, list | tuple) and key != "examples":
+        for position, each in enumerate(cast("Sequence[object]", value)):
+            if isinstance(each, str):
+                check_string(each, f"{key}.{position}", InvalidTool)
 
 
 _EXAMPLE_KEYS = {"description", "input", "output"}
 
 
 def _example(place: str, wire: object) -> ToolExample:
+    if isinstance(wire, ToolExample):
+        return wire
     if isinstance(wire, Mapping):
         example = cast("Mapping[str, object]", wire)
         described, given, output = example.get("description"), example.get("input"), example.get("output")
         is_known = example.keys() <= _EXAMPLE_KEYS and isinstance(output, str | None)
         if is_known and isinstance(described, str) and isinstance(given, Mapping):
             for key, part in example.items():
-                _check_unicode(f"{place}.{key}", json.dumps(part, ensure_ascii=False, default=str))
+                check_string(json.dumps(part, ensure_ascii=False, default=str), f"{place}.{key}", InvalidTool)
             return ToolExample(described, cast("Mapping[str, Any]", given), cast("str | None", output))
     raise InvalidTool(f"{place}: `description` (a text), `input` (an object) and perhaps `output` (a text) belong here")
-
-
-def _text(place: str, value: object) -> str:
-    if not isinstance(value, str) or not value.strip():
-        raise InvalidTool(f"{place}: a text is expected here, and not an empty one")
-    _check_unicode(place, value)
-    return value
-
-
-def _check_unicode(place: str, text: str) -> None:
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise InvalidTool(f"{place}: the text holds half a surrogate pair, which is no Unicode text") from error
 
 
 def _written(value: object) -> Any:

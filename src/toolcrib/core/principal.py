@@ -5,10 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Self
+from typing import Self, cast
 
 from toolcrib.core.client import Client, Resumption
 from toolcrib.core.events import Consent
+from toolcrib.core.values import read_strings
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,11 +17,20 @@ class Principal:
     """Who asks, with what its credentials say this time.
 
     Two with equal ids are the same one: whatever is somebody's is its by the id alone. What may be seen and done
-    depends on the scopes as well, and a token that was renewed may bring others.
+    depends on the scopes as well, and a token that was renewed may bring others. A lone string counts as one scope.
+
+    Raises:
+        InvalidConfig: the scopes are not strings.
     """
 
     id: str
     scopes: frozenset[str] = frozenset()
+
+    def __post_init__(self) -> None:
+        scopes = cast("object", self.scopes)
+        if not isinstance(scopes, frozenset):
+            given = [*cast("set[object]", scopes)] if isinstance(scopes, set) else scopes
+            object.__setattr__(self, "scopes", frozenset(read_strings(given, "scopes")))
 
 
 LOCAL = Principal("local")

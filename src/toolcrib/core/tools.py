@@ -12,9 +12,11 @@ import orjson
 
 from toolcrib.core.contracts import contract_of, words_of
 from toolcrib.core.digests import digest
+from toolcrib.core.errors import InvalidTool
 from toolcrib.core.metadata import EXPANDED, NO_METADATA, Optionality, ToolMetadata
 from toolcrib.core.properties import cached_property
 from toolcrib.core.schema import Schema
+from toolcrib.core.values import read_path
 
 EMPTY_SCHEMA: Mapping[str, Any] = {"type": "object", "properties": {}}
 """The schema of a tool that takes no arguments."""
@@ -100,6 +102,10 @@ class Tool:
     """Where its source hangs it, below the source's own node."""
     wire: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Everything the source sent, unread fields included; empty for a tool that never travelled."""
+
+    def __post_init__(self) -> None:
+        if self.own_path:
+            object.__setattr__(self, "own_path", read_path(self.own_path, "own_path", InvalidTool))
 
     @cached_property
     def id(self) -> str:

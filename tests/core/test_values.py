@@ -1,0 +1,134 @@
+"""Plain strings in Python mean what they mean in `mcp.json`, whatever takes them; everything else is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from toolcrib import (
+    Access,
+    Category,
+    MetadataOverride,
+    Optionality,
+    Principal,
+    Rule,
+    Rules,
+    Tool,
+    ToolBundle,
+    Toolcrib,
+    ToolcribError,
+    ToolMetadata,
+    plain_tool,
+)
+from toolcrib.core.principal import LOCAL
+
+
+# As a program writes that has no type checker.
+def made(cls: Callable[..., Any], *given: Any, **fields: Any) -> Any:
+    return cls(*given, **fields)
+
+
+LISTS = ("tags", "requires_capabilities", "aliases", "intents")
+
+
+@pytest.mark.parametrize("key", LISTS)
+def test_a_lone_string_is_a_list_of_one(key: str) -> None:
+    read = made(ToolMetadata, **{key: "docker"})
+
+    assert getattr(read, key) == ("docker",)
+    assert read == ToolMetadata.from_wire({key: "docker"}) == made(ToolMetadata, **{key: ["docker"]})
+    assert (
+        MetadataOverride.of("*", **{key: "docker"}).metadata
+        == read
+        == made(MetadataOverride, "*", read.to_wire()).metadata
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "path"),
+    [("vcs", ("vcs",)), ("code/refactoring", ("code", "refactoring")), (["CI/CD"], ("CI/CD",)), ((), ())],
+)
+def test_a_lone_string_is_a_path_with_slashes_between_its_names(given: Any, path: tuple[str, ...]) -> None:
+    assert ToolMetadata(category=given).category == Tool("a", "b", own_path=given).own_path == path
+    if path:
+        assert ToolMetadata.from_wire({"category": given}).category == Category(given).path == path
+        as_paths = given if isinstance(given, str) else [given]
+        assert made(Category, "a", also_under=as_paths).also_under == (path,)
+        assert made(Rule, Access.SEE, paths=as_paths).paths == (path,)
+
+
+def test_words_of_a_configuration_are_members_of_enums() -> None:
+    assert made(ToolMetadata, optionality="required").optionality is Optionality.REQUIRED
+    assert made(Rule, "hide").then is Access.HIDDEN
+    assert made(Rules, [], "ask").otherwise is Access.ASK
+
+
+def test_entries_of_bundles_and_categories_and_scopes_are_lists_of_one() -> None:
+    bundle = made(ToolBundle, "dev", required="functions.git", optional="web.*", includes="code_agent")
+    category = made(Category, "Coding", tools="functions.*", tags="code", tagged="slow")
+
+    assert (bundle.required, bundle.optional, bundle.includes) == (("functions.git",), ("web.*",), ("code_agent",))
+    assert (category.tools, category.tags, category.tagged) == (("functions.*",), ("code",), ("slow",))
+    assert (
+        made(Principal, "ada", "admin") == made(Principal, "ada", ["admin"]) == Principal("ada", frozenset({"admin"}))
+    )
+
+
+REFUSED: list[tuple[Any, tuple[Any, ...], dict[str, Any], str]] = [
+    (ToolMetadata, (), {"optionality": "sometimes"}, "optionality: one of required, optional, conditional is expected"),
+    (ToolMetadata, (), {"optionality": "requird"}, "did you mean `required`"),
+    (ToolMetadata, (), {"tags": 5}, "tags: a list of texts is expected"),
+    (ToolMetadata, (), {"tags": {"a": 1}}, "tags: a list of texts is expected"),
+    (ToolMetadata, (), {"aliases": ["a", 5]}, "aliases.1: a text is expected"),
+    (ToolMetadata, (), {"category": ("a", 5)}, "category.1: a text is expected"),
+    (ToolMetadata, (), {"usage_hint": 5}, "usage_hint: a text is expected"),
+    (ToolMetadata, (), {"requires_permission": 0}, "requires_permission: true or false is expected"),
+    (ToolMetadata, (), {"examples": [5]}, "examples.0: `description`"),
+    (Tool, ("a", "b"), {"own_path": (7,)}, "own_path.0: a text is expected"),
+    (MetadataOverride, ("*", {"tagz": "x"}), {}, "tagz: there is no such key (did you mean `tags`?)"),
+    (MetadataOverride, (5, {}), {}, "an id of a tool, or a pattern of ids"),
+    (Rule, ("hidden",), {}, "then: one of allow, ask, refuse, hide is expected"),
+    (Rule, (0,), {}, "then: one of allow, ask, refuse, hide is expected"),
+    (Rule, (Access.HIDDEN,), {"tools": ()}, "tools: it is empty; without it, the rule holds for any"),
+    (Rule, (Access.HIDDEN,), {"tools": ("",)}, "tools: a text is expected here, and not an empty one"),
+    (Rule, (Access.HIDDEN,), {"tools": "git.[ab"}, "tools: `git.[ab` has a `[` without a `]`"),
+    (Rule, (Access.HIDDEN,), {"sources": [5]}, "sources.0: a text is expected"),
+    (Rule, (Access.HIDDEN,), {"paths": ("Storage", "Buckets")}, "paths: a list of paths is expected"),
+    (Rule, (Access.HIDDEN,), {"principals": {"ada"}}, "principals: a list of texts is expected"),
+    (Rule, (Access.HIDDEN,), {"annotations": {"readonly": True}}, "did you mean `read_only`"),
+    (Rule, (Access.HIDDEN,), {"annotations": {"read_only": "yes"}}, "annotations.read_only: true or false"),
+    (Rules, (Rule(Access.HIDDEN), Access.CALL), {}, "rules: a list of `Rule` is expected"),
+    (Rules, ((), "everything"), {}, "otherwise: one of allow, ask, refuse, hide is expected"),
+    (ToolBundle, ("dev",), {"required": 5}, "dev.required: a list of texts is expected"),
+    (ToolBundle, ("dev",), {"optional": [5]}, "dev.optional.0: a text is expected"),
+    (Category, (5,), {}, "path: a list of texts is expected"),
+    (Category, ("a",), {"also_under": ["b"]}, "also_under: a list of paths is expected"),
+    (Principal, ("ada", 5), {}, "scopes: a list of texts is expected"),
+]
+
+
+@pytest.mark.parametrize(("cls", "given", "fields", "message"), REFUSED, ids=lambda value: str(value)[:60])
+def test_everything_else_is_refused_at_once(cls: Any, given: tuple[Any, ...], fields: Any, message: str) -> None:
+    with pytest.raises(ToolcribError) as refused:
+        made(cls, *given, **fields)
+    assert message in refused.value.message
+
+
+def test_a_rule_with_a_lone_string_hides_the_tool_and_no_other() -> None:
+    crib = Toolcrib(policy=made(Rules, [made(Rule, Access.HIDDEN, tools="functions.secret")], otherwise=Access.CALL))
+    crib.add(plain_tool("secret", "Read the secret.", dict))
+    crib.add(plain_tool("open", "Read what is open.", dict))
+
+    assert [*crib.view(LOCAL).tools] == ["functions.open"]
+
+
+def test_a_tool_with_plain_strings_is_listed_and_found_by_what_they_say() -> None:
+    crib = Toolcrib()
+    said = made(ToolMetadata, category="vcs", optionality="required")
+    crib.add(plain_tool("git", "Version control.", dict), metadata=said)
+
+    assert [tool.id for tool in crib.registry.list_by_category("vcs")] == ["functions.git"]
+    assert [tool.id for tool in crib.registry.list_by_optionality("required")] == ["functions.git"]
+    assert crib.search_tools("version").to_wire()["results"][0]["optionality"] == "required"
