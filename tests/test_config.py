@@ -123,7 +123,7 @@ def test_whoever_wrote_disabled_in_another_way_does_not_get_the_server_started(d
         (None, ": an object is expected here"),
         ([], ": an object is expected here"),
         ({}, ".command: neither a `command` nor a `url` is given"),
-        ({"cmd": "x"}, ".command: neither a `command` nor a `url` is given; `cmd` is none of them"),
+        ({"cmd": "x"}, ".command: neither a `command` nor a `url` is given; `cmd` is not read (did you mean `command`?)"),
         ({"command": None}, ".command: a text is expected here"),
         ({"command": ["npx", "x"]}, ".command: a text is expected here"),
         ({"command": "x", "args": "a b"}, ".args: a list of texts is expected here"),
@@ -439,7 +439,6 @@ def test_an_unknown_server_where_there_are_none_is_told() -> None:
 @pytest.mark.parametrize(
     ("text", "place"),
     [
-        ("", "line 1, column 1"),
         ("{", "line 1, column 2"),
         ('{\n  "mcpServers": {\n    "git": {"command": }\n  }\n}', "line 3, column 24"),
         ('{\n  // why\n  "mcpServers": {\n    "git": {"command" "x"}\n  }\n}', "line 4, column 23"),
@@ -450,6 +449,18 @@ def test_an_unknown_server_where_there_are_none_is_told() -> None:
 )
 def test_a_malformed_file_is_told_with_line_and_column(text: str, place: str) -> None:
     assert refused(text).startswith(f"mcp.json: {place}: ")
+
+
+def test_a_file_that_is_empty_or_toml_is_told_so() -> None:
+    told: list[str] = []
+    for text in ("", " \n", '[mcp_servers.git]\ncommand = "uvx"\n', "# nothing\n"):
+        with pytest.raises(InvalidConfig) as refused:
+            parse_config(text, FILE, {})
+        told.append(refused.value.message.removeprefix(f"{FILE}: "))
+
+    assert told[0] == told[1] == 'the file is empty; the smallest configuration is {"mcpServers": {}}'
+    assert told[2] == "this is TOML; a configuration is JSON, with the servers under `mcpServers`"
+    assert told[3].startswith("line 1, column 1")
 
 
 def test_comments_and_trailing_commas_are_allowed_and_texts_left_alone() -> None:

@@ -307,6 +307,19 @@ def test_one_error_names_everything_that_is_missing_and_why() -> None:
     assert "/secret" not in str(error.to_wire())
 
 
+def test_a_misspelt_entry_names_the_tool_that_was_probably_meant_unless_it_is_hidden() -> None:
+    registry = registry_of(tool("time.get_current_time"), tool("git.log"))
+    bundle = ToolBundle("b", required=("time.get_curent_time",))
+    meant = "it is unknown (did you mean `time.get_current_time`?)"
+
+    (shown,) = look(bundle, View.of(registry.state)).missing
+    hidden_by = Rules((Rule(Access.HIDDEN, tools=("time.*",)),), Access.CALL)
+    (hidden,) = look(bundle, View.of(registry.state, policy=hidden_by), View.of(registry.state)).missing
+
+    assert (shown.why, shown.diagnosis) == (meant, meant)
+    assert (hidden.why, hidden.diagnosis) == ("it is unknown", meant)
+
+
 def test_a_tool_of_a_source_that_failed_for_good_is_missing_and_one_that_another_source_has_too_is_not() -> None:
     registry = registry_of(tool("git.log"), tool("hg.log"))
     lost = replace(registry.state.sources["git"], status=SourceStatus.FAILED, reason="Gone.", is_lasting=True)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolcrib.catalog.patterns import Patterns, is_pattern
+from toolcrib.catalog.patterns import Patterns, is_pattern, nearest_id
 
 PARTS = st.text("aAb.*?[]!-^|(", max_size=6)
 IDS = st.builds("{}.{}".format, st.text("aAb*", min_size=1, max_size=3), st.text("aAb.[]|(", max_size=4))
@@ -46,3 +46,19 @@ def test_without_any_nothing_is_met() -> None:
 )
 def test_what_may_stand_for_several_is_a_pattern(text: str, several: bool) -> None:
     assert is_pattern(text) is several
+
+
+@pytest.mark.parametrize(
+    ("wanted", "meant"),
+    [
+        ("time.get_curent_time", "time.get_current_time"),
+        ("tme.get_current_time", "time.get_current_time"),
+        ("get_curent_time", "time.get_current_time"),
+        ("git.lg", "git.log"),
+        ("git.push", None),
+        ("excel.create_chart", None),
+        ("", None),
+    ],
+)
+def test_the_nearest_id_is_like_in_its_source_and_in_its_name(wanted: str, meant: str | None) -> None:
+    assert nearest_id(wanted, ["time.convert_time", "time.get_current_time", "git.log"]) == meant

@@ -169,6 +169,7 @@ def test_capabilities_that_are_missing_are_told_with_the_remedy_and_how_many_too
             "bench.echo": {"requires_capabilities": ["model", "token"]},
             "bench.a*": {"requires_capabilities": ["model"]},
             "bench.fail": {"requires_capabilities": ["gpu"]},
+            "bench.slow": {"requires_capabilities": ["tokens"]},
         },
         "capabilities": {
             "model": {"path": "/no-such-folder-4b1f/model.bin", "remedy": "Fetch it."},
@@ -179,13 +180,14 @@ def test_capabilities_that_are_missing_are_told_with_the_remedy_and_how_many_too
     config = write_config(tmp_path / "mcp.json", toolcrib=settings, bench=faulty_entry())
     ended = toolcrib("doctor", config, "--json")
     assert ended.code == 0, "every source can be used"
-    gpu, model = ended.json["missing_capabilities"]
+    gpu, model, tokens = ended.json["missing_capabilities"]
     assert gpu == {
         "name": "gpu",
         "reason": "no capability of this name is set up.",
         "looked_for": None,
         "tool_count": 1,
     }
+    assert tokens["reason"] == "no capability of this name is set up. Did you mean `token`?"
     assert model["reason"] == "its file or folder is not there. Fetch it."
     assert model["looked_for"] == "the file or folder `/no-such-folder-4b1f/model.bin`"
     said = " ".join(toolcrib("doctor", config).out.split())

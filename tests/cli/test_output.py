@@ -9,6 +9,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 
 import pytest
+from rich.table import Table
 
 from toolcrib.cli import output
 
@@ -65,3 +66,13 @@ def test_a_line_of_the_log_has_its_time_and_its_level(monkeypatch: pytest.Monkey
     time, level, message = line.split(" ", 2)
     assert datetime.datetime.fromisoformat(time).tzinfo is not None
     assert (level, message) == ("WARNING", "a request from '127.0.0.1' was refused")
+
+
+def test_no_line_of_a_table_in_a_pipe_ends_in_spaces(capsys: pytest.CaptureFixture[str]) -> None:
+    table = Table("name", "what")
+    table.add_row("a", "b")
+    table.add_row("longer", "")
+    output._WhenUsed(stderr=False).print(table, soft_wrap=False)  # pyright: ignore[reportPrivateUsage]
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) > 3
+    assert [line for line in lines if line != line.rstrip()] == []

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import traceback
+
 from toolcrib.core import errors
 from toolcrib.core.errors import ErrorCode, NextAction, RateLimited, SourceUnavailable, ToolcribError, ToolNotFound
 
@@ -53,3 +55,9 @@ def test_when_to_come_back_is_told_where_it_is_known_and_nowhere_else() -> None:
 
 def test_an_error_reads_as_its_message() -> None:
     assert str(ToolNotFound("There is none.")) == "There is none."
+
+
+def test_a_traceback_shows_the_hints_below_the_message() -> None:
+    error = ToolNotFound("There is none.", hints=["Closest: `git.log`"]).leading_to(NextAction("list"))
+    shown = "".join(traceback.format_exception(error))
+    assert shown.endswith("There is none.\nClosest: `git.log`\n")

@@ -11,7 +11,7 @@ from fnmatch import translate
 from itertools import takewhile
 
 from toolcrib.catalog.access import UNKNOWN, Access, Permissions, Subject
-from toolcrib.catalog.patterns import Patterns, is_pattern
+from toolcrib.catalog.patterns import Patterns, is_pattern, nearest_id
 from toolcrib.catalog.state import SourceEntry, SourceStatus
 from toolcrib.catalog.view import View
 from toolcrib.core.errors import BundleIncomplete, InvalidConfig, NextAction, UnknownBundle
@@ -344,7 +344,8 @@ def _absence(entry: str, tools: Sequence[Tool], view: View) -> tuple[Absence, st
         told = "; ".join(map(_failure, failed))
         may_come = any(not source.is_lasting for source in failed)
         return Absence.UNKNOWN, f"it is unknown, and not all can be listed: {told}", may_come
-    return Absence.UNKNOWN, "it is unknown", False
+    near = None if is_pattern(entry) else nearest_id(entry, view.tools)
+    return Absence.UNKNOWN, "it is unknown" + (f" (did you mean `{near}`?)" if near is not None else ""), False
 
 
 def _failure(source: SourceEntry) -> str:

@@ -8,6 +8,8 @@ from collections.abc import Iterable
 from fnmatch import translate
 from typing import Generic, TypeVar
 
+from toolcrib.core.schema import nearest
+
 ValueT = TypeVar("ValueT")
 
 _WILD = re.compile(r"[*?[]")
@@ -16,6 +18,25 @@ _WILD = re.compile(r"[*?[]")
 def is_pattern(text: str) -> bool:
     """Whether `text` may stand for several ids."""
     return _WILD.search(text) is not None
+
+
+def nearest_id(wanted: str, ids: Iterable[str]) -> str | None:
+    """The one of the tool ids `ids` that `wanted`, an id or a pattern of ids, was probably meant to be; None for none.
+
+    The source and the name are compared one after the other: two ids of one source are alike in any case.
+    """
+    source, dot, name = wanted.partition(".")
+    by_source: defaultdict[str, list[str]] = defaultdict(list)
+    for tool_id in ids:
+        by_source[tool_id.partition(".")[0]].append(tool_id)
+    if not dot:
+        by_name = {tool_id.partition(".")[2]: tool_id for known in by_source.values() for tool_id in known}
+        return by_name.get(nearest(wanted, by_name) or "")
+    there = nearest(source, by_source)
+    if there is None:
+        return None
+    by_name = {tool_id.partition(".")[2]: tool_id for tool_id in by_source[there]}
+    return by_name.get(nearest(name, by_name) or "")
 
 
 class Patterns(Generic[ValueT]):

@@ -33,6 +33,7 @@ from toolcrib.cli.slips import Slips
 from toolcrib.cli.verdicts import Verdicts
 from toolcrib.config import Config, ServerConfig, read_config
 from toolcrib.core.principal import LOCAL
+from toolcrib.core.schema import nearest
 from toolcrib.drift import suspicions_in_texts
 from toolcrib.embedding import Embedding, EmbeddingCondition
 from toolcrib.sources.condition import Condition
@@ -181,7 +182,10 @@ def _lacking(config: Config, view: View) -> Iterator[_Lacking]:
     needed = Counter(name for tool_id in view.lacking for name in {*view.tools[tool_id].metadata.requires_capabilities})
     for name in sorted(needed.keys() - findings.there):
         looked_for = checks[name].looked_for if name in checks else None
-        yield _Lacking(name, findings.why_missing(name), looked_for, needed[name])
+        # Only the owner reads which others there are.
+        near = None if name in checks else nearest(name, checks)
+        why = findings.why_missing(name) + (f" Did you mean `{near}`?" if near is not None else "")
+        yield _Lacking(name, why, looked_for, needed[name])
 
 
 @dataclass(frozen=True, slots=True)

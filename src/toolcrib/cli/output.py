@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Any, NoReturn, cast
+from typing import IO, TYPE_CHECKING, Any, NoReturn, cast
 
 import anyio
 import click
@@ -37,12 +38,26 @@ class _WhenUsed:
     def _console(self) -> Console:
         from rich.console import Console
 
-        width = None if self._stderr or sys.stdout.isatty() else WIDTH_IN_A_PIPE
         # Without emoji: what a server wrote as `:bug:` stays that.
-        return Console(stderr=self._stderr, emoji=False, highlight=False, soft_wrap=True, width=width)
+        made = partial(Console, emoji=False, highlight=False, soft_wrap=True)
+        if self._stderr:
+            return made(stderr=True)
+        if sys.stdout.isatty():
+            return made()
+        return made(file=cast("IO[str]", _Trimmed()), width=WIDTH_IN_A_PIPE)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._console, name)
+
+
+class _Trimmed:
+    """Standard output, without the spaces that tables put at the ends of lines."""
+
+    def write(self, text: str) -> int:
+        return sys.stdout.write(re.sub(r" +(?=\n)", "", text))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(sys.stdout, name)
 
 
 stdout = cast("Console", _WhenUsed(stderr=False))

@@ -8,6 +8,7 @@ from functools import cached_property
 
 from toolcrib.catalog.access import Rule
 from toolcrib.catalog.categories import Category
+from toolcrib.catalog.patterns import nearest_id
 from toolcrib.catalog.state import SourceStatus
 from toolcrib.catalog.view import View
 from toolcrib.config import Config
@@ -90,9 +91,7 @@ class Slips:
         there = nearest(source, self._sources)
         if there is None or self._is_met(f"{there}.{name}"):
             return _meant(there and f"{there}.{name}")
-        # Without the source, which would make any two ids of it alike.
-        near = nearest(name, (each.removeprefix(f"{there}.") for each in self._ids if each.startswith(f"{there}.")))
-        return _meant(near and f"{there}.{near}")
+        return _meant(nearest_id(f"{there}.{name}", self._ids))
 
     def _of_tags(self, tags: Iterable[str], where: str) -> Iterator[str]:
         for tag in tags:

@@ -115,8 +115,8 @@ def _address(entry: JsonObject, environ: Mapping[str, str]) -> McpServer:
             raise Problem("url: `${principal}` cannot stand in the host, only in the path or the query")
         headers = expanded_members(entry.get("headers"), "headers", environ)
         return HttpServer(url, headers, transport=_http_transport(kind))
-    near = next((key for wanted in ("command", "url") if (key := nearest(wanted, entry)) is not None), None)
-    meant = f"; `{near}` is none of them" if near is not None else ""
+    near = ((nearest(wanted, entry), wanted) for wanted in ("command", "url"))
+    meant = next((f"; `{key}` is not read (did you mean `{wanted}`?)" for key, wanted in near if key is not None), "")
     raise Problem(f"command: neither a `command` nor a `url` is given{meant}")
 
 

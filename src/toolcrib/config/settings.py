@@ -153,12 +153,27 @@ def parsed(text: str, path: Path) -> JsonObject:
         try:
             document = json.loads(_without_comments(text), object_pairs_hook=JsonObject)
         except json.JSONDecodeError as error:
-            raise InvalidConfig(f"{path}: line {error.lineno}, column {error.colno}: {error.msg}") from error
+            raise InvalidConfig(f"{path}: {_not_json(text, error)}") from error
         except RecursionError as error:
             raise InvalidConfig(f"{path}: nested too deeply") from error
         except ValueError as error:  # a number of thousands of digits
             raise InvalidConfig(f"{path}: {error}") from error
     return as_object(document, path, "the file")
+
+
+def _not_json(text: str, error: json.JSONDecodeError) -> str:
+    """What is wrong with `text`, as a clause."""
+    if not text.strip():
+        return 'the file is empty; the smallest configuration is {"mcpServers": {}}'
+    import tomllib  # noqa: PLC0415  a start reads no broken file
+
+    try:
+        is_toml = bool(tomllib.loads(text))
+    except (ValueError, RecursionError):
+        is_toml = False
+    if is_toml:
+        return "this is TOML; a configuration is JSON, with the servers under `mcpServers`"
+    return f"line {error.lineno}, column {error.colno}: {error.msg}"
 
 
 _TEXT_OR_COMMENT = re.compile(r'("(?:\\.|[^"\\])*")|//[^\n]*|/\*.*?\*/', re.DOTALL)

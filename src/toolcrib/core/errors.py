@@ -69,6 +69,8 @@ class ToolcribError(Exception):
         self.next_action = next_action
         self.retryable = retryable
         self.details = dict(details or {})
+        for hint in self.hints:  # a traceback shows them below the message
+            self.add_note(hint)
 
     def leading_to(self, step: NextAction) -> Self:
         """A copy with `step` as its next action."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
@@ -156,7 +156,7 @@ class Schema:
                     nearest=near,
                 )
             case ValidationErrorKind.Type(types=types):
-                expected = " or ".join(types)
+                expected = " or ".join(sorted(types, key=_NULL_LAST))
                 yield Violation(place, f"{at} must be {expected}, not {type_name(error.instance)}", "type")
             case ValidationErrorKind.AnyOf(context=context) | ValidationErrorKind.OneOfNotValid(context=context):
                 yield from self._explain_choice(place, at, kind.name, context, whole)
@@ -173,7 +173,8 @@ class Schema:
             return
         type_misses = [_types_of(branch, place) for branch in branches]
         if all(type_misses):  # every alternative is another type: say them all at once
-            expected = " or ".join(dict.fromkeys(name for names in type_misses for name in names))
+            names = dict.fromkeys(name for names in type_misses for name in names)
+            expected = " or ".join(sorted(names, key=_NULL_LAST))
             instance = branches[0][0].instance
             yield Violation(place, f"{at} must be {expected}, not {type_name(instance)}", keyword)
             return
@@ -330,6 +331,10 @@ def nearest(word: str, candidates: Iterable[str]) -> str | None:
     folded = {candidate.casefold().replace("_", "").replace("-", ""): candidate for candidate in short}
     match = difflib.get_close_matches(word.casefold().replace("_", "").replace("-", ""), list(folded), n=1, cutoff=0.6)
     return folded[match[0]] if match else None
+
+
+_NULL_LAST: Callable[[str], bool] = "null".__eq__
+"""The order in which a message names types: what somebody meant to give is hardly null."""
 
 
 def _listing(options: Sequence[Any], limit: int = 20) -> str:
