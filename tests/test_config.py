@@ -123,7 +123,10 @@ def test_whoever_wrote_disabled_in_another_way_does_not_get_the_server_started(d
         (None, ": an object is expected here"),
         ([], ": an object is expected here"),
         ({}, ".command: neither a `command` nor a `url` is given"),
-        ({"cmd": "x"}, ".command: neither a `command` nor a `url` is given; `cmd` is not read (did you mean `command`?)"),
+        (
+            {"cmd": "x"},
+            ".command: neither a `command` nor a `url` is given; `cmd` is not read (did you mean `command`?)",
+        ),
         ({"command": None}, ".command: a text is expected here"),
         ({"command": ["npx", "x"]}, ".command: a text is expected here"),
         ({"command": "x", "args": "a b"}, ".args: a list of texts is expected here"),
