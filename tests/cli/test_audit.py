@@ -65,7 +65,7 @@ def path(tmp_path: Path, now: float) -> Path:
         {**search, "at": now - 7_199, **expand},
         {**search, "at": now - 7_190, **call, "arguments": {"max_count": 3, "token": "x"}, "duration_s": 2.5},
         {**by_ada, "at": now - 60, **call, "outcome": "NOT_EXPANDED", "answer_bytes": 2_140},
-        {**by_ada, "at": now - 50, "operation": "list", "query": None, "path": ("Work", "Files")},
+        {**by_ada, "at": now - 50, "operation": "list", "query": None, "path": ("Work", "Files"), "node_count": 0},
         {"trace_id": BY_BOB, "at": now - 5, "principal": "bob", **call, "tool_ids": ("github.find",)},
     )
     return path
@@ -103,6 +103,28 @@ def test_each_trace_is_a_block_and_the_newest_is_last(path: Path) -> None:
     ]
     assert by_bob[0].endswith("bob 7c3b00000000 1 operation in 250 ms, ok")
     assert by_bob[1:] == ["call_tool 250 ms 100 B github.find"]
+
+
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [
+        ({"operation": "list", "node_count": 6}, "→ 6 nodes"),
+        ({"operation": "list", "node_count": 1, "tool_ids": ("git.log",)}, "→ 1 node, git.log"),
+        ({"operation": "list", "node_count": 0}, "→ nothing"),
+        ({"operation": "search_nodes", "query": "files", "node_count": 2}, "→ 2 nodes"),
+        ({"operation": "search_nodes", "query": "files", "node_count": 0}, "→ nothing"),
+        (
+            {"operation": "list_categories", "node_count": 2, "tool_ids": ("a", "b", "c", "d")},
+            "→ 2 nodes, a, b, c and 1 more",
+        ),
+        ({"operation": "search_tools", "query": "files"}, "→ nothing"),
+        ({"operation": "list"}, None),  # written by an earlier version, which did not count nodes
+    ],
+)
+def test_what_an_operation_showed_is_told_nodes_included(given: Json, shown: str | None, tmp_path: Path) -> None:
+    record(path := tmp_path / "a", {"query": None, **given})
+    ((_, _, *told),) = blocks(path)
+    assert told == ([] if shown is None else [shown])
 
 
 def test_one_trace_is_shown_with_all_that_is_known_of_it(path: Path) -> None:

@@ -33,6 +33,7 @@ from toolcrib.disclosure.messages import Answer, Expansion, Expansions, ListPage
 from toolcrib.disclosure.operations import Operations
 from toolcrib.protocol.desk import FAULT, GIVEN_UP, Desk
 from toolcrib.sources.base import Extras, ProgressListener
+from toolcrib.stores.audit_reader import SHOWING_NODES
 from toolcrib.testing.scripted import ScriptedSource
 
 pytestmark = pytest.mark.anyio
@@ -241,7 +242,16 @@ async def test_every_kind_of_end_is_recorded_with_its_code() -> None:
         assert event.answer_bytes > 0
         assert event.duration_s >= 0
         assert event.principal == "ada"
+        assert (event.node_count is not None) == (outcome == "ok" and name in SHOWING_NODES)
     assert len(counter.told) == len(ends)
+
+
+async def test_how_many_nodes_an_operation_showed_is_recorded() -> None:
+    counter = Counter()
+    for name, arguments in (("list", {}), ("list_categories", {}), ("search_nodes", {"query": "files"})):
+        answer = (await counter.ask(name, arguments)).to_wire()
+        (nodes,) = (answer[key] for key in ("nodes", "categories", "results") if key in answer)
+        assert counter.told[-1].node_count == len(nodes) > 0
 
 
 @pytest.mark.parametrize(

@@ -81,6 +81,7 @@ def test_an_operation_is_read_as_it_was_recorded(path: Path) -> None:
         query="größte Datei",
         path=("Work", "Files"),
         tool_ids=("files.find", "files.size"),
+        node_count=3,
     )
     with AuditStore(path) as store:
         store.record(event)
@@ -182,7 +183,10 @@ INSERT INTO events (at, trace_id, principal, operation, outcome, duration_s, ans
     VALUES (unixepoch(), 't', 'local', 'search_tools', 'ok', 0.1, 1, 'before', '[]');
 PRAGMA user_version = 1;
 """
-EARLIER = {1: EARLIEST, 2: f"{EARLIEST} ALTER TABLE events ADD COLUMN approval TEXT; PRAGMA user_version = 2;"}
+SECOND = f"{EARLIEST} ALTER TABLE events ADD COLUMN approval TEXT; PRAGMA user_version = 2;"
+THIRD = f"""{SECOND} ALTER TABLE events ADD COLUMN bundle TEXT; ALTER TABLE events ADD COLUMN item TEXT;
+PRAGMA user_version = 3;"""
+EARLIER = {1: EARLIEST, 2: SECOND, 3: THIRD}
 """Audits as they once were, by their layouts."""
 
 
@@ -197,11 +201,14 @@ def test_an_audit_of_an_earlier_version_is_read_as_it_is_and_written_further(lay
         assert reader.entries(Wanted(bundle="night")) == reader.traces(Wanted(bundle="night"), 1) == []
         for number in range(2):
             with AuditStore(path) as store:
-                store.record(performed(number, approval="once", bundle="night", item="plan"))
-        assert [(entry.query, entry.approval, entry.bundle, entry.item) for entry in reader.entries(Wanted())] == [
-            ("before", None, None, None),
-            ("query 0", "once", "night", "plan"),
-            ("query 1", "once", "night", "plan"),
+                store.record(performed(number, approval="once", bundle="night", item="plan", node_count=2))
+        assert [
+            (entry.query, entry.approval, entry.bundle, entry.item, entry.node_count)
+            for entry in reader.entries(Wanted())
+        ] == [
+            ("before", None, None, None, None),
+            ("query 0", "once", "night", "plan", 2),
+            ("query 1", "once", "night", "plan", 2),
         ]
         assert len(reader.entries(Wanted(bundle="night"))) == 2
 

@@ -20,7 +20,17 @@ from toolcrib.config import read_config
 from toolcrib.config.audit import DEFAULT_AUDIT
 from toolcrib.core.errors import InvalidConfig, NotFound
 from toolcrib.stores.audit_file import Gap, reason_of
-from toolcrib.stores.audit_reader import AT_THE_TOP, NAMING, AuditReader, Entry, NoAudit, Trace, Wanted, gap_wire
+from toolcrib.stores.audit_reader import (
+    AT_THE_TOP,
+    NAMING,
+    SHOWING_NODES,
+    AuditReader,
+    Entry,
+    NoAudit,
+    Trace,
+    Wanted,
+    gap_wire,
+)
 
 FOLLOW_S = 0.5
 """How often a followed audit is looked at."""
@@ -343,8 +353,8 @@ class Blocks:
         yield "  ".join(filter(None, (self._about(entry), ended, approval)))
         if entry.query is not None and entry.path:
             yield f"[dim]in {escape(_path(entry.path))}[/]"
-        if entry.operation in NAMING and entry.is_ok:
-            yield f"[dim]→ {self._ids(entry.tool_ids)}[/]"
+        if entry.operation in NAMING and entry.is_ok and (shown := self._shown_by(entry)):
+            yield f"[dim]→ {shown}[/]"
         if self._whole and entry.arguments is not None:
             yield f"[dim]{escape(json.dumps(entry.arguments, ensure_ascii=False))}[/]"
 
@@ -356,6 +366,14 @@ class Blocks:
         if entry.operation not in NAMING:
             return self._ids(entry.tool_ids) if entry.tool_ids else ""
         return escape(_path(entry.path or ())) or ("the top" if entry.operation in AT_THE_TOP else "")
+
+    def _shown_by(self, entry: Entry) -> str:
+        """The nodes and tools that an operation showed; empty where that is not known."""
+        if entry.operation not in SHOWING_NODES:
+            return self._ids(entry.tool_ids)
+        nodes = "" if not entry.node_count else f"{entry.node_count:,} node{'s' * (entry.node_count != 1)}"
+        tools = self._ids(entry.tool_ids) if entry.tool_ids or entry.node_count == 0 else ""
+        return ", ".join(filter(None, (nodes, tools)))
 
     def _ids(self, tool_ids: Sequence[str]) -> str:
         shown = tool_ids if self._whole else tool_ids[:SHOWN_IDS]

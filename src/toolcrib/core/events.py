@@ -81,6 +81,8 @@ class OperationPerformed:
     path: Path | None = None
     tool_ids: tuple[str, ...] = ()
     """The tools that were shown, expanded or called, in that order."""
+    node_count: int | None = None
+    """How many nodes were shown; None for an operation that shows none."""
     item: str | None = None
     """The prompt or resource that was asked for, by its name or URI in the catalog.
 

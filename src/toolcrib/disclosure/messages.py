@@ -303,6 +303,19 @@ class Expansions:
         return wire
 
 
+def node_count_of(answer: object) -> int | None:
+    """How many nodes stand in `answer`; None for an answer that is not about nodes."""
+    match answer:
+        case ListPage():
+            return len(answer.nodes)
+        case CategoryPage():
+            return len(answer.categories)
+        case NodePage():
+            return len(answer.results)
+        case _:
+            return None
+
+
 def expanded_by(answer: Answer) -> tuple[Expansion, ...]:
     """The tools whose definitions stand in `answer`, whichever operation gave it."""
     match answer:

@@ -21,7 +21,7 @@ from toolcrib.core.principal import CallContext
 from toolcrib.core.results import ToolResult
 from toolcrib.core.tools import Path, Tool
 from toolcrib.core.traces import new_trace_id
-from toolcrib.disclosure.messages import Answer, DetailLevel, Expansions, expanded_by
+from toolcrib.disclosure.messages import Answer, DetailLevel, Expansions, expanded_by, node_count_of
 from toolcrib.disclosure.operations import MAX_EXPANDED, Operations
 from toolcrib.disclosure.suggestions import searching
 from toolcrib.protocol.arguments import checked
@@ -308,6 +308,7 @@ class Desk:
             query=errand.query,
             path=errand.path,
             tool_ids=errand.tool_ids,
+            node_count=node_count_of(errand.answer),
             arguments=errand.arguments,
             input_schema=errand.input_schema,
             approval=errand.approval,

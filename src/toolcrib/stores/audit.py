@@ -380,6 +380,7 @@ def _row(event: OperationPerformed, redaction: Redaction) -> Row:
         event.approval,
         None if event.bundle is None else _name(event.bundle),
         None if event.item is None else _storable(redaction.text(event.item)),
+        event.node_count,
     )
 
 

@@ -17,10 +17,10 @@ from toolcrib.stores.private import Layout, identity, lay_out, layout_of, make, 
 APPLICATION_ID = 0x54435242
 """Tells an audit from any other SQLite file: "TCRB"."""
 
-LAYOUT = 3
+LAYOUT = 4
 """Of the tables; a file that a newer Toolcrib wrote is left alone."""
 
-LATER: Mapping[str, int] = MappingProxyType({"approval": 2, "bundle": 3, "item": 3})
+LATER: Mapping[str, int] = MappingProxyType({"approval": 2, "bundle": 3, "item": 3, "node_count": 4})
 """The columns of `events` that were not there from the first layout on, with the first that has them."""
 
 BUSY_S = 0.25
@@ -40,7 +40,8 @@ _TABLES = (
     """CREATE TABLE IF NOT EXISTS events (
         id INTEGER PRIMARY KEY AUTOINCREMENT, at REAL NOT NULL, trace_id TEXT NOT NULL, principal TEXT NOT NULL,
         operation TEXT NOT NULL, outcome TEXT NOT NULL, duration_s REAL NOT NULL, answer_bytes INTEGER NOT NULL,
-        query TEXT, path TEXT, tool_ids TEXT NOT NULL, arguments TEXT, approval TEXT, bundle TEXT, item TEXT)""",
+        query TEXT, path TEXT, tool_ids TEXT NOT NULL, arguments TEXT, approval TEXT, bundle TEXT, item TEXT,
+        node_count INTEGER)""",
     "CREATE INDEX IF NOT EXISTS events_by_trace ON events (trace_id, at)",
     """CREATE TABLE IF NOT EXISTS gaps (
         id INTEGER PRIMARY KEY AUTOINCREMENT, since REAL NOT NULL, until REAL NOT NULL, lost INTEGER NOT NULL,
@@ -53,7 +54,7 @@ def _lay_out(file: sqlite3.Connection, earlier: int) -> None:
         file.execute(table)
     for column, since in LATER.items():
         if 0 < earlier < since:
-            file.execute(f"ALTER TABLE events ADD COLUMN {column} TEXT")
+            file.execute(f"ALTER TABLE events ADD COLUMN {column}")  # without a type, it keeps values as they are
     file.execute(f"PRAGMA application_id = {APPLICATION_ID}")
 
 
@@ -80,7 +81,8 @@ FROM events GROUP BY 1, 2, 3
 """What is forgotten as one: a principal's operations in a trace, or in one day of a trace that lasts longer."""
 
 Row: TypeAlias = tuple[
-    float, str, str, str, str, float, int, str | None, str | None, str, str | None, str | None, str | None, str | None
+    *tuple[float, str, str, str, str, float, int, str | None, str | None, str],
+    *tuple[str | None, str | None, str | None, str | None, int | None],
 ]
 """One event, in the order of the columns; path, tool ids and arguments as JSON."""
 
@@ -185,8 +187,8 @@ class AuditFile:
         with transaction(self._connection):
             self._connection.executemany(
                 "INSERT INTO events (at, trace_id, principal, operation, outcome, duration_s, answer_bytes,"
-                " query, path, tool_ids, arguments, approval, bundle, item)"
-                " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                " query, path, tool_ids, arguments, approval, bundle, item, node_count)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 rows,
             )
             if gap is not None:

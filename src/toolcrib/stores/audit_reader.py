@@ -29,6 +29,9 @@ NAMING = ("list", "list_categories", "search_tools", "search_tool_by_category", 
 CALLING = ("call_tool", "call_read_only_tool")
 """Operations that run a tool."""
 
+SHOWING_NODES = ("list", "list_categories", "search_nodes")
+"""Those of them that show nodes."""
+
 AT_THE_TOP = ("list", "list_categories")
 """Those of them that show the top of the catalog where no path is given."""
 
@@ -53,6 +56,7 @@ class Entry:
     approval: str | None
     bundle: str | None
     item: str | None
+    node_count: int | None
 
     @property
     def is_ok(self) -> bool:
@@ -73,6 +77,7 @@ class Entry:
             "query": self.query,
             "path": None if self.path is None else list(self.path),
             "tool_ids": list(self.tool_ids),
+            "node_count": self.node_count,
             "item": self.item,
             "arguments": self.arguments,
         }
@@ -286,7 +291,7 @@ def _opened(path: Path) -> sqlite3.Connection:
 
 
 def _entry(row: tuple[Any, ...]) -> Entry:
-    *plain, path, tool_ids, arguments, approval, bundle, item = row
+    *plain, path, tool_ids, arguments, approval, bundle, item, node_count = row
     return Entry(
         *plain,
         path=None if path is None else _texts(path),
@@ -295,6 +300,7 @@ def _entry(row: tuple[Any, ...]) -> Entry:
         approval=approval,
         bundle=bundle,
         item=item,
+        node_count=node_count,
     )
 
 
