@@ -14,7 +14,7 @@ import anyio
 import numpy as np
 import pytest
 from anyio import to_thread
-from tests.catalogs import tool
+from tests.catalogs import registry_of, tool
 from tests.embedders.serving import Asked, serving
 from tests.servers.launching import Json, faulty_entry, write_config
 from tests.waiting import until
@@ -519,7 +519,7 @@ async def test_a_program_hands_over_a_model_of_its_own_which_stands_before_that_
 ) -> None:
     mine, theirs = Model("mine"), Model("theirs")
     crib = Toolcrib(embedder=mine)
-    crib.registry.merge([SEND, READ, WEIGH])
+    crib.registry.merge(registry_of(SEND, READ, WEIGH))
     take_over(crib, config_of(theirs))
     for _ in range(2):  # a crib that has ended can be entered once more
         async with crib:

@@ -6,7 +6,7 @@ import json
 import logging
 import sqlite3
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import anyio
 import pytest
@@ -14,7 +14,7 @@ from tests.servers.launching import faulty_entry, write_config
 from tests.waiting import until
 
 import toolcrib.crib
-from toolcrib import Capability, Category, OwnCheck, ProgramOnPath, Toolcrib, VariableSet
+from toolcrib import Capability, Category, OwnCheck, ProgramOnPath, Tool, Toolcrib, VariableSet
 from toolcrib.catalog.bundles import ToolBundle
 from toolcrib.catalog.overrides import MetadataOverride
 from toolcrib.config import Config
@@ -141,6 +141,9 @@ def test_what_is_code_cannot_be_kept_and_without_a_store_nothing_can(path: Path)
     crib = Toolcrib(registrations=RegistrationStore(path))
     with pytest.raises(InvalidConfig, match="`room` is looked for by code"):
         crib.keep(Capability("room", OwnCheck(lambda: True)))
+    for thing, why in ((Tool("ops", "free"), "the tool `ops.free` cannot be kept"), (print, "cannot be kept")):
+        with pytest.raises(InvalidConfig, match=why):
+            crib.keep(cast("Registrable", thing))
     with pytest.raises(InvalidConfig, match="registrations="):
         Toolcrib().keep(OPS)
     assert not path.exists()

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from toolcrib.catalog.registry import ToolRegistry
     from toolcrib.core.errors import BudgetExceeded, InvalidOutput, ProviderFailed, ToolcribError, ToolFailed
     from toolcrib.core.events import (
+        CatalogListener,
         CatalogPublished,
         Event,
         OperationPerformed,
@@ -72,6 +73,7 @@ __all__ = [
     "BudgetExceeded",
     "CallContext",
     "Capability",
+    "CatalogListener",
     "CatalogPublished",
     "CatalogSection",
     "Category",
@@ -142,6 +144,7 @@ _HOMES = {
     "CODE_AGENT": "toolcrib.catalog.bundles",
     "CallContext": "toolcrib.core.principal",
     "Capability": "toolcrib.catalog.capabilities",
+    "CatalogListener": "toolcrib.core.events",
     "CatalogPublished": "toolcrib.core.events",
     "CatalogSection": "toolcrib.sections",
     "Category": "toolcrib.catalog.categories",

@@ -23,7 +23,7 @@ from toolcrib.catalog.capabilities import Capabilities, Capability
 from toolcrib.catalog.categories import Categories, Category
 from toolcrib.catalog.intake import Intake
 from toolcrib.catalog.overrides import MetadataOverride, Overrides
-from toolcrib.catalog.registry import ToolRegistry
+from toolcrib.catalog.registry import RunnableRegistry, ToolRegistry
 from toolcrib.catalog.state import SourceEntry, SourceStatus
 from toolcrib.catalog.view import NO_OVERLAY, Overlay, View, subject_of
 from toolcrib.catalog.views import Views, permissions_within
@@ -112,7 +112,7 @@ class Toolcrib(Counter):
         """
         self.client: Client = NOBODY
         """Whom a server of the handshake era may count on from its start, and ask while nobody calls."""
-        self.registry = ToolRegistry()
+        self.registry: ToolRegistry = RunnableRegistry()
         runner = Runner(approver=Approver(approvals), view_of=self.seen_by)
         recorders = [record] if record is not None else []
         super().__init__(
@@ -188,11 +188,10 @@ class Toolcrib(Counter):
             ToolNotFound: it is not there.
         """
         tool_id = tool if isinstance(tool, str) else tool.id
-        source, _, name = tool_id.partition(".")
+        source, _, _ = tool_id.partition(".")
         if self._functions is None or source != self._functions.name:
             raise ToolNotFound(f"`{tool_id}` is no function that was added here")
         self.registry.unregister(tool_id)
-        self._functions.remove(name)
 
     def add_source(self, source: Source, *, title: str | None = None, summary: str = "", trusted: bool = False) -> None:
         """Take in any source; it is listed in the background from when the crib is entered.
@@ -286,7 +285,7 @@ class Toolcrib(Counter):
 
         Raises:
             InvalidConfig: one of them is there already and differs, would not count beside what is there, or cannot be
-                kept; or the store cannot be written.
+                kept, as a function or a `Tool`, which live in this program; or the store cannot be written.
         """
         from toolcrib.config.registrations import Registering, rows_of  # noqa: PLC0415  mostly nothing is registered
 

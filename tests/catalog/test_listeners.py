@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 from tests.catalogs import tool
 
 from toolcrib.catalog.registry import ToolRegistry
 from toolcrib.core.events import CatalogPublished, Event, ToolRegistered
+from toolcrib.core.tools import Tool
 
 
 def names(told: list[Event]) -> list[object]:
@@ -254,3 +256,63 @@ def test_an_async_listener_may_change_the_catalog_it_hears_of() -> None:
         return listening.told
 
     assert names(asyncio.run(listen())) == ["ToolRegistered", 1, "ToolRegistered", 2]
+
+
+class Named:
+    """Told by its methods."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+
+    def on_tool_registered(self, tool: Tool) -> None:
+        self.told.append(f"registered {tool.id}: {tool.description}")
+
+    def on_tool_unregistered(self, tool_id: str) -> None:
+        self.told.append(f"unregistered {tool_id}")
+
+
+class NamedLater(Named):
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_gone = asyncio.Event()
+
+    async def on_tool_unregistered(self, tool_id: str) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
+        await asyncio.sleep(0)
+        super().on_tool_unregistered(tool_id)
+        self.is_gone.set()
+
+
+TOLD = ["registered a.first: One.", "registered a.first: Another.", "unregistered a.first"]
+
+
+def change(registry: ToolRegistry) -> None:
+    registry.register(tool("a.first", "One."))
+    registry.replace(tool("a.first", "Another."))
+    registry.unregister("a.first")
+
+
+def test_an_object_is_told_by_the_methods_of_a_catalog_listener() -> None:
+    registry, listener = ToolRegistry(), Named()
+    registry.subscribe(listener)
+    change(registry)
+    assert listener.told == TOLD
+    registry.unsubscribe(listener)
+    registry.register(tool("a.second"))
+    assert listener.told == TOLD
+
+
+def test_its_methods_may_be_async() -> None:
+    async def listen() -> list[str]:
+        registry, listener = ToolRegistry(), NamedLater()
+        registry.subscribe(listener)
+        change(registry)
+        await listener.is_gone.wait()
+        return listener.told
+
+    assert asyncio.run(listen()) == TOLD
+
+
+@pytest.mark.parametrize("listener", [object(), "listener", type("Half", (), {"on_tool_registered": print})()])
+def test_what_cannot_be_told_is_refused_at_once(listener: Any) -> None:
+    with pytest.raises(TypeError, match="on_tool_registered and on_tool_unregistered"):
+        ToolRegistry().subscribe(listener)

@@ -708,3 +708,50 @@ async def test_a_call_that_runs_while_its_tool_is_replaced_ends_as_it_began_and_
     crib.registry.replace(replace(old, description="Said otherwise"))
     with pytest.raises(StaleExpansion):
         await crib.call_tool(handle)
+
+
+# -- the registry of a crib ----------------------------------------------------------------------------------------
+
+
+def file(path: str) -> str:
+    """Read a file."""
+    return path
+
+
+@pytest.mark.parametrize("put", ["register", "replace"])
+@pytest.mark.parametrize(
+    ("definition", "why"),
+    [
+        (Tool("mine", "hello", "Says hello"), "`mine.hello`: there is no source `mine` that could run it"),
+        (Tool("functions", "other", "Is no function"), "`functions.other`: `functions` has no such function"),
+    ],
+)
+def test_a_definition_that_nothing_runs_is_refused_with_what_to_use(put: str, definition: Tool, why: str) -> None:
+    crib = Toolcrib()
+    crib.add(file)
+    with pytest.raises(InvalidTool) as refused:
+        getattr(crib.registry, put)(definition)
+    assert refused.value.message.startswith(why)
+    assert "use `crib.add`" in refused.value.message
+    assert [tool.id for tool in crib.registry.list()] == ["functions.file"]
+
+
+def test_definitions_are_taken_in_with_the_source_that_runs_them() -> None:
+    crib = Toolcrib()
+    crib.registry.merge(registry_of(tool("git.push")))
+    crib.registry.register(tool("git.tag"))
+    assert [each.id for each in crib.registry.list()] == ["git.push", "git.tag"]
+
+
+@pytest.mark.anyio
+async def test_a_function_that_was_unregistered_can_be_added_again() -> None:
+    crib = Toolcrib()
+    crib.add(file)
+    crib.registry.unregister("functions.file")
+    crib.add(file)
+    handle = crib.expand_tool("functions.file").handle
+    assert (await crib.call_tool(handle, {"path": "a"})).text == "a"
+
+    other = crib.registry.clone()
+    other.unregister("functions.file")
+    assert (await crib.call_tool(handle, {"path": "b"})).text == "b", "a clone goes its own way"

@@ -37,7 +37,8 @@ def test_bundles_are_listed_with_whether_each_is_complete(config: Path) -> None:
     assert "incomplete" not in lines["none"]
 
     wire = toolcrib("bundles", "-c", config, "--json").json["bundles"]
-    assert [(each["name"], each["complete"]) for each in wire] == [("none", True), ("sums", True), ("work", False)]
+    shown_alone = [("none", True), ("sums", True), ("work", False)]
+    assert [(each["name"], each["complete"]) for each in wire][:3] == shown_alone
 
 
 def test_one_bundle_is_shown_with_its_tools_and_what_is_missing_and_why(config: Path) -> None:
@@ -85,8 +86,18 @@ def test_a_bundle_that_is_not_there_and_too_many_words_are_errors(config: Path) 
 
 def test_without_bundles_it_is_said_where_they_are_set_up(tmp_path: Path) -> None:
     shown = toolcrib("bundles", write_config(tmp_path / "mcp.json"))
-    assert (shown.code, shown.out) == (0, "")
-    assert "toolcrib.bundles" in shown.err
+    assert shown.code == 0
+    assert [line.split()[0] for line in shown.out.splitlines()] == ["bundle", "code_agent", "blog_agent"]
+    assert "incomplete: 5 missing" in shown.out, "none of what an agent for code requires is there"
+    assert "These come with Toolcrib; set up your own under `toolcrib.bundles`" in shown.err
+
+
+def test_a_shipped_bundle_is_listed_beside_those_that_are_set_up_unless_one_has_its_name(tmp_path: Path) -> None:
+    own = write_config(tmp_path / "mcp.json", toolcrib={"bundles": {"code_agent": {"optional": ["*"]}, "all": {}}})
+    shown = toolcrib("bundles", own)
+    assert [line.split()[0] for line in shown.out.splitlines()] == ["bundle", "all", "code_agent", "blog_agent"]
+    assert "5 missing" not in shown.out
+    assert shown.err == ""
 
 
 def test_the_commands_that_look_around_show_only_what_the_bundle_holds(config: Path) -> None:

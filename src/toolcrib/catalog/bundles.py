@@ -253,6 +253,12 @@ class Bundles:
         """Those that are set up, by name."""
         return iter(sorted(self.given, key=lambda bundle: bundle.name))
 
+    @property
+    def all(self) -> tuple[ToolBundle, ...]:
+        """Those that are set up, by name, then the shipped ones."""
+        shipped = (bundle for bundle in SHIPPED if self._by_name[bundle.name] is bundle)
+        return (*self, *(bundle for bundle in shipped if bundle not in self.given))
+
     def __getitem__(self, name: str) -> ToolBundle:
         """Raises `UnknownBundle`, as `contents` does."""
         if (bundle := self._by_name.get(name)) is None:

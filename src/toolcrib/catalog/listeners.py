@@ -7,14 +7,26 @@ import inspect
 import logging
 import threading
 from collections import deque
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import cast
 
-from toolcrib.core.events import Event, Listener
+from toolcrib.core.events import (
+    CatalogPublished,
+    Event,
+    Listener,
+    ToolRegistered,
+    ToolReplaced,
+    ToolUnregistered,
+)
 
 logger = logging.getLogger(__name__)
 
 _RAISED = "a catalog listener raised on %s"
+
+_METHODS = ("on_tool_registered", "on_tool_unregistered")
+"""Those of a `CatalogListener`."""
+
+_Told = Callable[[Event], object]
 
 _FAULTS = (Exception, SystemExit)
 """What stays with the listener that raised it."""
@@ -38,8 +50,10 @@ class Listeners:
 
         Raises:
             RuntimeError: it is async, and no event loop of asyncio is running here.
+            TypeError: it can neither be called nor has the methods of `CatalogListener`.
         """
-        subscription = _OnLoop(listener) if _is_async(listener) else _Subscription(listener)
+        told = _called_with_events(listener)
+        subscription = _OnLoop(listener, told) if _is_async(told) else _Subscription(listener, told)
         with self._changing:
             self._subscriptions = (*self._subscriptions, subscription)
 
@@ -73,13 +87,15 @@ class Listeners:
 class _Subscription:
     """A listener from where it was subscribed to where it was unsubscribed; subscribed again, it is another."""
 
-    def __init__(self, listener: Listener) -> None:
+    def __init__(self, listener: Listener, told: _Told) -> None:
+        """`told` is what is called with each event."""
         self.listener = listener
         self.has_ended = False
+        self._told = told
 
     def tell(self, event: Event) -> None:
         try:
-            self.listener(event)
+            self._told(event)
         except _FAULTS:
             logger.exception(_RAISED, type(event).__name__)
 
@@ -87,8 +103,8 @@ class _Subscription:
 class _OnLoop(_Subscription):
     """One of an async listener, and what that has not heard yet."""
 
-    def __init__(self, listener: Listener) -> None:
-        super().__init__(listener)
+    def __init__(self, listener: Listener, told: _Told) -> None:
+        super().__init__(listener, told)
         try:
             self._loop = asyncio.get_running_loop()
         except RuntimeError as error:
@@ -122,7 +138,7 @@ class _OnLoop(_Subscription):
             if self.has_ended:
                 continue
             try:
-                await cast("Awaitable[None]", self.listener(event))
+                await cast("Awaitable[None]", self._told(event))
             except asyncio.CancelledError:
                 if (task := asyncio.current_task()) is not None and task.cancelling():
                     raise
@@ -132,7 +148,31 @@ class _OnLoop(_Subscription):
                 logger.exception(_RAISED, type(event).__name__)
 
 
-def _is_async(listener: Listener) -> bool:
+def _called_with_events(listener: Listener) -> _Told:
+    """What to call with each event: `listener`, or what calls its methods."""
+    if callable(listener):
+        return listener
+    registered, unregistered = (getattr(listener, name, None) for name in _METHODS)
+    if not (callable(registered) and callable(unregistered)):
+        raise TypeError(f"{listener!r} cannot be called with events, and has no methods {' and '.join(_METHODS)}")
+
+    def told(event: Event) -> object:
+        match event:
+            case ToolRegistered(tool) | ToolReplaced(_, tool):
+                return registered(tool)
+            case ToolUnregistered(tool):
+                return unregistered(tool.id)
+            case CatalogPublished():
+                return None
+
+    async def told_later(event: Event) -> None:
+        if inspect.isawaitable(answer := told(event)):
+            await answer
+
+    return told_later if _is_async(registered) or _is_async(unregistered) else told
+
+
+def _is_async(listener: Callable[..., object]) -> bool:
     return inspect.iscoroutinefunction(listener) or inspect.iscoroutinefunction(
         getattr(listener, "__call__", None)  # noqa: B004  an object whose `__call__` is a coroutine function
     )

@@ -20,6 +20,7 @@ from toolcrib.core.metadata import Optionality, ToolMetadata, read_optionality
 from toolcrib.core.tools import Path, Tool
 from toolcrib.core.values import read_path
 from toolcrib.index.weights import Weights
+from toolcrib.sources.base import EditableSource
 
 MAX_TOLD = 20
 """Of what keeps tools from being taken in, in one error."""
@@ -244,6 +245,7 @@ class ToolRegistry:
 
         Raises:
             RuntimeError: it is async, and no event loop is running here for it.
+            TypeError: it can neither be called nor has the methods of `CatalogListener`.
         """
         with self._writing:
             self._listeners.add(listener)
@@ -295,6 +297,55 @@ class ToolRegistry:
             self._state = new = replace(new, version=old.version + 1)
             self._listeners.put((*events, CatalogPublished(new.version)))
         self._listeners.tell()
+
+
+class RunnableRegistry(ToolRegistry):
+    """A registry of tools that can be called: each belongs to a source that is there. A `Toolcrib` has one."""
+
+    def merge(self, tools: Iterable[Tool] | ToolRegistry) -> None:
+        """Take in tools as `ToolRegistry.merge` does.
+
+        Raises:
+            InvalidTool: also where no source could run one of them.
+        """
+        if isinstance(tools, ToolRegistry):
+            self._check_sources(tools.list(), {**self.state.sources, **tools.state.sources})
+        else:
+            tools = tuple(tools)
+            self._check_sources(tools, self.state.sources)
+        super().merge(tools)
+
+    def replace(self, tool: Tool) -> None:
+        """Put `tool` in the place of the one with its id as `ToolRegistry.replace` does.
+
+        Raises:
+            InvalidTool: also where no source could run it.
+        """
+        self._check_sources((tool,), self.state.sources)
+        super().replace(tool)
+
+    def unregister(self, tool_id: str) -> None:
+        """Let one tool go as `ToolRegistry.unregister` does, and have a source of functions let go of it as well."""
+        super().unregister(tool_id)
+        name, _, tool_name = tool_id.partition(".")
+        source = self.state.sources[name].source if name in self.state.sources else None
+        if isinstance(source, EditableSource) and source.holds(tool_name):
+            source.remove(tool_name)
+
+    @staticmethod
+    def _check_sources(tools: Iterable[Tool], sources: Mapping[str, SourceEntry]) -> None:
+        problems: list[str] = []
+        for tool in tools:
+            source = sources[tool.source].source if tool.source in sources else None
+            if source is None:
+                problems.append(f"`{tool.id}`: there is no source `{tool.source}` that could run it")
+            elif isinstance(source, EditableSource) and not source.holds(tool.name):
+                problems.append(f"`{tool.id}`: `{tool.source}` has no such function")
+        if problems:
+            raise InvalidTool(
+                f"{_told(problems)}. A definition alone cannot be called: use `crib.add` with a function or a "
+                "`plain_tool`, `crib.declare` for a command or an endpoint, or `crib.add_source`"
+            )
 
 
 def _offered(state: CatalogState, tool_id: str) -> Tool | None:

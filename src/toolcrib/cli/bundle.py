@@ -9,7 +9,7 @@ from typing import Any
 
 from rich.table import Table
 
-from toolcrib.catalog.bundles import Missing, Resolution, ToolBundle
+from toolcrib.catalog.bundles import SHIPPED, Missing, Resolution, ToolBundle
 from toolcrib.cli.opening import opened
 from toolcrib.cli.output import escape, plain, print_json, run, stderr, stdout
 from toolcrib.core.tools import Tool
@@ -21,7 +21,7 @@ def bundles(config: Path, name: str | None, wait_s: float, *, as_json: bool) -> 
     async def main() -> None:
         async with opened(config, None, wait_s=wait_s) as crib:
             if name is None:
-                _show_all([(bundle, crib.resolve(bundle.name)) for bundle in crib.bundles], as_json=as_json)
+                _show_all([(bundle, crib.resolve(bundle.name)) for bundle in crib.bundles.all], as_json=as_json)
                 return
             bundle, found = crib.bundles[name], crib.resolve(name)
         if as_json:
@@ -38,9 +38,6 @@ def _show_all(found: list[tuple[ToolBundle, Resolution]], *, as_json: bool) -> N
     if as_json:
         print_json({"bundles": [_wire(bundle, resolution) for bundle, resolution in found]})
         return
-    if not found:
-        stderr.print("No bundle is set up; `toolcrib.bundles` in the configuration does.", markup=False)
-        return
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     for column in ("bundle", "state", "tools", "what it is for"):
         table.add_column(column, justify="right" if column == "tools" else "left", overflow="fold")
@@ -50,6 +47,10 @@ def _show_all(found: list[tuple[ToolBundle, Resolution]], *, as_json: bool) -> N
         tools = len(resolution.required) + len(resolution.optional)
         table.add_row(f"[bold]{bundle.name}[/]", state, str(tools), escape(bundle.description))
     stdout.print(table, soft_wrap=False)
+    if all(bundle in SHIPPED for bundle, _ in found):
+        stderr.print(
+            "These come with Toolcrib; set up your own under `toolcrib.bundles` in the configuration.", markup=False
+        )
 
 
 def _show(bundle: ToolBundle, found: Resolution) -> None:

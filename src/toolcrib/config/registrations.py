@@ -26,7 +26,7 @@ from toolcrib.config.file import OUR_KEY, Config
 from toolcrib.config.overrides import read_overrides
 from toolcrib.config.settings import JsonObject, Settings, as_object, parsed
 from toolcrib.core.errors import InvalidConfig, NotFound
-from toolcrib.core.tools import ROOT
+from toolcrib.core.tools import ROOT, Tool
 from toolcrib.core.tools import Path as NodePath
 from toolcrib.sources.declared.definition import DeclaredTool, DeclaredTools
 from toolcrib.stores.registrations import Registration
@@ -250,7 +250,7 @@ def rows_of(things: Iterable[Registrable]) -> tuple[Registration, ...]:
     return rows
 
 
-def _rows_of_one(thing: Registrable) -> Iterator[Registration]:
+def _rows_of_one(thing: object) -> Iterator[Registration]:
     match thing:
         case DeclaredTool():
             yield registration(Kind.TOOL, thing.tool.id, thing.to_wire())
@@ -272,6 +272,16 @@ def _rows_of_one(thing: Registrable) -> Iterator[Registration]:
             yield registration(Kind.BUNDLE, thing.name, {key: value for key in keys if (value := getattr(thing, key))})
         case Capability():
             yield registration(Kind.CAPABILITY, thing.name, _capability(thing))
+        case _:
+            raise InvalidConfig(
+                f"{_short(thing)} cannot be kept: only what a configuration can say survives this program, which is a "
+                "`DeclaredTool` or `DeclaredTools` (a command or an endpoint), a `Category`, `MetadataOverride`, "
+                "`ToolBundle` or `Capability`. Functions are added with `crib.add` in each program"
+            )
+
+
+def _short(thing: object) -> str:
+    return f"the tool `{thing.id}`" if isinstance(thing, Tool) else f"a `{type(thing).__name__}`"
 
 
 def _capability(capability: Capability) -> dict[str, Any]:

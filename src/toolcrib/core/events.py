@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
 
 from toolcrib.core.tools import Path, Tool
 
@@ -40,7 +40,18 @@ class CatalogPublished:
 
 Event = ToolRegistered | ToolReplaced | ToolUnregistered | CatalogPublished
 
-Listener = Callable[[Event], None] | Callable[[Event], Awaitable[None]]
+
+class CatalogListener(Protocol):
+    """An object that is told of tools by its methods, which may be async. Source: ADR-001, `RegistryListener`."""
+
+    def on_tool_registered(self, tool: Tool) -> Awaitable[None] | None:
+        """`tool` was registered, or has replaced the one with its id."""
+        ...
+
+    def on_tool_unregistered(self, tool_id: str) -> Awaitable[None] | None: ...
+
+
+Listener = Callable[[Event], None] | Callable[[Event], Awaitable[None]] | CatalogListener
 """Told of events after their publication, in order, outside any lock; an async one on the loop it subscribed on."""
 
 

@@ -121,6 +121,19 @@ FetchMethod = Literal["prompts/get", "resources/read", "completion/complete"]
 
 
 @runtime_checkable
+class EditableSource(Protocol):
+    """A source whose tools its program adds and removes one by one."""
+
+    def holds(self, name: str) -> bool:
+        """Whether it has a tool of this name, which it could run."""
+        ...
+
+    def remove(self, name: str) -> None:
+        """Offer the tool no longer, from any thread; calls that are under way finish."""
+        ...
+
+
+@runtime_checkable
 class ExtrasSource(Protocol):
     """A source that can have `Extras`."""
 

@@ -146,6 +146,9 @@ class FunctionSource:
         self._watches.tell()
         return tool
 
+    def holds(self, name: str) -> bool:
+        return name in self._functions
+
     def remove(self, name: str) -> None:
         """Offer the tool no longer, from any thread; calls that are under way finish.
 
