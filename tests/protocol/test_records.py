@@ -22,7 +22,7 @@ from toolcrib.catalog.registry import ToolRegistry
 from toolcrib.catalog.state import SourceEntry, SourceStatus
 from toolcrib.catalog.view import View
 from toolcrib.core.client import Client, Resumption, SilentClient
-from toolcrib.core.errors import NotAuthorized, SourceUnavailable, ToolcribError, ToolFailed
+from toolcrib.core.errors import ErrorCode, NotAuthorized, SourceUnavailable, ToolcribError, ToolFailed
 from toolcrib.core.events import OperationPerformed
 from toolcrib.core.handles import Handle
 from toolcrib.core.principal import LOCAL, CallContext, Principal
@@ -106,6 +106,41 @@ async def test_what_was_called_is_another_story_when_it_is_expanded_anew() -> No
     assert first[0] == first[1] != again[0] == again[1]
 
 
+async def test_each_run_of_a_client_is_a_trace_of_its_own_also_where_its_call_is_refused() -> None:
+    policy = Rules((Rule(Access.SEE, tools=("git.push",)),), Access.CALL)
+    counter = Counter(policy=policy)
+    for run in range(3):
+        handle = await counter.expand("git.push")
+        if run < 2:
+            with pytest.raises(NotAuthorized):
+                await counter.ask("call_tool", {"tool_id": handle, "arguments": {}})
+
+    first, second, third = counter.traces[:2], counter.traces[2:4], counter.traces[4:]
+    assert [len(set(each)) for each in (first, second, third)] == [1, 1, 1]
+    assert len({*first, *second, *third}) == 3
+
+
+@pytest.mark.parametrize(
+    ("reference", "code"),
+    [
+        ("files.read", ErrorCode.NOT_EXPANDED),
+        ("files.read@0", ErrorCode.STALE_EXPANSION),
+        (READ.handle, ErrorCode.INVALID_ARGUMENTS),
+    ],
+)
+async def test_an_expansion_that_corrects_a_call_stays_in_its_trace(reference: str, code: ErrorCode) -> None:
+    counter = Counter()
+    await counter.ask("search_tools", {"query": "read a file"})
+    await counter.expand("files.read")
+    with pytest.raises(ToolcribError) as failed:
+        await counter.ask("call_tool", {"tool_id": reference, "arguments": {"lines": 5}})
+    assert failed.value.code is code
+    handle = await counter.expand("files.read")
+    await counter.ask("call_tool", {"tool_id": handle, "arguments": {"path": "."}})
+
+    assert len(set(counter.traces)) == 1
+
+
 async def test_another_replica_knows_the_trace_from_the_handle() -> None:
     here, there = Counter(), Counter()
     handle = await here.expand("files.read")
@@ -140,12 +175,14 @@ async def test_however_much_one_principal_searches_another_keeps_its_trail(monke
 async def test_whoever_asked_last_longest_ago_is_forgotten_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("toolcrib.protocol.trails.MAX_PRINCIPALS", 2)
     counter = Counter()
-    for principal in (ADA, GRACE, ADA, Principal("linus"), ADA, GRACE):
+    for principal in (ADA, GRACE, ADA, Principal("linus")):
+        await counter.ask("search_tools", {"query": "read a file"}, principal)
+    for principal in (ADA, GRACE):
         await counter.expand("files.read", principal)
 
-    adas, graces = [counter.traces[at] for at in (0, 2, 4)], [counter.traces[at] for at in (1, 5)]
-    assert len(set(adas)) == 1
-    assert len(set(graces)) == 2
+    adas, graces = counter.traces[4], counter.traces[5]
+    assert adas == counter.traces[2]
+    assert graces not in counter.traces[:5]
 
 
 async def test_what_was_shown_last_is_the_trail() -> None:

@@ -14,7 +14,7 @@ import orjson
 
 from toolcrib.calling import Runner, complete, get_prompt, read_resource
 from toolcrib.catalog.view import View
-from toolcrib.core.errors import InvalidArguments, NextAction, NotExpanded, ToolcribError, ToolNotFound
+from toolcrib.core.errors import InvalidArguments, NextAction, NotExpanded, StaleExpansion, ToolcribError, ToolNotFound
 from toolcrib.core.events import OK, TOOL_ERROR, Consent, OperationPerformed, Recorder
 from toolcrib.core.handles import Handle
 from toolcrib.core.principal import CallContext
@@ -44,7 +44,9 @@ MAX_RECORDED_CHARS = 2_000
 MAX_RECORDED_NAMES = 100
 """Of a path that somebody sent, from its beginning."""
 
-_ON_THE_WIRE = {"expand_tools": "expand_tool"}
+_EXPANDING = "expand_tool"
+
+_ON_THE_WIRE = {"expand_tools": _EXPANDING}
 
 _P = ParamSpec("_P")
 _A = TypeVar("_A", bound=Answer)
@@ -211,7 +213,11 @@ class Desk:
                 only_read=errand.operation == "call_read_only_tool",
                 progress=progress,
             )
-        except NotExpanded as error:
+        except (NotExpanded, StaleExpansion, InvalidArguments) as error:
+            if view.find(tool_id := errand.tool_ids[0]) is not None:  # who expands it now does so because of this
+                self.trails.remember(errand.context.principal.id, [tool_id], errand.trace_id)
+            if not isinstance(error, NotExpanded):
+                raise
             raise self._by_handle(errand, view, arguments) or error from error
         self.trails.end(errand.context.principal.id, errand.tool_ids[0])
         return errand.answer
@@ -236,7 +242,10 @@ class Desk:
             answer = replace(answer, errors=errors)
         errand.answer, errand.tool_ids = answer, answer.tool_ids
         handles = {each.tool_id: each.handle for each in expanded_by(answer)}
-        self.trails.remember(errand.context.principal.id, answer.tool_ids, errand.trace_id, handles)
+        expands = errand.operation == _EXPANDING
+        self.trails.remember(
+            errand.context.principal.id, answer.tool_ids, errand.trace_id, handles, is_expansion=expands
+        )
         return answer
 
     def _as_known(self, errand: Errand, asked: str, error: ToolcribError) -> ToolcribError:
@@ -260,7 +269,7 @@ class Desk:
         named = tool.id if tool is not None else handle.tool_id if handle is not None else reference
         errand = Errand(
             operation,
-            replace(context, trace_id=self._trace(context, handle, tool)),
+            replace(context, trace_id=self._trace(operation, context, handle, tool)),
             query=query[:MAX_RECORDED_CHARS] if isinstance(query := given.get("query"), str) else None,
             path=_path(given),
             tool_ids=() if named is None else (named[:MAX_RECORDED_CHARS],),
@@ -289,12 +298,14 @@ class Desk:
             if self.recorders:
                 self._record(errand, outcome, told, at, time.monotonic() - began)
 
-    def _trace(self, context: CallContext, handle: Handle | None, tool: Tool | None) -> str:
+    def _trace(self, operation: str, context: CallContext, handle: Handle | None, tool: Tool | None) -> str:
         if handle is not None and handle.trace_id is not None:
             return handle.trace_id
         if context.trace_id is not None:
             return context.trace_id
-        return (self.trails.of(context.principal.id, tool.id) if tool is not None else None) or new_trace_id()
+        if tool is None:
+            return new_trace_id()
+        return self.trails.of(context.principal.id, tool.id, expands=operation == _EXPANDING) or new_trace_id()
 
     def _record(self, errand: Errand, outcome: str, told: Mapping[str, Any], at: float, duration_s: float) -> None:
         event = OperationPerformed(
