@@ -152,14 +152,31 @@ def test_in_a_terminal_a_line_of_the_tree_ends_with_an_ellipsis_and_no_id_is_cut
     assert f"garden.{LONG} {told}" in piped
 
 
-def test_a_search_without_an_answer_says_so_and_is_no_error(tools: str) -> None:
+def test_a_search_without_an_answer_says_so_and_ends_with_1(tools: str) -> None:
     shown = run("search", "quux", "--tools", tools)
-    assert (shown.exit_code, shown.stdout.strip()) == (0, "")
+    assert (shown.exit_code, shown.stdout.strip()) == (1, "")
+    assert run("search", "quux", "--in", "garden", "--tools", tools).exit_code == 1
     assert "No tool seems to serve this." in shown.stderr
     assert f"Next: toolcrib tree --tools {tools}" in shown.stderr
-    assert wire("search", "quux", "--tools", tools)["results"] == []
+    as_json = run("search", "quux", "--tools", tools, "--json")
+    assert (as_json.exit_code, json.loads(as_json.stdout)["results"]) == (1, [])
     shown = run("search", "water the garden", "--tag", "none", "--tools", tools)
     assert f"Next: toolcrib search --tools {tools} 'water the garden'" in shown.stderr
+
+
+def test_results_that_would_show_a_confidence_of_zero_are_counted_and_not_shown(tmp_path: Path) -> None:
+    told = {"water_garden": "Water the garden with the hose."}
+    told |= {f"dig_{n}": f"Dig {n} holes, far from the garden." for n in "abc"}
+    definitions: list[dict[str, Any]] = [
+        {"name": name, "description": text, "inputSchema": {}} for name, text in told.items()
+    ]
+    (path := tmp_path / "garden.json").write_text(json.dumps({"tools": definitions}))
+    words = ["search", "water", "with", "the", "hose", "garden", "--tools", str(path)]
+    low = [each["tool_id"] for each in wire(*words)["results"] if each["confidence"] < 0.01]
+    shown = run(*words)
+    assert low
+    assert not any(tool_id in shown.stdout for tool_id in low)
+    assert f"{len(low)} more with a confidence below 0.01" in shown.stderr
 
 
 def test_an_expansion_shows_what_a_tool_takes_and_what_it_claims(tools: str) -> None:

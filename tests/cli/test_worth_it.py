@@ -132,8 +132,17 @@ def test_where_the_verdict_hangs_on_a_server_that_fails_it_cannot_be_told(tmp_pa
     assert ended.code == 1
     report = ended.json
     assert (report["verdict"], report["worth_it"], report["missing"]) == ("cannot tell", None, ["broken"])
-    assert "not counting broken. `toolcrib doctor` says what is wrong." in report["reason"]
+    told = "not counting broken. For the other servers alone: leave it. `toolcrib doctor` says what is wrong."
+    assert told in report["reason"]
     assert "Cannot tell." in toolcrib("worth-it", config).out
+
+
+def test_behind_a_client_that_has_toolcrib_alone_its_servers_are_weighed(tmp_path: Path) -> None:
+    served = write_config(tmp_path / "served.json", bench=faulty_entry())
+    client = write_config(tmp_path / "mcp.json", gateway={"command": "toolcrib", "args": ["serve", str(served)]})
+    ended = toolcrib("worth-it", client, "--json")
+    assert ended.err == f"{client} starts Toolcrib. Weighing the servers of {served}.\n"
+    assert [server["name"] for server in ended.json["servers"]] == ["bench"]
 
 
 def test_a_configuration_without_servers_is_told_as_such(tmp_path: Path) -> None:

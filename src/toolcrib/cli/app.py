@@ -132,7 +132,11 @@ def main(verbose: bool) -> None:
 
 @main.command(short_help="Serve your tools over MCP.")
 @config_either_way
-@click.option("--http", metavar="HOST:PORT", help="Serve many clients there: MCP at /mcp, and an API.")
+@click.option(
+    "--http",
+    metavar="HOST:PORT",
+    help="Serve many clients there: MCP at /mcp, and an API. A port alone is one of this machine.",
+)
 @click.option(
     "--operations",
     type=click.Choice(["compact", "full", "guarded", "discovery", "all"]),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -32,11 +33,14 @@ from toolcrib.cli.output import (
 )
 from toolcrib.core.metadata import ToolMetadata
 from toolcrib.core.tools import summarize
-from toolcrib.disclosure.messages import CategoryPointer, Missing
+from toolcrib.disclosure.messages import CategoryPointer, Missing, SearchPage
 from toolcrib.disclosure.operations import MAX_LIMIT
 
 TREE_TOOLS = 200
 """Tools shown below one node; the rest are counted."""
+
+LEAST = 0.01
+"""The confidence from which a result is shown to a person."""
 
 TREE_DEPTH = 50
 """Levels shown; `list` goes deeper."""
@@ -153,7 +157,7 @@ def search(
     bundle: str | None,
     as_json: bool,
 ) -> None:
-    """The tools that serve `query`, best first."""
+    """The tools that serve `query`, best first; the process ends with 1 where there are none."""
 
     async def main() -> None:
         async with opened(config, tools, wait_s=wait_s, bundle=bundle, searched=True) as crib:
@@ -162,26 +166,36 @@ def search(
             page = crib.search_tools(query, category=category, tags=tags, limit=limit)
             if as_json:
                 print_json(page.to_wire())
-                return
-            if page.suggestion is not None:
-                say(" ".join(page.suggestion.hints))
-                tell_next(page.suggestion.next_action)
-            elif not page.results:
-                stderr.print("No tool matches." if tags else _NOTHING, markup=False)
-            table = Table.grid(padding=(0, 2))
-            if any(pointer.confidence is not None for pointer in page.results):  # of no words, nothing is estimated
-                table.add_column()
-            table.add_column(overflow="fold")  # an id that is cut can be given to no other command
-            table.add_column()
-            for pointer in page.results:
-                found = [f"[bold]{escape(pointer.tool_id)}[/]", escape(pointer.summary)]
-                table.add_row(*found if pointer.confidence is None else (f"{pointer.confidence:.2f}", *found))
-            stdout.print(table, soft_wrap=False)
-            if page.next_cursor is not None:
-                _tell_of_more(limit, "`--in` and `--tag` leave less of it")
-            _tell(page.missing)
+            else:
+                _show_found(page, limit, is_tagged=bool(tags))
+        if not page.results:
+            sys.exit(1)
 
     run(main, as_json=as_json)
+
+
+def _show_found(page: SearchPage, limit: int, *, is_tagged: bool) -> None:
+    if page.suggestion is not None:
+        say(" ".join(page.suggestion.hints))
+        tell_next(page.suggestion.next_action)
+    elif not page.results:
+        stderr.print("No tool matches." if is_tagged else _NOTHING, markup=False)
+    shown = [pointer for pointer in page.results if pointer.confidence is None or pointer.confidence >= LEAST]
+    shown = shown or [*page.results]
+    table = Table.grid(padding=(0, 2))
+    if any(pointer.confidence is not None for pointer in shown):  # of no words, nothing is estimated
+        table.add_column()
+    table.add_column(overflow="fold")  # an id that is cut can be given to no other command
+    table.add_column()
+    for pointer in shown:
+        found = [f"[bold]{escape(pointer.tool_id)}[/]", escape(pointer.summary)]
+        table.add_row(*found if pointer.confidence is None else (f"{pointer.confidence:.2f}", *found))
+    stdout.print(table, soft_wrap=False)
+    if left_out := len(page.results) - len(shown):
+        stderr.print(f"{left_out} more with a confidence below {LEAST:.2f}; `--json` shows all.", markup=False)
+    elif page.next_cursor is not None:
+        _tell_of_more(limit, "`--in` and `--tag` leave less of it")
+    _tell(page.missing)
 
 
 def expand(tool_id: str, config: Path, tools: Path | None, wait_s: float, *, bundle: str | None, as_json: bool) -> None:
@@ -193,7 +207,7 @@ def expand(tool_id: str, config: Path, tools: Path | None, wait_s: float, *, bun
             if as_json:
                 print_json(expansion.to_wire())
                 return
-            version = f"  [dim]{expansion.version}[/]" if expansion.version is not None else ""
+            version = f"  [dim]definition {expansion.version}[/]" if expansion.version is not None else ""
             stdout.print(f"[bold]{escape(expansion.tool_id)}[/]{version}  [dim]{escape('/'.join(expansion.path))}[/]")
             if expansion.description:
                 stdout.print(indent(plain(expansion.description), "  "), markup=False)

@@ -250,6 +250,7 @@ def _conclude(found: Survey) -> None:
     stdout.print("Done. The previous files were saved.")
     for what, command in (
         ("Check the servers:", f"toolcrib doctor {quote(str(found.config))}"),
+        ("See what it saves:", f"toolcrib worth-it {quote(str(found.config))}"),
         ("Apply the change:", found.client.takes_effect),
         ("Undo it:", f"toolcrib install {found.client.name}{scope} --undo"),
     ):

@@ -16,6 +16,7 @@ from toolcrib.catalog.state import SourceStatus
 from toolcrib.catalog.view import View
 from toolcrib.cli.opening import opened
 from toolcrib.cli.output import escape, print_json, run, stderr, stdout
+from toolcrib.clients.entries import serving
 from toolcrib.config import read_config
 from toolcrib.core.tools import Tool
 from toolcrib.core.weight import BYTES_PER_TOKEN, size_of
@@ -23,6 +24,7 @@ from toolcrib.crib import Toolcrib
 from toolcrib.protocol.briefing import briefing
 from toolcrib.protocol.rules import Top
 from toolcrib.protocol.tools import DEFAULT_SET, SETS
+from toolcrib.sources.mcp.server import StdioServer
 from toolcrib.tops import tops
 
 HANDFUL = 5
@@ -150,8 +152,12 @@ def worth_it(config: Path, tools: Path | None, wait_s: float, *, as_json: bool) 
     found: list[Worth] = []
 
     async def main() -> None:
-        async with opened(config, tools, wait_s=wait_s) as crib:
-            named = tops(read_config(config)) if tools is None else _named(crib)
+        weighed_config = config
+        if tools is None and (behind := _behind(config)) is not None:
+            weighed_config = behind
+            stderr.print(f"{config} starts Toolcrib. Weighing the servers of {behind}.", markup=False)
+        async with opened(weighed_config, tools, wait_s=wait_s) as crib:
+            named = tops(read_config(weighed_config)) if tools is None else _named(crib)
             found.append(weighed(crib, named))
 
     run(main, as_json=as_json)
@@ -161,6 +167,18 @@ def worth_it(config: Path, tools: Path | None, wait_s: float, *, as_json: bool) 
     else:
         _show(worth)
     sys.exit(0 if worth.is_worth_it is not None else 1)
+
+
+def _behind(config: Path) -> Path | None:
+    """The configuration that `config` has Toolcrib serve, if that is its only server, as after `toolcrib install`."""
+    servers = [each.server for each in read_config(config).enabled]
+    match servers:
+        case [StdioServer(command=command, args=args)]:
+            found = serving({"command": command, "args": [*args]})
+            behind = Path(found.config) if found is not None and found.config is not None else None
+            return behind if behind is not None and behind.is_file() else None
+        case _:
+            return None
 
 
 def weighed(crib: Toolcrib, named: Sequence[Top]) -> Worth:
@@ -194,7 +212,9 @@ def reason(worth: Worth) -> str:
     if worth.is_worth_it:
         return f"{with_it}; {without}, {now / handful:.1f} times as much."
     if worth.is_worth_it is None:
-        return f"{with_it}; {without}, not counting {', '.join(worth.missing)}. `toolcrib doctor` says what is wrong."
+        others = f" For the other servers alone: {_VERDICTS[False]}." if worth.tools else ""
+        told = f"{with_it}; {without}, not counting {', '.join(worth.missing)}."
+        return f"{told}{others} `toolcrib doctor` says what is wrong."
     if worth.uses_until_even == 0:
         return f"{with_it}; {without}. It costs more from the first tool on."
     uses = f"{worth.uses_until_even} tool{'s' * (worth.uses_until_even != 1)}"
