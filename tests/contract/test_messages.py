@@ -23,7 +23,8 @@ from toolcrib.catalog.view import View
 from toolcrib.core.errors import SourceUnavailable, ToolcribError, ToolFailed
 from toolcrib.core.metadata import ToolExample, ToolMetadata
 from toolcrib.core.principal import CallContext
-from toolcrib.core.schema import Schema, at_reference
+from toolcrib.core.schema import Schema
+from toolcrib.core.subschemas import at_reference
 from toolcrib.core.tools import Tool
 from toolcrib.protocol.desk import Desk
 from toolcrib.protocol.schemas import document, message, request_name, response_name

@@ -21,10 +21,10 @@ from toolcrib.core.schema import (
     MAX_VIOLATIONS,
     Schema,
     Violation,
-    at_reference,
     nearest,
     pointer,
 )
+from toolcrib.core.subschemas import at_reference
 
 Json = dict[str, Any]
 
@@ -378,7 +378,7 @@ def test_no_long_text_is_compared_letter_by_letter_nor_very_many(monkeypatch: py
     violations(of(path={"type": "string"}), {"x" * (MAX_COMPARED_CHARS + 1): 1})
     assert compared == []
     many = {**{f"k{number}": 1 for number in range(2 * MAX_COMPARED)}, "x" * (MAX_COMPARED_CHARS + 1): 1}
-    violations({"properties": {"path": {}}, "required": ["path"]}, many)
+    Schema({"properties": {"path": {}}, "required": ["path"]}).all_violations(many)
     assert [len(candidates) for word, candidates in compared if word == "path"] == [MAX_COMPARED]
     nearest("word", ["x" * (MAX_COMPARED_CHARS + 1), "y" * MAX_COMPARED_CHARS])
     assert compared[-1] == ("word", ["y" * MAX_COMPARED_CHARS])

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
+
+import orjson
 
 from toolcrib.calling.approving import Approver
 from toolcrib.calling.limits import CallLimits
@@ -14,6 +17,7 @@ from toolcrib.calling.links import under_catalog_names
 from toolcrib.calling.questions import Intent
 from toolcrib.calling.slips import repaired
 from toolcrib.calling.under_way import NOT_KNOWN, UnderWay
+from toolcrib.calling.validation import violations_apart, violations_of
 from toolcrib.catalog.access import Access
 from toolcrib.catalog.state import SourceEntry
 from toolcrib.catalog.view import View
@@ -34,7 +38,7 @@ from toolcrib.core.errors import (
 from toolcrib.core.handles import Handle
 from toolcrib.core.principal import CallContext
 from toolcrib.core.results import ToolResult
-from toolcrib.core.schema import Violation
+from toolcrib.core.schema import Violation, undecided
 from toolcrib.core.tools import Tool
 from toolcrib.disclosure.suggestions import not_found
 from toolcrib.sources.base import ProgressListener
@@ -88,7 +92,7 @@ class Runner:
         if tool is None:
             raise not_found(view, reference)
         try:
-            order = _placed(view, tool, shown, arguments, only_read=only_read)
+            order = await self._checked(view, tool, shown, arguments, context, only_read=only_read)
             self.limits.admit(context.principal)
             if order.access is Access.CALL:
                 result = await self._run(order, context, progress)
@@ -98,11 +102,25 @@ class Runner:
             if error.next_action is not None:
                 raise
             raise error.leading_to(_step_after(error, view, tool)) from error
-        return _with_warnings(tool, result)
+        return await _with_warnings(tool, result, context)
 
     def view_now(self, view: View, context: CallContext) -> View:
         """What has become of `view` by now, for whoever asks by now."""
         return view if self.view_of is None else self.view_of(replace(context, principal=context.principal_now))
+
+    async def _checked(
+        self, view: View, tool: Tool, shown: Handle | None, arguments: object, context: CallContext, *, only_read: bool
+    ) -> _Order:
+        """The call as an order that passed all checks, in their order."""
+        access = _admitted(view, tool, shown)
+        given: object = cast("object", {}) if arguments is None else arguments
+        problems = tool.arguments.quick_violations(given)
+        if problems is not None:
+            return _placed(view, tool, _matching(tool, given, problems), access, only_read=only_read)
+        problems = await violations_apart(tool.arguments, given, context.principal)
+        order = _placed(view, tool, _matching(tool, given, problems), access, only_read=only_read)
+        # That took a while, in which the policy may have changed.
+        return self._placed_again(order, context, only_read=only_read)
 
     async def _run_approved(
         self, order: _Order, context: CallContext, progress: ProgressListener | None, *, only_read: bool
@@ -125,7 +143,7 @@ class Runner:
         tool, shown = view.resolve(order.tool.handle)
         if tool is None:
             raise not_found(view, order.tool.handle)
-        now = _placed(view, tool, shown, order.arguments, only_read=only_read)
+        now = _placed(view, tool, order.arguments, _admitted(view, tool, shown), only_read=only_read)
         if now.definition != order.definition or not now.entry.is_same_server(order.entry):
             raise StaleExpansion(
                 f"`{tool.id}` was not run: it has become another while a person was asked. Expand it again.",
@@ -150,24 +168,27 @@ class _Order:
         return digest([self.tool.digests.wire, self.entry.identity])
 
 
-def _placed(view: View, tool: Tool, shown: Handle | None, arguments: object, *, only_read: bool) -> _Order:
-    """All checks that look at nothing but the view and the call, in their order."""
+def _admitted(view: View, tool: Tool, shown: Handle | None) -> Access:
+    """Whether the principal may call the tool, or is to be asked, by all checks that do not look at the arguments."""
     access = view.access_to(tool)
     if access < Access.ASK:
         raise NotAuthorized(f"`{tool.id}` may be seen and not called by `{view.principal.id}`.")
     _check_expansion(view, tool, shown)
     if (lack := view.lacking.get(tool.id)) is not None:
         raise CapabilityMissing(f"`{tool.id}` was not run. {lack}", next_action=_search_another(tool))
-    checked = _check_arguments(tool, arguments)
+    return access
+
+
+def _placed(view: View, tool: Tool, arguments: Mapping[str, Any], access: Access, *, only_read: bool) -> _Order:
     if only_read and not (tool.annotations.read_only and view.is_trusted(tool.source)):
         raise NotAuthorized(
             f"`{tool.id}` is not known to only read.",
-            next_action=NextAction("call_tool", {"tool_id": tool.handle, "arguments": checked}),
+            next_action=NextAction("call_tool", {"tool_id": tool.handle, "arguments": arguments}),
         )
     entry = view.sources.get(tool.source)
     if entry is None:
         raise SourceUnavailable(f"The source `{tool.source}` is gone.", next_action=NextAction("list"))
-    return _Order(view, tool, entry, checked, access)
+    return _Order(view, tool, entry, arguments, access)
 
 
 async def _run(order: _Order, context: CallContext, progress: ProgressListener | None) -> ToolResult:
@@ -211,11 +232,15 @@ def _check_expansion(view: View, tool: Tool, shown: Handle | None) -> None:
         )
 
 
-def _check_arguments(tool: Tool, arguments: object) -> Mapping[str, Any]:
-    given = cast("dict[str, Any]", {} if arguments is None else arguments)
-    problems = tool.arguments.violations(given) or _unsendable(given)
-    if not problems and isinstance(given, dict):  # pyright: ignore[reportUnnecessaryIsInstance]  it came off a wire
-        return given
+def _matching(tool: Tool, given: object, problems: Sequence[Violation]) -> Mapping[str, Any]:
+    """The arguments, if there is nothing wrong with them.
+
+    Raises:
+        InvalidArguments: there is.
+    """
+    problems = problems or _unsendable(given)
+    if not problems and isinstance(given, dict):
+        return cast("dict[str, Any]", given)
     repair = repaired(tool.input_schema, tool.arguments, given)
     what = "; ".join(problem.message for problem in problems[:3]) or "they are not an object"
     raise InvalidArguments(
@@ -233,6 +258,9 @@ def _check_arguments(tool: Tool, arguments: object) -> Mapping[str, Any]:
 
 def _unsendable(given: object) -> tuple[Violation, ...]:
     """A schema that does not look into a text passes half a surrogate pair, which ends a connection when written."""
+    with suppress(TypeError):  # which it raises for an integer beyond 64 bits as well
+        orjson.dumps(given)
+        return ()
     try:
         json.dumps(given, ensure_ascii=False, default=str).encode()
     except UnicodeEncodeError:
@@ -264,16 +292,16 @@ def _search_another(tool: Tool) -> NextAction:
     return NextAction("search_tools", {"query": tool.summary or tool.name})
 
 
-def _with_warnings(tool: Tool, result: ToolResult) -> ToolResult:
+async def _with_warnings(tool: Tool, result: ToolResult, context: CallContext) -> ToolResult:
     """The result as it came; one that misses the tool's own output schema is passed on with a warning, never lost."""
-    problem = None if result.is_error or result.needs_input else _output_problem(tool, result)
+    problem = None if result.is_error or result.needs_input else await _output_problem(tool, result, context)
     if problem is None:
         return result
     logger.warning("%s: %s", tool.id, problem)
     return replace(result, warnings=(*result.warnings, problem))
 
 
-def _output_problem(tool: Tool, result: ToolResult) -> str | None:
+async def _output_problem(tool: Tool, result: ToolResult, context: CallContext) -> str | None:
     try:
         schema = tool.results
     except InvalidTool as error:
@@ -282,5 +310,9 @@ def _output_problem(tool: Tool, result: ToolResult) -> str | None:
         return None
     if result.structured_content is None:
         return "the answer has no structured content, though the tool declares an output schema"
-    violations = schema.violations(result.structured_content, "the answer")
-    return f"the answer misses the tool's output schema: {violations[0].message}" if violations else None
+    violations = await violations_of(schema, result.structured_content, context.principal, "the answer")
+    if not violations:
+        return None
+    first = violations[0]
+    said = first.message
+    return said if first == undecided("the answer") else f"the answer misses the tool's output schema: {said}"

@@ -8,7 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
-from toolcrib.core.schema import Schema, at_reference, nearest
+from toolcrib.core.schema import Schema, nearest
+from toolcrib.core.subschemas import at_reference
 
 MAX_MISSPELT = 16
 """Unknown keys that are looked into; arguments with more were meant for something else."""

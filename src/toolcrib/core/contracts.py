@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, cast
 from urllib.parse import unquote
 
-from toolcrib.core.schema import at_reference, pointer
+from toolcrib.core.schema import pointer
+from toolcrib.core.subschemas import at_reference
 
 WORDS = frozenset({"title", "description", "$comment", "examples"})
 """Keywords that a model reads and that bind nobody."""

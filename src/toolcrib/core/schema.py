@@ -9,13 +9,15 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, cast
-from urllib.parse import unquote
 
 import jsonschema_rs
 import orjson
 from jsonschema_rs import ValidationErrorKind
 
+from toolcrib.core.cost import Cost
 from toolcrib.core.errors import InvalidTool
+from toolcrib.core.properties import cached_property
+from toolcrib.core.subschemas import IN_PLACE, at_reference
 
 MAX_VIOLATIONS = 8
 """Violations reported of one value; more would drown the first."""
@@ -41,6 +43,16 @@ MAX_STRAYS = 8
 MAX_NESTING = 150
 """Objects and lists within one another in a schema. With the messages around it, more could not be written or read:
 the usual parsers stop at 200 or 255."""
+
+MAX_JUDGED = 1_000_000
+"""Units of work that judging a value may take where it keeps everything else waiting: some milliseconds. See `Cost`."""
+
+MAX_EXPLAINED = 10_000
+"""The same for saying what is wrong where. The validator makes all errors before it hands over the first, each with a
+copy of what it is about."""
+
+_PATTERNS = jsonschema_rs.FancyRegexOptions(backtrack_limit=100_000)
+"""Patterns that look around try one way after the other; any other pattern takes time that grows with the text."""
 
 _SCALARS = (str, int, float, type(None))
 
@@ -88,19 +100,49 @@ class Schema:
         try:
             if _has_references(document):  # without one, a schema has no more branches than it has text
                 _check_size(document)
-            self._validator = jsonschema_rs.validator_for(dict(document), retriever=_refuse)
+            self._validator = jsonschema_rs.validator_for(dict(document), retriever=_refuse, pattern_options=_PATTERNS)
         except (ValueError, TypeError, RecursionError) as error:  # ValidationError and ReferencingError are ValueErrors
             raise InvalidTool(f"its schema is not usable: {_first_line(error)}") from error
 
+    @cached_property
+    def cost(self) -> Cost:
+        """How much work values may be to it."""
+        return Cost(self.document)
+
     def is_valid(self, value: Any) -> bool:
-        try:
-            return self._validator.is_valid(value)
-        except _NO_JSON:
-            return False
+        """Whether `value` matches. It does not where it takes too much work to find out: more than `MAX_JUDGED`."""
+        return self.cost.of(value, MAX_JUDGED) <= MAX_JUDGED and self.matches(value)
 
     def violations(self, value: Any, whole: str = "the arguments") -> tuple[Violation, ...]:
-        """What is wrong with `value`, at most `MAX_VIOLATIONS`; empty when it is valid. `whole` is what to call it."""
-        if self.is_valid(value):
+        """What is wrong with `value`, at most `MAX_VIOLATIONS`; empty when it is valid. `whole` is what to call it.
+
+        Takes no more than some milliseconds: where it would, the one violation says no more than that.
+        """
+        found = self.quick_violations(value, whole)
+        if found is not None:
+            return found
+        return (unexplained(whole) if self.cost.of(value, MAX_JUDGED) <= MAX_JUDGED else undecided(whole),)
+
+    def quick_violations(self, value: Any, whole: str = "the arguments") -> tuple[Violation, ...] | None:
+        """The same; None where it takes more than some milliseconds to tell."""
+        cost = self.cost.of(value, MAX_JUDGED)
+        if cost <= MAX_EXPLAINED:
+            return self.all_violations(value, whole)
+        return () if cost <= MAX_JUDGED and self.matches(value) else None
+
+    def first_violations(self, value: Any, whole: str) -> tuple[Violation, ...]:
+        """What is wrong in the first place that does not match, however long that takes; empty when it is valid."""
+        try:
+            self._validator.validate(value)
+        except jsonschema_rs.ValidationError as error:
+            return tuple(islice(self._explain(error, whole), MAX_VIOLATIONS))
+        except _NO_JSON:
+            return self.all_violations(value, whole)
+        return ()
+
+    def all_violations(self, value: Any, whole: str = "the arguments") -> tuple[Violation, ...]:
+        """What `violations` tells, however much time and memory it takes."""
+        if self.matches(value):
             return ()
         found: dict[tuple[str, str], Violation] = {}
         try:
@@ -114,6 +156,12 @@ class Schema:
         except _NO_JSON as error:
             return (Violation("", f"this is no JSON value: {_first_line(error)}", "type"),)
         return tuple(found.values())[:MAX_VIOLATIONS]
+
+    def matches(self, value: Any) -> bool:
+        try:
+            return self._validator.is_valid(value)
+        except _NO_JSON:
+            return False
 
     def _explain(self, error: jsonschema_rs.ValidationError, whole: str) -> Iterable[Violation]:
         place = pointer(error.instance_path)
@@ -204,8 +252,14 @@ class Schema:
         return set(cast("Mapping[str, Any]", properties)) if isinstance(properties, Mapping) else set()
 
 
-IN_PLACE = ("allOf", "anyOf", "oneOf", "not", "if", "then", "else", "dependentSchemas")
-"""Keywords whose subschemas apply to the very value their schema applies to, as a `$ref` does."""
+def undecided(whole: str) -> Violation:
+    """The violation of a value of which it cannot be found out in time whether it matches, and where it does not."""
+    return Violation("", f"{whole} cannot be checked: too much work for this schema", "")
+
+
+def unexplained(whole: str) -> Violation:
+    """The violation of a value that does not match, and of which it cannot be found out in time where."""
+    return Violation("", f"{whole}: what is wrong would take too long to find", "")
 
 
 def _has_references(document: Mapping[str, Any]) -> bool:
@@ -283,20 +337,6 @@ def check_nesting(document: object) -> None:
 def pointer(steps: Sequence[str | int]) -> str:
     """A JSON Pointer (RFC 6901) of `steps`; `""` for none."""
     return "".join("/" + str(step).replace("~", "~0").replace("/", "~1") for step in steps)
-
-
-def at_reference(document: Mapping[str, Any], ref: object) -> Any:
-    """The subschema of `document` that a `$ref` of it names by JSON Pointer; None where it names none."""
-    if not isinstance(ref, str) or not (ref == "#" or ref.startswith("#/")):
-        return None
-    node: Any = document
-    for step in unquote(ref).split("/")[1:]:
-        key = step.replace("~1", "/").replace("~0", "~")
-        if isinstance(node, list):
-            node = cast("list[Any]", node)[int(key)] if key.isdecimal() and int(key) < len(node) else None
-        else:
-            node = cast("Mapping[str, Any]", node).get(key) if isinstance(node, Mapping) else None
-    return node
 
 
 def _refuse(uri: str) -> Any:

@@ -10,7 +10,8 @@ from jsonschema_rs.canonical import Containment
 
 from toolcrib.core.contracts import TARGETS
 from toolcrib.core.errors import InvalidTool
-from toolcrib.core.schema import IN_PLACE, Schema, at_reference
+from toolcrib.core.schema import Schema
+from toolcrib.core.subschemas import IN_PLACE, at_reference
 
 MAX_VALUES = 10_000
 """JSON values of one schema that is compared. What two schemas cost beyond reading them depends on the rest below:

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, cast
 from urllib.parse import unquote
 
-from toolcrib.core.schema import at_reference, type_name
+from toolcrib.core.schema import type_name
+from toolcrib.core.subschemas import at_reference
 
 TYPES = ("object", "array", "string", "number", "integer", "boolean", "null")
 

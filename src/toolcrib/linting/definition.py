@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Any, cast
 from urllib.parse import unquote
 
-from toolcrib.core.schema import IN_PLACE, at_reference
+from toolcrib.core.subschemas import IN_PLACE, at_reference
 from toolcrib.core.tools import Tool
 from toolcrib.drift.suspicions import Suspicion, suspicions_in
 from toolcrib.index.tokens import terms

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
-from toolcrib.core.schema import IN_PLACE, at_reference, type_name
+from toolcrib.core.schema import type_name
+from toolcrib.core.subschemas import IN_PLACE, at_reference
 
 _NUMBERS = frozenset({"integer", "number"})
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any, TypeAlias, cast
 
-from toolcrib.core.schema import at_reference
+from toolcrib.core.subschemas import at_reference
 
 REDACTED = "[redacted]"
 """What stands where a secret stood, or what may have been one."""

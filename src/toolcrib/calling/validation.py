@@ -1,0 +1,116 @@
+"""Checks of what strangers send against what strangers ask for: where that may take long, in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import subprocess
+import sys
+from typing import Any, cast
+from weakref import WeakValueDictionary
+
+import anyio
+import orjson
+from anyio import CapacityLimiter, to_thread
+from anyio.lowlevel import RunVar
+
+from toolcrib.core.principal import Principal
+from toolcrib.core.schema import Schema, Violation, undecided, unexplained
+
+logger = logging.getLogger(__name__)
+
+TIME_LIMIT_S = 3.0
+"""How long such a process may take, its start (some 0.1 s) included."""
+
+WAIT_LIMIT_S = 10.0
+"""How long a check may wait for its turn."""
+
+PLACES = 2
+"""Such processes at once."""
+
+
+async def violations_of(
+    schema: Schema, value: object, principal: Principal, whole: str = "the arguments"
+) -> tuple[Violation, ...]:
+    """What is wrong with `value`; empty when it is valid. `whole` is what to call it."""
+    found = schema.quick_violations(value, whole)
+    return await violations_apart(schema, value, principal, whole) if found is None else found
+
+
+async def violations_apart(
+    schema: Schema, value: object, principal: Principal, whole: str = "the arguments"
+) -> tuple[Violation, ...]:
+    """The same, found out by a process of its own; for one principal there is one at a time.
+
+    Where it ends without an answer, the one violation says so.
+    """
+    turns = _turns()
+    turn = turns.by_principal.setdefault(principal.id, anyio.Lock())
+    with anyio.move_on_after(WAIT_LIMIT_S) as waiting:
+        async with turn, turns.places:
+            waiting.deadline = float("inf")
+            return await to_thread.run_sync(_checked_apart, schema, value, whole, abandon_on_cancel=True)
+    return (undecided(whole),)
+
+
+def _checked_apart(schema: Schema, value: object, whole: str) -> tuple[Violation, ...]:
+    try:
+        said = _answers(_json({"schema": schema.document, "value": value, "whole": whole}))
+    except (TypeError, ValueError, RecursionError) as error:
+        return (Violation("", f"this is no JSON value: {error}", "type"),)
+    match said:
+        case [True, *_]:
+            return ()
+        case [False, *_, [_, *_] as found]:
+            return tuple(map(_violation, cast("list[dict[str, Any]]", found)))
+        case [False, *_]:
+            return (unexplained(whole),)
+        case _:
+            return (undecided(whole),)
+
+
+def _answers(request: bytes) -> list[Any]:
+    """What the process wrote until it ended, or was ended."""
+    # No secret of this process goes there, and what it may import is what this one may.
+    kept = {name: os.environ[name] for name in ("SYSTEMROOT", "LD_LIBRARY_PATH") if name in os.environ}
+    env = {**kept, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    command = [sys.executable, "-P", "-s", "-m", "toolcrib.core.validator"]
+    try:
+        done = subprocess.run(command, input=request, capture_output=True, timeout=TIME_LIMIT_S, env=env, check=False)
+        written = done.stdout
+    except subprocess.TimeoutExpired as late:
+        written = late.output or b""
+    except OSError as error:
+        logger.warning("a check of its own process could not be started: %s", error)
+        written = b""
+    return [json.loads(line) for line in written.splitlines(keepends=True) if line.endswith(b"\n")]
+
+
+def _json(value: object) -> bytes:
+    try:
+        return orjson.dumps(value)
+    except TypeError:  # half a surrogate pair, or an integer beyond 64 bits
+        return json.dumps(value).encode()
+
+
+def _violation(told: dict[str, Any]) -> Violation:
+    allowed = tuple(told.pop("allowed"))
+    return Violation(**told, allowed=allowed)
+
+
+class _Turns:
+    def __init__(self) -> None:
+        self.places = CapacityLimiter(PLACES)
+        self.by_principal: WeakValueDictionary[str, anyio.Lock] = WeakValueDictionary()
+
+
+_of_this_run: RunVar[_Turns] = RunVar("toolcrib.calling.validation")
+
+
+def _turns() -> _Turns:
+    try:
+        return _of_this_run.get()
+    except LookupError:
+        _of_this_run.set(turns := _Turns())
+        return turns
