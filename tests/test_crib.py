@@ -16,8 +16,10 @@ from tests.waiting import until
 
 from toolcrib.catalog.access import Access, Rules
 from toolcrib.config import Config
-from toolcrib.core.errors import InvalidConfig, InvalidTool, SourceUnavailable, ToolcribError
+from toolcrib.core.errors import InvalidConfig, InvalidTool, SourceUnavailable, ToolcribError, ToolNotFound
+from toolcrib.core.metadata import ToolMetadata
 from toolcrib.core.principal import LOCAL, CallContext, Principal
+from toolcrib.core.tools import Tool
 from toolcrib.crib import Toolcrib
 from toolcrib.sources.mcp import Patience
 from toolcrib.sources.mcp.source import McpSource
@@ -71,11 +73,11 @@ async def test_a_server_called_functions_and_functions_of_this_program_live_side
     path = write_config(tmp_path / "mcp.json", functions=faulty_entry())
     crib = Toolcrib()
     if functions_first:
-        greeting = crib.add(greet)
+        greeting = crib.tool_of(crib.add(greet))
         crib.add_config(path)
     else:
         crib.add_config(path)
-        greeting = crib.add(greet)
+        greeting = crib.tool_of(crib.add(greet))
     async with crib:
         assert await crib.ready(30)
         assert (await crib.call_tool(greeting.handle)).text == "hello"
@@ -87,7 +89,7 @@ async def test_a_server_called_functions_and_functions_of_this_program_live_side
 async def test_a_server_that_a_reload_brings_may_be_called_as_the_functions_of_this_program_are(tmp_path: Path) -> None:
     path = write_config(tmp_path / "mcp.json", kept=faulty_entry())
     crib = Toolcrib()
-    greeting = crib.add(greet)
+    greeting = crib.tool_of(crib.add(greet))
     config = crib.add_config(path)
     async with crib, following(crib, config) as taken_over:
         write_config(path, kept=faulty_entry(), functions=faulty_entry())
@@ -386,3 +388,41 @@ async def test_a_server_is_told_from_which_configurations_it_was_started(
         assert await crib.ready(30)
         told = await crib.call_tool(crib.expand_tool("bench.env").handle, {"name": "TOOLCRIB_SERVING"})
     assert f"/above/mcp.json{os.pathsep}{config}" in told.text
+
+
+# -- functions --------------------------------------------------------------------------------------------------------
+
+
+async def test_a_decorated_function_stays_a_function_and_is_a_tool() -> None:
+    crib = Toolcrib()
+
+    @crib.add
+    def ho(text: str) -> str:
+        """Say ho."""
+        return f"ho {text}"
+
+    @crib.add(name="hello", metadata=ToolMetadata(tags=("greeting",)))
+    async def greeting(text: str) -> str:
+        """Say hello."""
+        return f"hello {text}"
+
+    assert (ho("x"), await greeting("x")) == ("ho x", "hello x")
+    assert [tool.id for tool in crib.registry.list()] == ["functions.hello", "functions.ho"]
+    hello = crib.tool_of(greeting)
+    assert (hello.id, hello.metadata.tags) == ("functions.hello", ("greeting",))
+    assert (await crib.call_tool(crib.tool_of(ho).handle, {"text": "y"})).text == "ho y"
+
+
+def test_a_function_is_removed_by_itself_its_tool_or_its_id() -> None:
+    crib = Toolcrib()
+    for removed in (greet, None, "functions.greet"):
+        crib.add(greet)
+        crib.remove(crib.tool_of(greet) if removed is None else removed)
+        assert crib.registry.list() == ()
+        with pytest.raises(ToolNotFound, match="`greet` was not added with `add`, or is removed"):
+            crib.remove(greet)
+
+
+def test_a_definition_is_no_function_to_add() -> None:
+    with pytest.raises(InvalidTool, match=r"`mine\.hello` is a definition, which cannot be called"):
+        Toolcrib().add(Tool("mine", "hello"))  # pyright: ignore[reportArgumentType, reportCallIssue]

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from toolcrib.calling import watch_resource
 from toolcrib.catalog.bundles import Resolution
@@ -14,6 +14,7 @@ from toolcrib.catalog.own import OwnTools
 from toolcrib.catalog.state import SourceEntry, SourceStatus
 from toolcrib.catalog.view import View
 from toolcrib.core.client import Client
+from toolcrib.core.errors import ToolNotFound
 from toolcrib.core.principal import LOCAL, LOCAL_CONTEXT, CallContext, Principal
 from toolcrib.core.results import ToolResult
 from toolcrib.core.tools import ROOT, Tool
@@ -38,6 +39,9 @@ if TYPE_CHECKING:
     from toolcrib.conversation.events import ConversationEvent
     from toolcrib.formats.calls import Form
     from toolcrib.sources.functions import FunctionSource
+
+
+FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 
 
 class Counter(ABC):
@@ -278,11 +282,38 @@ class Session:
         """What there is by now."""
         return self.counter.seen_by(self.context)
 
-    def add(self, function: Callable[..., Any], *, group: str = "", is_shown: bool = True, **given: Any) -> Tool:
+    @overload
+    def add(self, function: FunctionT, *, group: str = "", **given: Any) -> FunctionT: ...
+
+    @overload
+    def add(self, function: None = None, *, group: str = "", **given: Any) -> Callable[[FunctionT], FunctionT]: ...
+
+    def add(self, function: Callable[..., Any] | None = None, *, group: str = "", **given: Any) -> Callable[..., Any]:
         """Take in a Python function as a tool of this session alone; `given` as `Toolcrib.add` takes it.
 
-        Those of one `group` stand below one node, and differ by name. One that is there already stays what it is. One
-        that is not shown does not exist for any operation before `show` says so.
+        Gives back the function, as `Toolcrib.add` does, and is a decorator like it. The tool is `tool_of(function)`.
+        Those of one `group` stand below one node, and differ by name. One that is there already stays what it is.
+
+        Raises:
+            InvalidTool: as `Toolcrib.add` does.
+        """
+        if function is None:
+            return partial(self.add, group=group, **given)
+        self.show(self.take(function, group=group, **given))
+        return function
+
+    def tool_of(self, function: Callable[..., Any], *, group: str = "") -> Tool:
+        """The tool that `add` made of a function.
+
+        Raises:
+            ToolNotFound: it was not added to this group.
+        """
+        if (tool := self._added.get((group, function))) is None:
+            raise ToolNotFound(f"`{getattr(function, '__name__', function)}` was not added to this session")
+        return tool
+
+    def take(self, function: Callable[..., Any], *, group: str = "", **given: Any) -> Tool:
+        """The tool that `add` would make of a function; it does not exist for any operation before `show` says so.
 
         Raises:
             InvalidTool: as `Toolcrib.add` does.
@@ -290,8 +321,6 @@ class Session:
         from toolcrib.sources.functions import FunctionSource  # noqa: PLC0415  reading signatures takes a parser
 
         if (known := self._added.get((group, function))) is not None:
-            if is_shown:
-                self.show(known)
             return known
         source = self._functions.get(group)
         if source is None:
@@ -299,12 +328,10 @@ class Session:
             name = free_name(source_name(f"session-{group.replace('.', '__')}"), taken)
             source = self._functions[group] = FunctionSource(name)
         tool = self._added[group, function] = source.add(function, **given)
-        if is_shown:
-            self.show(tool)
         return tool
 
     def show(self, *tools: Tool) -> None:
-        """Have these exist from now on, of those that `add` took in; others are passed over."""
+        """Have these exist from now on, of those that `take` made; others are passed over."""
         for group, source in self._functions.items():
             there = self.own.overlay.tools
             new = [tool for tool in tools if tool.source == source.name and tool.id not in there]

@@ -9,7 +9,7 @@ from functools import partial
 from operator import attrgetter
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, overload
 
 import anyio
 from anyio import to_thread
@@ -36,7 +36,7 @@ from toolcrib.core.events import Recorder
 from toolcrib.core.metadata import NO_METADATA, ToolMetadata
 from toolcrib.core.principal import LOCAL, Principal
 from toolcrib.core.tools import Tool, ToolAnnotations
-from toolcrib.counter import Counter
+from toolcrib.counter import Counter, FunctionT
 from toolcrib.declarations import Declarations
 from toolcrib.disclosure.operations import MAX_QUERY_CHARS
 from toolcrib.embedders import Embedder
@@ -146,9 +146,10 @@ class Toolcrib(Counter):
 
     # -- what there is ------------------------------------------------------------------------------------------------
 
+    @overload
     def add(
         self,
-        function: Callable[..., Any],
+        function: FunctionT,
         *,
         name: str | None = None,
         description: str | None = None,
@@ -156,41 +157,67 @@ class Toolcrib(Counter):
         annotations: ToolAnnotations = NOTHING_CLAIMED,
         input_schema: Mapping[str, Any] | None = None,
         output_schema: Mapping[str, Any] | None = None,
-    ) -> Tool:
+    ) -> FunctionT: ...
+
+    @overload
+    def add(
+        self,
+        function: None = None,
+        *,
+        name: str | None = None,
+        description: str | None = None,
+        metadata: ToolMetadata = NO_METADATA,
+        annotations: ToolAnnotations = NOTHING_CLAIMED,
+        input_schema: Mapping[str, Any] | None = None,
+        output_schema: Mapping[str, Any] | None = None,
+    ) -> Callable[[FunctionT], FunctionT]: ...
+
+    def add(self, function: Callable[..., Any] | None = None, **given: Any) -> Callable[..., Any]:
         """Take in a Python function as a tool; signature, annotations and docstring become its schema.
+
+        Gives back the function as it is, so it serves as a decorator too: `@crib.add`, or `@crib.add(name="hello")`.
+        The tool that was made of it is `tool_of(function)`.
 
         Raises:
             InvalidTool: no schema can be made of it, one given by hand does not agree with it, an example does not
                 match the schema, or the name is taken; see `FunctionSource.add`.
         """
+        if function is None:
+            return partial(self.add, **given)
+        if isinstance(function, Tool):
+            raise InvalidTool(f"`{function.id}` is a definition, which cannot be called; add the function itself")
         if self._functions is None:
             from toolcrib.sources.functions import FunctionSource  # noqa: PLC0415  reading signatures takes a parser
 
             self._functions = FunctionSource(free_name(FUNCTIONS, {*self.registry.state.sources, *self._servers.names}))
             title = "Functions of this program"
             self.registry.put_source(SourceEntry(self._functions, SourceStatus.READY, title, trusted=True))
-        tool = self._functions.add(
-            function,
-            name=name,
-            description=description,
-            metadata=metadata,
-            annotations=annotations,
-            input_schema=input_schema,
-            output_schema=output_schema,
-        )
-        self.registry.register(tool)
-        return tool
+        self.registry.register(self._functions.add(function, **given))
+        return function
 
-    def remove(self, tool: Tool | str) -> None:
-        """Let go of a function that `add` took in, given by itself or its id; calls that are under way finish.
+    def tool_of(self, function: Callable[..., Any]) -> Tool:
+        """The tool that `add` made of a function: of several, the last.
+
+        Raises:
+            ToolNotFound: it was not added, or is removed.
+        """
+        tool = self._functions.tool_of(function) if self._functions is not None else None
+        if tool is None:
+            raise ToolNotFound(f"`{getattr(function, '__name__', function)}` was not added with `add`, or is removed")
+        return self.registry.get(tool.id) or tool
+
+    def remove(self, tool: Callable[..., Any] | Tool | str) -> None:
+        """Let go of a function that `add` took in, given by itself, its tool or its id; calls under way finish.
 
         Raises:
             ToolNotFound: it is not there.
         """
+        if not isinstance(tool, str | Tool):
+            tool = self.tool_of(tool)
         tool_id = tool if isinstance(tool, str) else tool.id
         source, _, _ = tool_id.partition(".")
         if self._functions is None or source != self._functions.name:
-            raise ToolNotFound(f"`{tool_id}` is no function that was added here")
+            raise ToolNotFound(f"`{tool_id}` was not added with `add`")
         self.registry.unregister(tool_id)
 
     def add_source(self, source: Source, *, title: str | None = None, summary: str = "", trusted: bool = False) -> None:

@@ -176,7 +176,7 @@ async def test_tools_of_the_session_alone_are_given_found_and_called_and_no_othe
 
     async with opened() as crib:
         session = crib.session()
-        own = session.add(shelf)
+        own = session.tool_of(session.add(shelf))
         played = Played([call("shelf", number=1)], "Done")
         done = await create_pydantic_agent(played.model, CribToolset[object](session, tools=[own])).run("Go")
         other = Played([call("find_tools", query="what lies on a shelf")], "Done")
@@ -267,7 +267,7 @@ async def test_a_tool_whose_name_the_agent_has_already_is_expanded_and_called_by
 
     async with opened() as crib:
         session = crib.session()
-        own = session.add(note)
+        own = session.tool_of(session.add(note))
         agent = Agent(FunctionModel(answer), tools=[borrowers], toolsets=[create_toolset(session)])
         agent.tool_plain(name="note")(lambda: "the agent's")
         done = await agent.run("Go")

@@ -272,7 +272,7 @@ async def test_a_limit_that_is_changed_in_the_file_holds_at_once(
     monkeypatch.setattr("toolcrib.crib.POLL_S", 0.01)
     path = write_config(tmp_path / "mcp.json", toolcrib={"calls_per_minute": 1})
     crib = Toolcrib()
-    handle = crib.add(lambda: "done", name="work").handle
+    handle = crib.tool_of(crib.add(lambda: "done", name="work")).handle
     config = crib.add_config(path)
     async with crib, anyio.create_task_group() as tasks:
         tasks.start_soon(crib.follow, config)
@@ -289,7 +289,7 @@ async def test_a_limit_that_is_changed_in_the_file_holds_at_once(
 @pytest.mark.anyio
 async def test_calls_of_a_program_and_calls_of_a_model_count_against_the_same_limit() -> None:
     crib = Toolcrib()
-    handle = crib.add(lambda: "done", name="work").handle
+    handle = crib.tool_of(crib.add(lambda: "done", name="work")).handle
     crib.desk.runner.limits.rate = Rate(1, 4)
     called: dict[str, object] = {"tool_id": handle, "arguments": {}}
     for _ in range(2):

@@ -201,7 +201,7 @@ def test_an_example_that_its_own_schema_refuses_is_refused_where_a_function_is_a
         crib.add(commit, metadata=bad_example().metadata)
 
     assert crib.registry.list() == ()
-    assert crib.add(commit).name == "commit", "the name is still free"
+    assert crib.tool_of(crib.add(commit)).name == "commit", "the name is still free"
 
 
 # -- looking ----------------------------------------------------------------------------------------------------------
@@ -686,7 +686,7 @@ async def test_a_call_that_runs_while_its_tool_is_replaced_ends_as_it_began_and_
         return "new"
 
     crib, answers = Toolcrib(), list[Any]()
-    old = crib.add(answer)
+    old = crib.tool_of(crib.add(answer))
     handle = crib.expand_tool(old.id).handle
 
     async def call() -> None:

@@ -109,7 +109,7 @@ def test_2_tools_are_required_optional_or_conditional() -> None:
 async def test_3_tools_come_change_and_go_while_the_program_runs() -> None:
     crib = Toolcrib()
     async with crib:
-        added = crib.add(plain_tool("late", "Winds the clock.", lambda _: "wound"))
+        added = crib.tool_of(crib.add(plain_tool("late", "Winds the clock.", lambda _: "wound")))
         assert [pointer.tool_id for pointer in crib.search_tools("clock").results] == [added.id]
 
         crib.registry.replace(tool(added.id, category="utility"))
@@ -261,7 +261,7 @@ async def test_the_mcp_server_lists_from_the_registry_with_schema_category_and_o
 
 def test_a_tool_without_metadata_is_wrapped_and_taken_as_it_is() -> None:
     crib = Toolcrib()
-    legacy = crib.add(plain_tool("logit", "Guides what is generated.", lambda arguments: arguments))
+    legacy = crib.tool_of(crib.add(plain_tool("logit", "Guides what is generated.", lambda arguments: arguments)))
 
     assert legacy.metadata == ToolMetadata()
     assert crib.registry.get("functions.logit") is legacy

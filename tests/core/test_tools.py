@@ -164,3 +164,11 @@ def test_a_schema_that_cannot_be_used_is_told_when_it_is_needed() -> None:
 
     with pytest.raises(InvalidTool):
         _ = tool.arguments
+
+
+@pytest.mark.parametrize("name", ["push", "x" * 300])
+def test_a_tool_is_shown_in_one_short_line(name: str) -> None:
+    shown = repr(Tool("git", name, "Send commits. " + "Then more. " * 300, {"type": "object", "properties": {"a": {}}}))
+    assert shown.startswith(f"Tool('git.{name}'"[:100])
+    assert len(shown) <= 120
+    assert "\n" not in shown

@@ -324,7 +324,7 @@ def test_a_budget_too_small_to_say_anything_is_refused() -> None:
 async def test_a_tool_is_called_by_the_handle_it_is_described_with() -> None:
     performed: list[str] = []
     crib = Toolcrib(record=lambda event: performed.append(f"{event.operation} {event.trace_id}"))
-    made = crib.add(add)
+    made = crib.tool_of(crib.add(add))
     told = crib.describe()
     handle = told.text.partition("\n- ")[2].partition(":")[0]
     assert handle == made.handle

@@ -274,7 +274,7 @@ def test_the_page_on_pins_drops_the_result_of_a_tool_that_left_and_its_policy_sh
     (code,) = blocks(ROOT / "docs" / "pins.md", "python")
     namespace: dict[str, Any] = {}
     exec(code, namespace)
-    assert namespace["results"] == {(namespace["fee"].handle, "{}"): "4.50"}
+    assert namespace["results"] == {(namespace["crib"].tool_of(namespace["fee"]).handle, "{}"): "4.50"}
     (shown,) = blocks(ROOT / "docs" / "pins.md", "json")
     assert parse_config(shown, Path("mcp.json"), {}).pins == PinPolicy(unpinned=Verdict.QUARANTINE)
 

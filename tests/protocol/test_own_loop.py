@@ -102,7 +102,7 @@ async def test_a_tool_that_is_not_there_cannot_be_given() -> None:
 
 async def test_a_tool_with_the_name_of_an_operation_is_given_only_without_that() -> None:
     session = shop()
-    own = session.add(add, name="list")
+    own = session.tool_of(session.add(add, name="list"))
     with pytest.raises(InvalidTool):
         session.tools_for("openai", [own])
     assert names(session.tools_for("openai", [own], operations=())) == ["list"]
@@ -221,7 +221,7 @@ async def test_whatever_expands_a_tool_lets_it_be_called(operation: str, argumen
 
 async def test_a_tool_that_was_expanded_takes_no_operation_its_name() -> None:
     session = shop()
-    own = session.add(add, name="list")
+    own = session.tool_of(session.add(add, name="list"))
     session.tools_for("openai")
     expanded = await told(session, "expand_tool", json.dumps({"tool_id": own.id}))
     assert "nodes" in await told(session, "list")
@@ -239,7 +239,7 @@ async def test_what_a_call_of_the_same_turn_expands_was_not_shown_yet() -> None:
 
 async def test_a_definition_that_changed_is_stale_until_it_is_given_anew() -> None:
     crib = Toolcrib()
-    tool = crib.add(add, name="sum")
+    tool = crib.tool_of(crib.add(add, name="sum"))
     session = crib.session()
     session.tools_for("openai", [tool])
     crib.registry.replace(replace(tool, description="Add two numbers, or more."))

@@ -29,6 +29,9 @@ ROOT: Path = ()
 SUMMARY_CHARS = 160
 """The longest summary a pointer carries, in characters."""
 
+REPR_CHARS = 120
+"""The longest `repr` of a tool, in characters."""
+
 DIGEST_CHARS = 24
 """Hex digits of the digest in a handle: 96 bits, so that nobody can make two definitions with the same one."""
 
@@ -80,7 +83,7 @@ class ToolAnnotations:
         }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Tool:
     """One callable: its name, description and schemas, as its source defined them.
 
@@ -106,6 +109,11 @@ class Tool:
     def __post_init__(self) -> None:
         if self.own_path:
             object.__setattr__(self, "own_path", read_path(self.own_path, "own_path", InvalidTool))
+
+    def __repr__(self) -> str:
+        """Its id and summary, in at most `REPR_CHARS` characters: whole schemas would fill screens and logs."""
+        shown = f"Tool({self.id!r}, {self.summary!r})"
+        return shown if len(shown) <= REPR_CHARS else f"{shown[: REPR_CHARS - 2]}…)"
 
     @cached_property
     def id(self) -> str:

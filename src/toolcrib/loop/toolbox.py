@@ -194,7 +194,7 @@ class Toolbox:
             case str():
                 return view.find(given.tool)
             case function:
-                tool = self.session.add(function, group=dotted(given.path), is_shown=False)
+                tool = self.session.take(function, group=dotted(given.path))
                 return tool if view.may_see(tool) else None
 
     def _shown(self, given: SectionTool) -> None:

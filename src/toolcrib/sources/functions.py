@@ -146,6 +146,11 @@ class FunctionSource:
         self._watches.tell()
         return tool
 
+    def tool_of(self, fn: Callable[..., Any]) -> Tool | None:
+        """The tool that `fn` was added as, the last of several; None where there is none."""
+        found = [function.tool for function in self._functions.values() if function.call == fn]
+        return found[-1] if found else None
+
     def holds(self, name: str) -> bool:
         return name in self._functions
 
