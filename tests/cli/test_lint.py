@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from textwrap import dedent
+from typing import Any
 
 import pytest
 from tests.cli.running import toolcrib, toolcrib_process
@@ -113,6 +114,24 @@ def test_what_a_configuration_says_of_tools_is_held_against_their_servers(tmp_pa
         tmp_path / "fine.json", toolcrib={"tools": {"bench.echo": {"risk": "none"}}}, bench=faulty_entry()
     )
     assert toolcrib("lint", fine, "--rule", "configuration-slip").code == 0
+
+
+def test_a_definition_that_only_its_server_can_change_is_a_note_and_one_of_the_file_an_error(tmp_path: Path) -> None:
+    env = {"BLOCK_SIZE": "${env:TOOLCRIB_TEST_NOT_SET}"}
+    disk: dict[str, Any] = {"command": ["df"], "env": env, "description": "Free room.", "input_schema": {}}
+    declared = {"ops": {"tools": {"disk": disk}}}
+    config = write_config(tmp_path / "mcp.json", toolcrib={"declared": declared}, bench=faulty_entry("odd-tools"))
+    rules = ("--rule", "definition-unusable", "--rule", "server-definition-unusable")
+    ended = toolcrib("lint", config, "--json", *rules)
+    found = {each["place"].partition(".")[0]: (each["rule"], each["level"]) for each in ended.json["findings"]}
+    assert found == {
+        "bench": ("server-definition-unusable", "note"),
+        "ops": ("definition-unusable", "error"),
+    }
+    assert ended.code == 1
+    third_party = write_config(tmp_path / "mcp.json", bench=faulty_entry("odd-tools"))
+    assert toolcrib("lint", third_party, *rules).code == 0
+    assert toolcrib("lint", third_party, *rules, "--fail-on", "note").code == 1
 
 
 def test_what_a_bundle_requires_and_what_tools_need_must_be_there(tmp_path: Path) -> None:

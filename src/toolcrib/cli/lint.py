@@ -135,15 +135,17 @@ async def _of_config(config: Path, wait_s: float, wanted: Wanted) -> AsyncIterat
         read = crib.with_registered(read_config(config))
         passed_over = crib.registration_problems
     labels = {name: label for label, name in read.source_names.items()}
+    written_here = {each.name for each in read.declared}
     lines = lines_of_keys(config, labels.values())
     for entry in view.sources.values():
         line = lines.get(labels.get(entry.name, entry.name))
         if entry.status is SourceStatus.FAILED:
             failed = _finding("source-unavailable", entry.name, entry.reason or "it cannot be listed", file=config)
             yield replace(failed, line=line)
+        rule = "definition-unusable" if entry.name in written_here else "server-definition-unusable"
         for aside in entry.set_aside:
             reason = f"it is set aside: {aside.reason}"
-            yield replace(_finding("definition-unusable", f"{entry.name}.{aside.name}", reason, file=config), line=line)
+            yield replace(_finding(rule, f"{entry.name}.{aside.name}", reason, file=config), line=line)
     for slip in Slips(read, view):
         yield _finding("configuration-slip", str(config), slip, file=config)
     for problem in passed_over:

@@ -219,7 +219,15 @@ _RULES = (
         Level.ERROR,
         "A definition that was set aside.",
         "Nobody can find or call it.",
-        "Mend what the reason names, or tell whoever wrote it",
+        "Correct what the reason names",
+    ),
+    Rule(
+        "server-definition-unusable",
+        Level.NOTE,
+        "A definition of a configured server or plugin that was set aside.",
+        "Nobody can find or call it. Only the author of the server can change that, so it does not fail a check of the "
+        "configuration. Check a server of your own with `--fail-on note`.",
+        "Report it to the author of the server",
     ),
     Rule(
         "metadata-wrong",
