@@ -1,8 +1,18 @@
-"""A prompt whose section opens, with its tool, when the model asks: `python examples/loop.py openai:gpt-5.6`."""
+"""A prompt whose section opens, with its tool, when the model asks: `python loop.py openai:gpt-5.6`.
+
+Without a model's name, a script plays the model.
+"""
 
 import sys
 
 from toolcrib import MainLoop, MarkdownSection, PromptTemplate, SectionVisibility, Toolcrib, get_adapter
+from toolcrib.adapters.scripted import ScriptedAdapter
+
+SCRIPT = [
+    {"calls": [{"name": "read_section", "arguments": {"section_key": "lending"}}]},
+    {"calls": [{"name": "loan_fee", "arguments": {"days": 3}}]},
+    {"text": "4.5"},
+]
 
 
 def loan_fee(days: int, daily_rate: float = 1.5) -> float:
@@ -21,7 +31,7 @@ lending = MarkdownSection(
 task = MarkdownSection("Task", "task", "You stand at the counter of a tool crib, and answer whoever asks.")
 prompt = PromptTemplate[float]("example", "counter", [task, lending]).bind()
 
-adapter = get_adapter(sys.argv[1] if sys.argv[1:] else "scripted:examples/loop.json")
+adapter = get_adapter(sys.argv[1]) if sys.argv[1:] else ScriptedAdapter(SCRIPT)
 session = Toolcrib().session()
 answer = MainLoop().execute_sync(prompt, session=session, adapter=adapter, request="What do three days cost?")
 print(answer.output)

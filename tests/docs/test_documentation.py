@@ -80,10 +80,20 @@ def test_the_protocols_own_example_renames_a_symbol_through_python_mcp_and_http(
         assert steps[-1].strip() == "changed files: 2"
 
 
-def test_the_example_of_a_loop_opens_a_section_and_calls_its_tool() -> None:
-    words = [sys.executable, "examples/loop.py"]
-    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+def test_the_example_of_a_loop_runs_wherever_it_is_copied(tmp_path: Path) -> None:
+    _, loop = blocks(ROOT / "README.md", "python")
+    (tmp_path / "loop.py").write_text(loop)
+    words = [sys.executable, "loop.py"]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
     assert (done.stdout, done.stderr) == ("4.5\n", "")
+
+
+def test_the_readme_names_every_extra() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    table = (ROOT / "README.md").read_text().partition("| Extra | For |")[2].partition("## ")[0]
+    rows = [row.split("|")[1] for row in table.splitlines() if row.startswith("| `")]
+    named = {*re.findall(r"`([a-z-]+)`", " ".join(rows))}
+    assert named == {*extras}
 
 
 def test_the_example_of_an_editor_shows_each_rung_and_renames_a_symbol_on_disk() -> None:

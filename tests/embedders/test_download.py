@@ -223,7 +223,43 @@ def test_a_manifest_that_pins_nothing_or_leads_elsewhere_is_refused(files: Any, 
 
 def test_a_manifest_that_cannot_be_read_is_told_of_by_the_command(tmp_path: Path) -> None:
     missing = toolcrib("embed", "fetch", str(tmp_path / "none.json"), str(tmp_path / "tiny"))
-    assert (missing.code, "cannot be read" in missing.err) == (1, True)
+    assert (missing.code, "cannot be read" in missing.err) == (2, True)
+    assert missing.err.startswith("INVALID_CONFIG: ")
     (tmp_path / "list.json").write_text("[")
     assert "not JSON" in toolcrib("embed", "fetch", str(tmp_path / "list.json"), str(tmp_path / "tiny")).err
     assert not (tmp_path / "tiny").exists()
+
+
+def test_the_command_tells_what_it_downloads_before_it_has_it(server: Server, tmp_path: Path) -> None:
+    manifest(tmp_path, pinned(server, **{"model.onnx": HEAD, "tokenizer.json": b"{}"}))
+    told = toolcrib("embed", "fetch", tmp_path / "manifest.json", tmp_path / "tiny").err.splitlines()
+    assert told[:2] == ["model.onnx: downloading 0.0 MB", f"model.onnx: {len(HEAD)} bytes"]
+
+    seen: list[tuple[str, int, int | None]] = []
+    found = manifest(tmp_path, pinned(server, a=b"x" * 200_000))
+
+    def progress(name: str, size: int, total: int | None) -> None:
+        seen.append((name, size, total))
+
+    download.download(found, tmp_path / "large", lambda line: None, progress)
+    assert (seen[0], seen[-1]) == (("a", 0, 200_000), ("a", 200_000, 200_000))
+    assert len(seen) > 2
+
+
+@pytest.mark.parametrize(
+    ("names", "lacking"), [(["model.onnx"], "no `tokenizer.json`"), (["tokenizer.json", "README"], "no model")]
+)
+def test_a_manifest_that_makes_no_whole_model_is_refused_before_anything_is_asked(
+    names: list[str], lacking: str, server: Server, tmp_path: Path
+) -> None:
+    manifest(tmp_path, pinned(server, **dict.fromkeys(names, HEAD)))
+    ended = toolcrib("embed", "fetch", tmp_path / "manifest.json", tmp_path / "tiny")
+    assert (ended.code, lacking in ended.err) == (2, True)
+    assert server.asked == []
+
+
+def test_a_download_that_fails_ends_with_1(server: Server, tmp_path: Path) -> None:
+    manifest(tmp_path, pinned(server, **{"model.onnx": HEAD, "tokenizer.json": b"{}"}))
+    del server.files["tokenizer.json"]
+    ended = toolcrib("embed", "fetch", tmp_path / "manifest.json", tmp_path / "tiny")
+    assert (ended.code, "PROVIDER_FAILED: tokenizer.json: it cannot be had (HTTP 404)" in ended.err) == (1, True)

@@ -66,11 +66,21 @@ class Manifest:
         return cls(tuple(_pinned(name, entry, f"{path}: files.{name}") for name, entry in entries.items()))
 
 
-def download(manifest: Manifest, folder: Path, tell: Callable[[str], object]) -> bool:
+def _nobody(name: str, size: int, total: int | None) -> None:
+    """Ignore the progress."""
+
+
+def download(
+    manifest: Manifest,
+    folder: Path,
+    tell: Callable[[str], object],
+    progress: Callable[[str, int, int | None], object] = _nobody,
+) -> bool:
     """Fetch the files of `manifest` into `folder`; False where they are all there already, and nothing was asked.
 
     The folder appears when every file is there and is what the manifest says; whatever goes wrong before leaves
-    nothing. `tell` gets a line for each file.
+    nothing. `tell` gets a line for each file. `progress` gets the name of a file, its bytes so far and all of them,
+    None if that is not known: first with 0 bytes, then after each part.
 
     Raises:
         EmbeddingFailed: a file cannot be had, or is another; or something else is in the folder, or it cannot be read.
@@ -92,7 +102,7 @@ def download(manifest: Manifest, folder: Path, tell: Callable[[str], object]) ->
             follow_redirects=False,
         ) as client:
             for file in manifest.files:
-                size = _fetched(client, file, beside / file.name)
+                size = _fetched(client, file, beside / file.name, progress)
                 tell(f"{file.name}: {size:,} bytes")
         if folder.is_dir():
             folder.rmdir()
@@ -104,7 +114,9 @@ def download(manifest: Manifest, folder: Path, tell: Callable[[str], object]) ->
     return True
 
 
-def _fetched(client: httpx2.Client, file: Pinned, path: Path) -> int:
+def _fetched(
+    client: httpx2.Client, file: Pinned, path: Path, progress: Callable[[str, int, int | None], object]
+) -> int:
     """Bytes of the file, which lies at `path` by then."""
     path.parent.mkdir(parents=True, exist_ok=True)
     digest, size = hashlib.sha256(), 0
@@ -113,6 +125,9 @@ def _fetched(client: httpx2.Client, file: Pinned, path: Path) -> int:
         try:
             if response.status_code != 200:
                 raise EmbeddingFailed(f"{file.name}: it cannot be had (HTTP {response.status_code})")
+            length = response.headers.get("Content-Length", "")
+            total = int(length) if length.isascii() and length.isdecimal() else None
+            progress(file.name, 0, total)
             with path.open("xb") as written:
                 for part in response.iter_bytes():
                     size += len(part)
@@ -120,6 +135,7 @@ def _fetched(client: httpx2.Client, file: Pinned, path: Path) -> int:
                         raise EmbeddingFailed(f"{file.name}: it has more than {MAX_FILE_BYTES:,} bytes")
                     digest.update(part)
                     written.write(part)
+                    progress(file.name, size, total)
                 written.flush()
                 os.fsync(written.fileno())
         finally:

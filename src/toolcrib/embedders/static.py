@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 TENSORS = ("embeddings", "embedding.weight")
 """What the vectors are called: by model2vec, and by sentence-transformers."""
 
+TOKENIZERS = ("tokenizer.json", "0_StaticEmbedding/tokenizer.json")
 WEIGHTS = ("model.safetensors", "0_StaticEmbedding/model.safetensors")
 
 DEFAULT_MAX_TOKENS = 512
@@ -76,7 +77,7 @@ class StaticEmbedder:
             EmbeddingFailed: there is none that could be used, or the extra is missing.
         """
         weights_file = folder.needed(*WEIGHTS)
-        tokenizer_file = folder.needed("tokenizer.json", "0_StaticEmbedding/tokenizer.json")
+        tokenizer_file = folder.needed(*TOKENIZERS)
         settings = folder.json("config.json")
         found = _read_tensors(folder, weights_file)
         vectors = next(found[name] for name in TENSORS if name in found)
