@@ -19,7 +19,9 @@ UNTIMED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("ci", UNTIMED, max_examples=CI_EXAMPLES, print_blob=True)
 # A third of the examples, and the same ones each time: new ones are for CI to find.
 settings.register_profile("dev", UNTIMED, max_examples=CI_EXAMPLES // 3, derandomize=True)
-settings.load_profile("ci" if os.environ.get("CI") else "dev")
+# For a night, or for what a change of a law may have broken.
+settings.register_profile("thorough", UNTIMED, max_examples=CI_EXAMPLES * 10, print_blob=True)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "dev"))
 
 ZYGOTES = pytest.StashKey[zygote.Zygotes]()
 

@@ -24,6 +24,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 
 from toolcrib.clients.entries import served_file, serving
 from toolcrib.clients.files import read
@@ -288,7 +289,7 @@ STEPS = st.tuples(
 
 
 @given(THREE, st.lists(st.dictionaries(NAMES, PROGRAMS), min_size=3, max_size=3), st.lists(STEPS, max_size=15))
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_any_sequence_of_installing_undoing_and_editing_keeps_to_the_law(
     seats: Sequence[Seat], servers: Sequence[Mapping[str, str]], steps: Sequence[tuple[str, int, str, str]]
 ) -> None:

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.catalog.strategies import SET_UP, many_tools
 from tests.catalogs import registry_of, tool
+from tests.examples import examples
 
 from toolcrib.catalog.categories import Categories, Category
 from toolcrib.catalog.view import View
@@ -40,7 +41,7 @@ def walk(view: View, path: Sequence[str], limit: int | None) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("limit", [1, DEFAULT_LIMIT, MAX_LIMIT])
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(tools=many_tools(), made=SET_UP)
 def test_the_pages_of_a_list_at_a_pointers_path_show_its_tool(
     limit: int, tools: list[Tool], made: list[Category]
@@ -52,7 +53,7 @@ def test_the_pages_of_a_list_at_a_pointers_path_show_its_tool(
         assert there[view.ontology.places(each)[0]].count(each.id) == 1
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(tools=many_tools(), made=SET_UP)
 def test_without_a_limit_a_group_on_the_first_page_may_show_it_instead(tools: list[Tool], made: list[Category]) -> None:
     view = view_of(tools, made)
@@ -85,7 +86,7 @@ def shown_from_the_top(view: View) -> set[Path]:
     return shown
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(tools=many_tools(), made=SET_UP, query=st.sampled_from(["git", "files", "code read", "invoice", "shared beta"]))
 def test_a_search_for_nodes_finds_only_what_a_walk_from_the_top_shows(
     tools: list[Tool], made: list[Category], query: str
