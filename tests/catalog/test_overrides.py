@@ -19,6 +19,7 @@ from toolcrib.catalog.overrides import NO_OVERRIDES, MetadataOverride, Overrides
 from toolcrib.catalog.view import View, subject_of
 from toolcrib.core.checks import check_metadata
 from toolcrib.core.errors import InvalidTool, NotAuthorized, StaleExpansion, ToolNotFound
+from toolcrib.core.handles import Handle
 from toolcrib.core.metadata import NO_METADATA, Optionality, ToolMetadata
 from toolcrib.core.tools import Tool
 from toolcrib.crib import Toolcrib
@@ -203,7 +204,10 @@ async def test_a_handle_is_stale_once_what_a_model_reads_of_the_tool_changed() -
     handle = crib.expand_tool("functions.record").handle
 
     crib.add_override(MetadataOverride.of("*", intents="keep it", aliases="save", tags="x"))
-    assert crib.expand_tool("functions.record").handle == handle, "what is searched alone is not read"
+    before, after = Handle.parse(handle), Handle.parse(crib.expand_tool("functions.record").handle)
+    assert before is not None
+    assert after is not None
+    assert before.digest == after.digest, "what is searched alone is not read"
     crib.add_override(MetadataOverride.of("*", usage_hint="After every step."))
 
     with pytest.raises(StaleExpansion):
