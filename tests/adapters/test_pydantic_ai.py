@@ -464,7 +464,7 @@ async def test_what_a_person_has_to_approve_of_is_handed_out_and_runs_once_it_is
 
     question = requests.metadata[asked.tool_call_id]["toolcrib"]
     assert (asked.tool_name, question["tool_id"]) == ("git__push", "git.push")
-    assert 'Run "git.push"' in question["question"]
+    assert 'run "git.push"' in question["question"]
     assert 'to: "home"' in question["question"]
     assert source.calls == [("push", {"to": "home"})]
     assert done.output == "Pushed."

@@ -324,7 +324,7 @@ async def test_what_the_tool_says_of_itself_is_marked_as_its_words_and_cannot_le
     message = (await question_about({"a": 1}, tool("git.note", boast)))["message"]
 
     first, _, words, _, *rows = message.split("\n")
-    assert first == 'Run "git.note" for "local"?'
+    assert first == 'Toolcrib asks: run "git.note" for "local"?'
     assert words == f"In the words of the tool itself: {json.dumps(boast)}"
     assert rows == ["Arguments:", "a: 1"]
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import sys
 from pathlib import Path
 
 import pytest
 from tests.cli.running import toolcrib
+from tests.cli.terminal import typed
 from tests.servers.launching import ROOT, faulty_entry, received, write_config
 
 from toolcrib.cli.output import escape, plain, plain_json
@@ -55,6 +57,37 @@ def test_a_tool_that_asks_for_more_input_is_not_shown_as_done(tmp_path: Path) ->
     assert (ended.code, ended.out) == (1, "")
     assert "TOOL_FAILED" in ended.err
     assert "asks for input" in ended.err
+
+
+@pytest.mark.parametrize(
+    ("answer", "code", "said"),
+    [("once", 0, "tea"), ("always", 0, "tea"), ("no", 1, "NOT_AUTHORIZED"), ("\x04", 1, "NOT_AUTHORIZED")],
+)
+def test_the_person_at_the_terminal_is_asked_where_the_policy_wants_a_person(
+    answer: str, code: int, said: str, tmp_path: Path
+) -> None:
+    rules = {"policy": {"rules": [{"then": "ask", "tools": ["bench.echo"]}], "otherwise": "allow"}}
+    config = write_config(tmp_path / "mcp.json", toolcrib=rules, bench=faulty_entry())
+    environ = {**os.environ, "HOME": str(tmp_path), "XDG_STATE_HOME": str(tmp_path / "state")}
+    words = ("call", "bench.echo", "text=tea", "-c", config)
+
+    ended = typed(
+        *words, answers=[("Your answer", answer + "\n" * (answer != "\x04"))], environ=environ, folder=tmp_path
+    )
+    assert 'Toolcrib asks: run "bench.echo" for "local"?' in ended.out
+    assert (ended.code, said in ended.out.partition("Your answer")[2]) == (code, True)
+
+    again = typed(
+        *words, answers=[] if answer == "always" else [("Your answer", "no\n")], environ=environ, folder=tmp_path
+    )
+    assert again.code == (0 if answer == "always" else 1)
+
+
+def test_without_a_terminal_nobody_is_asked(tmp_path: Path) -> None:
+    rules = {"policy": {"rules": [{"then": "ask", "tools": ["bench.echo"]}], "otherwise": "allow"}}
+    config = write_config(tmp_path / "mcp.json", toolcrib=rules, bench=faulty_entry())
+    ended = toolcrib("call", "bench.echo", "text=tea", "-c", config)
+    assert (ended.code, "runs only after a person has approved" in ended.err) == (1, True)
 
 
 def test_progress_goes_to_standard_error(config: Path) -> None:

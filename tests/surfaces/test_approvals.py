@@ -67,7 +67,7 @@ class Person:
         self, context: ClientRequestContext, params: mcp_types.ElicitRequestParams
     ) -> mcp_types.ElicitResult:
         self.asked.append(params.message.partition(" ")[0])
-        return ONCE if params.message.startswith("Run") else HOME
+        return ONCE if params.message.startswith("Toolcrib asks") else HOME
 
 
 @asynccontextmanager

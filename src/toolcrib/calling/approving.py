@@ -97,7 +97,15 @@ class Approver:
             return ONCE
         if intent.definition and await self.approvals.holds(intent.principal, intent.subject, intent.definition):
             return "kept"
-        return await _answered(intent, context)
+        return await self._answered(intent, context)
+
+    async def _answered(self, intent: Intent, context: CallContext) -> Consent:
+        """Put the question to the person at the client.
+
+        Raises:
+            NotAuthorized: the client cannot ask, or asking failed.
+        """
+        return await _asked_by_client(intent, context)
 
     def _is_taken_up(self, intent: Intent, context: CallContext) -> bool:
         approval = context.resumed.approval if context.resumed is not None else None
@@ -114,7 +122,7 @@ class Approver:
 _USE_ANOTHER = "Use another tool, or ask the person you work for."
 
 
-async def _answered(intent: Intent, context: CallContext) -> Consent:
+async def _asked_by_client(intent: Intent, context: CallContext) -> Consent:
     context.note_approval("unasked")
     client = context.client
     if client is None or not _can_ask(client.capabilities):

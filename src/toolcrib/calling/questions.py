@@ -71,7 +71,7 @@ class Question:
         subject, principal = _quoted(intent.subject, MAX_NAME_CHARS), _quoted(intent.principal, MAX_NAME_CHARS)
         summary = _quoted(intent.summary, MAX_SUMMARY_CHARS)
         arguments = _arguments(intent)
-        lines = [f"Run {subject.text} for {principal.text}?"]
+        lines = [f"Toolcrib asks: run {subject.text} for {principal.text}?"]
         if intent.summary:
             lines += ["", f"In the words of the tool itself: {summary.text}"]
         if intent.arguments is not None:

@@ -6,14 +6,22 @@ import json
 import re
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
+import click
+
+from toolcrib.calling import Approver
+from toolcrib.calling.questions import Intent, Question
 from toolcrib.cli.browse import only_source_of
 from toolcrib.cli.opening import opened
 from toolcrib.cli.output import escape, plain, print_json, run, show_json, stderr, stdout
 from toolcrib.core.errors import InvalidArguments
+from toolcrib.core.events import Consent
+from toolcrib.core.principal import CallContext
 from toolcrib.core.results import ToolResult
+from toolcrib.protocol.desk import Desk
 
 
 def call(
@@ -24,6 +32,8 @@ def call(
     async def main() -> None:
         given = _given(arguments)
         async with opened(config, None, wait_s=wait_s, wanted=only_source_of(tool_id), bundle=bundle) as crib:
+            if sys.stdin.isatty() and sys.stderr.isatty():
+                crib.desk = _asking_here(crib.desk)
             # A bare id is filled in: who types it has looked. A handle is taken at its word, like anybody's.
             handle = crib.expand_tool(tool_id).handle if crib.view().find(tool_id) is not None else tool_id
 
@@ -42,6 +52,26 @@ def call(
             sys.exit(1)
 
     run(main, as_json=as_json)
+
+
+class _TerminalApprover(Approver):
+    """Asks the person at the terminal, who waits for nothing else."""
+
+    async def _answered(self, intent: Intent, context: CallContext) -> Consent:
+        question = Question.about(intent)
+        context.note_approval("unanswered")
+        stderr.print(plain(question.message), markup=False)
+        try:
+            answer = click.prompt("Your answer", type=click.Choice(question.choices), err=True)
+        except click.Abort:
+            return "unanswered"
+        return question.settled_by({"action": "accept", "content": {"answer": answer}})
+
+
+def _asking_here(desk: Desk) -> Desk:
+    """`desk`, where the person at this terminal approves of calls."""
+    approver = _TerminalApprover(desk.runner.approver.approvals)
+    return replace(desk, runner=replace(desk.runner, approver=approver))
 
 
 _KEY_VALUE = re.compile(r"(?P<key>[^\s={}\[\]\"]+)=(?P<value>.*)", re.DOTALL)
