@@ -87,7 +87,7 @@ async def test_a_tool_that_asks_for_input_is_approved_of_once_for_each_call(mode
     async with client_of(source, person, mode) as client:
         for calls in (1, 2):
             assert text_of(await run_tool(client, "git.push")) == "home"
-            assert person.asked == ["Run", "Where"] * calls
+            assert person.asked == ["Toolcrib", "Where"] * calls
             assert source.states == [None, "its own"] * calls
 
 
@@ -119,7 +119,7 @@ async def test_answers_without_the_state_of_the_call_they_are_for_run_nothing() 
     async with client_of(source, Person()) as client:
         await paused(client)
 
-        assert asks(await send(client, where=HOME)) == "Run"
+        assert asks(await send(client, where=HOME)) == "Toolcrib"
         assert source.states == [None]
 
 
@@ -129,5 +129,5 @@ async def test_a_state_is_good_for_one_return() -> None:
         waits = await paused(client)
 
         assert (await send(client, waits["requestState"], where=HOME))["content"][0]["text"] == "home"
-        assert asks(await send(client, waits["requestState"], where=HOME)) == "Run"
+        assert asks(await send(client, waits["requestState"], where=HOME)) == "Toolcrib"
         assert source.states == [None, "its own"]
