@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -26,6 +27,9 @@ from toolcrib.protocol.tools import operation_schema
 from toolcrib.testing.scripted import ScriptedSource
 
 DESK = Desk()
+
+MAX_ERROR_BYTES = 16_000
+"""Of any error about what somebody sent, as JSON."""
 
 READ = tool("files.read", "Read a file.", properties={"path": {"type": "string"}}, required=("path",))
 COUNT = replace(tool("known.count", "Count.", properties={}), annotations=ToolAnnotations(read_only=True))
@@ -194,7 +198,7 @@ async def test_odd_texts_in_paths_and_queries_have_an_answer_or_an_error() -> No
         assert isinstance(await asked("search_tools", {"query": odd}), SearchPage)
         if odd:
             with pytest.raises(UnknownPath):
-                await asked("list", {"path": [odd]})
+                await asked("list", {"path": [odd[:1_000]]})
     for top in ("", "/", "//"):
         page = await asked("list", {"path": [top]})
         assert isinstance(page, ListPage)
@@ -298,3 +302,68 @@ async def test_following_next_actions_from_a_bare_id_and_a_slip_ends_in_the_call
             assert answer.structured_content == {"path": "."}
             return
     raise AssertionError("the next actions lead nowhere")
+
+
+# -- errors are short -------------------------------------------------------------------------------------------------
+
+LONG = "x" * 1_000_000
+
+
+def nested(times: int) -> object:
+    value: object = 1
+    for _ in range(times):
+        value = [value]
+    return value
+
+
+LARGE: dict[str, dict[str, object]] = {
+    "a long key": {LONG: 1},
+    "long keys": {f"{number}{'x' * 10_000}": 1 for number in range(90)},
+    "many keys": {f"k{number}": 1 for number in range(200_000)},
+    "many of a wrong type": {"path": [1] * 2_000_000},
+    "some of a wrong type": {"path": [1] * 2_000},
+    "a long name": {"path": [LONG]},
+    "long names, and a key that is not known": {"path": ["x" * 1_000] * 2_000, "pth": 1},
+    "a long text for a list": {"path": LONG},
+    "deep lists": {"tags": nested(100)},
+}
+
+WRONG = {name: arguments for name, arguments in LARGE.items() if name != "a long text for a list"}
+"""What the tool does not take either: its path is a text."""
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("arguments", LARGE.values(), ids=LARGE)
+@pytest.mark.parametrize("operation", ["list", "search_tools", "expand_tool", "call_tool"])
+async def test_an_error_about_arguments_is_short_whatever_was_sent(
+    operation: str, arguments: dict[str, object]
+) -> None:
+    with pytest.raises(InvalidArguments) as wrong:
+        await asked(operation, arguments)
+
+    assert len(json.dumps(wrong.value.to_wire())) < MAX_ERROR_BYTES
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    "arguments",
+    [*WRONG.values(), {"arguments": {"path": LONG}}, json.dumps({"path": LONG}), {"pth": LONG}, {"path": {"a": LONG}}],
+    ids=[*WRONG, "wrapped", "as a text", "a key misspelt", "of a wrong type"],
+)
+async def test_an_error_about_the_arguments_of_a_tool_is_short_whatever_was_sent(arguments: object) -> None:
+    with pytest.raises(InvalidArguments) as wrong:
+        await asked("call_tool", {"tool_id": READ.handle, "arguments": arguments})
+
+    wire = wrong.value.to_wire()
+    assert len(json.dumps(wire)) < MAX_ERROR_BYTES
+    assert wire["error"]["next_action"] == {"operation": "expand_tool", "arguments": {"tool_id": READ.handle}} or (
+        wire["error"]["next_action"] == {"operation": "expand_tool", "arguments": {"tool_id": READ.id}}
+    )
+
+
+@pytest.mark.anyio
+async def test_a_name_that_is_too_long_is_told_by_its_length() -> None:
+    with pytest.raises(InvalidArguments, match=r"`/path/1` has 5,000 characters; 1,000 are the most"):
+        await asked("list", {"path": ["git", "x" * 5_000]})
+    with pytest.raises(InvalidArguments, match=r"`/path` has 2,000,000 items; 2000 are the most"):
+        await asked("list", {"path": [1] * 2_000_000})

@@ -38,7 +38,7 @@ from toolcrib.core.errors import (
 from toolcrib.core.handles import Handle
 from toolcrib.core.principal import CallContext
 from toolcrib.core.results import ToolResult
-from toolcrib.core.schema import Violation, undecided
+from toolcrib.core.schema import Violation, undecided, violations_to_wire
 from toolcrib.core.tools import Tool
 from toolcrib.disclosure.suggestions import not_found
 from toolcrib.sources.base import ProgressListener
@@ -252,7 +252,7 @@ def _matching(tool: Tool, given: object, problems: Sequence[Violation]) -> Mappi
             else _expand(tool)
         ),
         retryable=False,
-        details={"violations": [problem.to_wire() for problem in problems]},
+        details={"violations": violations_to_wire(problems)},
     )
 
 

@@ -14,6 +14,9 @@ from toolcrib.core.subschemas import at_reference
 MAX_MISSPELT = 16
 """Unknown keys that are looked into; arguments with more were meant for something else."""
 
+MAX_KEYS = 1_000
+"""Keys of arguments that are looked into at all."""
+
 
 @dataclass(frozen=True, slots=True)
 class Repair:
@@ -30,7 +33,7 @@ def repaired(document: Mapping[str, Any], schema: Schema, given: object) -> Repa
     """
     said: list[str] = []
     meant = _object(given)
-    if meant is None:
+    if meant is None or len(meant) > MAX_KEYS:
         return None
     if isinstance(given, str):
         said.append("the arguments were sent as a JSON string")

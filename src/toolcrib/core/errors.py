@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, ClassVar, Self
 
+from toolcrib.core.weight import size_of
+
 
 class ErrorCode(StrEnum):
     """Stable on every surface. Source: discovery protocol v0.1, "Error model", and the codes Toolcrib adds to it."""
@@ -33,6 +35,13 @@ class ErrorCode(StrEnum):
     INVALID_OUTPUT = "INVALID_OUTPUT"
 
 
+MAX_MESSAGE_CHARS = 2_000
+"""Of the message of an error on the wire, and of all its hints together."""
+
+MAX_STEP_BYTES = 4_000
+"""Of the arguments of a next action on the wire, as JSON."""
+
+
 @dataclass(frozen=True, slots=True)
 class NextAction:
     """One operation with its arguments, ready to send."""
@@ -41,13 +50,24 @@ class NextAction:
     arguments: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     def to_wire(self) -> dict[str, Any]:
-        return {"operation": self.operation, "arguments": dict(self.arguments)}
+        """As JSON. Arguments that are too large to be sent back are left to the client, which has them.
+
+        Then the step looks at the tool that they are for, or at the catalog.
+        """
+        if size_of(self.arguments) <= MAX_STEP_BYTES:
+            return {"operation": self.operation, "arguments": dict(self.arguments)}
+        kept = {"tool_id": self.arguments.get("tool_id")}
+        if isinstance(kept["tool_id"], str) and size_of(kept) <= MAX_STEP_BYTES:
+            return {"operation": "expand_tool", "arguments": kept}
+        return {"operation": "list", "arguments": {}}
 
 
 class ToolcribError(Exception):
     """The root of every error Toolcrib raises on purpose.
 
     `details` is what only this code carries (a violated schema path, an upstream's own error), as JSON values.
+
+    On the wire an error is short, whatever a client sent; only an upstream's own error may be long.
     """
 
     code: ClassVar[ErrorCode]
@@ -80,15 +100,22 @@ class ToolcribError(Exception):
 
     def to_wire(self) -> dict[str, Any]:
         """The error object every surface carries: `{"error": {code, message, hints, next_action, retryable, ...}}`."""
-        error: dict[str, Any] = {"code": self.code.value, "message": self.message}
+        error: dict[str, Any] = {"code": self.code.value, "message": cut(self.message, MAX_MESSAGE_CHARS)}
         if self.hints:
-            error["hints"] = list(self.hints)
+            room = MAX_MESSAGE_CHARS // len(self.hints)
+            whole = sum(map(len, self.hints)) <= MAX_MESSAGE_CHARS
+            error["hints"] = [*self.hints] if whole else [cut(hint, room) for hint in self.hints[:MAX_MESSAGE_CHARS]]
         if self.next_action is not None:
             error["next_action"] = self.next_action.to_wire()
         error["retryable"] = self.retryable
         if self.details:
             error["details"] = self.details
         return {"error": error}
+
+
+def cut(text: str, chars: int) -> str:
+    """`text`, of which at most so many characters are left."""
+    return text if len(text) <= chars else text[: max(0, chars - 1)] + "…"
 
 
 class UnknownPath(ToolcribError):

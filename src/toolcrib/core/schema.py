@@ -15,15 +15,22 @@ import orjson
 from jsonschema_rs import ValidationErrorKind
 
 from toolcrib.core.cost import Cost
-from toolcrib.core.errors import InvalidTool
+from toolcrib.core.errors import InvalidTool, cut
 from toolcrib.core.properties import cached_property
 from toolcrib.core.subschemas import IN_PLACE, at_reference
+from toolcrib.core.weight import size_of
 
 MAX_VIOLATIONS = 8
 """Violations reported of one value; more would drown the first."""
 
 MAX_ALLOWED = 20
 """Allowed values or keys that one violation lists."""
+
+MAX_ALLOWED_BYTES = 1_500
+"""Of those values, as JSON."""
+
+MAX_TOLD_BYTES = 4_000
+"""Of the violations in one error, as JSON, the first one aside."""
 
 MAX_COMPARED = 2_000
 """Texts that are compared with one, letter by letter."""
@@ -78,14 +85,29 @@ class Violation:
     """The key or value that was probably meant."""
 
     def to_wire(self) -> dict[str, Any]:
-        wire: dict[str, Any] = {"place": self.place, "message": self.message}
+        wire: dict[str, Any] = {"place": cut(self.place, _MESSAGE_CHARS), "message": cut(self.message, _MESSAGE_CHARS)}
         if self.allowed:
-            wire["allowed"] = list(self.allowed[:MAX_ALLOWED])
-            if len(self.allowed) > MAX_ALLOWED:
+            listed = self.allowed[:MAX_ALLOWED]
+            while listed and size_of(listed) > MAX_ALLOWED_BYTES:
+                listed = listed[:-1]
+            wire["allowed"] = list(listed)
+            if len(self.allowed) > len(listed):
                 wire["allowed_count"] = len(self.allowed)
-        if self.nearest is not None:
+        if self.nearest is not None and len(self.nearest) <= MAX_COMPARED_CHARS:
             wire["nearest"] = self.nearest
         return wire
+
+
+def violations_to_wire(violations: Iterable[Violation]) -> list[dict[str, Any]]:
+    """As many of them as an error has room for, the first ones."""
+    told, room = list[dict[str, Any]](), MAX_TOLD_BYTES
+    for violation in violations:
+        wire = violation.to_wire()
+        room -= size_of(wire)
+        if told and room < 0:
+            break
+        told.append(wire)
+    return told
 
 
 class Schema:

@@ -60,7 +60,7 @@ def error_within(error: ToolcribError, offered: Mapping[str, Offer]) -> dict[str
     wire = error.to_wire()
     if error.next_action is not None and error.next_action.operation not in operations:
         del wire["error"]["next_action"]
-        wire["error"]["hints"] = [*error.hints, f"You have: {_named(offered)}."]
+        wire["error"]["hints"] = [*wire["error"].get("hints", ()), f"You have: {_named(offered)}."]
     return wire
 
 

@@ -33,7 +33,7 @@ ALL = "all"
 _LOOKING = ToolAnnotations(read_only=True, destructive=False, idempotent=True, open_world=False)
 _READING = ToolAnnotations(read_only=True, destructive=False, idempotent=False, open_world=True)
 
-MAX_NAME_CHARS = 100_000
+MAX_NAME_CHARS = 1_000
 """Of a name or an id that somebody asks about: far more than any has, and little enough to look for."""
 
 MAX_LEVELS = 2_000

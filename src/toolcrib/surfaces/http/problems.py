@@ -80,7 +80,7 @@ def problem_of(error: ToolcribError) -> tuple[HTTPStatus, dict[str, Any], dict[s
         "type": f"urn:toolcrib:error:{error.code}",
         "title": error.code.replace("_", " ").capitalize(),
         "status": int(status),
-        "detail": error.message,
+        "detail": wire["message"],
         **wire,
     }
     wait_s = error.details.get("retry_after_s")

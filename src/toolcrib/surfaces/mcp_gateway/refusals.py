@@ -5,7 +5,7 @@ from __future__ import annotations
 from mcp.shared.exceptions import MCPError
 from mcp_types import INTERNAL_ERROR, INVALID_PARAMS
 
-from toolcrib.core.errors import NotFound, ToolcribError
+from toolcrib.core.errors import MAX_MESSAGE_CHARS, NotFound, ToolcribError, cut
 
 
 def protocol_error(error: ToolcribError) -> MCPError:
@@ -13,7 +13,7 @@ def protocol_error(error: ToolcribError) -> MCPError:
     if (own := own_refusal(error)) is not None:
         return own
     code = INVALID_PARAMS if isinstance(error, NotFound) else INTERNAL_ERROR
-    return MCPError(code, error.message, error.to_wire())
+    return MCPError(code, cut(error.message, MAX_MESSAGE_CHARS), error.to_wire())
 
 
 def own_refusal(error: ToolcribError) -> MCPError | None:
