@@ -198,6 +198,24 @@ def headline(instructions: str | None) -> str:
     return summarize(next((line for line in lines if line), ""))
 
 
+_SENTENCE_WORDS = 4
+"""Words from which a line below a heading says more than the heading."""
+
+
+def server_summary(instructions: str | None, description: str | None) -> str:
+    """One line on what a server is for, from what it says of itself; empty if it says nothing.
+
+    That is the first line of its instructions. If that line is a Markdown heading, it is mostly a title, as in
+    `# Notes Server - Instructions`: the description comes before it, and so does a sentence below it.
+    """
+    lines = [line for line in (instructions or "").splitlines() if line.strip()]
+    if lines and lines[0].lstrip().startswith("#"):
+        below = next((line for line in lines if not line.lstrip().startswith("#")), "")
+        sentence = headline(below) if len(below.split()) >= _SENTENCE_WORDS else ""
+        return headline(description) or sentence or headline(instructions)
+    return headline(instructions) or headline(description)
+
+
 def free_name(name: str, taken: Container[str]) -> str:
     """`name`, or where that is taken the first of `name-2`, `name-3` and so on that is not."""
     number, free = 1, name

@@ -15,7 +15,7 @@ from toolcrib.core.errors import InvalidConfig, InvalidTool, SourceUnavailable
 from toolcrib.core.principal import CallContext
 from toolcrib.core.results import ToolResult
 from toolcrib.core.tools import EMPTY_SCHEMA, Tool
-from toolcrib.sources.base import Listing, ProgressListener, SetAside, headline, source_name
+from toolcrib.sources.base import Listing, ProgressListener, SetAside, server_summary, source_name
 from toolcrib.sources.definitions import label, read_definition, read_definitions
 
 _HINTS = (
@@ -174,7 +174,7 @@ def _read_server(key: str, entry: Any, names: _Names) -> CatalogFileSource:
     tools, set_aside = read_definitions(name, entry["tools"])
     info: dict[str, Any] = entry["server_info"] if isinstance(entry.get("server_info"), dict) else {}
     title = _text(info.get("title")) or _text(info.get("name"))
-    summary = headline(_text(entry.get("instructions"))) or headline(_text(info.get("description")))
+    summary = server_summary(_text(entry.get("instructions")), _text(info.get("description")))
     return CatalogFileSource(name, Listing(tools, title=title, summary=summary, set_aside=set_aside))
 
 

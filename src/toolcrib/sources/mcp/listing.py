@@ -9,7 +9,7 @@ from mcp_types import PaginatedRequestParams
 
 from toolcrib.core.tools import Tool
 from toolcrib.sources.aside import aside
-from toolcrib.sources.base import Listing, SetAside, headline
+from toolcrib.sources.base import Listing, SetAside, server_summary
 from toolcrib.sources.definitions import read_definitions
 from toolcrib.sources.mcp.connection import Connection
 from toolcrib.sources.mcp.pages import walk
@@ -55,7 +55,7 @@ async def list_all(connection: Connection, source: str, *, page_timeout_s: float
     return Listing(
         tools=tools,
         title=(info.title or info.name) if info is not None else None,
-        summary=headline(session.instructions) or headline(info.description if info is not None else None),
+        summary=server_summary(session.instructions, info.description if info is not None else None),
         version=(info.version or None) if info is not None else None,
         set_aside=set_aside,
         warnings=() if ends else (f"its list of tools does not end; {len(listed)} definitions were read",),
