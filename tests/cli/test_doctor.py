@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
 from pathlib import Path
@@ -471,3 +472,30 @@ def test_a_bundle_that_lacks_what_it_requires_is_named_and_makes_the_whole_unhea
     assert "The bundle coding is missing required tools: bench.hammer: " in " ".join(shown.out.split())
     (incomplete,) = toolcrib("doctor", config, "--json").json["incomplete_bundles"]
     assert (incomplete["name"], len(incomplete["missing"])) == ("coding", 1)
+
+
+def test_without_a_file_the_one_that_a_client_has_toolcrib_serve_is_checked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = tmp_path / "home"
+    (home / ".cursor").mkdir(parents=True)
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+    monkeypatch.delenv("TOOLCRIB_CONFIG", raising=False)
+    monkeypatch.chdir(home)
+    assert "there is no such file" in toolcrib("doctor").err
+
+    served = write_config(tmp_path / "served.json", bench=faulty_entry())
+    entry: Json = {"command": "toolcrib", "args": ["serve", str(served)]}
+    write_config(home / ".cursor" / "mcp.json", toolcrib=None, toolcrib_gateway=entry)
+    checked = toolcrib("doctor")
+    assert (checked.code, "bench" in checked.out) == (0, True)
+    assert f"There is no mcp.json here. Checking {served}, which is for Cursor." in checked.err
+
+    other = write_config(tmp_path / "other.json")
+    (home / ".claude.json").write_text(json.dumps({"mcpServers": {"t": {**entry, "args": ["serve", str(other)]}}}))
+    several = toolcrib("doctor")
+    assert several.code == 2
+    assert f"toolcrib doctor {served}    # for Cursor" in several.err
+    assert f"toolcrib doctor {other}    # for Claude Code" in several.err
+    assert toolcrib("doctor", "mcp.json").code == 2, "a file that was named is the one that is meant"

@@ -96,6 +96,7 @@ def test_many_heavy_tools_are_worth_it(tmp_path: Path) -> None:
     shown = toolcrib("worth-it", "--tools", path)
     assert "Worth it." in shown.out
     assert report["reason"] in " ".join(shown.out.split())
+    assert f"tools to look up until it is as much as now {report['uses_until_even']:,}" in " ".join(shown.out.split())
 
 
 @pytest.mark.parametrize(

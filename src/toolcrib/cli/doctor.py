@@ -16,8 +16,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from shlex import quote
 from typing import Any, Self
 
+import click
 from anyio import to_thread
 from rich.padding import Padding
 from rich.table import Table
@@ -27,11 +29,14 @@ from toolcrib.catalog.bundles import Missing
 from toolcrib.catalog.state import SourceEntry, SourceStatus
 from toolcrib.catalog.view import View
 from toolcrib.cli.audit import missing_from
-from toolcrib.cli.opening import opened
-from toolcrib.cli.output import escape, plain, print_json, run, stdout
+from toolcrib.cli.opening import is_config_named, opened
+from toolcrib.cli.output import escape, fail, plain, print_json, run, stderr, stdout
 from toolcrib.cli.slips import Slips
 from toolcrib.cli.verdicts import Verdicts
+from toolcrib.clients.known import Surroundings
+from toolcrib.clients.records import served_here
 from toolcrib.config import Config, ServerConfig, read_config
+from toolcrib.core.errors import InvalidConfig
 from toolcrib.core.principal import LOCAL
 from toolcrib.core.schema import nearest
 from toolcrib.drift import suspicions_in_texts
@@ -47,7 +52,11 @@ _MARKS = {
 
 
 def doctor(config: Path, wait_s: float, *, as_json: bool) -> None:
-    """Start everything and report; the process ends with 1 when a source cannot be used, or a tool is quarantined."""
+    """Start everything and report; the process ends with 1 when a source cannot be used, or a tool is quarantined.
+
+    Without a file, the one that the clients here have Toolcrib serve.
+    """
+    config = _to_check(config, as_json=as_json)
 
     async def main() -> bool:
         async with opened(config, None, wait_s=wait_s, searched=True, tells_of_quarantine=False) as crib:
@@ -94,6 +103,23 @@ def doctor(config: Path, wait_s: float, *, as_json: bool) -> None:
 
     run(note, as_json=as_json)
     sys.exit(0 if healthy == [True] else 1)
+
+
+def _to_check(config: Path, *, as_json: bool) -> Path:
+    """`config`, or where nobody named it and it is not there, the only configuration that clients here serve."""
+    if is_config_named() or config.exists():
+        return config
+    served = {path: clients for path, clients in served_here(Surroundings.here()).items() if path.is_file()}
+    told = {path: ", ".join(map(str, clients)) for path, clients in served.items()}
+    if not told:
+        return config
+    if len(told) > 1:
+        hints = [f"toolcrib doctor {quote(str(path))}    # for {clients}" for path, clients in told.items()]
+        fail(InvalidConfig(f"{config}: there is no such file", hints=hints), as_json=as_json)
+    ((only, clients),) = told.items()
+    stderr.print(plain(f"There is no {config} here. Checking {only}, which is for {clients}."), markup=False)
+    click.get_current_context().params["config"] = only  # errors that propose a command read it there
+    return only
 
 
 @dataclass(frozen=True, slots=True)

@@ -292,6 +292,7 @@ def _show(worth: Worth) -> None:
         (f"  so after {HANDFUL} of them", worth.handful.tokens),
     ):
         lines.add_row(label, f"{tokens:,}")
+    lines.add_row("tools to look up until it is as much as now", f"{worth.uses_until_even:,}")
     stdout.print(lines)
     stdout.print(f"\n[{_STYLES[worth.is_worth_it]}]{_VERDICTS[worth.is_worth_it].capitalize()}.[/]")
     stdout.print(Padding(escape(reason(worth)), 0), soft_wrap=False)

@@ -11,7 +11,7 @@ import contextlib
 import hashlib
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -321,14 +321,34 @@ def _known(surroundings: Surroundings) -> Iterator[tuple[Sharer, Sequence[str]]]
                 yield Sharer(client, scope, at.file), at.section(Document(read(at.file).text).value)
 
 
+def served_here(surroundings: Surroundings) -> Mapping[Path, Sequence[Sharer]]:
+    """The configurations that clients here have Toolcrib serve, each with those clients; files that can be read."""
+    found: dict[Path, list[Sharer]] = {}
+    seen: set[tuple[str, ...]] = set()
+    for sharer, section in _known(surroundings):
+        key = (os.path.realpath(sharer.file), *section)
+        if key in seen:  # in a person's home folder, the file of a project can be the person's own
+            continue
+        seen.add(key)
+        with contextlib.suppress(InvalidConfig, Malformed):
+            for path in dict.fromkeys(_served_by(sharer, section)):
+                found.setdefault(path, []).append(sharer)
+    return found
+
+
 def _serves(sharer: Sharer, section: Sequence[str], config: Path) -> bool:
     """Whether a client has an entry for Toolcrib with `config`. One whose file cannot be read is taken to have it."""
     try:
-        entries = Document(read(sharer.file).text).at(section) or {}
+        return any(_is_same(path, config) for path in _served_by(sharer, section))
     except (InvalidConfig, Malformed):
         return True
+
+
+def _served_by(sharer: Sharer, section: Sequence[str]) -> Iterator[Path]:
+    """The configurations of a client's entries for Toolcrib; raises as reading its file does."""
+    entries = Document(read(sharer.file).text).at(section) or {}
     served = (served_file(sharer.client, sharer.scope, sharer.file, entry) for entry in entries.values())
-    return any(path is not None and _is_same(path, config) for path in served)
+    return (path for path in served if path is not None)
 
 
 def _all_records(folder: Path) -> Iterator[Record]:
