@@ -7,7 +7,7 @@ import logging
 import sqlite3
 import sys
 from collections.abc import AsyncGenerator, Iterable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -426,7 +426,7 @@ async def test_a_store_that_was_away_for_a_while_has_the_last_word_on_versions(s
 async def test_a_version_in_the_store_that_is_none_is_counted_from_the_start(store: PinStore) -> None:
     async with opened(store, COMMIT) as catalog:
         await catalog.approve()
-        with sqlite3.connect(store.path) as file:
+        with closing(sqlite3.connect(store.path)) as file, file:
             file.execute("UPDATE seen SET version = 'x'")
         await catalog.intake.judge_again()
         assert (catalog.shown.keys(), version(catalog)) == ({"commit"}, "1.0.0")

@@ -99,7 +99,7 @@ async def test_a_configuration_takes_in_all_plugins_or_those_it_names(
 
 @pytest.mark.parametrize("setting", ["saw", {"saw": True}, None, 1, [7]])
 def test_another_setting_is_refused(setting: object, tmp_path: Path) -> None:
-    with pytest.raises(InvalidConfig, match=r"toolcrib\.plugins: .* expected"):
+    with pytest.raises(InvalidConfig, match=r"toolcrib\.plugins(\.0)?: .* expected"):
         read_config(write_config(tmp_path / "mcp.json", toolcrib={"plugins": setting}))
 
 

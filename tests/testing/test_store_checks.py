@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -87,7 +88,8 @@ class MemoryDefinitions:
 
 
 def test_the_store_of_definitions_that_is_shipped_keeps_its_promises(tmp_path: Path) -> None:
-    check_definitions(lambda: DefinitionStore(tmp_path / "definitions.sqlite"))
+    with ExitStack() as opened:
+        check_definitions(lambda: opened.enter_context(DefinitionStore(tmp_path / "definitions.sqlite")))
     memory = MemoryDefinitions()
     check_definitions(lambda: memory)
 
