@@ -21,9 +21,6 @@ from rope.base.project import Project
 from rope.refactor.rename import Rename
 
 from toolcrib import Category, Toolcrib, ToolMetadata
-from toolcrib.config import Config
-from toolcrib.surfaces.http.names import Address
-from toolcrib.surfaces.http.serving import serve_http
 
 Send = Callable[[str, Mapping[str, Any]], Awaitable[Mapping[str, Any]]]
 """Sends one operation with its arguments; gives its answer."""
@@ -131,8 +128,7 @@ async def main() -> None:
             url.append(address)
             listening.set()
 
-        config = Config(Path("mcp.json"))
-        served.start_soon(lambda: serve_http(crib, config, Address.parse("127.0.0.1:0"), on_listening, exposed="full"))
+        served.start_soon(lambda: crib.serve_http("127.0.0.1:0", operations="full", listening=on_listening))
         await listening.wait()
         model = await stack.enter_async_context(Client(url[0]))
         http = await stack.enter_async_context(httpx2.AsyncClient(base_url=url[0].removesuffix("/mcp")))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from operator import attrgetter
@@ -45,6 +45,7 @@ from toolcrib.insights import Insights
 from toolcrib.plugins import ConfiguredPlugins
 from toolcrib.protocol.desk import Desk
 from toolcrib.protocol.rules import Top
+from toolcrib.protocol.tools import DEFAULT_SET
 from toolcrib.registrations import Registered
 from toolcrib.servers import ConfiguredServers, refuse_own_file
 from toolcrib.sources.base import Source, free_name
@@ -61,6 +62,7 @@ if TYPE_CHECKING:
     from toolcrib.config.registrations import Kind, Registrable
     from toolcrib.sources.declared.definition import DeclaredTools
     from toolcrib.sources.functions import FunctionSource
+    from toolcrib.surfaces.program import CribApp
 
 logger = logging.getLogger(__name__)
 
@@ -129,6 +131,7 @@ class Toolcrib(Counter):
         self._registered = Registered(registrations)
         self._closed_by: Config | None = None
         """The last configuration with a policy."""
+        self._is_running = False
         self._confined_to: str | None = None
         """The bundle beside which nothing exists, whoever asks."""
         self.guard = Guard(pins)
@@ -414,7 +417,13 @@ class Toolcrib(Counter):
 
     # -- its life -----------------------------------------------------------------------------------------------------
 
+    @property
+    def is_running(self) -> bool:
+        """Whether it is entered."""
+        return self._is_running
+
     async def __aenter__(self) -> Self:
+        self._is_running = True
         self._capabilities.loop = current_token()
         if self._said is _NO_CONFIG and self._registered.read():
             self._take_registered()
@@ -426,6 +435,7 @@ class Toolcrib(Counter):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        self._is_running = False
         self._capabilities.loop = None
         self.lockers.close()  # first, so that all servers end side by side
         try:
@@ -532,7 +542,14 @@ class Toolcrib(Counter):
     def tops(self, config: Config, principal: Principal, bundle: str | None = None) -> tuple[Top, ...]:
         """The top of the catalog that `principal` has and may know of, and that `bundle` may hold; see `tops`."""
         permissions = self._views.policy.permissions(principal)
-        return tops(config, permissions_within(permissions, self._within_or_nothing(bundle, principal)), principal)
+        permissions = permissions_within(permissions, self._within_or_nothing(bundle, principal))
+        if self._added.categories:
+            categories = Arrangement.of((config.arrangement, self._added)).all_categories
+            config = replace(config, categories=categories)
+        configured = {each.name for each in (*config.servers, *config.declared, *config.plugins)} | self._plugins.names
+        state = self.registry.state
+        mine = [entry for name, entry in state.sources.items() if name not in configured]
+        return tops(config, permissions, principal, program=mine, tools=state.tools.values() if mine else ())
 
     def bundle_for(self, name: str, principal: Principal) -> ToolBundle:
         """The bundle `name`.
@@ -563,6 +580,68 @@ class Toolcrib(Counter):
         """What `principal` may see, once the capabilities that its tools need have been looked at."""
         self._capabilities.look(self.registry.state.needing, overlay.needed)
         return self._views.of(principal, overlay, within)
+
+    # -- serving ------------------------------------------------------------------------------------------------------
+
+    async def serve_stdio(self, *, operations: str | Sequence[str] = DEFAULT_SET) -> None:
+        """Be an MCP server over standard input and output, until the client goes away or SIGINT or SIGTERM arrives.
+
+        `operations`: what a client sees, as `toolcrib serve --operations` takes it: the name of a set, names of
+        operations, or `"all"` for the tools themselves. The crib is entered with it, unless it is entered already.
+
+        Raises:
+            InvalidConfig: there is no such set or operation.
+        """
+        from toolcrib.surfaces.program import serve_stdio  # noqa: PLC0415  no program that serves nothing needs it
+
+        await serve_stdio(self, self._config, operations)
+
+    async def serve_http(
+        self,
+        address: str = "127.0.0.1:8808",
+        *,
+        operations: str | Sequence[str] = DEFAULT_SET,
+        auth: Mapping[str, Any] | None = None,
+        listening: Callable[[str], None] | None = None,
+    ) -> None:
+        """Serve at `HOST:PORT` what `toolcrib serve --http` does, until SIGINT or SIGTERM arrives or it is cancelled.
+
+        `operations` are as for `serve_stdio`; those that are named one by one are all that the HTTP API has, too.
+        `auth` is what `toolcrib.auth` of a configuration holds; without it, that of the configuration that was added.
+        Port 0 takes a free one; `listening` is told the address of MCP.
+
+        Raises:
+            InvalidConfig: the address is taken, others reach it and nobody is asked who they are, `auth` cannot be
+                read, or there is no such set or operation.
+        """
+        from toolcrib.surfaces.program import serve_http  # noqa: PLC0415  likewise
+
+        await serve_http(self, self._config, address, operations, auth=auth, listening=listening)
+
+    def app(
+        self,
+        *,
+        operations: str | Sequence[str] = DEFAULT_SET,
+        auth: Mapping[str, Any] | None = None,
+        url: str | None = None,
+    ) -> CribApp:
+        """What `serve_http` serves as an ASGI application, to be mounted in that of a program.
+
+        `url` is where clients reach it, as in `https://example.com/tools`; without it, only requests that name this
+        machine are answered. `operations` and `auth` are as for `serve_http`. Its `lifespan` has to be that of the
+        program's application, which does not run those of applications that are mounted in it.
+
+        Raises:
+            InvalidConfig: as `serve_http` does.
+        """
+        from toolcrib.surfaces.program import CribApp  # noqa: PLC0415  likewise
+
+        return CribApp(self, self._config, operations, auth=auth, url=url)
+
+    @property
+    def _config(self) -> Config:
+        """The configuration that was added last, with what is registered."""
+        return self._registered.joined(self._said, self._beside(changing=False))
 
     # -- the configuration --------------------------------------------------------------------------------------------
 

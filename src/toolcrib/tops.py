@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from toolcrib.catalog.access import EVERYTHING, Access, Permissions, something_of
 from toolcrib.catalog.categories import Categories
+from toolcrib.catalog.state import SourceEntry
 from toolcrib.catalog.view import subject_of
 from toolcrib.config import Config
 from toolcrib.core.principal import LOCAL, Principal
-from toolcrib.core.tools import Path
+from toolcrib.core.tools import Path, Tool
 from toolcrib.protocol.rules import Top
 
 if TYPE_CHECKING:
     from toolcrib.sources.declared.definition import DeclaredTools
 
 
-def tops(config: Config, permissions: Permissions = EVERYTHING, principal: Principal = LOCAL) -> tuple[Top, ...]:
+def tops(
+    config: Config,
+    permissions: Permissions = EVERYTHING,
+    principal: Principal = LOCAL,
+    *,
+    program: Iterable[SourceEntry] = (),
+    tools: Iterable[Tool] = (),
+) -> tuple[Top, ...]:
     """The top of the catalog that a principal has, as the configuration tells of it, whatever has started by now.
+
+    `program` are sources that a program added, which are told of by their tools among `tools`.
 
     Without what could hold nothing that the principal may see, and without sources that a list of the top leaves out
     because categories claim all their tools. For a server only a pattern such as `git.*` says so before it has started.
@@ -54,11 +65,31 @@ def tops(config: Config, permissions: Permissions = EVERYTHING, principal: Princ
             if plugin.name not in taken and not plugin.installed.problem and is_named(plugin.name)
         ),
     ]
+    told += _of_program(program, tools, config.categories, permissions)
     by_name: dict[str, Top] = {}
     for top in told:  # a category with the name of a source is that source's node
         if not by_name.setdefault(top.name, top).summary:
             by_name[top.name] = top
     return tuple(by_name.values())
+
+
+def _of_program(
+    program: Iterable[SourceEntry], tools: Iterable[Tool], categories: Categories, permissions: Permissions
+) -> Iterator[Top]:
+    """Those of `program` below whose own node somebody sees a tool, or may see one once they are listed."""
+    names: dict[str, list[str] | None] = {entry.name: None for entry in program}
+    for tool in tools:
+        if tool.source in names:
+            shown = names[tool.source] = names[tool.source] or []
+            stands_here = categories.places(tool)[0][0] == tool.source
+            if stands_here and permissions.decide(subject_of(tool, categories)) is not Access.HIDDEN:
+                shown.append(tool.name)
+    for entry in program:
+        shown = names[entry.name]
+        if shown:
+            yield Top(entry.name, entry.summary or ", ".join(sorted(shown)))
+        elif shown is None and permissions.decide(something_of(entry.name)) is not Access.HIDDEN:
+            yield Top(entry.name, entry.summary or entry.title or "")
 
 
 def _is_left_out(source: str, categories: Categories) -> bool:

@@ -73,7 +73,7 @@ def test_the_library_example_finds_expands_and_calls(tmp_path: Path) -> None:
 def test_the_protocols_own_example_renames_a_symbol_through_python_mcp_and_http() -> None:
     example = ROOT / "examples" / "rename_symbol.py"
     done = subprocess.run([sys.executable, str(example)], capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 0, done.stderr
+    assert (done.returncode, done.stderr) == (0, "")
     for way in ("Python", "MCP", "HTTP"):
         steps = done.stdout.partition(f"{way}:\n")[2].splitlines()[:7]
         assert [step.split()[0] for step in steps] == EXAMPLE_STEPS

@@ -130,6 +130,22 @@ def main(verbose: bool) -> None:
     set_up_logging(verbose=verbose)
 
 
+def _operations(context: click.Context, _: click.Parameter, value: str) -> str:
+    """`value`, where it is a set of operations or names some."""
+    if value in ("compact", "all"):  # most often, and then nothing else is imported for it
+        if value == "all" and context.command.name != "serve":
+            raise click.BadParameter("`all` is for `serve` alone: there are no operations then")
+        return value
+    from toolcrib.core.errors import InvalidConfig
+    from toolcrib.protocol.tools import chosen
+
+    try:
+        chosen(value)
+    except InvalidConfig as error:
+        raise click.BadParameter(error.message) from error
+    return value
+
+
 @main.command(short_help="Serve your tools over MCP.")
 @config_either_way
 @click.option(
@@ -139,11 +155,13 @@ def main(verbose: bool) -> None:
 )
 @click.option(
     "--operations",
-    type=click.Choice(["compact", "full", "guarded", "discovery", "all"]),
+    metavar="[compact|full|guarded|discovery|all|NAME,NAME...]",
     default="compact",
     show_default=True,
+    callback=_operations,
     help="What a client sees: four operations; all six of the protocol; four and call_read_only_tool, which it may "
-    "approve for good; four that find by category; or every tool, for clients that search by themselves.",
+    "approve for good; four that find by category; every tool, for clients that search by themselves; or the "
+    "operations that you name, such as list,search_tools,expand_tool.",
 )
 @click.option(
     "--cache",
@@ -165,6 +183,9 @@ def serve(**options: Any) -> None:
 
     \b
       {"mcpServers": {"toolcrib": {"command": "toolcrib", "args": ["serve", "/path/to/mcp.json"]}}}
+
+    CONFIG may also be MODULE:NAME, for the Toolcrib that is called NAME in a Python module of yours. The options on
+    the cache and the audit are for servers alone.
     """
     import gc
 
@@ -225,9 +246,10 @@ def demo(**options: Any) -> None:
 @click.option("--full", is_flag=True, help="All of them, for a system prompt of your own; a client is told fewer.")
 @click.option(
     "--operations",
-    type=click.Choice(["compact", "full", "guarded", "discovery"]),
+    metavar="[compact|full|guarded|discovery|NAME,NAME...]",
     default="compact",
     show_default=True,
+    callback=_operations,
     help="For which operations.",
 )
 def instructions(**options: Any) -> None:

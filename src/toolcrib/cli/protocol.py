@@ -12,7 +12,7 @@ from toolcrib.config.registrations import joined
 from toolcrib.protocol.briefing import briefing
 from toolcrib.protocol.rules import instructions as rules
 from toolcrib.protocol.schemas import document
-from toolcrib.protocol.tools import SETS
+from toolcrib.protocol.tools import chosen
 from toolcrib.tops import tops
 
 
@@ -20,7 +20,7 @@ def instructions(config: Path, operations: str, *, full: bool) -> None:
     """Print the rules for a set of operations over the servers of `config`, none of which is started."""
 
     async def main() -> None:
-        exposed, inside = SETS[operations], tops(joined(read_config(config), store_of(config).all()).config)
+        exposed, inside = chosen(operations), tops(joined(read_config(config), store_of(config).all()).config)
         told = rules(exposed, inside, full=True) if full else briefing(exposed, inside).instructions
         stdout.print(told, markup=False, soft_wrap=True)
 

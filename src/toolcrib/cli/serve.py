@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import sys
 from collections.abc import Callable, Coroutine, Generator
 from contextlib import closing, contextmanager, nullcontext
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +20,9 @@ from toolcrib.cli.opening import default_vectors, pins_of
 from toolcrib.cli.output import log_warnings, plain, run, stderr
 from toolcrib.cli.places import store_of
 from toolcrib.config import read_config
-from toolcrib.core.errors import BundleIncomplete
+from toolcrib.core.errors import BundleIncomplete, NotFound
 from toolcrib.core.principal import LOCAL, Principal
+from toolcrib.core.values import did_you_mean
 from toolcrib.crib import Toolcrib
 from toolcrib.stores.approvals import ApprovalStore
 from toolcrib.stores.audit import AuditStore
@@ -27,6 +30,9 @@ from toolcrib.stores.audit_file import DAY_S
 from toolcrib.stores.definitions import DefinitionStore
 from toolcrib.stores.redaction import Redaction
 from toolcrib.stores.vectors import VectorStore
+
+_PROGRAM = re.compile(r"([^\W\d]\w*(?:\.[^\W\d]\w*)*):([^\W\d]\w*)")
+"""`package.module:name`."""
 
 
 def serve(
@@ -39,7 +45,13 @@ def serve(
     no_cache: bool,
     no_audit: bool,
 ) -> None:
-    """Serve until a signal arrives; over standard input and output, until the client goes away."""
+    """Serve until a signal arrives; over standard input and output, until the client goes away.
+
+    `config` may name the crib of a program instead, as `module:name`.
+    """
+    if (named := _PROGRAM.fullmatch(str(config))) is not None and not config.exists():
+        _serve_program(named[1], named[2], http, operations, bundle=bundle)
+        return
     config = _in_project(config)
     log_warnings()
     definitions = None if no_cache else DefinitionStore(cache or default_cache())
@@ -77,9 +89,6 @@ def serve(
         from toolcrib.surfaces.http.names import Address
         from toolcrib.surfaces.http.serving import serve_http
 
-        def listening(url: str) -> None:
-            stderr.print(f"Toolcrib serves {url}", markup=False)
-
         address = Address.parse(http or "")
         with audited(config, no_audit=no_audit) as audit:
             crib = opened(audit)
@@ -89,7 +98,7 @@ def serve(
                 crib,
                 read,
                 address,
-                listening,
+                _say_where,
                 exposed=operations,
                 audit_events_lost=lambda: 0 if audit is None else audit.condition.lost,
                 beside=kept_within(crib, None if read.auth.is_required else LOCAL),
@@ -97,6 +106,50 @@ def serve(
 
     with closing(vectors) if vectors is not None else nullcontext():
         run(over_http if http else over_pipes, as_json=False)
+
+
+def _serve_program(module: str, name: str, http: str | None, operations: str, *, bundle: str | None) -> None:
+    """Serve the crib that a module holds; what it keeps and writes down is its own business."""
+    log_warnings()
+
+    async def main() -> None:
+        crib = _crib_of(module, name)
+        if bundle is not None:
+            crib.confine(bundle)
+        if http is None:
+            if sys.stdin.isatty():
+                stderr.print("Toolcrib speaks MCP here, to a program: give it to your client. Ctrl-C ends it.")
+            await crib.serve_stdio(operations=operations)
+        else:
+            await crib.serve_http(http, operations=operations, listening=_say_where)
+
+    gc.enable()
+    run(main, as_json=False)
+
+
+def _crib_of(module: str, name: str) -> Toolcrib:
+    """The crib that is called `name` in a module, looked for in the current folder first.
+
+    Raises:
+        NotFound: there is no such module, or it has no crib of this name; the nearest is proposed.
+    """
+    sys.path.insert(0, str(Path.cwd()))
+    try:
+        found = import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name is None or f"{module}.".startswith(f"{error.name}."):
+            raise NotFound(f"there is no module `{module}`, here or among what is installed") from error
+        raise
+    cribs = [key for key, value in vars(found).items() if isinstance(value, Toolcrib)]
+    crib = getattr(found, name, None)
+    if not isinstance(crib, Toolcrib):
+        meant = did_you_mean(name, cribs) or (f"; there are: {', '.join(cribs)}" if cribs else "")
+        raise NotFound(f"`{module}` has no `Toolcrib` that is called `{name}`{meant}")
+    return crib
+
+
+def _say_where(url: str) -> None:
+    stderr.print(f"Toolcrib serves {url}", markup=False)
 
 
 def _in_project(config: Path) -> Path:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from toolcrib.core.errors import InvalidConfig
 from toolcrib.core.schema import Schema
 from toolcrib.core.tools import ToolAnnotations
+from toolcrib.core.values import unknown
 from toolcrib.disclosure.messages import DetailLevel
 from toolcrib.disclosure.operations import DEFAULT_LIMIT, MAX_EXPANDED, MAX_LIMIT
 from toolcrib.protocol.rules import TOP_NAMES_BYTES, Top, top_names
@@ -29,6 +31,28 @@ DEFAULT_SET = "compact"
 
 ALL = "all"
 """In the place of a set: the catalog's tools themselves, for clients that search and defer by themselves."""
+
+
+def chosen(operations: str | Iterable[str]) -> tuple[str, ...]:
+    """Names of operations: those of the set that is named, or the named ones, of which a string has several by commas.
+
+    Raises:
+        InvalidConfig: there is no set or operation of that name, or nothing is named; the nearest is proposed.
+    """
+    if isinstance(operations, str):
+        if operations in SETS:
+            return tuple(SETS[operations])
+        operations = [name.strip() for name in operations.split(",")]
+    names = tuple(dict.fromkeys(operations))
+    for name in names:
+        if name not in OPERATIONS:
+            known = OPERATIONS if len(names) > 1 else (*SETS, ALL, *OPERATIONS)
+            kind = "an operation" if len(names) > 1 else "an operation, or a set of them"
+            raise InvalidConfig(f"`{name}` is not {kind}{unknown(name, known)}")
+    if not names:
+        raise InvalidConfig(f"no operation is named; known are: {', '.join(OPERATIONS)}")
+    return tuple(name for name in OPERATIONS if name in names)
+
 
 _LOOKING = ToolAnnotations(read_only=True, destructive=False, idempotent=True, open_world=False)
 _READING = ToolAnnotations(read_only=True, destructive=False, idempotent=False, open_world=True)
@@ -80,7 +104,7 @@ def operation_tools(
 ) -> tuple[OperationTool, ...]:
     """These operations, in this order; two name the top of the catalog in `room` bytes, or models pass them by."""
     inside = f" Inside: {top_names(tops, room)}." if tops else ""
-    known = {tool.name: tool for tool in _all(inside)}
+    known = {tool.name: tool for tool in _all(inside, calls=not {*CALLS}.isdisjoint(names))}
     return tuple(known[name] for name in names)
 
 
@@ -89,7 +113,8 @@ def operation_schema(name: str) -> Schema:
     return _COMPILED[name]
 
 
-def _all(inside: str = "") -> tuple[OperationTool, ...]:
+def _all(inside: str = "", *, calls: bool = True) -> tuple[OperationTool, ...]:
+    """`calls`: whether tools can be called beside it."""
     return (
         OperationTool(
             "list",
@@ -118,8 +143,9 @@ def _all(inside: str = "") -> tuple[OperationTool, ...]:
         ),
         OperationTool(
             "search_tools",
-            "Find tools by what they do, in plain words: pointers, best first, or what detail_level says. Expand one "
-            "to call it." + inside,
+            "Find tools by what they do, in plain words: pointers, best first, or what detail_level says."
+            + (" Expand one to call it." if calls else "")
+            + inside,
             _schema(
                 {
                     "query": {**_QUERY, "description": "what you want done; without it, all"},
@@ -160,7 +186,8 @@ def _all(inside: str = "") -> tuple[OperationTool, ...]:
         ),
         OperationTool(
             "expand_tool",
-            "Get what a tool takes: description, argument and result schemas, and its handle for call_tool.",
+            "Get what a tool takes: description, argument and result schemas"
+            + (", and its handle for call_tool." if calls else ", and its handle."),
             _schema(
                 {
                     "tool_id": {**_NAME, "description": "an id you were shown"},

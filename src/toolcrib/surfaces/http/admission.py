@@ -170,4 +170,6 @@ def _is_open(path: str) -> bool:
 
 
 def _path(request: Request) -> str:
-    return request.scope["path"]  # not that of `request.url`, which the `Host` header goes into
+    """Below where the application is mounted; not that of `request.url`, which the `Host` header goes into."""
+    path, above = str(request.scope["path"]), str(request.scope.get("root_path", ""))
+    return (path.removeprefix(above) or ROOT) if f"{path}/".startswith(f"{above}/") else path

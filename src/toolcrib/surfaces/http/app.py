@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from http import HTTPStatus
 from urllib.parse import urlsplit
 
@@ -39,8 +40,6 @@ logger = logging.getLogger(__name__)
 METRICS_SCOPE = "metrics"
 """What it takes to read the metrics, where anybody is asked: they are about everybody."""
 
-_WHAT_THERE_IS = (f"MCP is at {PATH}. Operations: {', '.join(f'POST {PREFIX}{name}' for name in OPERATIONS)}.",)
-
 WELL_KNOWN = "/.well-known/oauth-protected-resource"
 """Source: RFC 9728, section 3."""
 
@@ -55,8 +54,11 @@ def application(
     base: str,
     stays: Stays,
     metrics: Metrics,
+    exposed: Sequence[str] = OPERATIONS,
 ) -> Starlette:
     """One application over `crib`, `gateway` and `bundles`, which are all entered for as long as it serves.
+
+    `exposed` are the operations that the API has.
 
     `base` is where clients reach it, without a slash at its end. The authenticator of `stays` may go by other
     credentials later on; what else `auth` says is taken as it is now.
@@ -72,8 +74,10 @@ def application(
             yield
             tasks.cancel_scope.cancel()
 
+    offered = f"MCP is at {PATH}. Operations: {', '.join(f'POST {PREFIX}{name}' for name in exposed)}."
+
     async def describe(_: Request) -> Response:
-        return json_response(openapi(asks=authenticator.asks, url=base))
+        return json_response(openapi(asks=authenticator.asks, url=base, operations=exposed))
 
     async def count(request: Request) -> Response:
         if authenticator.asks and METRICS_SCOPE not in request.state.principal.scopes:
@@ -85,10 +89,10 @@ def application(
         routes=[
             Route(PATH, endpoint),
             Route(BUNDLE_PATH, bundles),
-            *OperationsApi(crib, gateway.opening).routes(),
+            *OperationsApi(crib, gateway.opening, exposed).routes(),
             *health_routes(gateway.opening),
             *_metadata_routes(authenticator, base),
-            Route(ROOT, _say_what_this_is),
+            Route(ROOT, partial(_say_what_this_is, offered)),
             Route("/openapi.json", describe),
             Route("/metrics", count),
         ],
@@ -97,7 +101,7 @@ def application(
             *_for_pages(auth.allowed_origins),
             Middleware(Admission, stays=stays, challenges=challenges, refused=metrics.count_refused),
         ],
-        exception_handlers=dict.fromkeys((Refused, ToolcribError, HTTPException, Exception), _tell),
+        exception_handlers=dict.fromkeys((Refused, ToolcribError, HTTPException, Exception), partial(_tell, offered)),
         lifespan=lifespan,
     )
     app.router.redirect_slashes = False
@@ -149,15 +153,15 @@ def _metadata_routes(authenticator: Authenticator, base: str) -> list[Route]:
     return [told(base), told(f"{base}{PATH}")]
 
 
-async def _say_what_this_is(_: Request) -> Response:
+async def _say_what_this_is(offered: str, _: Request) -> Response:
     """For somebody who opens the address in a browser."""
     message = "This is a Toolcrib gateway. It serves tools to programs, and has no page to look at."
     return problem_response(
-        Refused(HTTPStatus.NOT_FOUND, message, hints=[*_WHAT_THERE_IS, "GET /openapi.json describes the API."])
+        Refused(HTTPStatus.NOT_FOUND, message, hints=[offered, "GET /openapi.json describes the API."])
     )
 
 
-async def _tell(request: Request, error: Exception) -> Response:
+async def _tell(offered: str, request: Request, error: Exception) -> Response:
     """The answer to a request that failed. A fault of ours is for the log alone: its words may quote anything."""
     match error:
         case Refused() | ToolcribError():
@@ -165,7 +169,7 @@ async def _tell(request: Request, error: Exception) -> Response:
         case HTTPException():  # no such path, or no such method there
             status = HTTPStatus(error.status_code)
             message = f"{request.method} {request.scope['path']}: {status.phrase}."
-            return problem_response(Refused(status, message, hints=_WHAT_THERE_IS, headers=error.headers))
+            return problem_response(Refused(status, message, hints=[offered], headers=error.headers))
         case _:
             # uvicorn logs it as well, but under a name of its own, which is shown only with `-v`.
             logger.error("%s %s failed", request.method, request.scope["path"], exc_info=error)

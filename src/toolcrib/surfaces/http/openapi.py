@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Any, cast
 
@@ -26,8 +26,8 @@ _BY_HTTP = (
 _RETRY_AFTER = {"Retry-After": {"description": "Seconds.", "schema": {"type": "integer", "minimum": 0}}}
 
 
-def openapi(*, asks: bool, url: str) -> dict[str, Any]:
-    """The document of an API at `url`; `asks`: it takes a bearer token."""
+def openapi(*, asks: bool, url: str, operations: Sequence[str] = OPERATIONS) -> dict[str, Any]:
+    """The document of an API at `url` that has `operations`; `asks`: it takes a bearer token."""
     document: dict[str, Any] = {
         "openapi": "3.1.0",
         "info": {
@@ -37,7 +37,7 @@ def openapi(*, asks: bool, url: str) -> dict[str, Any]:
         },
         "servers": [{"url": url}],
         "paths": {
-            **{f"/v1/{tool.name}": {"post": _operation(tool, asks=asks)} for tool in operation_tools(OPERATIONS)},
+            **{f"/v1/{tool.name}": {"post": _operation(tool, asks=asks)} for tool in operation_tools(operations)},
             "/health/live": {"get": _health("Whether the program lives", {})},
             "/health/ready": {"get": _health("Whether it is ready", {"503": "It is starting."})},
         },

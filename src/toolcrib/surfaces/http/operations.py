@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 import anyio
@@ -10,10 +10,11 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from toolcrib.core.errors import InvalidArguments, NextAction
+from toolcrib.core.errors import InvalidArguments, NextAction, ToolcribError
 from toolcrib.core.principal import CallContext
 from toolcrib.core.traces import trace_id_of
 from toolcrib.crib import Toolcrib
+from toolcrib.protocol.steps import answer_within, leading_within
 from toolcrib.protocol.tools import OPERATIONS
 from toolcrib.surfaces.http.bodies import json_response, read_object
 from toolcrib.surfaces.mcp_gateway.opening import Opening
@@ -28,13 +29,15 @@ BUNDLE = "bundle"
 class OperationsApi:
     """Answers operations of one crib; raises what is to be told as a problem."""
 
-    def __init__(self, crib: Toolcrib, opening: Opening) -> None:
+    def __init__(self, crib: Toolcrib, opening: Opening, exposed: Sequence[str] = OPERATIONS) -> None:
+        """`exposed` are the operations that there are."""
         self._crib = crib
         self._opening = opening
+        self._exposed = exposed
 
     def routes(self) -> list[Route]:
         """One for each operation."""
-        return [Route(f"{PREFIX}{name}", self._endpoint(name), methods=["POST"]) for name in OPERATIONS]
+        return [Route(f"{PREFIX}{name}", self._endpoint(name), methods=["POST"]) for name in self._exposed]
 
     def _endpoint(self, name: str) -> Callable[[Request], Awaitable[Response]]:
         async def answer(request: Request) -> Response:
@@ -51,7 +54,11 @@ class OperationsApi:
         trace_id = trace_id_of(request.headers.get("traceparent"))
         context = CallContext(request.state.principal, trace_id, bundle=bundle)
         await self._opening.wait(context.principal, asked_about(name, arguments))
-        return json_response((await self._crib.perform(name, arguments, context=context)).to_wire())
+        try:
+            answer = await self._crib.perform(name, arguments, context=context)
+        except ToolcribError as error:
+            raise leading_within(error, self._exposed) from error
+        return json_response(answer_within(answer, self._exposed).to_wire())
 
 
 def _apart(body: Mapping[str, Any]) -> tuple[str | None, Mapping[str, Any]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, nullcontext
 from types import TracebackType
 from typing import Any, Self
@@ -23,7 +23,7 @@ from toolcrib.config import Config
 from toolcrib.core.client import ANSWER_S, Client, SilentClient
 from toolcrib.core.principal import Principal
 from toolcrib.crib import Toolcrib
-from toolcrib.protocol.tools import ALL, DEFAULT_SET, SETS
+from toolcrib.protocol.tools import ALL, DEFAULT_SET, chosen
 from toolcrib.surfaces.mcp_gateway import logs
 from toolcrib.surfaces.mcp_gateway.answers import pass_on_whole
 from toolcrib.surfaces.mcp_gateway.calls import Calls
@@ -71,7 +71,7 @@ class Gateway:
         config: Config,
         *,
         principal: Principal | None = None,
-        exposed: str = DEFAULT_SET,
+        exposed: str | Sequence[str] = DEFAULT_SET,
         bundle: str | None = None,
         opening: Opening | None = None,
         on_introduced: Callable[[Client], Awaitable[None]] | None = None,
@@ -79,7 +79,8 @@ class Gateway:
         """`principal` is the one on whose behalf all clients ask, behind a pipe; None over HTTP, where each request was
         let in as somebody's.
 
-        `exposed` is one of `SETS`, or `ALL` for the tools themselves. Beside what `bundle` holds nothing exists here.
+        `exposed` is one of `SETS`, or names operations; or it is `ALL`, for the tools themselves. Beside what `bundle`
+        holds nothing exists here.
 
         `opening` is that of another gateway over the crib, which begins it.
 
@@ -95,7 +96,7 @@ class Gateway:
         large = LargeResults()
         self._calls = Calls(crib, self._clients, large)
         self._operations = (
-            OperationRequests(crib, config, self._calls, opening, SETS[exposed], bundle=bundle)
+            OperationRequests(crib, config, self._calls, opening, chosen(exposed), bundle=bundle)
             if exposed != ALL
             else None
         )

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import sys
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Generator, Sequence
+from contextlib import contextmanager, nullcontext, redirect_stdout
 from typing import Any, cast
 
 import anyio
@@ -29,34 +31,39 @@ async def serve_stdio(
     crib: Toolcrib,
     config: Config,
     *,
-    exposed: str = DEFAULT_SET,
+    exposed: str | Sequence[str] = DEFAULT_SET,
     beside: Callable[[], Coroutine[Any, Any, None]] | None = None,
+    follows: bool = True,
+    to_stderr: bool = False,
 ) -> None:
     """Serve until the input is closed, or SIGINT or SIGTERM arrives; every server that was started is stopped then.
 
     Servers are started from when the client has said what it can be asked for; `beside` is run from then on.
-    `exposed`: see `Gateway`.
+    `exposed`: see `Gateway`. `follows`: changes of the file of `config` are taken over.
+    `to_stderr`: what functions of this program print goes there, and not among the messages.
     """
     stop_servers_quickly()
     # Signals are held to the very end: a client closes the input, waits a little and then sends SIGTERM, which must not
     # end the gateway between two servers that are being stopped.
-    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+    with signals_to_stop() as signals:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(_cancel_on_signal, signals, tasks.cancel_scope)
 
             async def start(client: Client) -> None:
                 crib.client = client
-                await tasks.start(_run_crib, crib, config, gateway, beside)
+                await tasks.start(_run_crib, crib, config if follows else None, gateway, beside)
 
             gateway = Gateway(crib, config, principal=LOCAL, exposed=exposed, on_introduced=start)
-            async with gateway, stdio_server(stdin=cast("anyio.AsyncFile[str]", _StandardInput())) as (read, write):
-                await gateway.server.run(read, write, gateway.server.create_initialization_options())
+            pipes = stdio_server(stdin=cast("anyio.AsyncFile[str]", _StandardInput()))
+            async with gateway, pipes as (read, write):
+                with redirect_stdout(sys.stderr) if to_stderr else nullcontext():
+                    await gateway.server.run(read, write, gateway.server.create_initialization_options())
             tasks.cancel_scope.cancel()
 
 
 async def _run_crib(
     crib: Toolcrib,
-    config: Config,
+    config: Config | None,
     gateway: Gateway,
     beside: Callable[[], Coroutine[Any, Any, None]] | None,
     *,
@@ -66,7 +73,7 @@ async def _run_crib(
     task_status.started()
     with anyio.move_on_after(LIST_FIRST_S):
         await gateway.opening.asked.wait()
-    async with crib, anyio.create_task_group() as tasks:
+    async with nullcontext() if crib.is_running else crib, anyio.create_task_group() as tasks:
         gateway.opening.begin()
         if beside is not None:
             tasks.start_soon(beside)
@@ -76,6 +83,21 @@ async def _run_crib(
 async def _cancel_on_signal(signals: AsyncIterator[signal.Signals], scope: anyio.CancelScope) -> None:
     await anext(signals)
     scope.cancel()
+
+
+@contextmanager
+def signals_to_stop() -> Generator[AsyncIterator[signal.Signals]]:
+    """SIGINT and SIGTERM as they arrive; none do in a thread that is not the main one."""
+    if threading.current_thread() is not threading.main_thread():
+        yield _never()
+        return
+    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+        yield signals
+
+
+async def _never() -> AsyncGenerator[signal.Signals]:
+    await anyio.sleep_forever()
+    yield signal.SIGTERM
 
 
 class _StandardInput:

@@ -1,0 +1,125 @@
+"""Serves the crib of a program: over pipes, at an address, or as an application that another one mounts."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import orjson
+from starlette.applications import Starlette
+from starlette.types import Receive, Scope, Send
+
+from toolcrib.config import Config
+from toolcrib.config.auth import Auth, read_auth
+from toolcrib.config.settings import Settings, parsed
+from toolcrib.core.errors import InvalidConfig
+from toolcrib.crib import Toolcrib
+from toolcrib.protocol.tools import ALL, chosen
+from toolcrib.surfaces.http import serving
+from toolcrib.surfaces.http.names import Address, Names
+from toolcrib.surfaces.mcp_gateway import stdio
+
+_THIS_MACHINE = Address("127.0.0.1", 0)
+
+_NOT_ENTERED = (
+    "the lifespan of this application was not entered, and an application that mounts it does not do that: "
+    "give it to yours, as in Starlette(routes=[Mount('/tools', app)], lifespan=app.lifespan)"
+)
+
+
+async def serve_stdio(crib: Toolcrib, config: Config, operations: str | Sequence[str]) -> None:
+    """Serve as `Toolcrib.serve_stdio` says."""
+    _check(operations)
+    await stdio.serve_stdio(crib, config, exposed=operations, follows=False, to_stderr=True)
+
+
+async def serve_http(
+    crib: Toolcrib,
+    config: Config,
+    address: str,
+    operations: str | Sequence[str],
+    *,
+    auth: Mapping[str, Any] | None,
+    listening: Callable[[str], None] | None,
+) -> None:
+    """Serve as `Toolcrib.serve_http` says."""
+    _check(operations)
+    config = replace(config, auth=_auth(config, auth))
+    told = listening or _say_nothing
+    await serving.serve_http(crib, config, Address.parse(address), told, exposed=operations, follows=False)
+
+
+class CribApp:
+    """An ASGI application over a crib; see `Toolcrib.app`. It can be served by itself as well, as by uvicorn."""
+
+    def __init__(
+        self,
+        crib: Toolcrib,
+        config: Config,
+        operations: str | Sequence[str],
+        *,
+        auth: Mapping[str, Any] | None,
+        url: str | None,
+    ) -> None:
+        _check(operations)
+        asked = _auth(config, auth)
+        if url is not None:
+            asked = replace(asked, public_url=_auth(config, {"public_url": url}).public_url)
+        self._crib = crib
+        self._config = replace(config, auth=asked)
+        self._operations = operations
+        self._alone = Starlette(lifespan=self.lifespan)
+        self._app: Starlette | None = None
+        """While the lifespan lasts."""
+
+    @asynccontextmanager
+    async def lifespan(self, _: object = None) -> AsyncGenerator[None]:
+        """Run the crib, and answer requests. It takes, and ignores, the application whose lifespan it is."""
+        auth = self._config.auth
+        service = serving.Service(
+            self._crib,
+            self._config,
+            Names(_THIS_MACHINE, auth),
+            auth.public_url or "http://localhost",
+            exposed=self._operations,
+            follows=False,
+        )
+        async with service, service.app.router.lifespan_context(service.app):
+            self._app = service.app
+            try:
+                yield
+            finally:
+                self._app = None
+                service.hang_up()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._alone(scope, receive, send)
+        elif self._app is None:
+            raise RuntimeError(_NOT_ENTERED)
+        else:
+            await self._app(scope, receive, send)
+
+
+def _check(operations: str | Sequence[str]) -> None:
+    if operations != ALL:
+        chosen(operations)
+
+
+def _auth(config: Config, auth: Mapping[str, Any] | None) -> Auth:
+    """What `auth` says, as `toolcrib.auth` would; else what `config` says."""
+    if auth is None:
+        return config.auth
+    try:
+        written = orjson.dumps(auth).decode()
+    except TypeError as error:
+        raise InvalidConfig(f"auth: {error}") from error
+    place = Path("this program")
+    return read_auth(Settings(parsed(written, place), place, "auth"))
+
+
+def _say_nothing(url: str) -> None:
+    """For who knows the address."""
