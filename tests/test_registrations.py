@@ -302,6 +302,7 @@ async def test_the_file_and_the_store_are_followed_together(tmp_path: Path, path
         await until(lambda: ids(crib) == ["mine.a", "mine.b", "ops.disk"], "what was registered is beside the rest")
         write_config(config, toolcrib={"declared": {"ops": {"tools": {"load": LOAD}}}})
         await until(lambda: ids(crib) == ["mine.b", "ops.disk", "ops.load"], "the new file, and what is registered")
+        await until(lambda: len(told) == 2, "both are told")
         tasks.cancel_scope.cancel()
     assert told == [["mine", "ops"], ["ops", "mine"]]
 
