@@ -36,13 +36,15 @@ _WHOLE = re.compile(
 _TOKEN = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|[\[{]|[\]}]|"', re.DOTALL)
 
 
-def read_pieces(text: bytes) -> Any:
+def read_pieces(text: bytes, decoder: json.JSONDecoder = _decoder) -> Any:
     """The value that `text` stands for; what is no Unicode text becomes a question mark.
+
+    `decoder` reads what is short, as the standard library's does.
 
     Raises:
         ValueError: it is no JSON, or nested too deeply.
     """
-    reader = _Reader(text)
+    reader = _Reader(text, decoder)
     value = reader.value(0)
     reader.end()
     return value
@@ -55,8 +57,9 @@ class _Reader:
     by one.
     """
 
-    def __init__(self, text: bytes) -> None:
+    def __init__(self, text: bytes, decoder: json.JSONDecoder) -> None:
         self._text = text
+        self._decoder = decoder
         self._base = 0
         """Where the window begins, in bytes."""
         self._window: str = ""
@@ -74,7 +77,7 @@ class _Reader:
         if self._at not in self._long:
             for _ in range(2):
                 try:
-                    value, end = _decoder.raw_decode(self._window, self._at)
+                    value, end = self._decoder.raw_decode(self._window, self._at)
                 except ValueError:
                     pass
                 except RecursionError as error:

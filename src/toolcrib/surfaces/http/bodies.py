@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from functools import partial
 from http import HTTPStatus
 from typing import Any, cast
 
@@ -12,10 +13,15 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from toolcrib.core.errors import ToolcribError
+from toolcrib.sources.aside import aside
+from toolcrib.sources.mcp.pieces import read_pieces
 from toolcrib.surfaces.http.problems import MEDIA_TYPE, Refused, problem_of
 
 MAX_BYTES = 4 * 1024 * 1024
 """Of one request, as at the MCP endpoint."""
+
+SHORT_BYTES = 131_072
+"""A longer body is read aside, so that nobody waits for it."""
 
 
 async def read_object(request: Request) -> Mapping[str, Any]:
@@ -44,7 +50,7 @@ async def read_object(request: Request) -> Mapping[str, Any]:
             headers={"Accept-Post": "application/json"},
         )
     try:
-        value = json.loads(body.decode(), parse_constant=_no_number)
+        value = await _read(bytes(body))
     except json.JSONDecodeError as error:
         where = f"line {error.lineno}, column {error.colno}"
         raise Refused(HTTPStatus.BAD_REQUEST, f"The body is not JSON: {error.msg} at {where}.") from error
@@ -53,6 +59,17 @@ async def read_object(request: Request) -> Mapping[str, Any]:
     if not isinstance(value, dict):
         raise Refused(HTTPStatus.BAD_REQUEST, "The body has to be a JSON object: the operation's arguments.")
     return cast("Mapping[str, Any]", value)
+
+
+async def _read(body: bytes) -> Any:
+    if len(body) <= SHORT_BYTES:
+        return _DECODER.decode(body.decode())
+    return await aside(partial(_read_long, body))
+
+
+def _read_long(body: bytes) -> Any:
+    body.decode()  # raises where it is no UTF-8; that takes a millisecond or two
+    return read_pieces(body, _DECODER)
 
 
 def json_response(value: object, *, status: int = HTTPStatus.OK, media_type: str = "application/json") -> Response:
@@ -84,3 +101,6 @@ def _too_large() -> Refused:
 
 def _no_number(name: str) -> None:
     raise ValueError(f"{name} is no JSON")
+
+
+_DECODER = json.JSONDecoder(parse_constant=_no_number)

@@ -1,0 +1,70 @@
+"""The JSON that requests carry: a long one is read as a short one is, and nobody waits for it."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+import anyio
+import anyio.lowlevel
+import pytest
+from starlette.requests import Request
+
+from toolcrib.surfaces.http.bodies import MAX_BYTES, SHORT_BYTES, read_object
+from toolcrib.surfaces.http.problems import Refused
+
+pytestmark = pytest.mark.anyio
+
+PAD = "x" * SHORT_BYTES
+
+
+def request_with(body: bytes) -> Request:
+    async def receive() -> dict[str, Any]:
+        await anyio.lowlevel.checkpoint()
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    headers = [(b"content-type", b"application/json")]
+    return Request({"type": "http", "method": "POST", "headers": headers}, receive)
+
+
+@pytest.mark.parametrize("pad", ["", PAD], ids=["short", "long"])
+async def test_a_body_is_read_however_long_it_is(pad: str) -> None:
+    value: dict[str, Any] = {"pad": pad, "path": ["a", "ä🧰"], "n": [1, 2.5, 2**70, None, True, {"": []}]}
+
+    assert await read_object(request_with(json.dumps(value).encode())) == value
+    assert await read_object(request_with(json.dumps(value, ensure_ascii=False).encode())) == value
+
+
+@pytest.mark.parametrize("pad", ["", PAD], ids=["short", "long"])
+@pytest.mark.parametrize(
+    "text", ['{"n": NaN, "pad": "%s"}', '{"pad": "%s", "n": -Infinity}', '{"pad": "%s"} 1', '["%s"]', '{"pad": "%s"']
+)
+async def test_what_is_no_json_object_is_refused_however_long_it_is(text: str, pad: str) -> None:
+    with pytest.raises(Refused, match="JSON"):
+        await read_object(request_with((text % pad).encode()))
+
+
+@pytest.mark.parametrize("pad", ["", PAD], ids=["short", "long"])
+async def test_what_is_no_utf_8_is_refused_however_long_it_is(pad: str) -> None:
+    with pytest.raises(Refused):
+        await read_object(request_with(b'{"a": "\xff%s"}' % pad.encode()))
+
+
+async def test_others_go_on_while_a_long_body_is_read() -> None:
+    body = json.dumps({"path": [1] * 1_300_000}).encode()
+    assert len(body) <= MAX_BYTES
+    turns = 0
+
+    async def go_on() -> None:
+        nonlocal turns
+        while True:
+            await anyio.lowlevel.checkpoint()
+            time.sleep(0.0001)  # noqa: ASYNC251  what others do takes some time
+            turns += 1
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(go_on)
+        assert len((await read_object(request_with(body)))["path"]) == 1_300_000
+        tasks.cancel_scope.cancel()
+    assert turns > 20
