@@ -15,7 +15,8 @@ To add an attack, write a coroutine function here and decorate it with `@attack(
 
 The keyword arguments of `attack` are servers that the gateway gets next to `echo`, as in an `mcp.json`: there an attack
 by a server goes. The function runs until it is cancelled. It calls `target.begins()` when what it needs is set up: the
-measurement waits for that. `target.token` is the token of `eve`, for whom policy asks a person before each call.
+measurement waits for that. `target.token` is the token of `eve`, for whom policy asks a person before each call
+but for those of the server `costly`.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ from urllib.parse import urlsplit
 
 import psutil
 
+import costly
 import load
 import servers
 
@@ -227,6 +229,69 @@ async def questions(target: Target) -> None:
     await _repeat(target, await call_of("eve", target.url, CAN_BE_ASKED), connections=8)
 
 
+@attack()
+async def wrong_paths(target: Target) -> None:
+    """One principal lists paths of two million numbers."""
+    await _post(target, "list", {"path": [1] * 2_000_000})
+
+
+@attack()
+async def unknown_keys(target: Target) -> None:
+    """One principal searches with 380 keys of ten thousand characters that no operation has."""
+    await _post(target, "search_tools", {f"{number}{'x' * 10_000}": 1 for number in range(380)})
+
+
+COSTLY = {"command": sys.executable, "args": [str(Path(__file__).with_name("costly.py"))]}
+
+
+@attack(costly=COSTLY)
+async def wrong_texts(target: Target) -> None:
+    """One principal calls a tool that takes a list of texts with two million numbers."""
+    await _call_costly(target, "takes_texts")
+
+
+@attack(costly=COSTLY)
+async def chained_choices(target: Target) -> None:
+    """One principal calls a tool with lists within lists, each of which its schema looks at twice."""
+    await _call_costly(target, "takes_chain")
+
+
+@attack(costly=COSTLY)
+async def many_alternatives(target: Target) -> None:
+    """One principal calls a tool with half a million texts, of which each may be one of 1,500."""
+    await _call_costly(target, "takes_alternatives")
+
+
+@attack(costly=COSTLY)
+async def very_many_alternatives(target: Target) -> None:
+    """One principal calls a tool with 800,000 numbers, of which each may be one of 5,000."""
+    await _call_costly(target, "takes_choices")
+
+
+@attack(costly=COSTLY)
+async def costly_patterns(target: Target) -> None:
+    """One principal calls a tool with 200,000 characters, for which there are 500 patterns that look around."""
+    await _call_costly(target, "takes_patterns")
+
+
+@attack(costly=COSTLY)
+async def recursive_answers(target: Target) -> None:
+    """A server answers 140 objects within one another, each of which may be one of two."""
+    await _call_costly(target, "gives_itself")
+
+
+@attack(costly=COSTLY)
+async def answers_of_alternatives(target: Target) -> None:
+    """A server answers half a million texts, of which each may be one of 1,500."""
+    await _call_costly(target, "gives_alternatives")
+
+
+@attack(costly=COSTLY)
+async def wrong_answers(target: Target) -> None:
+    """A server answers two million numbers where it promises texts."""
+    await _call_costly(target, "gives_texts")
+
+
 # -- what attacks share -----------------------------------------------------------------------------------------------
 
 
@@ -277,6 +342,22 @@ async def _repeat(target: Target, sent: bytes, *, connections: int) -> None:
     async with asyncio.TaskGroup() as tasks:
         for _ in range(connections):
             tasks.create_task(repeat())
+
+
+async def _call_costly(target: Target, tool: str) -> None:
+    """Call a tool of `costly.py` again and again."""
+    _, _, name = tool.partition("_")
+    sent: Mapping[str, Any] = costly.value_for(name) if tool.startswith("takes_") else {}
+    expand = {"name": "expand_tool", "arguments": {"tool_id": f"costly.{tool}"}}
+    body = await load.answer(target.url, load.request(target.url, "tools/call", expand, token=target.token))
+    handle = json.loads(body)["result"]["structuredContent"]["handle"]
+    await _post(target, "call_tool", {"tool_id": handle, "arguments": sent})
+
+
+async def _post(target: Target, operation: str, arguments: Mapping[str, Any]) -> None:
+    """Ask for an operation of the API again and again."""
+    body = json.dumps(arguments, separators=(",", ":")).encode()
+    await _repeat(target, target.head(f"/v1/{operation}", len(body)) + body, connections=2)
 
 
 async def _answer(reader: StreamReader) -> bytes:
@@ -421,7 +502,8 @@ def gateway_for(stack: ExitStack, names: Sequence[str]) -> servers.Reachable:
             for principal, token in TOKENS.items()
         ]
     }
-    ours["policy"] = {"rules": [{"then": "ask", "principals": ["eve"]}], "otherwise": "allow"}
+    asking = [{"then": "allow", "sources": ["costly"]}, {"then": "ask", "principals": ["eve"]}]
+    ours["policy"] = {"rules": asking, "otherwise": "allow"}
     path.write_text(json.dumps(config))
     return stack.enter_context(servers.gateway(path))
 

@@ -26,7 +26,7 @@ SMALL = {
     "tokens.py": [],
 }
 
-SHARED = {"catalog.py", "learning.py", "load.py", "rankers.py", "refusal.py", "servers.py"}
+SHARED = {"catalog.py", "costly.py", "learning.py", "load.py", "rankers.py", "refusal.py", "servers.py"}
 """What they have in common."""
 
 ELSEWHERE = {"browsing.py", "export_minilm.py", "retrieval.py"}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import mcp_types
 from mcp.server.context import CallNext, HandlerResult
@@ -16,10 +16,11 @@ from toolcrib.config import Config
 from toolcrib.core.errors import ToolcribError
 from toolcrib.core.principal import Principal
 from toolcrib.crib import Toolcrib
+from toolcrib.disclosure.operations import MAX_EXPANDED
 from toolcrib.protocol.briefing import Briefing, briefing
 from toolcrib.protocol.rules import Top
 from toolcrib.protocol.steps import answer_within, leading_within
-from toolcrib.protocol.tools import CALLS, OperationTool
+from toolcrib.protocol.tools import CALLS, MAX_NAME_CHARS, OperationTool
 from toolcrib.surfaces.mcp_gateway.calls import Calls
 from toolcrib.surfaces.mcp_gateway.connections import Ctx, context_of, principal_of
 from toolcrib.surfaces.mcp_gateway.opening import Opening
@@ -118,7 +119,12 @@ def asked_about(operation: str, arguments: Mapping[str, Any]) -> str | None:
     """Where the names of sources would stand in the arguments of an operation; None where it is about all of them."""
     if operation not in _ABOUT_TOOLS:
         return None
-    return str([arguments.get("tool_id"), arguments.get("tool_ids")])  # not validated yet: of any shape
+    several = arguments.get("tool_ids")  # not validated yet: of any shape, and of any size
+    asked = [
+        arguments.get("tool_id"),
+        *(cast("list[object]", several)[:MAX_EXPANDED] if isinstance(several, list) else []),
+    ]
+    return str([each[:MAX_NAME_CHARS] for each in asked if isinstance(each, str)])
 
 
 def _definition(tool: OperationTool) -> mcp_types.Tool:
