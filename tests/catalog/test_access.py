@@ -13,13 +13,23 @@ from tests.catalog.strategies import ANNOTATIONS, PRINCIPALS, RULES, SET_UP, too
 from tests.catalogs import registry_of, tool
 from tests.examples import examples
 
-from toolcrib.catalog.access import ALLOW_ALL, EVERYTHING, HINTS, Access, Rule, Rules, Subject, something_of
+from toolcrib.catalog.access import (
+    ALLOW_ALL,
+    EVERYTHING,
+    HINTS,
+    Access,
+    Rule,
+    Rules,
+    Subject,
+    may_show,
+    something_of,
+)
 from toolcrib.catalog.categories import Categories, Category
 from toolcrib.catalog.registry import ToolRegistry
 from toolcrib.catalog.state import SourceEntry, SourceStatus
 from toolcrib.catalog.view import View, Visible, subject_of
 from toolcrib.catalog.views import Views
-from toolcrib.core.errors import ToolNotFound
+from toolcrib.core.errors import InvalidConfig, ToolNotFound
 from toolcrib.core.principal import LOCAL, Principal
 from toolcrib.core.tools import Tool, ToolAnnotations
 from toolcrib.disclosure.operations import Operations
@@ -85,6 +95,26 @@ def test_the_first_rule_that_is_met_decides_and_where_none_is_what_holds_otherwi
     assert rules.decide(replace(PUSH, id="git.log")) is Access.CALL
     assert rules.decide(replace(PUSH, id="fs.read", source="fs")) is Access.HIDDEN
     assert Rules((), Access.SEE).decide(PUSH) is Access.SEE
+
+
+def test_rules_may_be_given_as_a_list_and_can_be_compared_and_shared_all_the_same() -> None:
+    rule = Rule(Access.ASK, tools=("git.push",))
+    listed = Rules([rule], Access.SEE)  # pyright: ignore[reportArgumentType]
+
+    assert listed == Rules((rule,), Access.SEE)
+    assert hash(listed) == hash(Rules((rule,), Access.SEE))
+
+
+@pytest.mark.parametrize("rules", ["ask", [Rule(Access.ASK), "hide"]], ids=str)
+def test_what_is_no_list_of_rules_is_refused(rules: Any) -> None:
+    with pytest.raises(InvalidConfig, match=r"^rules: a list of `Rule` is expected here$"):
+        Rules(rules, Access.CALL)
+
+
+def test_annotations_that_are_no_object_are_refused() -> None:
+    claims: Any = ["read_only"]
+    with pytest.raises(InvalidConfig, match=r"^annotations: an object is expected here$"):
+        Rule(Access.CALL, annotations=claims)
 
 
 def test_rules_for_others_say_nothing() -> None:
@@ -156,7 +186,10 @@ def test_a_resource_is_hidden_under_every_spelling_of_its_uri(uri: str) -> None:
 def test_what_claims_nothing_meets_no_rule_on_claims() -> None:
     prompt = replace(PUSH, annotations=None, trusted=False)
     for claimed in (True, False):
-        assert Rules((Rule(Access.CALL, annotations={"destructive": claimed}),), Access.HIDDEN).decide(prompt) == 0
+        allow = Rules((Rule(Access.CALL, annotations={"destructive": claimed}),), Access.HIDDEN)
+        hide = Rules((Rule(Access.HIDDEN, annotations={"destructive": claimed}),), Access.CALL)
+        assert allow.decide(prompt) is Access.HIDDEN
+        assert hide.decide(prompt) is Access.CALL
 
 
 def test_a_claim_to_destroy_counts_from_anybody() -> None:
@@ -242,6 +275,51 @@ def test_a_source_may_be_spoken_of_where_not_all_of_it_is_hidden() -> None:
     assert not may_know(Rule(Access.HIDDEN, annotations={"destructive": True}))
     assert may_know(Rule(Access.SEE, sources=("git",)), otherwise=Access.HIDDEN)
     assert not may_know(Rule(Access.CALL, sources=("git",), tags=("safe",)), otherwise=Access.HIDDEN)
+
+
+@pytest.mark.parametrize(
+    ("tools", "may_be"),
+    [
+        (("git.push",), True),
+        (("git.remote.push",), True),
+        (("git.p?s*",), True),
+        (("g*.push",), True),
+        (("*push",), True),
+        (("*",), True),
+        (("fs.read", "git.push"), True),
+        (("fs.read",), False),
+        (("github.push",), False),
+        (("push",), False),
+    ],
+    ids=str,
+)
+def test_of_a_source_that_is_hidden_a_tool_that_a_rule_shows_may_be_visible(
+    tools: tuple[str, ...], may_be: bool
+) -> None:
+    shown = Rules((Rule(Access.SEE, tools=tools),), Access.HIDDEN)
+    hidden = Rules((Rule(Access.HIDDEN, tools=tools), *shown.rules), Access.HIDDEN)
+
+    assert may_show(shown, "git") is may_be
+    assert not may_show(hidden, "git")
+
+
+def test_of_a_hidden_source_nothing_is_shown_by_a_rule_that_names_another_source_or_place() -> None:
+    def shows(**conditions: Any) -> bool:
+        return may_show(Rules((Rule(Access.CALL, tools=("git.push",), **conditions),), Access.HIDDEN), "git")
+
+    assert shows(sources=("git",))
+    assert shows(paths=(("git",),))
+    assert not shows(sources=("fs",))
+    assert not shows(paths=(("fs",),))
+
+
+def test_where_nothing_is_known_of_the_permissions_but_what_they_decide_they_are_asked_about_the_source() -> None:
+    class Nothing:
+        def decide(self, subject: Subject) -> Access:
+            return Access.HIDDEN
+
+    assert may_show(EVERYTHING, "git")
+    assert not may_show(Nothing(), "git")
 
 
 def test_a_hidden_source_is_not_among_those_that_are_starting_or_failed() -> None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
-from fnmatch import fnmatchcase, translate
+from fnmatch import translate
 from itertools import product
 from typing import Any, Protocol, cast
 
@@ -224,10 +224,10 @@ class Rules:
     otherwise: Access
 
     def __post_init__(self) -> None:
-        rules = cast("object", self.rules)
-        if not isinstance(rules, list | tuple) or not all(isinstance(r, Rule) for r in cast("list[object]", rules)):
+        rules = cast("Sequence[Any]", self.rules)
+        if not isinstance(rules, list | tuple) or not all(isinstance(rule, Rule) for rule in rules):
             raise InvalidConfig("rules: a list of `Rule` is expected here")
-        object.__setattr__(self, "rules", tuple(cast("list[Rule]", rules)))
+        object.__setattr__(self, "rules", tuple(rules))
         object.__setattr__(self, "otherwise", read_choice(self.otherwise, "otherwise", EFFECTS))
 
     def permissions(self, principal: Principal) -> Rules:
@@ -256,13 +256,9 @@ class Rules:
 
     def _with_and_without_its_word(self, subject: Subject) -> tuple[Subject, ...]:
         sure = subject.paths if subject.sure_paths is None else subject.sure_paths
-        if not self._ask_for_places or (subject.tags == subject.sure_tags and sure == subject.paths):
+        if (subject.tags, subject.paths) == (subject.sure_tags, sure):
             return (subject,)
         return subject, replace(subject, tags=subject.sure_tags, paths=sure)
-
-    @cached_property
-    def _ask_for_places(self) -> bool:
-        return any(rule.tags or rule.paths for rule in self.rules)
 
     @cached_property
     def _possible_claims(self) -> tuple[ToolAnnotations, ...]:
@@ -277,12 +273,11 @@ def may_show(permissions: Permissions, source: str) -> bool:
 
     That is so where the source as a whole may be known, or where a rule names one of its tools that may.
     """
+    # A pattern without a dot, as `*push`, meets the source and the name together.
     named = {
-        f"{source}.{ANY.sub(UNKNOWN, name)}"
+        f"{source}.{ANY.sub(UNKNOWN, pattern.partition('.')[2] or pattern)}"
         for rule in (permissions.rules if isinstance(permissions, Rules) else ())
         for pattern in rule.tools or ()
-        for of, dot, name in [pattern.partition(".")]
-        if dot and fnmatchcase(source, of)
     }
     subjects = (something_of(source), *(Subject(tool_id, source, ((source,),)) for tool_id in named))
     return any(permissions.decide(subject) is not Access.HIDDEN for subject in subjects)
