@@ -24,6 +24,7 @@ from toolcrib.core.nodes import Node
 from toolcrib.core.principal import CallContext, Principal
 from toolcrib.core.results import ToolResult
 from toolcrib.core.tools import Tool
+from toolcrib.disclosure.cursors import CursorSeal
 from toolcrib.disclosure.messages import Answer, CategoryPage, ListPage, SearchPage
 from toolcrib.protocol.desk import Desk
 from toolcrib.protocol.tools import operation_schema
@@ -52,6 +53,71 @@ def walk(view: View, operation: str, **arguments: Any) -> Iterator[ListPage | Se
         yield here
         if (cursor := here.next_cursor) is None:
             return
+
+
+# -- a seal -----------------------------------------------------------------------------------------------------------
+
+RESTART = NextAction("list", {"path": []})
+
+
+def is_refused(seal: CursorSeal, cursor: str, bound_to: Mapping[str, Any]) -> bool:
+    try:
+        seal.open(cursor, bound_to, restart=RESTART)
+    except InvalidCursor:
+        return True
+    return False
+
+
+@given(st.integers(0, 2**32 - 1))
+def test_a_cursor_holds_where_the_next_page_begins(offset: int) -> None:
+    seal = CursorSeal(b"key")
+
+    assert seal.open(seal.make(offset, {"path": ["a"]}), {"path": ["a"]}, restart=RESTART) == offset
+
+
+def test_only_who_shares_the_key_can_open_a_cursor_and_by_default_nobody_does() -> None:
+    cursor = CursorSeal(b"key").make(5, {})
+
+    assert not is_refused(CursorSeal(b"key"), cursor, {})
+    assert is_refused(CursorSeal(b"other"), cursor, {})
+    default = CursorSeal()
+    assert not is_refused(default, default.make(5, {}), {})
+    assert is_refused(CursorSeal(), default.make(5, {}), {})
+
+
+REWRITTEN: list[Callable[[str], str]] = [
+    lambda cursor: "",
+    lambda cursor: cursor[:-1],
+    lambda cursor: cursor.rstrip("="),
+    lambda cursor: cursor + "=",
+    lambda cursor: cursor + "\n",
+    lambda cursor: cursor[:8] + " " + cursor[8:],
+    lambda cursor: cursor[:8] + "é" + cursor[8:],
+    lambda cursor: cursor[:8] + "\ud800" + cursor[8:],
+    lambda cursor: cursor.replace("-", "+").replace("_", "/"),
+    lambda cursor: cursor[:-3] + chr(ord(cursor[-3]) + 1) + "==",
+    lambda cursor: "A" * len(cursor),
+    lambda cursor: cursor.swapcase(),
+]
+
+
+@pytest.mark.parametrize("changed", REWRITTEN, ids=range(len(REWRITTEN)))
+def test_a_cursor_that_is_written_in_any_other_way_is_refused(changed: Callable[[str], str]) -> None:
+    seal, bound_to = CursorSeal(b"key"), {"query": "q14"}
+    cursor = seal.make(5, bound_to)
+    assert {"-", "_"} < set(cursor)
+    assert changed(cursor) != cursor
+
+    assert is_refused(seal, changed(cursor), bound_to)
+
+
+def test_a_refused_cursor_says_why_and_what_to_do() -> None:
+    with pytest.raises(InvalidCursor) as refused:
+        CursorSeal().open("made up", {}, restart=RESTART)
+
+    assert str(refused.value) == "This cursor is not for this request, or the catalog has changed since it was made."
+    assert refused.value.hints == ("Send the request again without a cursor.",)
+    assert refused.value.next_action == RESTART
 
 
 # -- a walk -----------------------------------------------------------------------------------------------------------

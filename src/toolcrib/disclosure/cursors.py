@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
 import hmac
 import secrets
@@ -21,11 +20,11 @@ class CursorSeal:
     """Makes and opens cursors under one key; whoever shares the key can open them, so replicas can be given one."""
 
     def __init__(self, key: bytes | None = None) -> None:
-        self._key = key or secrets.token_bytes(32)
+        self._key = key or secrets.token_bytes()
 
     def make(self, offset: int, bound_to: Mapping[str, Any]) -> str:
         """A cursor for the page that begins at `offset`, for a request that is `bound_to` exactly these JSON values."""
-        head = offset.to_bytes(_OFFSET_BYTES, "big")
+        head = offset.to_bytes(_OFFSET_BYTES)
         return base64.urlsafe_b64encode(head + self._seal(head, bound_to)).decode()
 
     def open(self, cursor: str, bound_to: Mapping[str, Any], *, restart: NextAction) -> int:
@@ -34,20 +33,23 @@ class CursorSeal:
         Raises:
             InvalidCursor: altered, of another request, or older than a change of the catalog; `restart` is the way on.
         """
-        try:
-            raw = base64.b64decode(cursor.encode(), altchars=b"-_", validate=True)
-        except (binascii.Error, UnicodeEncodeError):
-            raw = b""
-        if base64.urlsafe_b64encode(raw) != cursor.encode("utf-8", "replace"):  # another way to write the same bytes
-            raw = b""
-        head, seal = raw[:_OFFSET_BYTES], raw[_OFFSET_BYTES:]
-        if not hmac.compare_digest(seal, self._seal(head, bound_to)):
+        offset = self._offset(cursor, bound_to)
+        if offset is None:
             raise InvalidCursor(
                 "This cursor is not for this request, or the catalog has changed since it was made.",
                 hints=["Send the request again without a cursor."],
                 next_action=restart,
             )
-        return int.from_bytes(head, "big")
+        return offset
+
+    def _offset(self, cursor: str, bound_to: Mapping[str, Any]) -> int | None:
+        try:
+            raw = base64.urlsafe_b64decode(cursor)
+        except ValueError:  # no base64, or no ASCII
+            return None
+        offset = int.from_bytes(raw[:_OFFSET_BYTES])
+        # The whole string is compared, for the same bytes can be written in more than one way.
+        return offset if hmac.compare_digest(self.make(offset, bound_to), cursor) else None
 
     def _seal(self, head: bytes, bound_to: Mapping[str, Any]) -> bytes:
         return hmac.new(self._key, head + canonical_bytes(bound_to), hashlib.sha256).digest()[:_SEAL_BYTES]
