@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import string
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -204,6 +205,63 @@ async def test_a_client_that_breaks_while_it_is_asked_lets_nothing_run() -> None
     with pytest.raises(NotAuthorized, match="asking failed"):
         await run(Runner(), view, Person(ConnectionError()))
     assert source_of(view, "git").calls == []
+
+
+Noted = list[str]
+
+
+async def noted(person: Person | None) -> Noted:
+    """What is noted, in its order, of how it was settled whether a call may run."""
+    steps: Noted = []
+    with suppress(NotAuthorized):
+        await run(Runner(), view_for(), person, note_approval=steps.append)
+    return steps
+
+
+@pytest.mark.anyio
+async def test_how_it_was_settled_is_noted_and_also_where_no_answer_comes() -> None:
+    assert await noted(None) == ["unasked"]
+    assert await noted(saying("once")) == ["unasked", "unanswered", "once"]
+    assert await noted(saying("always")) == ["unasked", "unanswered", "always"]
+    assert await noted(saying("no")) == ["unasked", "unanswered", "refused"]
+    assert await noted(Person({"action": "cancel"})) == ["unasked", "unanswered", "unanswered"]
+    assert await noted(Person(ConnectionError())) == ["unasked", "unanswered"]
+
+
+@pytest.mark.anyio
+async def test_that_a_person_approved_for_good_before_is_noted() -> None:
+    runner, view, steps = Runner(), view_for(), Noted()
+    await run(runner, view, saying("always"))
+    await run(runner, view, None, note_approval=steps.append)
+
+    assert steps == ["kept"]
+
+
+USE_ANOTHER = "Use another tool, or ask the person you work for."
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("person", "hints"),
+    [
+        (saying("no"), (USE_ANOTHER,)),
+        (Person(ToolFailed("Nobody is there.")), (USE_ANOTHER,)),
+        (Person(ConnectionError()), (USE_ANOTHER,)),
+        (
+            None,
+            (
+                USE_ANOTHER,
+                "A client that supports elicitation asks; the owner of the configuration can allow it.",
+            ),
+        ),
+    ],
+    ids=["no", "fails", "breaks", "nobody"],
+)
+async def test_who_is_refused_is_told_what_to_do_instead(person: Person | None, hints: tuple[str, ...]) -> None:
+    with pytest.raises(NotAuthorized) as refused:
+        await run(Runner(), view_for(), person)
+
+    assert refused.value.hints == hints
 
 
 @pytest.mark.anyio

@@ -106,6 +106,18 @@ def test_who_waits_for_what_the_refusal_says_is_let_in(rate: Rate, gaps: list[in
             assert admits(limits)
 
 
+def test_a_call_that_comes_a_nanosecond_early_is_refused() -> None:
+    clock = Clock()
+    limits = CallLimits(Rate(60, 1), now_ns=clock)
+    limits.admit(ADA)
+
+    clock.now_ns += SECOND - 1
+    with pytest.raises(RateLimited):
+        limits.admit(ADA)
+    clock.now_ns += 1
+    limits.admit(ADA)
+
+
 @given(RATES, st.lists(st.tuples(st.sampled_from([ADA, GRACE]), st.integers(0, 2 * SECOND)), max_size=60))
 def test_what_one_principal_does_is_nothing_to_another(rate: Rate, calls: list[tuple[Principal, int]]) -> None:
     together, alone = Clock(), Clock()
@@ -192,6 +204,19 @@ def test_as_many_principals_are_kept_as_there_is_room_for(monkeypatch: pytest.Mo
     assert not any(admits(limits, each) for each in principals)
 
 
+def test_when_there_is_no_room_the_half_that_waits_longest_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_PRINCIPALS", 100)
+    limits = CallLimits(Rate(60, 101), now_ns=Clock())
+    calls_of = {Principal(f"calls {calls} times"): calls for calls in range(101, 0, -1)}
+    for principal, calls in calls_of.items():
+        for _ in range(calls):
+            limits.admit(principal)
+
+    assert limits.known == 50
+    for principal in [*calls_of][:50]:
+        assert [admits(limits, principal) for _ in range(101)].count(True) == 101 - calls_of[principal]
+
+
 def test_a_bucket_makes_room_at_the_moment_when_it_is_full_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_PRINCIPALS", 100)
     clock = Clock()
@@ -233,6 +258,7 @@ async def test_a_call_too_many_runs_nothing_and_says_when_to_come_back() -> None
     error = refused.value.to_wire()["error"]
     assert (error["code"], error["retryable"], error["details"]) == ("RATE_LIMITED", True, {"retry_after_s": 0.8})
     assert "60 calls a minute are allowed, 2 of them at once" in error["message"]
+    assert error["hints"] == ["The owner of the configuration can allow more."]
     clock.now_ns += 800_000_000
     assert await Runner(limits).call_tool(view, READ.handle, {"path": "."}, CallContext())
 

@@ -88,7 +88,7 @@ class Approver:
         """
         if consent == "kept" or not ToolResult(result).needs_input:
             return result
-        approval = secrets.token_urlsafe(18)
+        approval = secrets.token_urlsafe()
         self._paused.put(intent.principal, approval, (_bound(intent), self._now_s() + ANSWER_S))
         return {**result, "requestState": approved_state(approval, result.get("requestState"))}
 
@@ -108,9 +108,9 @@ class Approver:
         return await _asked_by_client(intent, context)
 
     def _is_taken_up(self, intent: Intent, context: CallContext) -> bool:
-        approval = context.resumed.approval if context.resumed is not None else None
-        paused = self._paused.get(approval) if approval is not None else None
-        if approval is None or paused is None:
+        if context.resumed is None or (approval := context.resumed.approval) is None:
+            return False
+        if (paused := self._paused.get(approval)) is None:
             return False
         bound, until_s = paused
         if bound != _bound(intent):

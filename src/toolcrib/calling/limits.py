@@ -83,7 +83,7 @@ class CallLimits:
             return
         now_ns = self._now_ns()
         bucket = self._buckets.get(principal.id, TokenBucket())
-        if (wait_ns := bucket.wait_ns(rate, now_ns)) > 0:
+        if wait_ns := bucket.wait_ns(rate, now_ns):
             wait_s = -(-wait_ns // _TENTH_NS) / 10  # up to the next tenth
             raise RateLimited(
                 f"`{principal.id}` calls too fast: {rate.calls_per_minute} calls a minute are allowed, "
