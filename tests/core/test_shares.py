@@ -35,6 +35,74 @@ def test_a_value_that_is_larger_than_its_share_goes_before_those_of_others_who_k
     assert table.put("eve", "eve", bytes(60)) == []
 
 
+def test_room_can_be_taken_to_the_last_bit() -> None:
+    table = Shares[str, bytes](10, len)
+    table.put("ada", "ada", bytes(6))
+
+    assert table.can_take("ada", 4)
+    assert not table.can_take("ada", 5)
+
+
+def test_without_a_size_one_value_of_size_one_is_asked_about() -> None:
+    table = Shares[str, str](2)
+    table.put("ada", "ada", "")
+
+    assert table.can_take("ada")
+    table.put("ada", "another", "")
+    assert not table.can_take("ada")
+
+
+def test_of_a_full_table_a_principal_can_take_up_to_its_share_and_no_more() -> None:
+    table = Shares[str, bytes](12, len)
+    table.put("ada", "ada", bytes(2))
+    table.put("eve", "eve", bytes(10))
+
+    assert table.can_take("ada", 4), "half of the room is hers"
+    assert not table.can_take("ada", 5)
+    assert table.can_take("grace", 4), "a third, with hers"
+    assert not table.can_take("grace", 5)
+
+
+def test_who_takes_exactly_its_share_loses_nothing() -> None:
+    table = Shares[str, bytes](4, len)
+    table.put("ada", "ada", bytes(2))
+
+    assert table.put("eve", "eve", bytes(4)) == [bytes(4)]
+    assert table.items() == [("ada", bytes(2))]
+
+
+def test_a_new_value_goes_after_those_of_others_who_take_more_than_their_share() -> None:
+    table = Shares[str, bytes](10, len)
+    table.put("ada", "first", bytes(4))
+    table.put("ada", "second", bytes(4))
+
+    assert table.put("eve", "eve", bytes(9)) == [bytes(4), bytes(9)]
+    assert table.items() == [("second", bytes(4))]
+
+
+def test_of_two_who_take_more_than_their_share_the_one_with_more_loses() -> None:
+    table = Shares[str, bytes](10, len)
+    table.put("zoe", "zoe", bytes(4))
+    table.put("ada", "ada", bytes(5))
+    table.put("grace", "grace", bytes(1))
+
+    assert table.put("grace", "another", bytes(1)) == [bytes(5)]
+
+
+def test_what_was_taken_out_no_longer_counts_for_its_principal() -> None:
+    table = Shares[str, str](6)
+    for key in ("e1", "e2", "e3"):
+        table.put("eve", key, key)
+    table.pop("e1")
+    for key in ("a1", "a2", "a3"):
+        table.put("ada", key, key)
+    for key in ("g1", "g2"):
+        table.put("grace", key, key)
+
+    assert table.get("a1") is None
+    assert table.get("e2") == "e2"
+
+
 def test_what_was_taken_out_leaves_its_room() -> None:
     table = Shares[str, bytes](10, len)
     table.put("ada", "first", bytes(6))
