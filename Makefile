@@ -18,7 +18,7 @@ QUICK := $(patsubst %,tests/%,calling catalog config contract conversation core 
 NEWER := 3.12 3.13 3.14
 LANE = $(QUICK) tests/stores
 
-.PHONY: help demo test test-slow test-all quick pythons check format lint types imports interop conformance docs bench retrieval lock clean
+.PHONY: help demo test test-slow test-all quick pythons check format lint types imports interop conformance docs bench mutants retrieval lock clean
 .DEFAULT_GOAL := help
 
 help:  ## Say what there is
@@ -78,6 +78,12 @@ APART := $(patsubst %,benchmarks/%.py,catalog costly load servers rankers refusa
 bench: .venv/bench-ready  ## Run the benchmarks; each prints one JSON object
 	@for script in $(filter-out $(APART),$(wildcard benchmarks/*.py)); do echo "$$script" >&2; $(BIN)/python "$$script" || exit 1; done
 
+# Begins anew each time: what mutmut remembers knows nothing of tests that changed.
+mutants: .venv/mutants-ready  ## Change a sample of the core in many small ways, and see that the tests notice
+	rm -rf mutants
+	$(BIN)/mutmut run
+	@$(BIN)/mutmut export-cicd-stats > /dev/null && $(BIN)/mutmut results && $(BIN)/python -m tests.mutants
+
 retrieval: .venv/bench-ready .cache/MiniLM/model.onnx  ## Measure search on the public sets and write docs/search.md; fetches torch
 	@$(BIN)/python benchmarks/retrieval.py --write
 
@@ -89,6 +95,8 @@ lock:  ## Compile the requirements files anew from pyproject.toml
 	$(UV) pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url \
 		-c requirements/dev.txt pyproject.toml $(EXTRAS) --group dev --group interop --group bench -o requirements/bench.txt
 	$(UV) pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url \
+		-c requirements/dev.txt pyproject.toml $(EXTRAS) --group dev --group interop --group mutants -o requirements/mutants.txt
+	$(UV) pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url \
 		requirements/mcp1.in -o requirements/mcp1.txt
 	$(UV) pip compile -q --universal --python-version 3.12 --generate-hashes --no-header --no-emit-index-url \
 		requirements/fast-agent.in -o requirements/fast-agent.txt
@@ -98,7 +106,7 @@ lock:  ## Compile the requirements files anew from pyproject.toml
 		file.write_text(json.dumps(lock, indent=2) + "\n")' tests/interop/package-lock.json
 
 clean:  ## Remove what was set up
-	rm -rf .venv tests/interop/node_modules .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf .venv mutants tests/interop/node_modules .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 
 # The pip and setuptools of a new environment are as old as the Python is; uv does without them.
 .venv/uv: requirements/uv.txt
@@ -122,6 +130,10 @@ clean:  ## Remove what was set up
 
 .venv/bench-ready: .venv/ready requirements/bench.txt
 	$(UV) pip install --quiet --python $(BIN)/python --require-hashes -r requirements/bench.txt
+	@touch $@
+
+.venv/mutants-ready: .venv/ready requirements/mutants.txt
+	$(UV) pip install --quiet --python $(BIN)/python --require-hashes -r requirements/mutants.txt
 	@touch $@
 
 # all-MiniLM-L6-v2, from an environment of its own that uv keeps: torch alone takes gigabytes.

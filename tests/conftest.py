@@ -6,7 +6,7 @@ from collections.abc import Generator
 from contextlib import ExitStack
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from tests import zygote
 from tests.examples import CI_EXAMPLES
 
@@ -21,6 +21,8 @@ settings.register_profile("ci", UNTIMED, max_examples=CI_EXAMPLES, print_blob=Tr
 settings.register_profile("dev", UNTIMED, max_examples=CI_EXAMPLES // 3, derandomize=True)
 # For a night, or for what a change of a law may have broken.
 settings.register_profile("thorough", UNTIMED, max_examples=CI_EXAMPLES * 10, print_blob=True)
+# For `make mutants`, where thousands of tests fail and nobody reads why: the first example that fails is enough.
+settings.register_profile("mutants", settings.get_profile("dev"), phases=(Phase.explicit, Phase.generate))
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "dev"))
 
 ZYGOTES = pytest.StashKey[zygote.Zygotes]()

@@ -214,16 +214,18 @@ def _moves(was: Any, now: Any) -> dict[Place, tuple[Any, Any]]:
     while waiting:
         place, one, other = waiting.pop()
         if isinstance(one, Mapping) and isinstance(other, Mapping):
-            former, latter = cast("Json", one), cast("Json", other)
+            former = cast("Json", one)
+            latter = cast("Json", other)
             keys = former.keys() | latter.keys()
             waiting += [((*place, key), former.get(key, _NOTHING), latter.get(key, _NOTHING)) for key in keys]
         elif isinstance(one, list) and isinstance(other, list):
-            former, latter = cast("list[Any]", one), cast("list[Any]", other)
-            if len(former) == len(latter) and any(isinstance(each, Mapping | list) for each in (*former, *latter)):
-                pairs = enumerate(zip(former, latter, strict=True))
+            ours = cast("list[Any]", one)
+            theirs = cast("list[Any]", other)
+            if len(ours) == len(theirs) and any(isinstance(each, Mapping | list) for each in (*ours, *theirs)):
+                pairs = enumerate(zip(ours, theirs, strict=True))
                 waiting += [((*place, str(position)), *pair) for position, pair in pairs]
-            elif canonical_bytes(former) != canonical_bytes(latter):
-                found[place] = _set_apart(former, latter)
+            elif canonical_bytes(ours) != canonical_bytes(theirs):
+                found[place] = _set_apart(ours, theirs)
         elif one is _NOTHING or other is _NOTHING or canonical_bytes(one) != canonical_bytes(other):
             found[place] = (one, other)
     return found
@@ -263,4 +265,6 @@ def _shown(value: Any) -> str:
 
 
 def _mapping(value: Any) -> Json:
-    return cast("Json", value) if isinstance(value, Mapping) else {}
+    if not isinstance(value, Mapping):
+        return {}
+    return cast("Json", value)
