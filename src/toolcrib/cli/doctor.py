@@ -1,9 +1,9 @@
 """`toolcrib doctor`: does every source start, how long does it take, what does it offer, what is wrong with it?
 
-It tells which limits hold, too: those of all sources once, and for a source what differs; which capabilities that tools
-need are missing; whether a policy is in force; which definitions are quarantined; and what in the file is probably a
-slip. A server that each principal has for itself is started for the one at this machine, if that has it. Nobody else
-has credentials here.
+It tells which limits hold, too: those of all sources once, and for a source what differs; which capabilities that
+tools need are missing; whether a policy is in force; which definitions are quarantined; what is missing from the
+audit; and what in the file is probably a slip. A server that each principal has for itself is started for the one at
+this machine, if that has it. Nobody else has credentials here.
 """
 
 from __future__ import annotations
