@@ -136,6 +136,35 @@ def test_where_nothing_is_the_commands_that_look_around_say_so(tmp_path: Path, t
     assert "Nothing here matches." in unmet.stderr
 
 
+def test_a_person_is_shown_the_beginning_of_a_long_summary(tmp_path: Path) -> None:
+    words = [
+        "oak",
+        "rose",
+        "bean",
+        "kale",
+        "maple",
+        "tulip",
+        "lentil",
+        "chard",
+        "cedar",
+        "lily",
+        "pea",
+        "leek",
+        "birch",
+    ]
+    definitions: list[dict[str, Any]] = [
+        {"name": f"plant_{word}", "description": f"Plant {word} near {word}grove.", "inputSchema": {}} for word in words
+    ]
+    (path := tmp_path / "garden.json").write_text(json.dumps({"tools": definitions}))
+    (node,) = wire("list", "--tools", str(path))["nodes"]
+    assert len(node["summary"]) > 90
+    for command in ("list", "categories", "tree"):
+        shown = run(command, "--tools", str(path)).stdout
+        (line,) = [line for line in shown.splitlines() if "garden " in line and " 13 " in line]
+        assert line.endswith("…")
+        assert len(line) < 120
+
+
 def test_in_a_terminal_a_line_of_the_tree_ends_with_an_ellipsis_and_no_id_is_cut(tmp_path: Path) -> None:
     told = "Dig a hole that is wide enough for the roots of an old tree and then water it."
     definitions: list[dict[str, Any]] = [

@@ -32,7 +32,7 @@ from toolcrib.cli.output import (
     tell_unavailable,
 )
 from toolcrib.core.metadata import ToolMetadata
-from toolcrib.core.tools import summarize
+from toolcrib.core.tools import one_line, summarize
 from toolcrib.disclosure.messages import CategoryPointer, Missing, SearchPage
 from toolcrib.disclosure.operations import MAX_LIMIT
 
@@ -41,6 +41,9 @@ TREE_TOOLS = 200
 
 LEAST = 0.01
 """The confidence from which a result is shown to a person."""
+
+TOLD_CHARS = 90
+"""Of the summary of a node: one that is made up for models is longer than a person reads."""
 
 TREE_DEPTH = 50
 """Levels shown; `list` goes deeper."""
@@ -90,7 +93,7 @@ def list_(
             table.add_column(overflow="fold")
             table.add_column()
             for node in page.nodes:
-                told = f"{node.tool_count} · {node.node.summary}"
+                told = f"{node.tool_count} · {one_line(node.node.summary, TOLD_CHARS)}"
                 table.add_row(f"[bold cyan]{escape('/'.join(node.node.path))}[/]", f"[dim]{escape(told)}[/]")
             for pointer in page.tools:
                 table.add_row(f"[bold]{escape(pointer.tool_id)}[/]", escape(pointer.summary))
@@ -122,7 +125,7 @@ def categories(config: Path, tools: Path | None, wait_s: float, *, as_json: bool
             table.add_column(justify="right")
             table.add_column()
             for category in found:
-                told = " · ".join(filter(None, (category.version, category.node.summary)))
+                told = " · ".join(filter(None, (category.version, one_line(category.node.summary, TOLD_CHARS))))
                 table.add_row(
                     f"[bold cyan]{escape(category.node.name)}[/]", str(category.tool_count), f"[dim]{escape(told)}[/]"
                 )
@@ -283,7 +286,7 @@ def _grow(tree: Tree, view: View, branch: Branch, depth: int = 0) -> None:
         if child.above is not branch:  # it hangs here too, and stands elsewhere
             tree.add(_Line(node.name, f"see {'/'.join(node.path)}", "bold cyan"))
             continue
-        below = tree.add(_Line(node.name, f"{child.count} · {summarize(node.summary, 90)}", "bold cyan"))
+        below = tree.add(_Line(node.name, f"{child.count} · {summarize(node.summary, TOLD_CHARS)}", "bold cyan"))
         if depth < TREE_DEPTH:
             _grow(below, view, child, depth + 1)
     ids = ontology.tool_ids(branch)
