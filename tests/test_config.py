@@ -374,6 +374,21 @@ def test_how_fast_a_principal_may_call_is_said_in_calls_a_minute(ours: dict[str,
     assert read({"toolcrib": ours}).rate == rate
 
 
+@pytest.mark.parametrize(
+    ("ours", "rate"),
+    [
+        ({}, Rate(3_000, 1_000)),
+        ({"lookups_per_minute": 60}, Rate(60, 20)),
+        ({"lookups_per_minute": 1}, Rate(1, 1)),
+        ({"lookups_per_minute": 0}, None),
+        ({"calls_per_minute": 0}, None),
+        ({"calls_per_minute": 0, "lookups_per_minute": 60}, Rate(60, 20)),
+    ],
+)
+def test_how_fast_a_principal_may_look_is_said_in_lookups_a_minute(ours: dict[str, int], rate: Rate | None) -> None:
+    assert read({"toolcrib": ours}).lookup_rate == rate
+
+
 @pytest.mark.parametrize("given_", ["-1", "1.5", "true", "null", '"5"', "1000001", "1e400", "[]"])
 @pytest.mark.parametrize(
     ("key", "least"),

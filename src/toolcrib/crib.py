@@ -707,6 +707,7 @@ class Toolcrib(Counter):
         with self._views.turning_to(self._policy or config.policy or ALLOW_ALL):
             self._arrange(config.arrangement, self._added)
         self.desk.runner.limits.rate = config.rate
+        self.desk.lookups.rate = config.lookup_rate
         self.registry.set_weights(config.search.weights)
         self.insights.heed(config)
         self.guard.policy = config.pins

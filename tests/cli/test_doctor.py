@@ -142,7 +142,7 @@ def test_the_limits_of_every_source_and_how_it_is_doing_are_in_the_report(tmp_pa
         "unset": {"command": "${UNSET_4B}"},
     }
     report = toolcrib("doctor", write_config(tmp_path / "mcp.json", toolcrib=LIMITS, **servers), "--json").json
-    assert report["limits"] == {"calls_per_minute": 60, "burst_calls": 60}
+    assert report["limits"] == {"calls_per_minute": 60, "burst_calls": 60, "lookups_per_minute": 3_000}
     sources = {source["name"]: source for source in report["sources"]}
     assert sources["bench"]["limits"] == {
         "start_timeout_s": 60,
@@ -158,7 +158,11 @@ def test_the_limits_of_every_source_and_how_it_is_doing_are_in_the_report(tmp_pa
     assert sources["gone"]["restarts"]["failures"] == 1
     assert (sources["unset"]["calls"], sources["unset"]["restarts"]) == (None, None), "there is nothing to start"
     unlimited = write_config(tmp_path / "mcp.json", toolcrib={"calls_per_minute": 0})
-    assert toolcrib("doctor", unlimited, "--json").json["limits"] == {"calls_per_minute": None, "burst_calls": None}
+    assert toolcrib("doctor", unlimited, "--json").json["limits"] == {
+        "calls_per_minute": None,
+        "burst_calls": None,
+        "lookups_per_minute": None,
+    }
 
 
 def test_capabilities_that_are_missing_are_told_with_the_remedy_and_how_many_tools_need_them(

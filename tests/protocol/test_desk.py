@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 from tests.catalogs import registry_of, tool
 from tests.examples import examples
 
-from toolcrib.catalog.state import SourceEntry, SourceStatus
+from toolcrib.calling.limits import CallLimits, Rate
+from toolcrib.catalog.state import CatalogState, SourceEntry, SourceStatus
 from toolcrib.catalog.view import View
-from toolcrib.core.errors import InvalidArguments, NextAction, ToolcribError, UnknownPath
-from toolcrib.core.principal import CallContext
+from toolcrib.core.errors import InvalidArguments, NextAction, RateLimited, ToolcribError, UnknownPath
+from toolcrib.core.principal import CallContext, Principal
 from toolcrib.core.results import ToolResult
 from toolcrib.core.tools import ToolAnnotations
 from toolcrib.disclosure.messages import Answer, CategoryPage, Expansion, Expansions, ListPage, NodePage, SearchPage
@@ -35,16 +36,17 @@ READ = tool("files.read", "Read a file.", properties={"path": {"type": "string"}
 COUNT = replace(tool("known.count", "Count.", properties={}), annotations=ToolAnnotations(read_only=True))
 
 
-def catalog() -> View:
+def catalog() -> CatalogState:
     registry = registry_of(READ, tool("git.commit", category=("write",)), tool("git.log"), tool("git.tag"))
     known = [COUNT, replace(COUNT, name="empty", annotations=ToolAnnotations())]
     registry.put_source(SourceEntry(ScriptedSource("known", known), SourceStatus.READY, trusted=True), known)
     registry.put_source(SourceEntry(ScriptedSource("slow")))
     registry.put_source(SourceEntry(ScriptedSource("broken"), SourceStatus.FAILED, reason="it exited"))
-    return View.of(registry.state)
+    return registry.state
 
 
-VIEW = catalog()
+VIEW_STATE = catalog()
+VIEW = View.of(VIEW_STATE)
 
 
 async def asked(name: str, arguments: Mapping[str, Any], view: View = VIEW) -> Answer | ToolResult:
@@ -367,3 +369,33 @@ async def test_a_name_that_is_too_long_is_told_by_its_length() -> None:
         await asked("list", {"path": ["git", "x" * 5_000]})
     with pytest.raises(InvalidArguments, match=r"`/path` has 2,000,000 items; 2000 are the most"):
         await asked("list", {"path": [1] * 2_000_000})
+
+
+# -- how often ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.anyio
+async def test_who_looks_too_often_is_told_when_to_come_back_and_is_not_recorded() -> None:
+    recorded: list[str] = []
+    limits = CallLimits(Rate(60, 2), what="lists, searches and expansions", now_ns=lambda: 0)
+    desk = Desk(lookups=limits, recorders=[lambda event: recorded.append(event.operation)])
+    ada, eve = CallContext(Principal("ada")), CallContext(Principal("eve"))
+    of_ada, of_eve = View.of(VIEW_STATE, ada.principal), View.of(VIEW_STATE, eve.principal)
+    for _ in range(2):
+        await desk.perform(of_eve, eve, "search_tools", {"query": "read"})
+
+    with pytest.raises(RateLimited, match=r"60 lists, searches and expansions a minute.*again in 1 s") as refused:
+        await desk.perform(of_eve, eve, "search_tools", {"query": "read"})
+
+    assert refused.value.next_action == NextAction("search_tools", {"query": "read"})
+    assert recorded == ["search_tools"] * 2
+    assert await desk.perform(of_ada, ada, "search_tools", {"query": "read"})
+    called = await desk.perform(of_eve, eve, "call_tool", {"tool_id": READ.handle, "arguments": {"path": "."}})
+    assert isinstance(called, ToolResult)
+
+
+@pytest.mark.anyio
+async def test_a_program_that_looks_in_its_own_catalog_is_not_limited() -> None:
+    desk = Desk(lookups=CallLimits(Rate(1, 1)))
+    for _ in range(10):
+        assert desk.look(desk.operations.list_categories, VIEW, CallContext())

@@ -36,6 +36,9 @@ class Rate:
 
 DEFAULT_RATE = Rate()
 
+DEFAULT_LOOKUP_RATE = Rate(3_000, 1_000)
+"""The same for lists, searches and expansions, of which there are some for each call."""
+
 
 @dataclass(frozen=True, slots=True)
 class TokenBucket:
@@ -60,9 +63,12 @@ class TokenBucket:
 class CallLimits:
     """The buckets of all principals. One per crib; every way to call a tool passes the same one."""
 
-    def __init__(self, rate: Rate | None = None, *, now_ns: Callable[[], int] = time.monotonic_ns) -> None:
-        """Without a `rate` nobody is kept waiting."""
+    def __init__(
+        self, rate: Rate | None = None, *, what: str = "calls", now_ns: Callable[[], int] = time.monotonic_ns
+    ) -> None:
+        """Without a `rate` nobody is kept waiting. `what` is what is counted, for the error."""
         self.rate = rate
+        self._what = what
         self._now_ns = now_ns
         self._buckets: dict[str, TokenBucket] = {}
         """By the id of the principal."""
@@ -86,7 +92,7 @@ class CallLimits:
         if wait_ns := bucket.wait_ns(rate, now_ns):
             wait_s = -(-wait_ns // _TENTH_NS) / 10  # up to the next tenth
             raise RateLimited(
-                f"`{principal.id}` calls too fast: {rate.calls_per_minute} calls a minute are allowed, "
+                f"`{principal.id}` calls too fast: {rate.calls_per_minute} {self._what} a minute are allowed, "
                 f"{rate.burst_calls} of them at once. Nothing was run; try again in {wait_s:g} s.",
                 hints=["The owner of the configuration can allow more."],
                 retry_after_s=wait_s,

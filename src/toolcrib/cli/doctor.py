@@ -305,10 +305,11 @@ def _limits_of(configured: Config | ServerConfig) -> dict[str, float]:
 
 
 def _rate_wire(config: Config) -> dict[str, int | None]:
-    rate = config.rate
+    rate, lookups = config.rate, config.lookup_rate
     return {
         "calls_per_minute": None if rate is None else rate.calls_per_minute,
         "burst_calls": None if rate is None else rate.burst_calls,
+        "lookups_per_minute": None if lookups is None else lookups.calls_per_minute,
     }
 
 

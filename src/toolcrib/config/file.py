@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
-from toolcrib.calling.limits import DEFAULT_RATE, Rate
+from toolcrib.calling.limits import DEFAULT_LOOKUP_RATE, DEFAULT_RATE, Rate
 from toolcrib.catalog.access import Rules
 from toolcrib.catalog.arrangement import Arrangement
 from toolcrib.catalog.bundles import NO_BUNDLES, Bundles
@@ -67,6 +67,8 @@ SETTINGS: Mapping[str, str] = {
     "max_queued_calls": "Calls that wait for those, first come first served; one more is refused (256).",
     "calls_per_minute": "Calls that each principal may make in a minute; 0 sets no limit (1000).",
     "burst_calls": "How many of those may come at once (as many as in a minute).",
+    "lookups_per_minute": "Lists, searches and expansions that each principal may ask for in a minute; 0 sets no limit "
+    "(3000; no limit where `calls_per_minute` is 0). A third of them may come at once.",
     "max_isolated_principals": "Principals whose isolated servers run at once; who was away longest makes room (100).",
     "max_text_bytes": "Bytes of text in one result beyond which the rest is paged, as UTF-8 (400000).",
     "max_binary_bytes": "Bytes of one image, audio or file in a result beyond which it is left out (8388608).",
@@ -128,6 +130,7 @@ class Config:
     max_isolated_principals: int = MAX_LOCKERS
     """Principals whose isolated servers run at once."""
     rate: Rate | None = DEFAULT_RATE
+    lookup_rate: Rate | None = DEFAULT_LOOKUP_RATE
     """How fast each principal may call; None where there is no limit."""
     search: Search = DEFAULT_SEARCH
     """How tools are found."""
@@ -219,7 +222,8 @@ def parse_config(text: str, path: Path, environ: Mapping[str, str] = os.environ)
         patience=_patience(DEFAULT_PATIENCE, ours),
         capacity=_capacity(DEFAULT_CAPACITY, ours),
         max_isolated_principals=ours.count("max_isolated_principals", MAX_LOCKERS, 1, _MOST_LOCKERS, "principals"),
-        rate=_rate(ours),
+        rate=(rate := _rate(ours)),
+        lookup_rate=_lookup_rate(ours, rate),
         search=read_search(ours.settings("search")),
         said_of_pins=read_pins(ours.settings("pins")) if "pins" in ours else None,
         audit=read_audit(ours),
@@ -320,6 +324,12 @@ def _rate(ours: Settings) -> Rate | None:
     per_minute = ours.count("calls_per_minute", DEFAULT_RATE.calls_per_minute, 0, _MOST_CALLS, "calls")
     at_once = ours.count("burst_calls", per_minute or 1, 1, _MOST_CALLS, "calls")
     return Rate(per_minute, at_once) if per_minute else None
+
+
+def _lookup_rate(ours: Settings, rate: Rate | None) -> Rate | None:
+    usual = 0 if rate is None else DEFAULT_LOOKUP_RATE.calls_per_minute
+    per_minute = ours.count("lookups_per_minute", usual, 0, _MOST_CALLS, "calls")
+    return Rate(per_minute, max(1, per_minute // 3)) if per_minute else None
 
 
 def _source_names(labels: Iterable[str]) -> dict[str, str]:

@@ -7,14 +7,23 @@ import time
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from operator import attrgetter
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 import orjson
 
-from toolcrib.calling import Runner, complete, get_prompt, read_resource
+from toolcrib.calling import CallLimits, Runner, complete, get_prompt, read_resource
 from toolcrib.catalog.view import View
-from toolcrib.core.errors import InvalidArguments, NextAction, NotExpanded, StaleExpansion, ToolcribError, ToolNotFound
+from toolcrib.core.errors import (
+    InvalidArguments,
+    NextAction,
+    NotExpanded,
+    RateLimited,
+    StaleExpansion,
+    ToolcribError,
+    ToolNotFound,
+)
 from toolcrib.core.events import OK, TOOL_ERROR, Consent, OperationPerformed, Recorder
 from toolcrib.core.handles import Handle
 from toolcrib.core.principal import CallContext
@@ -100,6 +109,8 @@ class Desk:
     trails: Trails = field(default_factory=Trails)
     recorders: list[Recorder] = field(default_factory=list[Recorder])
     """Told of every operation."""
+    lookups: CallLimits = field(default_factory=partial(CallLimits, what="lists, searches and expansions"))
+    """How fast a principal may look at the catalog from outside of this program."""
     bundle_of: Callable[[CallContext], str | None] = attrgetter("bundle")
     """Gives the name of the bundle that an operation is kept within, for the record."""
 
@@ -145,13 +156,23 @@ class Desk:
         """Answer one operation by its name, which must be one of `OPERATIONS`, and its JSON arguments.
 
         Raises:
-            ToolcribError: as the operation does; `InvalidArguments` where `arguments` are not what it takes.
+            ToolcribError: as the operation does; `InvalidArguments` where `arguments` are not what it takes,
+                `RateLimited` where the principal looks at the catalog faster than it may.
         """
+        if name not in CALLS:
+            self._admit(context, name, arguments)
         with self._errand(name, view, context, arguments) as errand:
             given = checked(view, name, arguments)
             if name in CALLS:
                 return await self._call(errand, view, given["tool_id"], given.get("arguments"), progress)
             return self._shown(errand, self._answer(view, name, given).in_trace(errand.trace_id))
+
+    def _admit(self, context: CallContext, name: str, arguments: Mapping[str, Any]) -> None:
+        # Not recorded, or whoever looks fast enough would make the audit forget what others did.
+        try:
+            self.lookups.admit(context.principal)
+        except RateLimited as error:
+            raise error.leading_to(NextAction(name, arguments)) from error
 
     async def get_prompt(
         self, view: View, context: CallContext, name: str, arguments: Mapping[str, Any] | None
