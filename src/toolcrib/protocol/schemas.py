@@ -62,7 +62,8 @@ def _described(name: str, description: str) -> Mapping[str, Any]:
 
 def _without(name: str, *members: str) -> Mapping[str, Any]:
     """The part `name` for objects that have none of `members`."""
-    return {"allOf": [_ref(name), {"not": {"anyOf": [{"required": [member]} for member in members]}}]}
+    has_one = [{"type": "object", "required": [member]} for member in members]  # validators may be strict about `type`
+    return {"allOf": [_ref(name), {"not": {"anyOf": has_one}}]}
 
 
 def _list(items: Mapping[str, Any], most: int | None = None) -> Mapping[str, Any]:
