@@ -325,3 +325,43 @@ def test_nothing_of_a_definition_reaches_a_terminal_that_would_obey_it(tmp_path:
     shown = typed(*given, answers=[], environ={**os.environ}, folder=tmp_path).out
     assert "2J" in shown
     assert not re.search("[\x80-\x9f\u202e\u061c\u2028]", shown)
+
+
+# -- what others see --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def ruled(tmp_path: Path) -> Path:
+    token = {"sha256": "0" * 64, "principal": "ben", "scopes": ["write"]}
+    policy = {
+        "rules": [
+            {"then": "hide", "tools": ["bench.echo"], "principals": ["ada"]},
+            {"then": "allow", "scopes": ["write"]},
+            {"then": "allow", "tools": ["bench.add"]},
+        ],
+        "otherwise": "refuse",
+    }
+    return write_config(
+        tmp_path / "mcp.json", toolcrib={"policy": policy, "auth": {"tokens": [token]}}, bench=faulty_entry()
+    )
+
+
+@pytest.mark.parametrize("command", [("list", "bench", "-c"), ("tree", "-c"), ("search", "echo", "-c")])
+def test_a_tool_that_may_not_be_called_is_marked(command: tuple[str, ...], ruled: Path) -> None:
+    lines = run(*command, str(ruled)).stdout.replace("\n", " ")
+    assert lines.count("unavailable: You may see this tool and not call it") >= 1
+    if command[0] == "list":
+        assert lines.count("unavailable: ") == len(faulty.BASE_TOOLS) - 1
+
+
+@pytest.mark.parametrize("command", [("list", "bench"), ("tree",)])
+def test_the_view_of_a_principal_can_be_tried(command: tuple[str, ...], ruled: Path) -> None:
+    def shown(principal: str) -> str:
+        return run(*command, "--as", principal, "-c", str(ruled)).stdout
+
+    assert "bench.echo" not in shown("ada")
+    assert "bench.add" in shown("ada")
+    assert "bench.echo" in shown("cleo")
+    assert "unavailable" in shown("cleo")
+    assert "unavailable" not in shown("ben"), "its token has a scope"
+    assert shown("local") == run(*command, "-c", str(ruled)).stdout

@@ -5,7 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
 from tests.cli.running import toolcrib
+from tests.servers import faulty
 from tests.servers.launching import Json, faulty_entry, write_config
 
 GONE: Json = {"command": "no-such-program-4b1f"}
@@ -104,14 +106,59 @@ def test_slips_do_not_make_it_fail_and_it_says_whether_a_policy_is_in_force(tmp_
     assert toolcrib("doctor", open_to_all, "--json").json["policy"] is None
     assert "Policy: none, everyone can see and call every tool." in toolcrib("doctor", open_to_all).out
 
-    ruled = write_config(tmp_path / "mcp.json", toolcrib=rules({"tools": ["echo"]}), bench=faulty_entry())
+    ruled = write_config(tmp_path / "mcp.json", toolcrib=rules({"tools": ["echo", "bench.add"]}), bench=faulty_entry())
     shown = toolcrib("doctor", ruled)
     assert shown.code == 0
     assert "Policy: 1 rule, else `allow`." in shown.out
     assert "Possible mistake: toolcrib.policy.rules.0.tools: `echo` matches no tool; ids are SOURCE.NAME." in shown.out
     report = toolcrib("doctor", ruled, "--json").json
     assert report["healthy"] is True
-    assert report["policy"] == {"rules": 1, "otherwise": "allow"}
+    assert (report["policy"]["rules"], report["policy"]["otherwise"]) == (1, "allow")
+
+
+def test_a_rule_that_matches_nothing_makes_it_fail(tmp_path: Path) -> None:
+    config = write_config(
+        tmp_path / "mcp.json", toolcrib=rules({"tools": ["bench.add"]}, {"tools": ["echo"]}), bench=faulty_entry()
+    )
+    shown = toolcrib("doctor", config)
+    assert shown.code == 1
+    assert "Rule 1 hides 1 tool.\nRule 2 matches nothing.\n" in shown.out
+    assert "`echo` matches no tool; ids are SOURCE.NAME." in shown.out
+    report = toolcrib("doctor", config, "--json").json
+    assert report["healthy"] is False
+    assert report["policy"]["matches"] == [
+        {"rule": 1, "then": "hide", "tools": 1, "claiming": {}, "matches_nothing": False},
+        {"rule": 2, "then": "hide", "tools": 0, "claiming": {}, "matches_nothing": True},
+    ]
+
+
+@pytest.mark.parametrize(
+    "rule", [{"sources": ["bench"], "tools": ["bench.memo://*"]}, {"tools": ["off.x"]}, {"principals": ["nobody"]}]
+)
+def test_a_rule_may_be_about_resources_servers_that_are_off_and_principals_of_other_days(
+    rule: Json, tmp_path: Path
+) -> None:
+    others: Json = {"off": {**GONE, "disabled": True}} if "off.x" in str(rule) else {}
+    config = write_config(tmp_path / "mcp.json", toolcrib=rules(rule), bench=faulty_entry(), **others)
+    assert toolcrib("doctor", config).code == 0
+
+
+def test_tools_that_only_claim_to_match_are_counted_with_the_sources_that_are_not_trusted(tmp_path: Path) -> None:
+    reading = {"policy": {"rules": [{"then": "allow", "annotations": {"read_only": True}}], "otherwise": "hide"}}
+    servers = {"good": faulty_entry(), "other": faulty_entry()}
+    config = write_config(
+        tmp_path / "mcp.json", toolcrib={**reading, "sources": {"good": {"trusted": True}}}, **servers
+    )
+    shown = toolcrib("doctor", config)
+    assert shown.code == 0
+    count = sum(tool.get("annotations", {}).get("readOnlyHint", False) for tool in faulty.BASE_TOOLS)
+    assert count > 1
+    untrusted = "match only by what they claim, and their"
+    told = f"Rule 1 opens {count} tools; {count} more {untrusted} source is not trusted: other."
+    assert told in " ".join(shown.out.split())
+    config = write_config(tmp_path / "mcp.json", toolcrib=reading, **servers)
+    told = f"Rule 1 opens no tool; {2 * count} {untrusted} sources are not trusted: good, other."
+    assert told in " ".join(toolcrib("doctor", config).out.split())
 
 
 def test_a_category_with_the_name_of_a_source_is_said_to_be_one_node_with_it(tmp_path: Path) -> None:

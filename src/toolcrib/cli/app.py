@@ -50,6 +50,12 @@ tools_option = click.option(
     help="Look at the definitions in this file instead; no server is started.",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
+as_option = click.option(
+    "--as",
+    "principal",
+    metavar="NAME",
+    help="What this principal sees, with the scopes of its first token in the configuration.",
+)
 bundle_option = click.option("--bundle", metavar="NAME", help="Only what this bundle of the configuration holds.")
 wait_option = click.option(
     "--wait",
@@ -400,6 +406,7 @@ def approvals(**options: Any) -> None:
     help="How many to show.",
 )
 @bundle_option
+@as_option
 @wait_option
 @json_option
 def list_(**options: Any) -> None:
@@ -413,6 +420,7 @@ def list_(**options: Any) -> None:
 @config_either_way
 @tools_option
 @bundle_option
+@as_option
 @wait_option
 @json_option
 def tree(**options: Any) -> None:

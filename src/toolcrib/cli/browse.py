@@ -18,7 +18,7 @@ from rich.tree import Tree
 
 from toolcrib.catalog.ontology import Branch
 from toolcrib.catalog.view import View
-from toolcrib.cli.opening import opened, until_understood
+from toolcrib.cli.opening import opened, principal_called, until_understood
 from toolcrib.cli.output import (
     escape,
     plain,
@@ -32,9 +32,10 @@ from toolcrib.cli.output import (
     tell_unavailable,
 )
 from toolcrib.core.metadata import ToolMetadata
-from toolcrib.core.tools import one_line, summarize
+from toolcrib.core.principal import CallContext
+from toolcrib.core.tools import ToolPointer, one_line, summarize
 from toolcrib.disclosure.messages import CategoryPointer, Missing, SearchPage
-from toolcrib.disclosure.operations import MAX_LIMIT
+from toolcrib.disclosure.operations import MAX_LIMIT, why_unavailable
 
 TREE_TOOLS = 200
 """Tools shown below one node; the rest are counted."""
@@ -49,12 +50,15 @@ TREE_DEPTH = 50
 """Levels shown; `list` goes deeper."""
 
 
-def tree(config: Path, tools: Path | None, wait_s: float, *, bundle: str | None, as_json: bool) -> None:
-    """The whole catalog, as a tree."""
+def tree(
+    config: Path, tools: Path | None, wait_s: float, *, bundle: str | None, principal: str | None, as_json: bool
+) -> None:
+    """The whole catalog, as a tree; that of `principal` where one is named."""
 
     async def main() -> None:
-        async with opened(config, tools, wait_s=wait_s, bundle=bundle) as crib:
-            view, page = crib.view(), crib.list()
+        seen_by = principal_called(principal, config, tools)
+        async with opened(config, tools, wait_s=wait_s, bundle=bundle, principal=seen_by) as crib:
+            view, page = crib.view(seen_by), crib.list(context=CallContext(seen_by))
             if as_json:
                 print_json({**_as_json(view, view.ontology.root), **page.missing.to_wire()})
                 return
@@ -79,13 +83,15 @@ def list_(
     limit: int,
     wait_s: float,
     bundle: str | None,
+    principal: str | None,
     as_json: bool,
 ) -> None:
-    """One page of what stands at `path`."""
+    """One page of what stands at `path`, as `principal` sees it where one is named."""
 
     async def main() -> None:
-        async with opened(config, tools, wait_s=wait_s, bundle=bundle) as crib:
-            page = crib.list(path, tags=tags, query=query, limit=limit)
+        seen_by = principal_called(principal, config, tools)
+        async with opened(config, tools, wait_s=wait_s, bundle=bundle, principal=seen_by) as crib:
+            page = crib.list(path, tags=tags, query=query, limit=limit, context=CallContext(seen_by))
             if as_json:
                 print_json(page.to_wire())
                 return
@@ -96,7 +102,7 @@ def list_(
                 told = f"{node.tool_count} · {one_line(node.node.summary, TOLD_CHARS)}"
                 table.add_row(f"[bold cyan]{escape('/'.join(node.node.path))}[/]", f"[dim]{escape(told)}[/]")
             for pointer in page.tools:
-                table.add_row(f"[bold]{escape(pointer.tool_id)}[/]", escape(pointer.summary))
+                table.add_row(f"[bold]{escape(pointer.tool_id)}[/]", _told_of(pointer))
             if page.nodes or page.tools:
                 stdout.print(table, soft_wrap=False)
             else:
@@ -191,7 +197,7 @@ def _show_found(page: SearchPage, limit: int, *, is_tagged: bool) -> None:
     table.add_column(overflow="fold")  # an id that is cut can be given to no other command
     table.add_column()
     for pointer in shown:
-        found = [f"[bold]{escape(pointer.tool_id)}[/]", escape(pointer.summary)]
+        found = [f"[bold]{escape(pointer.tool_id)}[/]", _told_of(pointer)]
         table.add_row(*found if pointer.confidence is None else (f"{pointer.confidence:.2f}", *found))
     stdout.print(table, soft_wrap=False)
     if left_out := len(page.results) - len(shown):
@@ -199,6 +205,12 @@ def _show_found(page: SearchPage, limit: int, *, is_tagged: bool) -> None:
     elif page.next_cursor is not None:
         _tell_of_more(limit, "`--in` and `--tag` leave less of it")
     _tell(page.missing)
+
+
+def _told_of(pointer: ToolPointer) -> str:
+    """Its summary, and why it cannot be called."""
+    told = escape(pointer.summary)
+    return told if pointer.unavailable is None else f"{told}\n[yellow]unavailable: {escape(pointer.unavailable)}[/]"
 
 
 def expand(tool_id: str, config: Path, tools: Path | None, wait_s: float, *, bundle: str | None, as_json: bool) -> None:
@@ -291,7 +303,9 @@ def _grow(tree: Tree, view: View, branch: Branch, depth: int = 0) -> None:
             _grow(below, view, child, depth + 1)
     ids = ontology.tool_ids(branch)
     for tool_id in ids[:TREE_TOOLS]:
-        tree.add(_Line(tool_id, summarize(view.tools[tool_id].summary, 80)))
+        why = why_unavailable(view, view.tools[tool_id])
+        told = summarize(view.tools[tool_id].summary, 80)
+        tree.add(_Line(tool_id, told if why is None else f"{told} · unavailable: {why}"))
     if len(ids) > TREE_TOOLS:
         tree.add(f"[dim]and {len(ids) - TREE_TOOLS} more[/]")
 

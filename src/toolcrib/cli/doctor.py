@@ -29,6 +29,7 @@ from toolcrib.catalog.bundles import Missing
 from toolcrib.catalog.state import SourceEntry, SourceStatus
 from toolcrib.catalog.view import View
 from toolcrib.cli.audit import missing_from
+from toolcrib.cli.matches import Matches, matches_of
 from toolcrib.cli.opening import is_config_named, opened
 from toolcrib.cli.output import escape, fail, plain, print_json, run, stderr, stdout
 from toolcrib.cli.slips import Slips
@@ -84,6 +85,7 @@ def doctor(config: Path, wait_s: float, *, as_json: bool) -> None:
             isolated,
             list(_lacking(read, view)),
             Slips(read, view),
+            tuple(matches_of(read, view)),
             crib.registration_problems,
             embedding,
             Verdicts.of(crib, view.sources.values(), config, read.pins),
@@ -223,6 +225,8 @@ class _Report:
     isolated: list[_Isolated]
     lacking: list[_Lacking]
     slips: Slips
+    matches: tuple[Matches, ...]
+    """Of each rule of the policy."""
     registered: tuple[str, ...]
     """What is registered and does not count, and why."""
     embedding: EmbeddingCondition | None
@@ -247,13 +251,14 @@ class _Report:
         has_model = self.embedding is None or self.embedding.problem is None
         has_all = not (self.is_empty or self.incomplete)
         isolated = all(each.is_healthy for each in self.isolated)
-        return ready and has_model and has_all and self.verdicts.is_healthy and isolated
+        rules = not any(each.matches_nothing for each in self.matches)
+        return ready and has_model and has_all and self.verdicts.is_healthy and isolated and rules
 
     def to_wire(self) -> dict[str, Any]:
         return {
             "healthy": self.is_healthy,
             "limits": _rate_wire(self.config),
-            "policy": _policy_wire(self.config),
+            "policy": _policy_wire(self.config, self.matches),
             "sources": [_wire(each) for each in self.found],
             "isolated": [each.to_wire() for each in self.isolated],
             "disabled": self.disabled,
@@ -313,11 +318,12 @@ def _rate_wire(config: Config) -> dict[str, int | None]:
     }
 
 
-def _policy_wire(config: Config) -> dict[str, Any] | None:
+def _policy_wire(config: Config, matches: Sequence[Matches]) -> dict[str, Any] | None:
     if config.policy is None:
         return None
     otherwise = next(name for name, access in EFFECTS.items() if access is config.policy.otherwise)
-    return {"rules": len(config.policy.rules), "otherwise": otherwise}
+    told = [each.to_wire() for each in matches]
+    return {"rules": len(config.policy.rules), "otherwise": otherwise, "matches": told}
 
 
 _EMBEDDING_S = 3.0
@@ -376,7 +382,7 @@ def _show(report: _Report, *, verbose: bool) -> None:
         stdout.print(told, markup=False, style="red", soft_wrap=False)
     if verbose:
         _show_limits(report.config, report.found)
-    policy = _policy_wire(report.config)
+    policy = _policy_wire(report.config, report.matches)
     rules = "everyone can see and call every tool"
     if policy is not None:
         rules = f"{policy['rules']} rule{'s' * (policy['rules'] != 1)}, else `{policy['otherwise']}`"
@@ -385,6 +391,9 @@ def _show(report: _Report, *, verbose: bool) -> None:
         lines.append(f"Categories with the name of a source are one node with it: {', '.join(map(plain, both))}.")
     for line in lines:
         stdout.print(line, markup=False, style="dim", soft_wrap=False)
+    for each in report.matches:
+        style = "red" if each.matches_nothing else "yellow" if each.claiming else "dim"
+        stdout.print(plain(each.told), markup=False, style=style, soft_wrap=False)
     if report.embedding is not None:
         _show_embedding(report.embedding)
     report.verdicts.show()

@@ -16,7 +16,7 @@ from toolcrib.cli.output import plain, stderr
 from toolcrib.cli.places import store_of
 from toolcrib.config import read_config
 from toolcrib.core.errors import InvalidConfig
-from toolcrib.core.principal import LOCAL
+from toolcrib.core.principal import LOCAL, Principal
 from toolcrib.crib import Toolcrib
 from toolcrib.stores.approvals import ApprovalStore
 from toolcrib.stores.pins import PinStore
@@ -48,6 +48,7 @@ async def opened(
     bundle: str | None = None,
     searched: bool = False,
     tells_of_quarantine: bool = True,
+    principal: Principal = LOCAL,
 ) -> AsyncGenerator[Toolcrib]:
     """A crib of the servers in `config`, or of the definitions in `tools`, once all have listed or `wait_s` is over.
 
@@ -84,7 +85,7 @@ async def opened(
         if bundle is not None:
             crib.confine(bundle)
         async with crib:
-            await _wait(crib, wait_s)
+            await _wait(crib, wait_s, principal)
             if await crib.guard.has_turned():  # by now it is known what each tool stands beside
                 await crib.judge_again()
             if tells_of_quarantine:
@@ -92,6 +93,18 @@ async def opened(
             if tools is not None:
                 _tell_of_set_aside(crib, tools)
             yield crib
+
+
+def principal_called(name: str | None, config: Path, tools: Path | None) -> Principal:
+    """The principal `name`, with the scopes of its first token in `config`; whoever runs this command for None.
+
+    Raises:
+        InvalidConfig: the file cannot be used.
+    """
+    if name is None or name == LOCAL.id:
+        return LOCAL
+    tokens = read_config(config).auth.tokens if tools is None else ()
+    return next((token.principal for token in tokens if token.principal.id == name), Principal(name))
 
 
 def is_config_named() -> bool:
@@ -135,22 +148,22 @@ def _tell_of_set_aside(crib: Toolcrib, tools: Path) -> None:
         raise InvalidConfig(f"{tools}: there is no definition in it that can be used")
 
 
-async def _wait(crib: Toolcrib, wait_s: float) -> None:
-    """Wait for the crib to be ready, naming on a terminal the servers it waits for."""
+async def _wait(crib: Toolcrib, wait_s: float, principal: Principal) -> None:
+    """Wait for what `principal` has to be ready, naming on a terminal the servers it waits for."""
     with stderr.status("") as status:
         async with anyio.create_task_group() as tasks:
 
             async def show() -> None:
                 while True:
-                    status.update(f"starting {', '.join(_starting(crib)[:6])}")
+                    status.update(f"starting {', '.join(_starting(crib, principal)[:6])}")
                     await anyio.sleep(REFRESH_S)
 
             tasks.start_soon(show)
-            await crib.ready(wait_s)
+            await crib.ready(wait_s, principal=principal)
             tasks.cancel_scope.cancel()
-    if starting := _starting(crib):
+    if starting := _starting(crib, principal):
         stderr.print(f"Not waiting any longer for {', '.join(starting)}.", style="yellow")
 
 
-def _starting(crib: Toolcrib) -> tuple[str, ...]:
-    return *crib.starting, *crib.lockers.starting(LOCAL)
+def _starting(crib: Toolcrib, principal: Principal) -> tuple[str, ...]:
+    return *crib.starting, *crib.lockers.starting(principal)

@@ -461,7 +461,7 @@ def _pointer(view: View, tool: Tool, confidence: float | None = None) -> ToolPoi
         confidence,
         tool.metadata.optionality,
         summarize(tool.metadata.usage_hint or ""),
-        view.unavailable.get(tool.id) or (_OBSTACLES[Access.SEE] if view.access_to(tool) is Access.SEE else None),
+        why_unavailable(view, tool),
     )
 
 
@@ -502,6 +502,11 @@ def _category(view: View, branch: Branch, tool_ids: Iterable[str]) -> CategoryPo
     node = view.ontology.node(branch)
     source = view.sources.get(branch.name) if branch.path == (branch.name,) else None
     return CategoryPointer(node, branch.count, tuple(tool_ids), source.version if source is not None else None)
+
+
+def why_unavailable(view: View, tool: Tool) -> str | None:
+    """Why a visible tool cannot be called, in words for any caller; None where it can."""
+    return view.unavailable.get(tool.id) or (_OBSTACLES[Access.SEE] if view.access_to(tool) is Access.SEE else None)
 
 
 def _node(view: View, branch: Branch, confidence: float) -> NodePointer:
