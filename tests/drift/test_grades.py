@@ -6,6 +6,7 @@ import copy
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -234,6 +235,7 @@ TABLE: dict[str, tuple[Mutation, Grade, str | None]] = {
     "no longer read-only": (at("/annotations/readOnlyHint", False), WEAKENED, None),
     "said to be harmless": (at("/annotations/destructiveHint", False), WEAKENED, None),
     "no hints at all": (gone("/annotations"), WEAKENED, None),
+    "a claim that nobody reads": (at("/annotations/isFast", True), TEXT, None),
     "an open world": (at("/annotations/openWorldHint", True), WEAKENED, None),
     "text and hint together": (
         lambda wire: (appended(" Again.")(wire), at("/annotations/readOnlyHint", False)(wire)),
@@ -271,6 +273,7 @@ def test_a_command_that_became_another_is_the_gravest() -> None:
     drift = drift_between(tool(WIRE), mutated(appended(" Again.")), origins=("npx shop@1", "npx shop@2"))
 
     assert (drift.grade, drift.grades) == (Grade.SOURCE, {Grade.SOURCE, Grade.TEXT})
+    assert drift.changes[0].place == ""
     assert str(drift.changes[0]) == 'its source: "npx shop@1" became "npx shop@2" (source)'
 
 
@@ -335,11 +338,111 @@ def test_changes_of_a_schema_that_is_too_large_to_compare_again_are_all_called_b
         if is_large_before:
             wire["inputSchema"]["properties"]["state"]["properties"] = large
 
-    earlier = mutated(enlarge)
-    later: Json = copy.deepcopy(dict(earlier.wire))
-    change(later)
+    assert {each.grade for each in drift_between(mutated(enlarge), mutated(change)).changes} == {BREAKING}
 
-    assert {each.grade for each in drift_between(earlier, tool(later)).changes} == {BREAKING}
+
+def grades_between(earlier: Json, later: Json) -> dict[str, Grade]:
+    """What each change of an input schema is graded, by its place in the schema."""
+    drift = drift_between(Tool("s", "t", "", earlier), Tool("s", "t", "", later))
+    return {change.place.removeprefix(IN): change.grade for change in drift.changes}
+
+
+def taking_orders(properties: Json, **more: Any) -> Json:
+    return {"type": "object", "properties": properties, **more}
+
+
+OPEN, PAID, SINCE = {"enum": ["open"]}, {"enum": ["open", "paid"]}, {"type": "string"}
+
+
+def test_a_first_parameter_is_compatible_since_a_tool_without_parameters_takes_none() -> None:
+    assert grades_between({"type": "object"}, taking_orders({"since": SINCE})) == {"/properties": COMPATIBLE}
+
+
+def test_a_first_output_schema_is_compatible() -> None:
+    wire = {key: value for key, value in WIRE.items() if key != "outputSchema"}
+
+    assert drift_between(tool(wire), tool(WIRE)).grade is COMPATIBLE
+
+
+def test_a_choice_that_became_wider_is_compatible_also_beside_a_change_that_breaks() -> None:
+    earlier = taking_orders(
+        {"state": PAID, "since": SINCE}, anyOf=[{"required": ["state", "since"]}, {"required": ["since"]}]
+    )
+    later = taking_orders({"state": OPEN, "since": SINCE}, anyOf=[{"required": ["state"]}, {"required": ["since"]}])
+
+    assert grades_between(earlier, later) == {"/anyOf/0/required": COMPATIBLE, "/properties/state/enum": BREAKING}
+
+
+def test_a_keyword_that_is_gone_is_compatible_also_beside_a_change_that_breaks() -> None:
+    earlier = taking_orders({"state": PAID}, required=["state"])
+
+    assert grades_between(earlier, taking_orders({"state": OPEN})) == {
+        "/required": COMPATIBLE,
+        "/properties/state/enum": BREAKING,
+    }
+
+
+def test_a_new_target_is_there_for_what_refers_to_it() -> None:
+    either = {"$defs": {"Either": {"type": ["string", "null"]}}}
+    earlier = taking_orders({"state": PAID, "since": SINCE})
+    later = taking_orders({"state": OPEN, "since": {"$ref": "#/$defs/Either"}}, **either)
+
+    assert grades_between(earlier, later) == {
+        "/$defs": TEXT,
+        "/properties/since/$ref": COMPATIBLE,
+        "/properties/since/type": COMPATIBLE,
+        "/properties/state/enum": BREAKING,
+    }
+
+
+def test_a_target_that_breaks_calls_is_held_against_no_other_change() -> None:
+    def by(kind: str, **more: Json) -> Json:
+        properties = {"customer": {"$ref": "#/$defs/Customer"}, **more}
+        return taking_orders(properties, **{"$defs": {"Customer": {"type": kind}}})
+
+    assert grades_between(by("string"), by("integer", since=SINCE)) == {
+        "/$defs/Customer/type": BREAKING,
+        "/properties/since": COMPATIBLE,
+    }
+
+
+def test_changes_that_break_only_together_are_all_called_breaking() -> None:
+    earlier = taking_orders({"state": PAID, "since": SINCE})
+    later = {**earlier, "if": {"required": ["state"]}, "then": {"required": ["since"]}}
+
+    assert grades_between(earlier, later) == {"/if": BREAKING, "/then": BREAKING}
+
+
+def test_many_changes_of_one_parameter_are_one_suspect(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("toolcrib.drift.grades.MAX_SUSPECTS", 2)
+    few = {"type": "integer", "minimum": 1, "maximum": 50}
+    many = {"type": "number", "minimum": 0, "maximum": 100}
+
+    assert grades_between(taking_orders({"state": PAID, "n": few}), taking_orders({"state": OPEN, "n": many})) == {
+        "/properties/n/maximum": COMPATIBLE,
+        "/properties/n/minimum": COMPATIBLE,
+        "/properties/n/type": COMPATIBLE,
+        "/properties/state/enum": BREAKING,
+    }
+
+
+def test_a_contract_that_is_too_large_to_compare_and_only_written_otherwise_is_the_same() -> None:
+    def naming(target: str) -> Json:
+        return taking_orders({"it": {"$ref": f"#/$defs/{target}"}}, **{"$defs": {target: {"enum": LISTED}}})
+
+    assert set(grades_between(naming("A"), naming("B")).values()) == {TEXT}
+
+
+def test_where_nothing_is_compared_every_change_of_what_is_accepted_breaks_and_words_do_not() -> None:
+    def change(wire: Json) -> None:
+        at(f"{LIMIT}/maximum", 100)(wire)
+        at(f"{LIMIT}/description", "How many.")(wire)
+
+    drift = drift_between(tool(WIRE), mutated(change), compares=False)
+    assert {each.place: each.grade for each in drift.changes} == {
+        f"{LIMIT}/maximum": BREAKING,
+        f"{LIMIT}/description": TEXT,
+    }
 
 
 def shown(value: Any) -> str:
@@ -364,11 +467,56 @@ def test_a_value_that_is_nested_too_deeply_to_be_written_is_not_shown() -> None:
     assert shown(deep) == "…"
 
 
+def told(mutation: Mutation) -> list[str]:
+    """What is told of the changes, each without its place."""
+    return [str(change).split(": ", 1)[1] for change in drift_between(tool(WIRE), mutated(mutation)).changes]
+
+
+def test_of_a_list_what_came_and_went_is_told_and_its_order_where_that_is_all() -> None:
+    assert told(at(f"{STATE}/enum", ["open", "paid", "lost"])) == ['["lost"] was added (compatible)']
+    assert told(at(f"{STATE}/enum", ["open"])) == ['["paid"] is gone (breaking)']
+    assert told(at(f"{STATE}/enum", ["paid", "open"])) == ['["open", "paid"] became ["paid", "open"] (text)']
+
+
+def test_a_change_within_a_list_of_schemas_is_told_at_its_place_and_else_which_came_and_went() -> None:
+    since = f"{IN}/properties/since/anyOf"
+    (within,) = drift_between(tool(WIRE), mutated(at(f"{since}/0/format", "date"))).changes
+    (more,) = drift_between(
+        tool(WIRE), mutated(at(since, [{"type": "string"}, {"type": "null"}, {"type": "integer"}]))
+    ).changes
+
+    assert (within.place, within.after) == (f"{since}/0/format", '"date"')
+    assert (more.place, more.before, more.after) == (since, None, '[{"type": "integer"}]')
+
+
+def test_of_a_long_text_what_is_around_the_change_is_told() -> None:
+    def became(was: str, now: str) -> str:
+        (change,) = drift_between(tool(WIRE), tool(WIRE), origins=(was, now)).changes
+        return f"{change.before} {change.after}"
+
+    assert became("a" * 80, "b" * 81) == f'"{"a" * 80}" "{"b" * 80}…"'
+    assert became("a" * 30 + "b", "a" * 30 + "c") == f'"…{"a" * 20}b" "…{"a" * 20}c"'
+    assert became("a" * 30 + "b" * 60, "a" * 30) == f'"…{"a" * 20}{"b" * 60}" "…{"a" * 20}"'
+    assert became("a" * 30 + "b" * 61, "a" * 30) == f'"…{"a" * 20}{"b" * 60}…" "…{"a" * 20}"'
+
+
+def test_a_text_in_place_of_another_value_is_told_from_its_beginning() -> None:
+    assert shown("ten") == '"ten"'
+    assert shown("x" * 81) == f'"{"x" * 80}…"'
+
+
+def test_a_value_is_shown_as_json_in_its_own_script_whatever_mapping_holds_it() -> None:
+    assert shown({"größe": MappingProxyType({"単位": 1})}) == '{"größe": {"単位": 1}}'
+
+
 def test_drift_is_told_as_data() -> None:
     assert drift_between(tool(WIRE), mutated(gone(f"{IN}/properties/limit/maximum"))).to_wire() == {
         "grade": "compatible",
         "changes": [{"place": "/inputSchema/properties/limit/maximum", "grade": "compatible", "before": "50"}],
     }
+    assert drift_between(tool(WIRE), mutated(at("/title", "Find orders"))).to_wire()["changes"] == [
+        {"place": "/title", "grade": "text", "before": '"Search orders"', "after": '"Find orders"'}
+    ]
 
 
 def test_the_gravest_of_many_changes_are_told() -> None:
@@ -379,6 +527,7 @@ def test_the_gravest_of_many_changes_are_told() -> None:
 
     drift = drift_between(tool(WIRE), mutated(change))
     assert (len(drift.changes), drift.omitted, drift.changes[0].place) == (50, 31, "/name")
+    assert drift.to_wire()["omitted"] == 31
 
 
 def test_versions_are_counted_by_what_changed() -> None:

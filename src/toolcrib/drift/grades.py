@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from os.path import commonprefix
 from typing import Any, cast
 
 from toolcrib.core.characters import visible
@@ -120,16 +121,16 @@ def _changes(earlier: Tool, later: Tool, *, compares: bool) -> Iterator[Change]:
         if side in before and side in after:
             yield from _of_schema(side, before.pop(side), after.pop(side), compares=compares)
     for place, (was, now) in _moves(before, after).items():
-        yield Change(pointer(place), _grade_beside_schemas(place, was, now), *_told(was, now))
+        yield Change(pointer(place), _grade_beside_schemas(place, was), *_told(was, now))
 
 
-def _grade_beside_schemas(place: Place, was: Any, now: Any) -> Grade:
+def _grade_beside_schemas(place: Place, was: Any) -> Grade:
     match place:
         case ("name",):
             return Grade.BREAKING
         case ("outputSchema",):
             return Grade.COMPATIBLE if was is _NOTHING else Grade.BREAKING
-        case ("annotations", hint) if isinstance(was, bool) and isinstance(now, bool) and hint in _HINTS:
+        case ("annotations", hint) if hint in _HINTS:
             return Grade.WEAKENED
         case ("metadata", "requires_permission") if was is True:
             return Grade.WEAKENED
@@ -167,7 +168,7 @@ def _grades_of_binding(
         return dict.fromkeys(parts, Grade.BREAKING)
     whole = _grade_of_schema(side, was, now)
     suspects = sorted(set(parts.values()))
-    if whole is not Grade.BREAKING or not 1 < len(suspects) <= MAX_SUSPECTS or not (is_quick(was) and is_quick(now)):
+    if whole is not Grade.BREAKING or len(suspects) > MAX_SUSPECTS or not (is_quick(was) and is_quick(now)):
         return dict.fromkeys(parts, whole)
     alone = {part: _grade_of_schema(side, was, _with_part(was, now, part)) for part in suspects}
     if Grade.BREAKING not in alone.values():
@@ -241,9 +242,8 @@ def _set_apart(former: Sequence[Any], latter: Sequence[Any]) -> tuple[Any, Any]:
 
 def _told(was: Any, now: Any) -> tuple[str | None, str | None]:
     if isinstance(was, str) and isinstance(now, str):
-        pairs = enumerate(zip(was, now, strict=False))
-        parted = next((at for at, (one, other) in pairs if one != other), min(len(was), len(now)))
-        start = max(0, parted - _LEAD_CHARS)
+        alike = commonprefix((was, now))  # noqa: RUF071 - by characters, which are no path
+        start = max(0, len(alike) - _LEAD_CHARS)
         return _excerpt(was, start), _excerpt(now, start)
     return (None if was is _NOTHING else _shown(was)), (None if now is _NOTHING else _shown(now))
 
