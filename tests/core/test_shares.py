@@ -38,9 +38,10 @@ def test_a_value_that_is_larger_than_its_share_goes_before_those_of_others_who_k
 def test_room_can_be_taken_to_the_last_bit() -> None:
     table = Shares[str, bytes](10, len)
     table.put("ada", "ada", bytes(6))
+    table.put("eve", "eve", bytes(1))
 
-    assert table.can_take("ada", 4)
-    assert not table.can_take("ada", 5)
+    assert table.can_take("ada", 3)
+    assert not table.can_take("ada", 4)
 
 
 def test_without_a_size_one_value_of_size_one_is_asked_about() -> None:

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Self
 
-_TRACE = re.compile(r"[0-9a-f]{1,32}")
+_TRACE = re.compile(r"(?=.*[1-9a-f])[0-9a-f]{1,32}")  # no trace has only zeros
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +30,8 @@ class Handle:
         tool_id, at, rest = text.rpartition("@")
         if not at:
             return None
-        digest, dot, trace = rest.partition(".")
-        if dot and _TRACE.fullmatch(trace) and int(trace, 16):
+        digest, _, trace = rest.partition(".")
+        if _TRACE.fullmatch(trace):
             return cls(tool_id, digest, trace.zfill(32))
         return cls(tool_id, rest)
 
