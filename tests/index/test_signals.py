@@ -9,15 +9,18 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.index.strategies import DOCUMENTS, KNOWN, TEXTS, Known, everything
+from tests.index.strategies import DOCUMENTS, KNOWN, TEXTS, Known, everything, unique
 
 from toolcrib.core.tools import Tool
+from toolcrib.index import signals
 from toolcrib.index.fields import Document, document
 from toolcrib.index.history import Confirmed, History
 from toolcrib.index.index import Index
-from toolcrib.index.meaning import Understood
+from toolcrib.index.meaning import Similarities, Understood
 from toolcrib.index.query import Query
 from toolcrib.index.ranking import NOTHING_KNOWN, Knowledge
+from toolcrib.index.segment import Part, segment
+from toolcrib.index.signals import Layout, Origins, Words
 from toolcrib.index.vectors import Vectors
 from toolcrib.index.weights import SIGNALS, WEIGHTS, Weights
 
@@ -152,3 +155,134 @@ def test_the_part_of_a_request_that_is_said_in_few_words_is_not_pushed_out_by_wh
 
     assert found(weights.clause_parity) == ["s.book_room", "s.send_mail", "s.hotel_room"]
     assert found(0) == ["s.book_room", "s.hotel_room", "s.send_mail"]
+
+
+# -- figures ----------------------------------------------------------------------------------------------------------
+
+
+def parts_of(*segments: list[Document]) -> list[Part]:
+    return [Part.whole(segment(documents, WEIGHTS)) for documents in segments]
+
+
+@given(st.lists(st.lists(DOCUMENTS).map(unique), max_size=4))
+def test_tools_of_one_origin_have_one_number_across_segments_and_those_of_others_another(
+    documents: list[list[Document]],
+) -> None:
+    segments = [segment(some, WEIGHTS) for some in documents]
+    origins = Origins.of(segments)
+
+    numbered = {
+        (name, int(number))
+        for packed, of_runs in zip(segments, origins.of_runs, strict=True)
+        for name, number in zip(
+            packed.origin_of_each(), np.repeat(of_runs, np.diff(packed.runs, append=len(packed))), strict=True
+        )
+    }
+    names = {each.origin for some in documents for each in some}
+    assert {name for name, _ in numbered} == names
+    assert sorted(number for _, number in numbered) == [*range(origins.count)] == [*range(len(names))]
+
+
+def test_every_signal_gives_single_precision_for_each_tool_of_each_part() -> None:
+    """What is sent is found by a synonym, too; the tools of the last part earn nothing."""
+    parts = parts_of(
+        [tool("a.send_mail"), tool("a.post_letter"), tool("b.read_mail")], [tool("c.send_note")], [tool("d.x")], []
+    )
+    query = Query.parse("send the mail, post a letter")
+    words, layout = Words(query, parts, WEIGHTS), Layout.of([part.segment for part in parts], WEIGHTS)
+    scores = words.scores(query.terms)
+    near = Similarities([np.ones(len(part.segment), np.float32) for part in parts], 1.0, 5)
+
+    for figures in (
+        scores,
+        signals.clauses(query, words, WEIGHTS),
+        layout.brevity,
+        signals.sources(scores, parts, layout.origins, WEIGHTS),
+        signals.sources([part_scores * 0 for part_scores in scores], parts, layout.origins, WEIGHTS),
+        signals.embedding(scores, near, parts, query, WEIGHTS),
+    ):
+        assert figures is not None
+        assert [(each.dtype, len(each)) for each in figures] == [
+            (np.float32, 3),
+            (np.float32, 1),
+            (np.float32, 1),
+            (np.float32, 0),
+        ]
+
+
+def test_the_shorter_of_two_tools_counts_more_however_little_both_say() -> None:
+    (part,) = parts_of([Document("s.1", category=("storage",)), Document("s.2", parameter_texts=("storage",))])
+    shorter, longer = part.segment.lengths
+    assert shorter < longer < 1
+
+    of_shorter, of_longer = signals.brevity(part.segment, WEIGHTS)
+    assert of_shorter > of_longer > 1
+
+
+def shares(query: str, document: Document) -> tuple[float, float]:
+    """What `document` has of a query, beside a tool of two other words."""
+    (part,) = parts_of([document, Document("s.other", ("ostrich", "walnut"))])
+    at = part.segment.positions[document.tool_id]
+    return Words(Query.parse(query), [part], WEIGHTS).shares(part, at)
+
+
+def test_how_much_of_a_query_a_tool_holds_and_how_much_of_the_tool_is_asked_for() -> None:
+    both = Document("s.both", name=("zebra", "quartz"))
+
+    assert shares("zebra quartz", both) == pytest.approx((1, 1))
+    assert shares("zebra", both) == pytest.approx((1, 0.5**0.5)), "a vector of two equal terms, and one of these"
+    assert shares("zebra quartz ostrich walnut", both) == pytest.approx((0.5, 1)), "words that are equally rare"
+    assert shares("ostrich", both) == (0, 0)
+    assert shares("zebra", Document("s.nothing")) == (0, 0)
+
+
+NAMES = [Document(f"s.{name}", (name,)) for name in ("a", "b", "c", "d")]
+HALF = replace(WEIGHTS, embedding=0.5, embedding_by_clause=0, embedding_at_least=0, embedding_without_parameters=0)
+
+
+def fused(
+    scores: list[float], near: list[float], weights: Weights = HALF, documents: list[Document] = NAMES
+) -> list[float]:
+    """What words and meaning give together; what is not known of a tool is NaN."""
+    parts, known = parts_of(documents), len(near) - int(np.isnan(near).sum())
+    similarities = Similarities([np.array(near, np.float32)], 1.0, known)
+    (found,) = signals.embedding([np.array(scores, np.float32)], similarities, parts, Query(("a",)), weights)
+    return found.tolist()
+
+
+NAN = float("nan")
+
+
+def test_words_and_meaning_are_weighed_each_by_its_best() -> None:
+    assert fused([4, 2, 1, 0], [0, 1, 0.5, 1]) == pytest.approx([0.5, 0.75, 0.375, 0.5])
+
+
+def test_meaning_counts_in_proportion_to_how_many_vectors_are_known() -> None:
+    """A tool whose vector is not known is as near as its words say."""
+    assert fused([4, 2, 0, 1], [0, 1, NAN, NAN]) == pytest.approx([0.75, 0.625, 0, 0.25])
+
+
+def test_meaning_counts_for_no_more_than_everything() -> None:
+    weights = replace(HALF, embedding=0.8, embedding_without_parameters=0.5)
+
+    assert fused([4, 2, 1, 0], [0, 1, 0.5, 1], weights) == pytest.approx([0, 1, 0.5, 1])
+
+
+def test_a_tool_without_a_word_of_the_query_matches_from_a_similarity_on_where_half_of_the_vectors_are_known() -> None:
+    assert HALF.similar == 0.5
+
+    assert fused([1, 0, 0, 0], [1, 0.5, 0.49, 0]) == pytest.approx([1, 0.25, 0, 0])
+    assert fused([1, 0, 0, 0], [NAN, 1, 0, NAN]) == pytest.approx([1, 0.25, 0, 0])
+    assert fused([1, 0, 0, 0], [NAN, 1, NAN, NAN]) == pytest.approx([1, 0, 0, 0])
+
+
+def test_a_tool_with_a_word_of_the_query_matches_however_far_it_is() -> None:
+    assert fused([0.5, 0.25, 0, 0], [0, 0, 0, 0]) == pytest.approx([0.5, 0.25, 0, 0])
+
+
+def test_what_is_most_and_what_is_bare_of_nothing_is_nothing() -> None:
+    nothing = np.zeros(0, np.float32)
+
+    assert signals.most([np.array([0.25, 0.5], np.float32), nothing]) == 0.5
+    assert signals.most([nothing]) == signals.most([]) == 0
+    assert signals.bareness([]) == 0

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Self, TypeAlias
 
 import numpy as np
@@ -55,10 +56,9 @@ class Origins:
         for segment in segments:
             numbers = segment.origin_of_run
             if segment is not segments[0]:
-                found = (first.get(name, -1) for name in segment.origins)
                 new = [
-                    at if at >= 0 else more.setdefault(name, len(first) + len(more))
-                    for name, at in zip(segment.origins, found, strict=True)
+                    first[name] if name in first else more.setdefault(name, len(first) + len(more))
+                    for name in segment.origins
                 ]
                 numbers = np.array(new, np.int64)[numbers]
             of_runs.append(numbers)
@@ -146,26 +146,24 @@ class Words:
 
 
 def clauses(query: Query, words: Words, weights: Weights) -> list[Impacts] | None:
-    """What the clause of a query earns a tool that earns it most; None where the query has no clauses.
+    """What the clause of a query earns a tool that earns it most; None where no clause earns anything.
 
     The best tool for each clause earns nearly the same (`weights.clause_parity`): of a request for three things, the
     one said in the most and the rarest words does not push out the other two. Worth .033 on Seal-Tools and .027 on
     ToolBench, where requests need several tools; costs .002 on BFCL and MetaTool, where they need one. Without
     parity it is worth half of that.
     """
-    if not query.clauses or not weights.clauses:
+    if not weights.clauses:
         return None
-    each = [words.scores(clause) for clause in query.clauses]
-    tops = [most(scores) for scores in each]
-    if not any(tops):
+    each = [(scores, top) for scores in map(words.scores, query.clauses) if (top := most(scores))]
+    if not each:
         return None
-    best = [np.zeros_like(part_scores) for part_scores in each[0]]
-    for scores, top in zip(each, tops, strict=True):
-        if top:
-            factor = np.float32(weights.clauses * (max(tops) / top) ** weights.clause_parity)
-            for part_best, part_scores in zip(best, scores, strict=True):
-                np.maximum(part_best, factor * part_scores, out=part_best)
-    return best
+    best = max(top for _, top in each)
+    lifted: list[list[Impacts]] = []
+    for scores, top in each:
+        factor = np.float32(weights.clauses * (best / top) ** weights.clause_parity)
+        lifted.append([factor * part_scores for part_scores in scores])
+    return [reduce(np.maximum, of_part) for of_part in zip(*lifted, strict=True)]
 
 
 def brevity(segment: Segment, weights: Weights) -> Impacts:
