@@ -26,6 +26,7 @@ from toolcrib.config.embedder import read_embedder
 from toolcrib.config.registrations import document, joined, read_document
 from toolcrib.config.settings import Settings, parsed
 from toolcrib.conversation.events import ConversationEvent
+from toolcrib.core.errors import InvalidArguments
 from toolcrib.drift import PinPolicy, Verdict
 from toolcrib.embedders import ModelEndpoint, ModelFolder
 from toolcrib.embedders.download import Manifest
@@ -230,6 +231,33 @@ def test_the_registry_shown_tells_what_its_page_says() -> None:
     (shown,) = blocks(ROOT / "docs" / "registry.md", "json")
     config = parse_config(shown, Path("mcp.json"), {})
     assert [each.tools for each in config.overrides.given] == ["git.*", "git.git_commit", "git.git_reset"]
+
+
+@pytest.mark.anyio
+async def test_after_each_step_of_the_migration_guide_the_tools_can_be_called(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    before, register, call, function, bundle, listener = blocks(ROOT / "docs" / "migrating.md", "python")
+    shown: dict[str, Any] = {}
+    exec(before, shown)
+    given = {"action": "read", "path": "a"}
+    assert shown["call"]("file", given) == "read: a"
+    for step in (register, call):
+        exec(step, shown)
+    assert [tool.id for tool in shown["crib"].registry.list()] == ["functions.clock", "functions.file"]
+    assert await shown["call_tool"]("file", given) == "read: a"
+    with pytest.raises(InvalidArguments):
+        await shown["call_tool"]("file", {"action": "burn", "path": "a"})
+    assert await shown["call_tool"]("clock", {"any": "thing"}) == "12:00"
+
+    exec(function, shown)
+    assert await shown["call_tool"]("file", given) == shown["file"](**given) == "read: a"
+    exec(bundle, shown)
+    assert shown["found"] == ["functions.file"]
+    assert [tool.id for tool in shown["session"].resolve().required] == ["functions.file"]
+    exec(listener, shown)
+    shown["crib"].remove("functions.clock")
+    assert capsys.readouterr().out == "gone: functions.clock\n"
 
 
 def test_the_discovery_plugin_shown_finds_what_it_says_and_what_it_finds_is_called() -> None:
