@@ -286,3 +286,11 @@ def test_what_is_most_and_what_is_bare_of_nothing_is_nothing() -> None:
     assert signals.most([np.array([0.25, 0.5], np.float32), nothing]) == 0.5
     assert signals.most([nothing]) == signals.most([]) == 0
     assert signals.bareness([]) == 0
+
+
+def test_a_source_lends_its_best_score_to_all_of_its_tools_that_match_however_little() -> None:
+    parts = parts_of([tool("a.one"), tool("a.three"), tool("a.two"), tool("b.one")])
+    origins = Origins.of([part.segment for part in parts])
+    (lent,) = signals.sources([np.array([0.5, 4, 0, 2], np.float32)], parts, origins, WEIGHTS)
+
+    assert lent.tolist() == pytest.approx([WEIGHTS.sources * best for best in (4, 4, 0, 2)])
