@@ -171,6 +171,16 @@ def test_what_a_schema_does_not_look_into_costs_nothing() -> None:
 
 
 @pytest.mark.parametrize(
+    ("document", "item"),
+    [({"uniqueItems": True}, listed(3, 1)), ({"items": {"multipleOf": 0.0001}}, 1.1)],
+    ids=["comparing all with all", "exact division"],
+)
+def test_a_keyword_that_takes_longer_costs_more(document: Json, item: object) -> None:
+    assert Cost(document).of([item] * 10, math.inf) < MAX_EXPLAINED
+    assert Cost(document).of([item] * 25_000, MAX_JUDGED) == math.inf
+
+
+@pytest.mark.parametrize(
     "document",
     [
         {"$ref": "elsewhere"},

@@ -29,6 +29,12 @@ BACKTRACKING = 20_000
 """What one try of a pattern that looks around may take, whatever the text."""
 
 _APPLIED = (*IN_PLACE, "dependencies")
+COMPARED = 20
+"""Units for each value in a list whose items are to be unique: all of it is compared."""
+
+DIVIDED = 100
+"""Units for a division, which is exact where the number has a fraction."""
+
 _REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 _LOOKS_AROUND = re.compile(r"\(\?<?[=!]|\(\?>|\\[1-9]|\\k|[*+?}]\+")
 _REPEATS = re.compile(r"(\)?)\{(\d*),?(\d*)\}")
@@ -156,6 +162,8 @@ class Cost:
         either = [*_schemas(schema.get("prefixItems")), schema.get("additionalItems")]
         either += cast("list[object]", items) if isinstance(items, list) else [items]
         in_list = most(either).plus(all_of([schema.get("contains"), schema.get("unevaluatedItems")]))
+        if schema.get("uniqueItems") is True:
+            in_list = in_list.plus(Weight(COMPARED))
         return in_object.or_more(in_list)
 
     def _own_weight(self, schema: Mapping[str, Any]) -> Weight:
@@ -167,6 +175,8 @@ class Cost:
             weight = Weight(len(schema) + listed + _compared(schema.get("enum")) + _compared([schema.get("const")]))
             if isinstance(pattern := schema.get("pattern"), str):
                 weight = weight.plus(_of_pattern(pattern))
+            if "multipleOf" in schema:
+                weight = weight.plus(Weight(DIVIDED))
             if "format" in schema:
                 weight = weight.plus(Weight(per_char=0.1))
             self._own[key] = weight
