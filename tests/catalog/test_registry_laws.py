@@ -96,6 +96,10 @@ class Follower:
             self.untrue.append(event)
 
 
+def with_values(metadata: ToolMetadata, values: dict[str, Any]) -> ToolMetadata:
+    return replace(metadata, **values)
+
+
 def as_said(tool: Tool, overrides: Iterable[MetadataOverride]) -> Tool:
     """`tool` as each of `overrides` in turn has it, the slow way."""
     metadata: ToolMetadata = tool.metadata
@@ -108,10 +112,9 @@ def as_said(tool: Tool, overrides: Iterable[MetadataOverride]) -> Tool:
             if key in ("tags", "aliases", "intents", "requires_capabilities"):
                 held: Any = getattr(metadata, key)
                 value = tuple(dict.fromkeys([*held, *value]))
-            said_so: dict[str, Any] = {key: value}
-            metadata = replace(metadata, **said_so)
+            metadata = with_values(metadata, {key: value})
         if metadata.optionality is not Optionality.CONDITIONAL:
-            metadata = replace(metadata, condition=None)
+            metadata = with_values(metadata, {"condition": None})
     return replace(tool, metadata=metadata)
 
 
