@@ -29,6 +29,9 @@ WAIT_LIMIT_S = 10.0
 PLACES = 2
 """Such processes at once."""
 
+_PROGRAM = "import os; getattr(os, 'nice', int)(19); from toolcrib.core.validator import main; main()"
+"""Everything else goes first, also while it starts."""
+
 
 async def violations_of(
     schema: Schema, value: object, principal: Principal, whole: str = "the arguments"
@@ -75,7 +78,7 @@ def _answers(request: bytes) -> list[Any]:
     # No secret of this process goes there, and what it may import is what this one may.
     kept = {name: os.environ[name] for name in ("SYSTEMROOT", "LD_LIBRARY_PATH") if name in os.environ}
     env = {**kept, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    command = [sys.executable, "-P", "-s", "-m", "toolcrib.core.validator"]
+    command = [sys.executable, "-P", "-s", "-c", _PROGRAM]
     try:
         done = subprocess.run(command, input=request, capture_output=True, timeout=TIME_LIMIT_S, env=env, check=False)
         written = done.stdout

@@ -1,4 +1,4 @@
-"""The program that checks one value against one schema, in a process of its own, which can be ended: `python -m`.
+"""The program that checks one value against one schema, in a process of its own, which can be ended.
 
 It reads `{"schema": ..., "value": ..., "whole": ...}` from its standard input. It writes a line as soon as it knows
 whether the value matches (`true` or `false`), one with the violations in the first place that does not, and one with
@@ -8,7 +8,6 @@ those in all places, unless that is very much work. So whoever ends it has what 
 from __future__ import annotations
 
 import json
-import os
 import sys
 from contextlib import suppress
 from dataclasses import asdict
@@ -40,15 +39,10 @@ def answer(told: object) -> None:
 
 
 def limit() -> None:
-    """Take no more memory than there is for this, and let everything else go first."""
+    """Take no more memory and time than there are for this."""
     with suppress(ImportError, OSError, ValueError):
         import resource  # noqa: PLC0415  Windows has none
 
         resource.setrlimit(resource.RLIMIT_AS, (MAX_BYTES, MAX_BYTES))
         resource.setrlimit(resource.RLIMIT_CPU, (MAX_CPU_S, MAX_CPU_S))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        os.nice(10)
-
-
-if __name__ == "__main__":
-    main()

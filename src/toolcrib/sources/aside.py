@@ -21,8 +21,12 @@ T = TypeVar("T")
 PLACES = 2
 """Pieces of work that are done at once. More would take no less time, and more of the others' turns."""
 
-TURN_S = 0.002
-"""How long the work goes on before others have their turn, in seconds."""
+TURN_S = 0.0003
+"""How long the work goes on before others have their turn, in seconds.
+
+The event loop gives up the interpreter at each call into the system, some fifteen times in a request, and waits for so
+long until it has it again.
+"""
 
 _REST_S = 0.0001
 """A rest must take some time: a thread that goes on at once is faster than the one that it makes room for."""

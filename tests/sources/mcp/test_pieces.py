@@ -26,6 +26,7 @@ VALUES = st.recursive(
 def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
     """A window that cuts nearly everything."""
     monkeypatch.setattr(pieces, "WINDOW_BYTES", 32)
+    monkeypatch.setattr(pieces, "MANY_CHARS", 12)
 
 
 @given(VALUES, st.booleans(), st.sampled_from([None, 1]))

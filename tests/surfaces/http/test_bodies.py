@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 from typing import Any
 
@@ -11,6 +12,7 @@ import anyio.lowlevel
 import pytest
 from starlette.requests import Request
 
+from toolcrib.core.principal import Principal
 from toolcrib.surfaces.http.bodies import MAX_BYTES, SHORT_BYTES, read_object
 from toolcrib.surfaces.http.problems import Refused
 
@@ -19,13 +21,14 @@ pytestmark = pytest.mark.anyio
 PAD = "x" * SHORT_BYTES
 
 
-def request_with(body: bytes) -> Request:
+def request_with(body: bytes, principal: str = "ada") -> Request:
     async def receive() -> dict[str, Any]:
         await anyio.lowlevel.checkpoint()
         return {"type": "http.request", "body": body, "more_body": False}
 
     headers = [(b"content-type", b"application/json")]
-    return Request({"type": "http", "method": "POST", "headers": headers}, receive)
+    state = {"principal": Principal(principal)}
+    return Request({"type": "http", "method": "POST", "headers": headers, "state": state}, receive)
 
 
 @pytest.mark.parametrize("pad", ["", PAD], ids=["short", "long"])
@@ -68,3 +71,24 @@ async def test_others_go_on_while_a_long_body_is_read() -> None:
         assert len((await read_object(request_with(body)))["path"]) == 1_300_000
         tasks.cancel_scope.cancel()
     assert turns > 20
+
+
+async def test_long_bodies_of_one_principal_leave_room_for_those_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    let_go = threading.Event()
+
+    def read(body: bytes, decoder: json.JSONDecoder) -> Any:
+        if b"eve" in body:
+            assert let_go.wait(30)
+        return decoder.decode(body.decode())
+
+    monkeypatch.setattr("toolcrib.surfaces.http.bodies.read_pieces", read)
+    try:
+        async with anyio.create_task_group() as tasks:
+            for _ in range(5):
+                tasks.start_soon(read_object, request_with(json.dumps({"eve": PAD}).encode(), "eve"))
+            await anyio.wait_all_tasks_blocked()
+            with anyio.fail_after(10):
+                assert await read_object(request_with(json.dumps({"ada": PAD}).encode(), "ada")) == {"ada": PAD}
+            let_go.set()
+    finally:
+        let_go.set()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 from pydantic_core import from_json
@@ -13,6 +14,9 @@ from toolcrib.sources.aside import breathe
 
 WINDOW_BYTES = 131_072
 """How much of the text is looked at in one step, which takes a millisecond or two."""
+
+MANY_CHARS = 8_192
+"""Up to so many characters of a list are read at once."""
 
 MAX_DEPTH = 200
 """Objects and lists within one another; those who read shorter texts stop there too."""
@@ -97,7 +101,7 @@ class _Reader:
             case "{" if depth < MAX_DEPTH:
                 return dict(self._members("}", depth))
             case "[" if depth < MAX_DEPTH:
-                return [value for _, value in self._members("]", depth)]
+                return self._list(depth)
             case '"' if not self._is_last:
                 return self._string()
             case _:
@@ -113,8 +117,49 @@ class _Reader:
         if not self._is_last or self._at < len(self._window):
             raise ValueError(f"more follows at {self._here}")
 
+    def _list(self, depth: int) -> list[Any]:
+        """The one that begins here. Its items are read many at once where they can be told apart easily."""
+        values: list[Any] = []
+        singly, pause = 0, 0
+        self._at += 1
+        if self._next() == "]":
+            self._at += 1
+            return values
+        while True:
+            many = None if singly else self._many(depth + 1)
+            if many is None:
+                values.append(self.value(depth + 1))
+                # Tries that fail take time as well: fewer and fewer of them.
+                singly = singly - 1 if singly else (pause := 2 * pause + 16)
+            else:
+                values += many
+                pause //= 2
+            breathe()
+            if self._next() == "]":
+                self._at += 1
+                return values
+            self._take(",")
+
+    def _many(self, depth: int) -> list[Any] | None:
+        """The items of a list from here to a comma some way on; None where that comma is inside of one of them.
+
+        Then the text before the comma is no list of values: something in it does not end.
+        """
+        if not self._is_last and len(self._window) - self._at < MANY_CHARS:
+            self._look()
+        for between in (",", "},", "],"):
+            end = self._window.rfind(between, self._at, self._at + MANY_CHARS) + len(between) - 1
+            if end > self._at:
+                text = f"[{self._window[self._at : end]}]"
+                with suppress(ValueError, RecursionError):
+                    values, read = self._decoder.raw_decode(text)
+                    if read == len(text):
+                        self._at = end
+                        return _clean(values, text, depth - 1)
+        return None
+
     def _members(self, closing: str, depth: int) -> Iterator[tuple[str, Any]]:
-        """Those of the object or list that begins here."""
+        """Those of the object that begins here."""
         self._at += 1
         if self._next() == closing:
             self._at += 1

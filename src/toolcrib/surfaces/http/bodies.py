@@ -7,8 +7,11 @@ from collections.abc import Mapping
 from functools import partial
 from http import HTTPStatus
 from typing import Any, cast
+from weakref import WeakValueDictionary
 
+import anyio
 import orjson
+from anyio.lowlevel import RunVar
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -50,7 +53,7 @@ async def read_object(request: Request) -> Mapping[str, Any]:
             headers={"Accept-Post": "application/json"},
         )
     try:
-        value = await _read(bytes(body))
+        value = await _read(bytes(body), request.state.principal.id)
     except json.JSONDecodeError as error:
         where = f"line {error.lineno}, column {error.colno}"
         raise Refused(HTTPStatus.BAD_REQUEST, f"The body is not JSON: {error.msg} at {where}.") from error
@@ -61,10 +64,23 @@ async def read_object(request: Request) -> Mapping[str, Any]:
     return cast("Mapping[str, Any]", value)
 
 
-async def _read(body: bytes) -> Any:
+async def _read(body: bytes, principal: str) -> Any:
     if len(body) <= SHORT_BYTES:
         return _DECODER.decode(body.decode())
-    return await aside(partial(_read_long, body))
+    async with _turn_of(principal):
+        return await aside(partial(_read_long, body))
+
+
+def _turn_of(principal: str) -> anyio.Lock:
+    """A principal's long bodies are read one after the other, or there is no place left for those of others."""
+    try:
+        turns = _turns.get()
+    except LookupError:
+        _turns.set(turns := WeakValueDictionary())
+    return turns.setdefault(principal, anyio.Lock())
+
+
+_turns: RunVar[WeakValueDictionary[str, anyio.Lock]] = RunVar("toolcrib.surfaces.http.bodies")
 
 
 def _read_long(body: bytes) -> Any:
