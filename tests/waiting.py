@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 import anyio
 
@@ -14,13 +14,16 @@ _STEP_S = 0.01
 
 
 async def until(happened: Callable[[], object], what: str) -> None:
-    """Return once `happened` is true.
+    """Return once `happened` is true; it may be a coroutine function.
 
     Raises:
         AssertionError: it was not within `DEADLINE_S`; `what` says what was waited for.
     """
     deadline = time.monotonic() + DEADLINE_S
-    while not happened():
+    while True:
+        answer = happened()
+        if await answer if isinstance(answer, Awaitable) else answer:
+            return
         assert time.monotonic() < deadline, f"waited {DEADLINE_S:g} s in vain: {what}"
         await anyio.sleep(_STEP_S)
 

@@ -296,9 +296,11 @@ async def test_a_bundle_that_is_gone_answers_no_session_and_ends_its_streams_unt
             write_config(api.config, toolcrib={"bundles": BUNDLES}, bench=faulty_entry())
 
             async with api.client() as http:
-                with anyio.fail_after(DEADLINE_S):
-                    while (await http.post("/mcp/b/words", json={})).status_code == 404:
-                        pass
+
+                async def is_served() -> bool:
+                    return (await http.post("/mcp/b/words", json={})).status_code != 404
+
+                await until(is_served, "the bundle under its address")
             async with at(api, "words", "legacy") as again:
                 assert [node["name"] for node in (await ask(again, "list"))["nodes"]] == ["bench"]
 

@@ -18,7 +18,7 @@ from tests.cli.running import toolcrib_process
 from tests.servers import stated
 from tests.servers.launching import Json, write_config
 from tests.surfaces.serving import TOOLCRIB, ask, run_tool, text_of
-from tests.waiting import DEADLINE_S
+from tests.waiting import until
 
 pytestmark = pytest.mark.anyio
 
@@ -63,9 +63,7 @@ class Place:
                 yield client
 
     async def until_logged(self, what: str) -> None:
-        with anyio.fail_after(DEADLINE_S):
-            while what not in self.log.read_text(encoding="utf-8"):
-                await anyio.lowlevel.checkpoint()
+        await until(lambda: what in self.log.read_text(encoding="utf-8"), what)
 
 
 @pytest.fixture
@@ -76,16 +74,22 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
 
 async def found(client: Client) -> list[str]:
     """Ids of all tools that are found once the server has listed them."""
-    with anyio.fail_after(DEADLINE_S):
-        while "starting" in (page := await ask(client, "search_tools")):
-            pass
+    page: Json = {}
+
+    async def started() -> bool:
+        nonlocal page
+        page = await ask(client, "search_tools")
+        return "starting" not in page
+
+    await until(started, "a search while no server is starting")
     return sorted(each["tool_id"] for each in page["results"])
 
 
 async def until_found(client: Client, *expected: str) -> None:
-    with anyio.fail_after(DEADLINE_S):
-        while await found(client) != sorted(expected):
-            pass
+    async def are_found() -> bool:
+        return await found(client) == sorted(expected)
+
+    await until(are_found, f"a search that finds {expected}")
 
 
 async def test_what_changed_since_it_was_approved_is_served_as_it_was_approved(place: Place) -> None:

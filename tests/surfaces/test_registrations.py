@@ -63,9 +63,11 @@ def remove(config: Path, tool_id: str = "ops.disk_free") -> None:
 
 async def until_found(search: Callable[[], Awaitable[Json]], *expected: str) -> None:
     """Until a search gives exactly these."""
-    with anyio.fail_after(DEADLINE_S):
-        while sorted(each["tool_id"] for each in (await search())["results"]) != sorted(expected):
-            pass
+
+    async def are_found() -> bool:
+        return sorted(each["tool_id"] for each in (await search())["results"]) == sorted(expected)
+
+    await until(are_found, f"a search that finds {expected}")
 
 
 async def in_thread(action: Callable[..., None], *arguments: Any) -> None:
@@ -118,9 +120,11 @@ async def test_where_the_tools_themselves_are_listed_the_list_changes_and_that_i
     async with served(config, mode, hear, operations="all") as client:
         assert [tool.name for tool in (await client.list_tools()).tools] == ["mine__greet"]
         await in_thread(add, config)
-        with anyio.fail_after(DEADLINE_S):
-            while [tool.name for tool in (await listed(client))] != ["mine__greet", "ops__disk_free"]:
-                pass
+
+        async def is_listed() -> bool:
+            return [tool.name for tool in (await listed(client))] == ["mine__greet", "ops__disk_free"]
+
+        await until(is_listed, "the new tool in the list")
         if mode == "legacy":
             await until(lambda: "notifications/tools/list_changed" in told, "word that the list has changed")
 

@@ -67,11 +67,11 @@ def reload(api: Api, settings: Json, **servers: Json) -> None:
 
 
 async def until_there_are_prompts(client: Client) -> None:
-    with anyio.fail_after(DEADLINE_S):
-        while not (await client.list_prompts(cache_mode="bypass")).prompts:
-            pass
-        while not (await client.list_resources(cache_mode="bypass")).resources:
-            pass
+    async def are_there() -> bool:
+        listed = await client.list_prompts(cache_mode="bypass"), await client.list_resources(cache_mode="bypass")
+        return bool(listed[0].prompts and listed[1].resources)
+
+    await until(are_there, "prompts and resources in the lists")
 
 
 async def until_quiet(api: Api, settings: Json, *heard: list[str], **servers: Json) -> None:
