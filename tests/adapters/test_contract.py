@@ -163,7 +163,7 @@ async def litellm(script: Iterable[Step]) -> AsyncGenerator[Stage]:
         pytest.param(openai_responses(delivery=Delivery.INJECT), id="openai-inject"),
         pytest.param(openai_responses(delivery=Delivery.PROXY), id="openai-proxy"),
         pytest.param(openai_chat, id="openai-chat"),
-        pytest.param(litellm, id="litellm"),
+        pytest.param(litellm, id="litellm", marks=pytest.mark.slow),
         pytest.param(anthropic("claude-opus-5-5"), id="anthropic"),
         pytest.param(anthropic("claude-opus-5-5", delivery=Delivery.INJECT), id="anthropic-inject"),
         pytest.param(anthropic("claude-opus-5-5", delivery=Delivery.PROXY), id="anthropic-proxy"),

@@ -24,6 +24,8 @@ from toolcrib.testing.vendor_server import Call, Cut, Failure, Script, Silence, 
 
 pytestmark = [
     pytest.mark.anyio,
+    # Importing LiteLLM takes each worker six seconds.
+    pytest.mark.slow,
     # LiteLLM reads its own models in ways that Pydantic no longer likes.
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
 ]

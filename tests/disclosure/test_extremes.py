@@ -89,6 +89,7 @@ def test_ten_thousand_nodes_below_one_are_paged_searched_and_missed() -> None:
     assert len(json.dumps(error)) < 2_000
 
 
+@pytest.mark.slow
 def test_a_category_with_ten_thousand_tools_shows_groups_in_which_each_is_found() -> None:
     things = ["invoice", "calendar", "picture", "message", "meeting", "contract"]
     registry = registry_of(*(tool(f"s.t{n}", f"Change the {things[n % 6]} number {n}.") for n in range(10_000)))

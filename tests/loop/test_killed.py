@@ -15,6 +15,7 @@ from tests.loop.playing import WAYS, Way
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="a process is forked for each moment")
 @pytest.mark.parametrize("way", WAYS, ids=str)
 def test_wherever_it_is_killed_the_next_request_has_the_same_bytes_and_no_finished_call_runs_again(

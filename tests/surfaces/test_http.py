@@ -70,6 +70,7 @@ async def test_a_client_lists_searches_expands_and_calls(mode: Mode, tmp_path: P
             assert unknown.value.code == -32602
 
 
+@pytest.mark.slow
 async def test_a_hundred_clients_at_once_each_get_their_own_answers_though_half_of_them_leave(tmp_path: Path) -> None:
     config = write_config(tmp_path / "mcp.json", bench=faulty_entry())
     with serving(config) as gateway:
