@@ -166,6 +166,8 @@ def _in_project(config: Path) -> Path:
 def _look_for_garbage() -> None:
     """From now on, and never among what is there by now: that would hold up the first answer, and each look later."""
     gc.freeze()
+    # By default, all objects are looked at once a second under load, and each connection or open question has some 200.
+    gc.set_threshold(700, 10, 40)
     gc.enable()
 
 
