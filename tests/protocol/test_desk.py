@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,6 +16,7 @@ from tests.catalogs import registry_of, tool
 from tests.examples import examples
 
 from toolcrib.calling.limits import CallLimits, Rate
+from toolcrib.calling.runner import Runner
 from toolcrib.catalog.state import CatalogState, SourceEntry, SourceStatus
 from toolcrib.catalog.view import View
 from toolcrib.core.errors import InvalidArguments, NextAction, RateLimited, ToolcribError, UnknownPath
@@ -22,7 +24,7 @@ from toolcrib.core.principal import CallContext, Principal
 from toolcrib.core.results import ToolResult
 from toolcrib.core.tools import ToolAnnotations
 from toolcrib.disclosure.messages import Answer, CategoryPage, Expansion, Expansions, ListPage, NodePage, SearchPage
-from toolcrib.protocol.desk import Desk
+from toolcrib.protocol.desk import REFUSAL_INTERVAL_S, Desk
 from toolcrib.protocol.tools import OPERATIONS as NAMES
 from toolcrib.protocol.tools import operation_schema
 from toolcrib.testing.scripted import ScriptedSource
@@ -392,6 +394,37 @@ async def test_who_looks_too_often_is_told_when_to_come_back_and_is_not_recorded
     assert await desk.perform(of_ada, ada, "search_tools", {"query": "read"})
     called = await desk.perform(of_eve, eve, "call_tool", {"tool_id": READ.handle, "arguments": {"path": "."}})
     assert isinstance(called, ToolResult)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("operation", ["search_tools", "call_tool"])
+async def test_a_principal_that_asks_too_fast_is_refused_one_request_after_the_other(
+    operation: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_s, refused_at = 0.0, list[float]()
+
+    async def sleep(delay_s: float) -> None:
+        nonlocal now_s
+        await anyio.lowlevel.checkpoint()
+        now_s += delay_s
+
+    monkeypatch.setattr(anyio, "sleep", sleep)
+    once = Rate(60, 1)
+    desk = Desk(lookups=CallLimits(once, now_ns=lambda: 0), runner=Runner(limits=CallLimits(once, now_ns=lambda: 0)))
+    view, context = View.of(VIEW_STATE), CallContext()
+    given = {"tool_id": READ.handle, "arguments": {"path": "."}} if operation == "call_tool" else {"query": "read"}
+
+    async def refused() -> None:
+        with pytest.raises(RateLimited):
+            await desk.perform(view, context, operation, given)
+        refused_at.append(now_s)
+
+    await desk.perform(view, context, operation, given)
+    assert now_s == 0
+    async with anyio.create_task_group() as tasks:
+        for _ in range(3):
+            tasks.start_soon(refused)
+    assert refused_at == pytest.approx([REFUSAL_INTERVAL_S * count for count in (1, 2, 3)])
 
 
 @pytest.mark.anyio

@@ -10,7 +10,9 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from operator import attrgetter
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
+from weakref import WeakValueDictionary
 
+import anyio
 import orjson
 
 from toolcrib.calling import CallLimits, Runner, complete, get_prompt, read_resource
@@ -52,6 +54,9 @@ MAX_RECORDED_CHARS = 2_000
 
 MAX_RECORDED_NAMES = 100
 """Of a path that somebody sent, from its beginning."""
+
+REFUSAL_INTERVAL_S = 0.05
+"""One principal is refused at most so often for asking too fast, in seconds; further refusals wait for their turn."""
 
 _EXPANDING = "expand_tool"
 
@@ -113,6 +118,8 @@ class Desk:
     """How fast a principal may look at the catalog from outside of this program."""
     bundle_of: Callable[[CallContext], str | None] = attrgetter("bundle")
     """Gives the name of the bundle that an operation is kept within, for the record."""
+    _refusing: WeakValueDictionary[str, anyio.Lock] = field(default_factory=WeakValueDictionary[str, anyio.Lock])
+    """Held while a principal is being refused, by its id."""
 
     def look(
         self,
@@ -157,15 +164,21 @@ class Desk:
 
         Raises:
             ToolcribError: as the operation does; `InvalidArguments` where `arguments` are not what it takes,
-                `RateLimited` where the principal looks at the catalog faster than it may.
+                `RateLimited`, once in `REFUSAL_INTERVAL_S`, where the principal asks faster than it may.
         """
-        if name not in CALLS:
-            self._admit(context, name, arguments)
-        with self._errand(name, view, context, arguments) as errand:
-            given = checked(view, name, arguments)
-            if name in CALLS:
-                return await self._call(errand, view, given["tool_id"], given.get("arguments"), progress)
-            return self._shown(errand, self._answer(view, name, given).in_trace(errand.trace_id))
+        try:
+            if name not in CALLS:
+                self._admit(context, name, arguments)
+            with self._errand(name, view, context, arguments) as errand:
+                given = checked(view, name, arguments)
+                if name in CALLS:
+                    return await self._call(errand, view, given["tool_id"], given.get("arguments"), progress)
+                return self._shown(errand, self._answer(view, name, given).in_trace(errand.trace_id))
+        except RateLimited:
+            # Without this, a principal with many connections would take most of everybody's time with refusals.
+            async with self._refusing.setdefault(context.principal.id, anyio.Lock()):
+                await anyio.sleep(REFUSAL_INTERVAL_S)
+            raise
 
     def _admit(self, context: CallContext, name: str, arguments: Mapping[str, Any]) -> None:
         # Not recorded, or whoever looks fast enough would make the audit forget what others did.
