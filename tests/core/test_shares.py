@@ -44,6 +44,16 @@ def test_room_can_be_taken_to_the_last_bit() -> None:
     assert not table.can_take("ada", 4)
 
 
+def test_one_principal_takes_no_more_than_each_may_and_leaves_others_alone() -> None:
+    table = Shares[str, int](100, int, each=10)
+    assert table.put("ada", "kept", 10) == []
+    assert table.put("eve", "first", 6) == []
+    assert (table.can_take("eve", 4), table.can_take("eve", 5)) == (True, False)
+    assert table.put("eve", "second", 5) == [6]
+    assert table.put("eve", "too much", 11) == [5, 11]
+    assert [key for key, _ in table.items()] == ["kept"]
+
+
 def test_without_a_size_one_value_of_size_one_is_asked_about() -> None:
     table = Shares[str, str](2)
     table.put("ada", "ada", "")

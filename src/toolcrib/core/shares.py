@@ -16,13 +16,18 @@ def _one(_: object) -> int:
 class Shares(Generic[_K, _V]):
     """Values by key, each of one principal.
 
-    While there is room, a principal may take all of it. When there is none, the principal that takes most loses its
-    oldest values. One that takes no more than its share, the room divided by the number of principals, loses nothing.
+    While there is room, a principal may take all of it, or as much as one may take. When there is none, the principal
+    that takes most loses its oldest values. One that takes no more than its share, the room divided by the number of
+    principals, loses nothing.
     """
 
-    def __init__(self, room: int, size: Callable[[_V], int] = _one) -> None:
-        """`room` is how much all values may take together. `size` says what one takes: 1 by default."""
+    def __init__(self, room: int, size: Callable[[_V], int] = _one, *, each: int | None = None) -> None:
+        """`room` is how much all values may take together, `each` how much those of one principal: all by default.
+
+        `size` says what one value takes: 1 by default.
+        """
         self._room = room
+        self._each = room if each is None else each
         self._size = size
         self._values: dict[_K, tuple[str, _V, int]] = {}
         """Each with its principal and size."""
@@ -50,7 +55,8 @@ class Shares(Generic[_K, _V]):
     def can_take(self, principal: str, size: int = 1) -> bool:
         """Whether there is room, or `principal` would take no more than its share."""
         share = self._room / len(self._taken.keys() | {principal})
-        return self._whole + size <= self._room or self._taken.get(principal, 0) + size <= share
+        taken = self._taken.get(principal, 0) + size
+        return taken <= self._each and (self._whole + size <= self._room or taken <= share)
 
     def put(self, principal: str, key: _K, value: _V) -> list[_V]:
         """Put in `value` under a key that is not there yet. Returns the values that had to go.
@@ -64,11 +70,16 @@ class Shares(Generic[_K, _V]):
         self._taken[principal] = self._taken.get(principal, 0) + size
         self._whole += size
         gone = list[_V]()
+        while self._taken.get(principal, 0) > self._each:
+            gone.append(self._drop(next(iter(self._keys[principal]))))
         while self._whole > self._room:
-            victim = self._next_to_go(key)
-            gone.append(self._values[victim][1])
-            self.pop(victim)
+            gone.append(self._drop(self._next_to_go(key)))
         return gone
+
+    def _drop(self, key: _K) -> _V:
+        value = self._values[key][1]
+        self.pop(key)
+        return value
 
     def pop(self, key: _K) -> _V | None:
         """Take out the value of `key`, if it is there."""

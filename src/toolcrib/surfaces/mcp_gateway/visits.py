@@ -26,6 +26,9 @@ from toolcrib.surfaces.mcp_gateway.questions import MAX_ROUNDS, check_askable
 MAX_WAITING = 1_000
 """Visits that wait for their clients at once; one more ends the oldest of the principal that has most."""
 
+MAX_WAITING_EACH = 100
+"""The same for one principal. Each visit is a task and holds some 50 KB."""
+
 TICKET = "visit:"
 """How the states begin that lead back to a visit."""
 
@@ -97,7 +100,7 @@ class Visits:
     def __init__(self, tasks: TaskGroup) -> None:
         """`tasks` is where they go on meanwhile."""
         self._tasks = tasks
-        self._waiting = Shares[str, Visit](MAX_WAITING)
+        self._waiting = Shares[str, Visit](MAX_WAITING, each=MAX_WAITING_EACH)
         """By ticket."""
 
     async def begin(self, visit: Visit, request: Callable[[], Awaitable[Mapping[str, Any]]]) -> Mapping[str, Any]:
