@@ -19,7 +19,7 @@ from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 from tests.waiting import DEADLINE_S, until
 
-from toolcrib.surfaces.http.connections import Bounds, Connections
+from toolcrib.surfaces.http.connections import BoundedConnection, Bounds, Connections
 from toolcrib.surfaces.http.serving import HttpServer
 
 pytestmark = pytest.mark.anyio
@@ -198,6 +198,21 @@ async def test_a_client_that_reads_slowly_gets_its_whole_answer() -> None:
             got += len(part)
             await asyncio.sleep(0.01)
         assert got > 32 * 1024 * 1024
+
+
+async def test_requests_that_are_sent_ahead_do_not_fill_the_memory() -> None:
+    ahead = 40_000
+    async with served(Bounds()) as here:
+        here.app.go_on.set()
+        reader, writer = await here.open(GET.replace(b"/", b"/events", 1) * ahead)
+        most = 0
+        for _ in range(200):
+            assert (await reader.readuntil(b"0\r\n\r\n")).startswith(b"HTTP/1.1 200")
+            [connection] = here.server.server_state.connections
+            assert isinstance(connection, BoundedConnection)
+            most = max(most, len(connection.conn.trailing_data[0]))
+        writer.transport.abort()
+    assert 0 < most <= 512 * 1024
 
 
 async def test_hundreds_of_silent_connections_keep_nobody_from_being_answered() -> None:

@@ -17,6 +17,7 @@ from typing import Any, cast
 import h11
 import orjson
 import uvicorn
+from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
@@ -56,7 +57,7 @@ class Bounds:
     @property
     def requests_each(self) -> int:
         """How many requests one principal may have under way: a part of the connections, which others need too."""
-        return max(1, self.connections // 4)
+        return max(1, self.connections // 8)
 
     @classmethod
     def of_this_process(cls) -> Bounds:
@@ -169,6 +170,7 @@ class BoundedConnection(H11Protocol):
     def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
         has_room = self._all.make_room(len(self.connections))
         super().connection_made(transport)
+        self.flow = _Flow(transport, self.conn)
         if not has_room:
             self._refuse(_FULL)
             return
@@ -184,6 +186,8 @@ class BoundedConnection(H11Protocol):
 
     def handle_events(self) -> None:
         super().handle_events()
+        if self.conn.their_state is h11.IDLE:  # all that came early is used, and uvicorn awaits the next head
+            self.flow.resume_reading()
         self._look()
 
     def on_response_complete(self) -> None:
@@ -269,6 +273,21 @@ class BoundedConnection(H11Protocol):
             self.hang_up()
         else:
             self._watch_reading()
+
+
+class _Flow(FlowControl):
+    """Reads no further while a next request waits to be handled.
+
+    uvicorn reads on whenever the application waits for a message, and would keep all requests that a client sends ahead.
+    """
+
+    def __init__(self, transport: Transport, conn: h11.Connection) -> None:
+        super().__init__(transport)
+        self._conn = conn
+
+    def resume_reading(self) -> None:
+        if self._conn.their_state is not h11.DONE or not self._conn.trailing_data[0]:
+            super().resume_reading()
 
 
 def _written(refused: Refused) -> bytes:
