@@ -44,6 +44,7 @@ import psutil
 import costly
 import load
 import servers
+from toolcrib.calling.limits import DEFAULT_LOOKUP_RATE
 
 MIB = 1024 * 1024
 
@@ -496,6 +497,8 @@ def gateway_for(stack: ExitStack, names: Sequence[str]) -> servers.Reachable:
     path = servers.write_config(folder / "mcp.json", echo=echo, **more)
     config = json.loads(path.read_text())
     ours = config["toolcrib"]
+    # `ada` calls faster than the default allows. The default for everything else stays.
+    ours |= {"calls_per_minute": 0, "lookups_per_minute": DEFAULT_LOOKUP_RATE.calls_per_minute}
     ours["auth"] = {
         "tokens": [
             {"sha256": hashlib.sha256(token.encode()).hexdigest(), "principal": principal}
