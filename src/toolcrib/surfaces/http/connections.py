@@ -278,7 +278,7 @@ class BoundedConnection(H11Protocol):
 class _Flow(FlowControl):
     """Reads no further while a next request waits to be handled.
 
-    uvicorn reads on whenever the application waits for a message, and would keep all requests that a client sends ahead.
+    uvicorn reads on whenever the application waits for a message, and so keeps all requests that a client sends ahead.
     """
 
     def __init__(self, transport: Transport, conn: h11.Connection) -> None:
