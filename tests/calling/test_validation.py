@@ -8,12 +8,16 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import anyio
+import psutil
 import pytest
 from tests.catalogs import registry_of, tool, view_of
+from tests.processes import is_running
+from tests.waiting import DEADLINE_S, until
 
 from toolcrib.calling import Runner, validation
 from toolcrib.calling.validation import violations_apart, violations_of
@@ -243,16 +247,73 @@ async def test_another_process_gets_none_of_our_variables(monkeypatch: pytest.Mo
     monkeypatch.setenv("PYTHONSTARTUP", "/nowhere")
     monkeypatch.setenv("TOKEN", "secret")
     seen: list[Mapping[str, str]] = []
-    run = subprocess.run
+    start = anyio.open_process
 
-    def noting(*args: Any, env: Mapping[str, str], **given: Any) -> Any:
+    async def noting(*args: Any, env: Mapping[str, str], **given: Any) -> Any:
         seen.append(env)
-        return run(*args, env=env, **given)
+        return await start(*args, env=env, **given)
 
-    monkeypatch.setattr(subprocess, "run", noting)
+    monkeypatch.setattr(anyio, "open_process", noting)
 
     assert await violations_apart(Schema({}), {}, LOCAL) == ()
     assert [{"TOKEN", "PYTHONSTARTUP", "HOME", "PATH"} & env.keys() for env in seen] == [set()]
+
+
+# -- who goes away -----------------------------------------------------------------------------------------------------
+
+
+def checks_that_run() -> set[int]:
+    """The processes of this one that check a value."""
+    return {
+        child.pid
+        for child in psutil.Process().children(recursive=True)
+        if is_running(child.pid) and any("toolcrib.core.validator" in word for word in command_of(child))
+    }
+
+
+def command_of(process: psutil.Process) -> list[str]:
+    with suppress(psutil.NoSuchProcess, psutil.ZombieProcess):
+        return process.cmdline()
+    return []
+
+
+async def test_a_call_that_is_cancelled_ends_its_check_before_another_takes_its_place(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(validation, "TIME_LIMIT_S", DEADLINE_S)
+    schema, value = ATTACKS["many alternatives of many values"]
+    attack = Schema(schema)
+    checked: set[int] = set()
+    for _ in range(3):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(violations_apart, attack, value, LOCAL)
+            await until(checks_that_run, "the check runs")
+            running = checks_that_run()
+            assert len(running) == 1
+            assert not running & checked
+            checked |= running
+            tasks.cancel_scope.cancel()
+        assert checks_that_run() == set()
+
+    assert await violations_apart(Schema({}), {}, LOCAL) == ()
+
+
+async def test_a_call_that_is_cancelled_while_it_waits_starts_no_check(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(validation, "TIME_LIMIT_S", DEADLINE_S)
+    schema, value = ATTACKS["many alternatives of many values"]
+    attack = Schema(schema)
+    async with anyio.create_task_group() as first:
+        first.start_soon(violations_apart, attack, value, LOCAL)
+        await until(checks_that_run, "the check runs")
+        running = checks_that_run()
+        async with anyio.create_task_group() as others:
+            for _ in range(10):
+                others.start_soon(violations_apart, attack, value, LOCAL)
+            await anyio.wait_all_tasks_blocked()
+            others.cancel_scope.cancel()
+        assert checks_that_run() == running
+        first.cancel_scope.cancel()
+    assert checks_that_run() == set()
 
 
 async def test_a_policy_that_changes_while_arguments_are_checked_counts() -> None:

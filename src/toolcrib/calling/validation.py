@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import subprocess
 import sys
 from typing import Any, cast
 from weakref import WeakValueDictionary
@@ -17,6 +16,7 @@ from anyio.lowlevel import RunVar
 
 from toolcrib.core.principal import Principal
 from toolcrib.core.schema import Schema, Violation, undecided, unexplained
+from toolcrib.sources.declared.process import run_program
 
 logger = logging.getLogger(__name__)
 
@@ -46,23 +46,24 @@ async def violations_apart(
 ) -> tuple[Violation, ...]:
     """The same, found out by a process of its own; for one principal there is one at a time.
 
-    Where it ends without an answer, the one violation says so.
+    Where it ends without an answer, the one violation says so. A check that is cancelled ends its process before
+    another one may start in its place.
     """
     turns = _turns()
     turn = turns.by_principal.setdefault(principal.id, anyio.Lock())
     with anyio.move_on_after(WAIT_LIMIT_S) as waiting:
         async with turn, turns.places:
             waiting.deadline = float("inf")
-            return await to_thread.run_sync(_checked_apart, schema, value, whole, abandon_on_cancel=True)
+            return await _checked_apart(schema, value, whole)
     return (undecided(whole),)
 
 
-def _checked_apart(schema: Schema, value: object, whole: str) -> tuple[Violation, ...]:
+async def _checked_apart(schema: Schema, value: object, whole: str) -> tuple[Violation, ...]:
     try:
-        said = _answers(_json({"schema": schema.document, "value": value, "whole": whole}))
+        request = await to_thread.run_sync(_json, {"schema": schema.document, "value": value, "whole": whole})
     except (TypeError, ValueError, RecursionError) as error:
         return (Violation("", f"this is no JSON value: {error}", "type"),)
-    match said:
+    match _read(await _written(request)):
         case [True, *_]:
             return ()
         case [False, *_, [_, *_] as found]:
@@ -73,20 +74,24 @@ def _checked_apart(schema: Schema, value: object, whole: str) -> tuple[Violation
             return (undecided(whole),)
 
 
-def _answers(request: bytes) -> list[Any]:
-    """What the process wrote until it ended, or was ended."""
+async def _written(request: bytes) -> bytes:
+    """What the process wrote until it ended, or was ended: because its time was over, or the call was cancelled."""
     # No secret of this process goes there, and what it may import is what this one may.
     kept = {name: os.environ[name] for name in ("SYSTEMROOT", "LD_LIBRARY_PATH") if name in os.environ}
     env = {**kept, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     command = [sys.executable, "-P", "-s", "-c", _PROGRAM]
     try:
-        done = subprocess.run(command, input=request, capture_output=True, timeout=TIME_LIMIT_S, env=env, check=False)
-        written = done.stdout
-    except subprocess.TimeoutExpired as late:
-        written = late.output or b""
+        # Not a thread that waits for it: a thread outlives a call that is cancelled, and the place would be free while
+        # the process runs.
+        run = await run_program(command, given=request, cwd=None, env=env, timeout_s=TIME_LIMIT_S)
     except OSError as error:
         logger.warning("a check of its own process could not be started: %s", error)
-        written = b""
+        return b""
+    return run.stdout.data
+
+
+def _read(written: bytes) -> list[Any]:
+    """The lines that are whole."""
     return [json.loads(line) for line in written.splitlines(keepends=True) if line.endswith(b"\n")]
 
 
