@@ -60,6 +60,12 @@ def recursive() -> Json:
     return {**of(n={"$ref": "#/$defs/node"}), "$defs": {"node": {"anyOf": [branch, {**branch, "title": "2"}]}}}
 
 
+def bundled(real: Json, **applied: Any) -> Json:
+    """A schema that applies definitions in a part with an `$id` of its own. Those at the root are harmless decoys."""
+    part = {"$id": "http://b/", "$defs": real["$defs"], **applied}
+    return {"type": "object", "$id": "http://a/", "$defs": {name: {} for name in real["$defs"]}, "allOf": [part]}
+
+
 def linked(times: int, inside: object) -> object:
     for _ in range(times):
         inside = {"n": inside}
@@ -76,6 +82,10 @@ ATTACKS: Mapping[str, tuple[Json, Json]] = {
     "a chain that doubles with each level": (chained(140), {"n": listed(140, 1)}),
     "a chain that doubles, and a value that matches": (chained(140), {"n": listed(140, "x")}),
     "alternatives that hold themselves": (recursive(), {"n": linked(200, 1)}),
+    "alternatives that hold themselves, hidden by decoys": (
+        bundled(recursive(), properties={"n": {"$ref": "#/$defs/node"}}),
+        {"n": linked(200, 1)},
+    ),
     "many alternatives of many values": (alternatives(1_500), {"n": ["x1499"] * 1_000_000}),
     "many values of a wrong type": (of(n={"items": {"type": "string"}}), {"n": [1] * 1_900_000}),
     "more values of a wrong type than a request holds": (of(n={"items": {"type": "string"}}), {"n": [1] * 4_000_000}),

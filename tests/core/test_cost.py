@@ -194,6 +194,29 @@ def test_a_schema_that_cannot_be_measured_is_too_much_work_for_any_value(documen
     assert Cost(document).of(1, math.inf) == math.inf
 
 
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"$defs": {"a": {}}, "allOf": [{"$id": "http://b/", "$defs": {"a": {"type": "string"}}, "$ref": "#/$defs/a"}]},
+        {"$id": "/$defs/a", "properties": {"a": {"$ref": "http://x/#/$defs/a"}}, "$defs": {"a": {"type": "string"}}},
+        {"$ref": "http://x/#/$defs/a", "$defs": {"a": {"type": "string"}, "b": {"$anchor": "/$defs/a"}}},
+    ],
+    ids=["a decoy at the root", "a decoy `$id`", "a decoy anchor"],
+)
+def test_a_reference_that_a_decoy_may_hide_is_too_much_work(document: Json) -> None:
+    assert Cost(document).of({"a": 1}, math.inf) == math.inf
+
+
+def test_a_recursive_reference_costs_what_the_root_costs_whatever_it_says() -> None:
+    root = {"type": "object", "required": ["x"] * 100}
+    costs = [
+        Cost({**root, "properties": {"a": {"$recursiveRef": said}}, "$defs": {"b": {}}}).of({"a": {}}, math.inf)
+        for said in ("#", "#/$defs/b")
+    ]
+
+    assert costs[0] == costs[1]
+
+
 def test_a_pattern_that_looks_around_costs_the_square_of_the_text() -> None:
     around = Cost({"pattern": "^(?!x)"})
     straight = Cost({"pattern": "^[^x]"})

@@ -394,7 +394,7 @@ def test_a_reference_leads_to_its_subschema_or_nowhere() -> None:
     assert at_reference(document, None) is None
 
 
-def chain_of_choices(links: int) -> dict[str, object]:
+def chain_of_choices(links: int) -> Json:
     """Each link offers the next one twice, so the last is reached in two to the power of `links` ways."""
     link = {f"l{n}": {"anyOf": [{"$ref": f"#/$defs/l{n + 1}"}, {"$ref": f"#/$defs/l{n + 1}"}]} for n in range(links)}
     return {"type": "object", "$ref": "#/$defs/l0", "$defs": {**link, f"l{links}": {"required": ["y"]}}}
@@ -412,6 +412,50 @@ def test_a_chain_of_choices_does_not_hide_behind_anchors(key: str) -> None:
     link = {f"l{n}": {key: f"a{n}", "anyOf": [{refs[key]: f"#a{n + 1}"}, {refs[key]: f"#a{n + 1}"}]} for n in range(40)}
     with pytest.raises(InvalidTool, match="ways"):
         Schema({"anyOf": [{refs[key]: "#a0"}], "$defs": {**link, "l40": {key: "a40"}}})
+
+
+def bundled(real: Json, start: str) -> Json:
+    """A schema whose references in a part with an `$id` of its own would find something harmless at the root."""
+    part = {"$id": "http://b/", "$defs": real, "$ref": start}
+    return {"type": "object", "$id": "http://a/", "$defs": {name: {} for name in real}, "allOf": [part]}
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        bundled(chain_of_choices(32)["$defs"], "#/$defs/l0"),
+        {**chain_of_choices(32), "allOf": [{"$id": "http://b/"}]},
+        {**chain_of_choices(32), "$schema": "http://json-schema.org/draft-04/schema#", "allOf": [{"id": "http://b/"}]},
+    ],
+    ids=["decoys at the root", "an `$id` anywhere", "an `id` of draft 4"],
+)
+def test_a_chain_of_choices_does_not_hide_in_a_part_with_an_id_of_its_own(document: Json) -> None:
+    with pytest.raises(InvalidTool, match="more than 8 references that involve an `\\$id`"):
+        Schema(document)
+
+
+def test_a_schema_may_have_parts_with_ids_of_their_own_where_it_has_few_references() -> None:
+    schema = Schema(bundled({"name": {"type": "object", "required": ["name"]}}, "#/$defs/name"))
+
+    assert schema.matches({"name": "x"})
+    assert not schema.matches({})
+    assert schema.quick_violations({}) is None
+
+
+DRAFT_2019: Json = {"$schema": "https://json-schema.org/draft/2019-09/schema"}
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {**DRAFT_2019, "anyOf": [{"$recursiveRef": "#/$defs/harmless"}], "$defs": {"harmless": {}}},
+        {"anyOf": [{"$dynamicRef": "#/$defs/l0"}], "$defs": chain_of_choices(64)["$defs"]},
+    ],
+    ids=["$recursiveRef", "$dynamicRef"],
+)
+def test_a_chain_of_choices_does_not_hide_behind_another_keyword_for_references(document: Json) -> None:
+    with pytest.raises(InvalidTool, match="ways"):
+        Schema(document)
 
 
 def test_a_reference_to_itself_is_refused_and_one_through_a_property_is_recursion() -> None:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, cast
 
 import orjson
 
-from toolcrib.core.subschemas import IN_PLACE, at_reference
+from toolcrib.core.subschemas import IN_PLACE, at_reference, has_embedded_resources, references_of
 
 MAX_ENTRIES = 5_000
 """Of the table of one schema. One that needs more is not measured: every value is too much work."""
@@ -35,7 +35,6 @@ COMPARED = 20
 DIVIDED = 100
 """Units for a division, which is exact where the number has a fraction."""
 
-_REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 _LOOKS_AROUND = re.compile(r"\(\?<?[=!]|\(\?>|\\[1-9]|\\k|[*+?}]\+")
 _REPEATS = re.compile(r"(\)?)\{(\d*),?(\d*)\}")
 
@@ -74,7 +73,9 @@ class Cost:
         """What a subschema, by its id, does to one value so many levels below the one it applies to."""
         self._open: set[tuple[int, int]] = set()
         self._own: dict[int, Weight] = {}
-        self._names: Mapping[str, list[object]] | None = None
+        self._anchors: Mapping[str, list[object]] | None = None
+        """Subschemas by their anchors; empty where parts of the document have base URIs of their own."""
+        self._is_bundle = False
         self._levels: list[Weight] = []
         """What the document does to one value, by its level."""
         self._lock = Lock()
@@ -189,17 +190,19 @@ class Cost:
                 yield cast("object", found)
             else:
                 yield from _schemas(cast("object", found))
-        for keyword in _REFERENCES:
-            if isinstance(reference := schema.get(keyword), str):
-                yield from self._referred(reference)
+        for reference in references_of(schema):
+            yield from self._referred(reference)
 
     def _referred(self, reference: str) -> Sequence[object]:
         """The subschemas that a reference may mean; where that is not known, one that is too much work."""
+        if self._anchors is None:
+            self._is_bundle = has_embedded_resources(self._document)
+            self._anchors = {} if self._is_bundle else _anchors_in(self._document)
+        if self._is_bundle or not reference.startswith("#"):
+            return [_UNKNOWN]
         if (named := at_reference(self._document, reference)) is not None:
             return [named]
-        if self._names is None:
-            self._names = _named_in(self._document)
-        return self._names.get(reference.rpartition("#")[2] or reference) or [_UNKNOWN]
+        return self._anchors.get(reference[1:]) or [_UNKNOWN]
 
 
 _UNKNOWN: Mapping[str, Any] = {"allOf": []}
@@ -223,9 +226,9 @@ def _schemas(found: object) -> list[object]:
     return [*cast("Mapping[str, object]", found).values()] if isinstance(found, Mapping) else []
 
 
-def _named_in(document: Mapping[str, Any]) -> Mapping[str, list[object]]:
-    """Subschemas by their anchors and ids."""
-    names: dict[str, list[object]] = {}
+def _anchors_in(document: Mapping[str, Any]) -> Mapping[str, list[object]]:
+    """Subschemas by their anchors, of one schema resource."""
+    anchors: dict[str, list[object]] = {}
     waiting: list[object] = [document]
     while waiting:
         found = waiting.pop()
@@ -234,10 +237,10 @@ def _named_in(document: Mapping[str, Any]) -> Mapping[str, list[object]]:
         elif isinstance(found, Mapping):
             schema = cast("Mapping[str, object]", found)
             waiting += schema.values()
-            for keyword in ("$anchor", "$dynamicAnchor", "$id", "id"):
+            for keyword in ("$anchor", "$dynamicAnchor"):
                 if isinstance(name := schema.get(keyword), str):
-                    names.setdefault(name, []).append(schema)
-    return names
+                    anchors.setdefault(name, []).append(schema)
+    return anchors
 
 
 def _of_pattern(pattern: str) -> Weight:

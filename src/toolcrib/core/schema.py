@@ -17,7 +17,7 @@ from jsonschema_rs import ValidationErrorKind
 from toolcrib.core.cost import Cost
 from toolcrib.core.errors import InvalidTool, cut
 from toolcrib.core.properties import cached_property
-from toolcrib.core.subschemas import IN_PLACE, at_reference
+from toolcrib.core.subschemas import IN_PLACE, at_reference, has_embedded_resources, references_of
 from toolcrib.core.weight import size_of
 
 MAX_VIOLATIONS = 8
@@ -45,7 +45,7 @@ definition of a kilobyte could keep a validator busy for minutes.
 Source: MCP 2026-07-28, "Composition-Keyword Resource Use"."""
 
 MAX_STRAYS = 8
-"""References by `$id` or anchor; more of them could hide such a chain."""
+"""References by `$id` or anchor, and any in a schema with an `$id` inside; more of them could hide such a chain."""
 
 MAX_NESTING = 150
 """Objects and lists within one another in a schema. With the messages around it, more could not be written or read:
@@ -299,6 +299,11 @@ def _check_size(document: Mapping[str, Any]) -> None:
         InvalidTool: more than `MAX_BRANCHES`, or more than `MAX_STRAYS` references that only the validator can follow.
     """
     counted: dict[int, int] = {}
+    is_bundle = has_embedded_resources(document)
+
+    def target(reference: str) -> object:
+        # In a bundle, equal references in different parts mean different subschemas: those of the root may be decoys.
+        return None if is_bundle else at_reference(document, reference)
 
     def branches(value: object, above: frozenset[int]) -> int:
         """How many subschemas `value`, a schema or a list or object of them, applies to one value."""
@@ -312,7 +317,7 @@ def _check_size(document: Mapping[str, Any]) -> None:
         if id(schema) not in counted:
             inside = above | {id(schema)}
             total = 1 + sum(branches(schema[key], inside) for key in IN_PLACE if key in schema)
-            counted[id(schema)] = total + branches(at_reference(document, schema.get("$ref")), inside)
+            counted[id(schema)] = total + sum(branches(target(ref), inside) for ref in references_of(schema))
         return counted[id(schema)]
 
     strays, waiting = 0, [cast("object", document)]
@@ -323,9 +328,13 @@ def _check_size(document: Mapping[str, Any]) -> None:
         elif isinstance(value, Mapping):
             schema = cast("Mapping[str, object]", value)
             waiting += schema.values()
-            ref = schema.get("$ref", schema.get("$dynamicRef"))
-            strays += isinstance(ref, str) and at_reference(document, ref) is None
-            if branches(schema, frozenset()) > MAX_BRANCHES or strays > MAX_STRAYS:
+            strays += sum(target(ref) is None for ref in references_of(schema))
+            if strays > MAX_STRAYS:
+                raise InvalidTool(
+                    f"its schema has more than {MAX_STRAYS} references that involve an `$id` or an anchor, "
+                    "so the ways in which it looks at one value cannot be counted"
+                )
+            if branches(schema, frozenset()) > MAX_BRANCHES:
                 raise InvalidTool(f"its schema looks at one value in more than {MAX_BRANCHES} ways")
 
 

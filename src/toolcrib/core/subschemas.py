@@ -2,12 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, cast
 from urllib.parse import unquote
 
 IN_PLACE = ("allOf", "anyOf", "oneOf", "not", "if", "then", "else", "dependentSchemas")
 """Keywords whose subschemas apply to the very value their schema applies to, as a `$ref` does."""
+
+_REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
+
+
+def references_of(schema: Mapping[str, Any]) -> Iterator[str]:
+    """The references of `schema` itself, without those of its subschemas."""
+    for keyword in _REFERENCES:
+        if isinstance(reference := schema.get(keyword), str):
+            # The validator ignores what a `$recursiveRef` says (jsonschema-rs 0.60): draft 2019-09 allows only `#`.
+            yield "#" if keyword == "$recursiveRef" else reference
+
+
+def has_embedded_resources(document: Mapping[str, Any]) -> bool:
+    """Whether a part of `document` may have a base URI of its own, so that `#/...` inside it is not of the root.
+
+    An `$id` where no schema is, in a default for example, counts too. `id` counts where draft 4 is named.
+
+    Source: JSON Schema 2020-12 core, section 9.3.1, "Bundling"; draft 4 core, section 7.2.
+    """
+    names_draft_4, has_id = False, False
+    waiting: list[object] = [document]
+    while waiting:
+        found = waiting.pop()
+        if isinstance(found, list):
+            waiting += cast("list[object]", found)
+        elif isinstance(found, Mapping):
+            schema = cast("Mapping[str, object]", found)
+            waiting += schema.values()
+            if isinstance(dialect := schema.get("$schema"), str) and "draft-04" in dialect:
+                names_draft_4 = True
+            if schema is not document:
+                if isinstance(schema.get("$id"), str):
+                    return True
+                has_id = has_id or isinstance(schema.get("id"), str)
+    return names_draft_4 and has_id
 
 
 def at_reference(document: Mapping[str, Any], ref: object) -> Any:
