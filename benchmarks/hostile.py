@@ -32,7 +32,7 @@ import sys
 import tempfile
 import time
 from asyncio import StreamReader, StreamWriter
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -54,7 +54,10 @@ BAR_P99 = 3.0
 BAR_MIB = 100.0
 """How much more memory the gateway may have at the end of an attack than before."""
 
-TOKENS = {"ada": "the token of ada", "eve": "the token of eve"}
+ADA = [f"ada-{number}" for number in range(64)]
+"""The principals of `ada`, who takes turns with them: their calls together are faster than one principal may ask."""
+
+TOKENS = {principal: f"the token of {principal}" for principal in (*ADA, "eve")}
 
 TEXT = {"text": "x" * 100}
 
@@ -422,15 +425,20 @@ async def call_of(principal: str, url: str, capabilities: Mapping[str, Any] | No
     return load.request(url, "tools/call", call, token=TOKENS[principal], capabilities=capabilities)
 
 
-async def behave(url: str, sent: bytes, seconds: float) -> Calls:
-    """Send a call again and again for a while, as four clients: two keep their connections, two connect for each."""
+async def calls_of_ada(url: str) -> Iterator[bytes]:
+    """Calls of the one tool without end, of one of her principals after the other."""
+    return itertools.cycle([await call_of(principal, url) for principal in ADA])
+
+
+async def behave(url: str, sent: Iterator[bytes], seconds: float) -> Calls:
+    """Send calls for a while, as four clients: two keep their connections, two connect for each."""
     calls, deadline = Calls(), time.perf_counter() + seconds
 
     async def kept() -> None:
         while (left_s := deadline - time.perf_counter()) > 0:
             try:
                 async with asyncio.timeout(left_s + CALL_LIMIT_S):
-                    done = await load.for_seconds(url, sent, seconds=left_s, connections=1)
+                    done = await load.all_of(url, sent, seconds=left_s, connections=1)
                 calls.latencies_ms.extend(done.latencies_ms)
             except (SystemExit, OSError, TimeoutError) as error:
                 calls.fail(error)
@@ -441,7 +449,7 @@ async def behave(url: str, sent: bytes, seconds: float) -> Calls:
             began = time.perf_counter()
             try:
                 async with asyncio.timeout(CALL_LIMIT_S):
-                    await load.answer(url, sent)
+                    await load.answer(url, next(sent))
                 calls.latencies_ms.append(1000 * (time.perf_counter() - began))
             except (SystemExit, OSError, TimeoutError) as error:
                 calls.fail(error)
@@ -497,7 +505,7 @@ def gateway_for(stack: ExitStack, names: Sequence[str]) -> servers.Reachable:
     path = servers.write_config(folder / "mcp.json", echo=echo, **more)
     config = json.loads(path.read_text())
     ours = config["toolcrib"]
-    # `ada` calls faster than the default allows. The default for everything else stays.
+    # A principal of `ada` may call faster than the default allows. The default for all operations stays.
     ours |= {"calls_per_minute": 0, "lookups_per_minute": DEFAULT_LOOKUP_RATE.calls_per_minute}
     ours["auth"] = {
         "tokens": [
@@ -515,7 +523,7 @@ async def measured(name: str, seconds: float) -> dict[str, Any]:
     """What one attack does to `ada` and to the gateway."""
     with ExitStack() as stack:
         gateway = gateway_for(stack, [name])
-        sent = await call_of("ada", gateway.url)
+        sent = await calls_of_ada(gateway.url)
         await behave(gateway.url, sent, min(1.0, seconds))  # the first calls connect to servers
         alone = await behave(gateway.url, sent, seconds)
         memory = Memory(gateway.pid)
@@ -552,7 +560,7 @@ async def soaked(names: Sequence[str], minutes: float, seconds: float) -> dict[s
     """All of these attacks at once on one gateway, for so many minutes; `series` has a point for each."""
     with ExitStack() as stack:
         gateway = gateway_for(stack, names)
-        sent = await call_of("ada", gateway.url)
+        sent = await calls_of_ada(gateway.url)
         await behave(gateway.url, sent, min(1.0, seconds))
         alone = await behave(gateway.url, sent, seconds)
         memory = Memory(gateway.pid)

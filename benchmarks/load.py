@@ -88,12 +88,12 @@ class Load:
 
 async def for_seconds(url: str, sent: bytes, *, seconds: float, connections: int) -> Load:
     """Send the same request again and again for a while."""
-    return await _load(url, repeat(sent), connections, deadline=time.perf_counter() + seconds)
+    return await all_of(url, repeat(sent), connections=connections, seconds=seconds)
 
 
-async def all_of(url: str, sent: Iterator[bytes], *, connections: int) -> Load:
-    """Send every request once, in order over all connections."""
-    return await _load(url, sent, connections, deadline=None)
+async def all_of(url: str, sent: Iterator[bytes], *, connections: int, seconds: float | None = None) -> Load:
+    """Send every request once, in order over all connections; those that `seconds` are enough for, where given."""
+    return await _load(url, sent, connections, deadline=None if seconds is None else time.perf_counter() + seconds)
 
 
 async def ask(url: str, method: str, params: Mapping[str, Any] | None = None) -> dict[str, Any]:

@@ -377,7 +377,11 @@ def test_how_fast_a_principal_may_call_is_said_in_calls_a_minute(ours: dict[str,
 @pytest.mark.parametrize(
     ("ours", "rate"),
     [
-        ({}, Rate(3_000, 1_000)),
+        ({}, Rate(5_000, 1_666)),
+        ({"calls_per_minute": 30}, Rate(5_000, 1_666)),
+        ({"calls_per_minute": 2_000}, Rate(10_000, 3_333)),
+        ({"burst_calls": 3_000}, Rate(15_000, 5_000)),
+        ({"calls_per_minute": 1_000_000}, Rate(5_000_000, 1_666_666)),
         ({"lookups_per_minute": 60}, Rate(60, 20)),
         ({"lookups_per_minute": 1}, Rate(1, 1)),
         ({"lookups_per_minute": 0}, None),

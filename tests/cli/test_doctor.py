@@ -142,7 +142,7 @@ def test_the_limits_of_every_source_and_how_it_is_doing_are_in_the_report(tmp_pa
         "unset": {"command": "${UNSET_4B}"},
     }
     report = toolcrib("doctor", write_config(tmp_path / "mcp.json", toolcrib=LIMITS, **servers), "--json").json
-    assert report["limits"] == {"calls_per_minute": 60, "burst_calls": 60, "lookups_per_minute": 3_000}
+    assert report["limits"] == {"calls_per_minute": 60, "burst_calls": 60, "lookups_per_minute": 5_000}
     sources = {source["name"]: source for source in report["sources"]}
     assert sources["bench"]["limits"] == {
         "start_timeout_s": 60,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -15,11 +15,19 @@ from hypothesis import strategies as st
 from tests.catalogs import registry_of, tool
 from tests.examples import examples
 
-from toolcrib.calling.limits import CallLimits, Rate
+from toolcrib.calling.limits import DEFAULT_LOOKUP_RATE, DEFAULT_RATE, CallLimits, Rate
 from toolcrib.calling.runner import Runner
 from toolcrib.catalog.state import CatalogState, SourceEntry, SourceStatus
 from toolcrib.catalog.view import View
-from toolcrib.core.errors import InvalidArguments, NextAction, RateLimited, ToolcribError, UnknownPath
+from toolcrib.core.errors import (
+    ErrorCode,
+    InvalidArguments,
+    NextAction,
+    NotFound,
+    RateLimited,
+    ToolcribError,
+    UnknownPath,
+)
 from toolcrib.core.principal import CallContext, Principal
 from toolcrib.core.results import ToolResult
 from toolcrib.core.tools import ToolAnnotations
@@ -376,24 +384,93 @@ async def test_a_name_that_is_too_long_is_told_by_its_length() -> None:
 # -- how often ---------------------------------------------------------------------------------------------------------
 
 
+CALL = {"tool_id": READ.handle, "arguments": {"path": "."}}
+
+
 @pytest.mark.anyio
-async def test_who_looks_too_often_is_told_when_to_come_back_and_is_not_recorded() -> None:
+@pytest.mark.parametrize(
+    ("operation", "arguments"), [("search_tools", {"query": "read"}), ("call_tool", CALL)], ids=["a search", "a call"]
+)
+async def test_who_asks_too_often_is_told_when_to_come_back_and_is_not_recorded(
+    operation: str, arguments: dict[str, Any]
+) -> None:
     recorded: list[str] = []
-    limits = CallLimits(Rate(60, 2), what="lists, searches and expansions", now_ns=lambda: 0)
-    desk = Desk(lookups=limits, recorders=[lambda event: recorded.append(event.operation)])
+    desk = Desk(recorders=[lambda event: recorded.append(event.operation)])
+    desk.lookups.rate = Rate(1, 2)
     ada, eve = CallContext(Principal("ada")), CallContext(Principal("eve"))
     of_ada, of_eve = View.of(VIEW_STATE, ada.principal), View.of(VIEW_STATE, eve.principal)
     for _ in range(2):
-        await desk.perform(of_eve, eve, "search_tools", {"query": "read"})
+        await desk.perform(of_eve, eve, operation, arguments)
 
-    with pytest.raises(RateLimited, match=r"60 lists, searches and expansions a minute.*again in 1 s") as refused:
-        await desk.perform(of_eve, eve, "search_tools", {"query": "read"})
+    with pytest.raises(RateLimited, match=r"1 operations a minute.*again in [56][0-9.]+ s") as refused:
+        await desk.perform(of_eve, eve, operation, arguments)
 
-    assert refused.value.next_action == NextAction("search_tools", {"query": "read"})
-    assert recorded == ["search_tools"] * 2
-    assert await desk.perform(of_ada, ada, "search_tools", {"query": "read"})
-    called = await desk.perform(of_eve, eve, "call_tool", {"tool_id": READ.handle, "arguments": {"path": "."}})
-    assert isinstance(called, ToolResult)
+    assert refused.value.next_action == NextAction(operation, arguments)
+    assert recorded == [operation] * 2
+    assert await desk.perform(of_ada, ada, operation, arguments)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        ({"tool_id": "files.raed"}, ErrorCode.TOOL_NOT_FOUND),
+        ({"tool_id": "files.read"}, ErrorCode.NOT_EXPANDED),
+        ({"tool_id": READ.handle, "arguments": {"path": 1}}, ErrorCode.INVALID_ARGUMENTS),
+        ({"tool": "files.read"}, ErrorCode.INVALID_ARGUMENTS),
+    ],
+    ids=["an unknown id", "a bare id", "bad arguments of a tool", "bad arguments of the operation"],
+)
+async def test_calls_that_fail_before_they_run_are_limited_and_do_not_fill_the_record(
+    arguments: dict[str, Any], code: ErrorCode
+) -> None:
+    outcomes: list[str] = []
+    desk = Desk(recorders=[lambda event: outcomes.append(event.outcome)])
+    desk.lookups.rate = desk.runner.limits.rate = Rate(1, 1)
+    codes: list[ErrorCode] = []
+    for _ in range(3):
+        with pytest.raises(ToolcribError) as refused:
+            await desk.perform(VIEW, CallContext(), "call_tool", arguments)
+        codes.append(refused.value.code)
+
+    assert codes == [code, ErrorCode.RATE_LIMITED, ErrorCode.RATE_LIMITED]
+    assert outcomes == [code.value]
+
+
+@pytest.mark.anyio
+async def test_prompts_and_resources_that_are_not_there_are_limited_and_do_not_fill_the_record() -> None:
+    outcomes: list[str] = []
+    desk = Desk(recorders=[lambda event: outcomes.append(event.outcome)])
+    desk.lookups.rate = Rate(1, 3)
+    reference = {"ref": {"type": "ref/prompt", "name": "nothing"}}
+
+    def requests() -> list[Awaitable[object]]:
+        return [
+            desk.get_prompt(VIEW, CallContext(), "nothing", None),
+            desk.read_resource(VIEW, CallContext(), "memo://nothing"),
+            desk.complete(VIEW, CallContext(), reference),
+        ]
+
+    for expected in (NotFound, RateLimited):
+        for request in requests():
+            with pytest.raises(expected):
+                await request
+
+    assert outcomes == [ErrorCode.NOT_FOUND.value] * 3
+
+
+@pytest.mark.anyio
+async def test_as_many_calls_as_may_be_made_are_made_and_lookups_before_them_refuse_none() -> None:
+    desk = Desk(
+        lookups=CallLimits(DEFAULT_LOOKUP_RATE, now_ns=lambda: 0),
+        runner=Runner(limits=CallLimits(DEFAULT_RATE, now_ns=lambda: 0)),
+    )
+    for _ in range(DEFAULT_LOOKUP_RATE.burst_calls - DEFAULT_RATE.burst_calls):
+        await desk.perform(VIEW, CallContext(), "list_categories", {})
+    for _ in range(DEFAULT_RATE.burst_calls):
+        await desk.perform(VIEW, CallContext(), "call_tool", CALL)
+    with pytest.raises(RateLimited):
+        await desk.perform(VIEW, CallContext(), "call_tool", CALL)
 
 
 @pytest.mark.anyio
@@ -410,7 +487,8 @@ async def test_a_principal_that_asks_too_fast_is_refused_one_request_after_the_o
 
     monkeypatch.setattr(anyio, "sleep", sleep)
     once = Rate(60, 1)
-    desk = Desk(lookups=CallLimits(once, now_ns=lambda: 0), runner=Runner(limits=CallLimits(once, now_ns=lambda: 0)))
+    limits = CallLimits(once, now_ns=lambda: 0)
+    desk = Desk(runner=Runner(limits=limits)) if operation == "call_tool" else Desk(lookups=limits)
     view, context = View.of(VIEW_STATE), CallContext()
     given = {"tool_id": READ.handle, "arguments": {"path": "."}} if operation == "call_tool" else {"query": "read"}
 

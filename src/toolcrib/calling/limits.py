@@ -36,8 +36,11 @@ class Rate:
 
 DEFAULT_RATE = Rate()
 
-DEFAULT_LOOKUP_RATE = Rate(3_000, 1_000)
-"""The same for lists, searches and expansions, of which there are some for each call."""
+OPERATIONS_PER_CALL = 5
+"""A call, and the lists, searches and expansions that lead to it."""
+
+DEFAULT_LOOKUP_RATE = Rate(5_000, 1_666)
+"""The same for all operations, calls included; `OPERATIONS_PER_CALL` for each call of the default rate."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
-from toolcrib.calling.limits import DEFAULT_LOOKUP_RATE, DEFAULT_RATE, Rate
+from toolcrib.calling.limits import DEFAULT_LOOKUP_RATE, DEFAULT_RATE, OPERATIONS_PER_CALL, Rate
 from toolcrib.catalog.access import Rules
 from toolcrib.catalog.arrangement import Arrangement
 from toolcrib.catalog.bundles import NO_BUNDLES, Bundles
@@ -67,8 +67,9 @@ SETTINGS: Mapping[str, str] = {
     "max_queued_calls": "Calls that wait for those, first come first served; one more is refused (256).",
     "calls_per_minute": "Calls that each principal may make in a minute; 0 sets no limit (1000).",
     "burst_calls": "How many of those may come at once (as many as in a minute).",
-    "lookups_per_minute": "Lists, searches and expansions that each principal may ask for in a minute; 0 sets no limit "
-    "(3000; no limit where `calls_per_minute` is 0). A third of them may come at once.",
+    "lookups_per_minute": "Operations of all kinds that each principal may ask for in a minute, calls and refused "
+    "requests included; 0 sets no limit (5000, or five times `calls_per_minute` or `burst_calls` if that is more; "
+    "no limit where `calls_per_minute` is 0). A third of them may come at once.",
     "max_isolated_principals": "Principals whose isolated servers run at once; who was away longest makes room (100).",
     "max_text_bytes": "Bytes of text in one result beyond which the rest is paged, as UTF-8 (400000).",
     "max_binary_bytes": "Bytes of one image, audio or file in a result beyond which it is left out (8388608).",
@@ -327,8 +328,12 @@ def _rate(ours: Settings) -> Rate | None:
 
 
 def _lookup_rate(ours: Settings, rate: Rate | None) -> Rate | None:
-    usual = 0 if rate is None else DEFAULT_LOOKUP_RATE.calls_per_minute
-    per_minute = ours.count("lookups_per_minute", usual, 0, _MOST_CALLS, "calls")
+    usual = 0
+    if rate is not None:
+        # Calls are counted here too. The default never refuses one that `rate` allows.
+        for_calls = OPERATIONS_PER_CALL * max(rate.calls_per_minute, rate.burst_calls)
+        usual = max(DEFAULT_LOOKUP_RATE.calls_per_minute, for_calls)
+    per_minute = ours.count("lookups_per_minute", usual, 0, OPERATIONS_PER_CALL * _MOST_CALLS, "calls")
     return Rate(per_minute, max(1, per_minute // 3)) if per_minute else None
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from operator import attrgetter
@@ -114,8 +114,10 @@ class Desk:
     trails: Trails = field(default_factory=Trails)
     recorders: list[Recorder] = field(default_factory=list[Recorder])
     """Told of every operation."""
-    lookups: CallLimits = field(default_factory=partial(CallLimits, what="lists, searches and expansions"))
-    """How fast a principal may look at the catalog from outside of this program."""
+    lookups: CallLimits = field(default_factory=partial(CallLimits, what="operations"))
+    """How fast a principal may ask for operations from outside of this program: calls too, and those that are refused.
+
+    `Runner.limits` counts what runs. Without this one, requests that fail before would be free and fill the audit."""
     bundle_of: Callable[[CallContext], str | None] = attrgetter("bundle")
     """Gives the name of the bundle that an operation is kept within, for the record."""
     _refusing: WeakValueDictionary[str, anyio.Lock] = field(default_factory=WeakValueDictionary[str, anyio.Lock])
@@ -166,43 +168,49 @@ class Desk:
             ToolcribError: as the operation does; `InvalidArguments` where `arguments` are not what it takes,
                 `RateLimited`, once in `REFUSAL_INTERVAL_S`, where the principal asks faster than it may.
         """
-        try:
-            if name not in CALLS:
-                self._admit(context, name, arguments)
+        async with self._admitted(context, NextAction(name, arguments)):
             with self._errand(name, view, context, arguments) as errand:
                 given = checked(view, name, arguments)
                 if name in CALLS:
                     return await self._call(errand, view, given["tool_id"], given.get("arguments"), progress)
                 return self._shown(errand, self._answer(view, name, given).in_trace(errand.trace_id))
+
+    @asynccontextmanager
+    async def _admitted(self, context: CallContext, again: NextAction | None = None) -> AsyncGenerator[None]:
+        """The time in which a request is answered, where the principal may ask; `again` is the request."""
+        try:
+            # Not recorded, or whoever asks fast enough would make the audit forget what others did.
+            try:
+                self.lookups.admit(context.principal)
+            except RateLimited as error:
+                raise (error if again is None else error.leading_to(again)) from error
+            yield
         except RateLimited:
             # Without this, a principal with many connections would take most of everybody's time with refusals.
             async with self._refusing.setdefault(context.principal.id, anyio.Lock()):
                 await anyio.sleep(REFUSAL_INTERVAL_S)
             raise
 
-    def _admit(self, context: CallContext, name: str, arguments: Mapping[str, Any]) -> None:
-        # Not recorded, or whoever looks fast enough would make the audit forget what others did.
-        try:
-            self.lookups.admit(context.principal)
-        except RateLimited as error:
-            raise error.leading_to(NextAction(name, arguments)) from error
-
     async def get_prompt(
         self, view: View, context: CallContext, name: str, arguments: Mapping[str, Any] | None
     ) -> Mapping[str, Any]:
-        """A prompt with its arguments filled in; see `toolcrib.calling.get_prompt`."""
-        with self._errand("prompts/get", view, context, {}, Fetched.prompt(name, arguments)) as errand:
-            return errand.fetched(await get_prompt(view, name, arguments, errand.noting, runner=self.runner))
+        """A prompt with its arguments filled in; see `toolcrib.calling.get_prompt`. Limited as `perform` is."""
+        async with self._admitted(context):
+            with self._errand("prompts/get", view, context, {}, Fetched.prompt(name, arguments)) as errand:
+                return errand.fetched(await get_prompt(view, name, arguments, errand.noting, runner=self.runner))
 
     async def read_resource(self, view: View, context: CallContext, uri: str) -> Mapping[str, Any]:
-        """What a resource holds; see `toolcrib.calling.read_resource`."""
-        with self._errand("resources/read", view, context, {}, Fetched.resource(uri, view.shelf)) as errand:
-            return errand.fetched(await read_resource(view, uri, errand.noting, runner=self.runner))
+        """What a resource holds; see `toolcrib.calling.read_resource`. Limited as `perform` is."""
+        async with self._admitted(context):
+            with self._errand("resources/read", view, context, {}, Fetched.resource(uri, view.shelf)) as errand:
+                return errand.fetched(await read_resource(view, uri, errand.noting, runner=self.runner))
 
     async def complete(self, view: View, context: CallContext, params: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Values for an argument of a prompt or a template; see `toolcrib.calling.complete`."""
-        with self._errand("completion/complete", view, context, {}, Fetched.completion(params, view.shelf)) as errand:
-            return errand.fetched(await complete(view, params, errand.noting, runner=self.runner))
+        """Values for an argument of a prompt or template; see `toolcrib.calling.complete`. Limited as `perform` is."""
+        async with self._admitted(context):
+            fetched = Fetched.completion(params, view.shelf)
+            with self._errand("completion/complete", view, context, {}, fetched) as errand:
+                return errand.fetched(await complete(view, params, errand.noting, runner=self.runner))
 
     def _answer(self, view: View, name: str, given: dict[str, Any]) -> Answer:
         match name:
