@@ -272,6 +272,20 @@ def test_arguments_with_hundreds_of_unknown_keys_are_not_guessed_at() -> None:
     assert repaired(schema, Schema(schema), {"kye_1": 1}) is not None
 
 
+def test_all_misspelt_keys_are_compared_within_one_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    bounds: list[object] = []
+
+    def note(_word: str, _candidates: object, compared: object = None) -> None:
+        bounds.append(compared)
+
+    monkeypatch.setattr("toolcrib.calling.slips.nearest", note)
+    schema: dict[str, Any] = {"type": "object", "properties": {"key": {}}, "additionalProperties": False}
+    repaired(schema, Schema(schema), {"kye": 1, "yek": 2})
+
+    assert bounds[0] is not None
+    assert bounds == [bounds[0]] * 2
+
+
 def test_nothing_that_was_given_is_changed() -> None:
     value = {"arguments": {"FilePath": "a", "x": 1, "y": "2"}}
     before = json.dumps(value)

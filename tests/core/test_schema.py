@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import difflib
+import random
 import threading
+from collections.abc import Sequence
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import jsonschema_rs
 import pytest
@@ -18,6 +21,8 @@ from toolcrib.core.schema import (
     MAX_BRANCHES,
     MAX_COMPARED,
     MAX_COMPARED_CHARS,
+    MAX_COMPARED_UNITS,
+    MAX_EXPLANATIONS,
     MAX_VIOLATIONS,
     Schema,
     Violation,
@@ -367,21 +372,94 @@ def test_the_nearest_word_is_found_over_case_and_separators() -> None:
     assert nearest("", ["file_path"]) is None
 
 
-def test_no_long_text_is_compared_letter_by_letter_nor_very_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    compared: list[tuple[str, list[str]]] = []
+class Noting(difflib.SequenceMatcher[str]):
+    """Notes what is compared with what: (word, candidate)."""
 
-    def note(word: str, candidates: list[str], **_: object) -> list[str]:
-        compared.append((word, candidates))
-        return []
+    letters: ClassVar[list[tuple[str, str]]] = []
+    orders: ClassVar[list[tuple[str, str]]] = []
 
-    monkeypatch.setattr("difflib.get_close_matches", note)
+    def set_seq1(self, a: Sequence[str]) -> None:
+        self.candidate = str(a)
+        super().set_seq1(a)
+
+    def set_seq2(self, b: Sequence[str]) -> None:
+        self.word = str(b)
+        super().set_seq2(b)
+
+    def quick_ratio(self) -> float:
+        self.letters.append((self.word, self.candidate))
+        return super().quick_ratio()
+
+    def ratio(self) -> float:
+        self.orders.append((self.word, self.candidate))
+        return super().ratio()
+
+
+@pytest.fixture
+def noting(monkeypatch: pytest.MonkeyPatch) -> type[Noting]:
+    monkeypatch.setattr("difflib.SequenceMatcher", Noting)
+    monkeypatch.setattr(Noting, "letters", [])
+    monkeypatch.setattr(Noting, "orders", [])
+    return Noting
+
+
+def test_no_long_text_is_compared_letter_by_letter_nor_very_many(noting: type[Noting]) -> None:
     violations(of(path={"type": "string"}), {"x" * (MAX_COMPARED_CHARS + 1): 1})
-    assert compared == []
-    many = {**{f"k{number}": 1 for number in range(2 * MAX_COMPARED)}, "x" * (MAX_COMPARED_CHARS + 1): 1}
+    assert noting.letters == []
+    many = {**{f"path{number}": 1 for number in range(2 * MAX_COMPARED)}, "x" * (MAX_COMPARED_CHARS + 1): 1}
     Schema({"properties": {"path": {}}, "required": ["path"]}).all_violations(many)
-    assert [len(candidates) for word, candidates in compared if word == "path"] == [MAX_COMPARED]
-    nearest("word", ["x" * (MAX_COMPARED_CHARS + 1), "y" * MAX_COMPARED_CHARS])
-    assert compared[-1] == ("word", ["y" * MAX_COMPARED_CHARS])
+    assert len([candidate for word, candidate in noting.letters if word == "path"]) == MAX_COMPARED
+    nearest("y" * 150, ["y" * (MAX_COMPARED_CHARS + 1), "y" * MAX_COMPARED_CHARS])
+    assert noting.letters[-1] == ("y" * 150, "y" * MAX_COMPARED_CHARS)
+    assert noting.letters[-2][0] == "path"
+
+
+def anagrams(letters: str, count: int) -> list[str]:
+    rng = random.Random(1)
+    return ["".join(rng.sample(letters, len(letters))) for _ in range(count)]
+
+
+def test_what_all_names_of_one_value_are_compared_with_is_bounded(noting: type[Noting]) -> None:
+    words = anagrams(50 * "a" + 50 * "b", 220)
+    schema = Schema(of(**{word: {} for word in words[:200]}))
+
+    assert len(schema.all_violations(dict.fromkeys(words[200:], 1))) == MAX_VIOLATIONS
+
+    assert 0 < sum(len(word) * len(name) * len(name) for word, name in noting.orders) <= 2 * MAX_COMPARED_UNITS
+    assert 0 < sum(len(name) for _, name in noting.letters) <= MAX_COMPARED_UNITS / 10
+
+
+def test_equal_explanations_are_not_looked_at_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def note(word: str, *_: object) -> None:
+        asked.append(word)
+
+    monkeypatch.setattr("toolcrib.core.schema.nearest", note)
+    (wrong,) = Schema({"allOf": [{"required": ["x"]}] * 1_000}).all_violations({})
+
+    assert wrong.keyword == "required"
+    assert len(asked) == MAX_EXPLANATIONS
+
+
+def test_a_misspelt_name_is_found_among_many_that_are_like_it() -> None:
+    names = [f"list_item_{number}_in_repository" for number in range(1_500)]
+
+    for meant in ("list_branches_in_repository", names[500]):
+        misspelt = meant.replace("repository", "repositroy")
+        assert nearest(misspelt, [*names, "list_branches_in_repository"]) == meant
+
+
+@given(st.text("abAB_", max_size=8), st.lists(st.text("abAB_", max_size=8), max_size=8))
+def test_the_nearest_word_is_that_of_the_standard_library(word: str, candidates: list[str]) -> None:
+    def plain(name: str) -> str:
+        return name.casefold().replace("_", "")
+
+    found = nearest(word, candidates)
+
+    closest = difflib.get_close_matches(plain(word), map(plain, candidates), n=1, cutoff=0.6)
+    assert ([] if found is None else [plain(found)]) == closest
+    assert found is None or found in candidates
 
 
 def test_a_reference_leads_to_its_subschema_or_nowhere() -> None:

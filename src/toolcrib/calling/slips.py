@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
-from toolcrib.core.schema import Schema, nearest
+from toolcrib.core.schema import Comparisons, Schema, nearest
 from toolcrib.core.subschemas import at_reference
 
 MAX_MISSPELT = 16
@@ -130,8 +130,9 @@ def _from_misspelt_keys(document: Mapping[str, Any], given: dict[str, Any]) -> _
     unknown = [key for key in given if key not in known]
     if len(unknown) > MAX_MISSPELT:
         return None
+    compared = Comparisons()
     for key in unknown:
-        if (near := nearest(key, free)) is not None:
+        if (near := nearest(key, free, compared)) is not None:
             renamed[key] = near
             free.remove(near)
     if not renamed:

@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, cast
 
 import jsonschema_rs
@@ -37,6 +37,15 @@ MAX_COMPARED = 2_000
 
 MAX_COMPARED_CHARS = 200
 """Of such a text; a longer one is no slip in a name."""
+
+MAX_COMPARED_UNITS = 1_500_000
+"""Units of 10 ns that all comparisons of names in one value may take together: some 15 ms."""
+
+MAX_EXPLANATIONS = 64
+"""Violations that are looked at in one value. Several errors may have the same explanation, which is told once."""
+
+_LIKE = 0.6
+"""The least Ratcliff-Obershelp ratio of two names where one may be meant by the other."""
 
 MAX_BRANCHES = 2_000
 """Subschemas that may apply to one value, `$ref`s followed. A chain of choices doubles them with each link: a
@@ -157,7 +166,7 @@ class Schema:
         try:
             self._validator.validate(value)
         except jsonschema_rs.ValidationError as error:
-            return tuple(islice(self._explain(error, whole), MAX_VIOLATIONS))
+            return tuple(islice(self._explain(error, whole, Comparisons()), MAX_VIOLATIONS))
         except _NO_JSON:
             return self.all_violations(value, whole)
         return ()
@@ -167,10 +176,12 @@ class Schema:
         if self.matches(value):
             return ()
         found: dict[tuple[str, str], Violation] = {}
+        compared = Comparisons()
         try:
-            for error in self._validator.iter_errors(value):
-                for violation in self._explain(error, whole):
-                    found.setdefault((violation.place, violation.message), violation)
+            errors = self._validator.iter_errors(value)
+            explained = chain.from_iterable(self._explain(error, whole, compared) for error in errors)
+            for violation in islice(explained, MAX_EXPLANATIONS):
+                found.setdefault((violation.place, violation.message), violation)
                 if len(found) >= MAX_VIOLATIONS:
                     break
         except UnicodeEncodeError:
@@ -185,7 +196,7 @@ class Schema:
         except _NO_JSON:
             return False
 
-    def _explain(self, error: jsonschema_rs.ValidationError, whole: str) -> Iterable[Violation]:
+    def _explain(self, error: jsonschema_rs.ValidationError, whole: str, compared: Comparisons) -> Iterable[Violation]:
         place = pointer(error.instance_path)
         at = f"`{place}`" if place else whole
         kind = error.kind
@@ -193,7 +204,7 @@ class Schema:
             case ValidationErrorKind.Required(property=missing):
                 given = _keys(error.instance)
                 known = self._properties_at(error.schema_path[:-1])
-                near = nearest(missing, [key for key in given if key not in known])
+                near = nearest(missing, [key for key in given if key not in known], compared)
                 yield Violation(
                     place,
                     f"the key `{missing}` is missing from {at}" + (f" (`{near}` was given)" if near else ""),
@@ -206,7 +217,7 @@ class Schema:
             ):
                 known = self._properties_at(error.schema_path[:-1])
                 for key in unexpected[:MAX_VIOLATIONS]:
-                    near = nearest(key, known)
+                    near = nearest(key, known, compared)
                     meant = f" (did you mean `{near}`?)" if near else ""
                     yield Violation(
                         pointer([*error.instance_path, key]),
@@ -217,7 +228,7 @@ class Schema:
                     )
             case ValidationErrorKind.Enum(options=options):
                 given = error.instance
-                near = nearest(str(given), [str(option) for option in options])
+                near = nearest(str(given), map(str, options), compared)
                 yield Violation(
                     place,
                     f"{at} must be one of {_listing(options)}, not {_short(given)}",
@@ -229,13 +240,20 @@ class Schema:
                 expected = " or ".join(sorted(types, key=_NULL_LAST))
                 yield Violation(place, f"{at} must be {expected}, not {type_name(error.instance)}", "type")
             case ValidationErrorKind.AnyOf(context=context) | ValidationErrorKind.OneOfNotValid(context=context):
-                yield from self._explain_choice(place, at, kind.name, context, whole)
+                yield from self._explain_choice(place, at, kind.name, context, whole, compared=compared)
             case _:
                 message = _first_line(error)
                 yield Violation(place, f"{at}: {message}", kind.name)
 
     def _explain_choice(
-        self, place: str, at: str, keyword: str, context: Sequence[Sequence[jsonschema_rs.ValidationError]], whole: str
+        self,
+        place: str,
+        at: str,
+        keyword: str,
+        context: Sequence[Sequence[jsonschema_rs.ValidationError]],
+        whole: str,
+        *,
+        compared: Comparisons,
     ) -> Iterable[Violation]:
         """Of several alternatives, explain the one the value comes closest to."""
         branches = [branch for branch in context if branch]
@@ -253,7 +271,7 @@ class Schema:
             key=lambda branch: (-max(len(e.instance_path) for e in branch), len(branch)),
         )
         for error in closest:
-            yield from self._explain(error, whole)
+            yield from self._explain(error, whole, compared)
 
     def _properties_at(self, schema_path: Sequence[str | int]) -> set[str]:
         """Keys that the subschema at `schema_path` declares; empty where a `$ref` leads elsewhere."""
@@ -391,17 +409,53 @@ def _keys(value: Any) -> list[str]:
     return [str(key) for key in cast("Mapping[str, Any]", value)] if isinstance(value, Mapping) else []
 
 
-def nearest(word: str, candidates: Iterable[str]) -> str | None:
+class Comparisons:
+    """How much work comparing names may still take. All calls of `nearest` for one value share one of these."""
+
+    def __init__(self, units: float = MAX_COMPARED_UNITS) -> None:
+        self._left = units
+
+    def allow(self, units: float) -> bool:
+        """Whether that much is left; if so, it is less from now on."""
+        if units > self._left:
+            return False
+        self._left -= units
+        return True
+
+
+def nearest(word: str, candidates: Iterable[str], compared: Comparisons | None = None) -> str | None:
     """The candidate most like `word`, ignoring case and separators; None below a Ratcliff-Obershelp ratio of 0.6.
 
-    Only the first `MAX_COMPARED` candidates are looked at, and no text of more than `MAX_COMPARED_CHARS`.
+    Only the first `MAX_COMPARED` candidates are looked at, and no text of more than `MAX_COMPARED_CHARS`. Where the
+    work that `compared` allows ends, it is the best of those that have most letters in common with `word`, or None.
     """
     if len(word) > MAX_COMPARED_CHARS:
         return None
-    short = islice((each for each in candidates if len(each) <= MAX_COMPARED_CHARS), MAX_COMPARED)
-    folded = {candidate.casefold().replace("_", "").replace("-", ""): candidate for candidate in short}
-    match = difflib.get_close_matches(word.casefold().replace("_", "").replace("-", ""), list(folded), n=1, cutoff=0.6)
-    return folded[match[0]] if match else None
+    compared = compared or Comparisons()
+    matcher = difflib.SequenceMatcher(b=_folded(word))
+    folded: dict[str, str] = {}
+    in_common: list[tuple[float, str]] = []
+    for candidate in islice((each for each in candidates if len(each) <= MAX_COMPARED_CHARS), MAX_COMPARED):
+        if not compared.allow(200 + 10 * len(candidate)):
+            return None
+        name = _folded(candidate)
+        folded[name] = candidate
+        matcher.set_seq1(name)
+        if matcher.real_quick_ratio() >= _LIKE and (bound := matcher.quick_ratio()) >= _LIKE:
+            in_common.append((bound, name))
+    best = (0.0, "")
+    # The order of letters is compared in cubic time, so where letters in common rule a candidate out, it is not.
+    for bound, name in sorted(in_common, reverse=True):
+        work = 2_000 + len(word) * len(name) * min(len(word), len(name)) / 2
+        if bound < best[0] or not compared.allow(work):
+            break
+        matcher.set_seq1(name)
+        best = max(best, (matcher.ratio(), name))
+    return folded[best[1]] if best[0] >= _LIKE else None
+
+
+def _folded(name: str) -> str:
+    return name.casefold().replace("_", "").replace("-", "")
 
 
 _NULL_LAST: Callable[[str], bool] = "null".__eq__
