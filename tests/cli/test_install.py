@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import stat
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -734,6 +735,50 @@ def test_a_client_that_is_installed_in_two_steps_says_what_is_left_to_undo(home:
     assert "Cursor still uses Toolcrib" in said(install("cursor", "--undo", "--yes"))
     assert "still uses" not in said(install("cursor", "--undo", "--yes"))
     assert home.servers("cursor") == {"git": GIT}
+
+
+def test_undoing_the_making_of_a_configuration_leaves_it_to_another_client_that_serves_it(home: Home) -> None:
+    install("cursor", "--yes")
+    before = home.file("cursor").read_bytes()
+    shutil.rmtree(home.path / ".local")
+    home.config.unlink()  # from here on, the entry is one that was written by hand
+    install("cursor", "--yes")
+    install("vscode", "--yes")
+    told = said(install("cursor", "--undo", "--yes"))
+    assert f"VS Code uses {home.config} too, so that file stays as it is." in told
+    assert home.served == {}
+    assert home.file("cursor").read_bytes() == before
+
+
+def test_undoing_the_making_of_a_configuration_that_nobody_else_serves_takes_it_away(home: Home) -> None:
+    install("cursor", "--yes")
+    before = home.file("cursor").read_bytes()
+    shutil.rmtree(home.path / ".local")
+    home.config.unlink()
+    install("cursor", "--yes")
+    install("cursor", "--undo", "--yes")
+    assert not home.config.exists()
+    assert home.file("cursor").read_bytes() == before
+    assert home.records == []
+
+
+@pytest.mark.parametrize("servers", [{}, {"git": GIT}])
+def test_a_configuration_that_was_made_anew_stays_until_the_first_installation_is_undone(
+    servers: dict[str, Any], home: Home
+) -> None:
+    install("cursor", "--yes")
+    home.config.unlink()
+    home.write("cursor", **home.servers("cursor"), **servers)
+    before = home.file("cursor").read_bytes()
+    install("cursor", "--yes")
+    told = said(install("cursor", "--undo", "--yes"))
+    assert f"Cursor still uses {home.config}, so that file stays as it is." in told
+    assert ("These servers stay in it: git." in told) == bool(servers)
+    assert home.served == servers
+    assert home.file("cursor").read_bytes() == before
+    install("cursor", "--undo", "--yes")
+    assert not home.config.exists()
+    assert home.records == []
 
 
 def test_undoing_one_of_two_steps_leaves_what_another_client_put_there_before_it_left(home: Home) -> None:

@@ -8,6 +8,7 @@ The law, for every sequence of installing, undoing and editing:
 3. An undone client has its own entries back. Where nobody else edited the file, it is what it was, to the byte.
 4. Nothing is lost: a server that its owner did not take out is in the file of a client or in a configuration.
 5. With the last client, a configuration that nobody edited becomes what it was before the first.
+6. A configuration stays as long as another client serves it, or this one by an earlier installation.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
 
 from toolcrib.clients.entries import served_file, serving
-from toolcrib.clients.files import read
-from toolcrib.clients.installing import survey
+from toolcrib.clients.files import read, write
+from toolcrib.clients.installing import Survey, survey
 from toolcrib.clients.jsonc import Document
 from toolcrib.clients.known import CLIENTS, KnownClient, Place, Scope, Surroundings
 from toolcrib.clients.records import Records, carry_out, undo
@@ -89,6 +90,11 @@ class Machine:
                 found = self.served(config) | found
         return found
 
+    def serves(self, seat: Seat) -> set[Path]:
+        """The configurations that the client has Toolcrib serve, and that are there."""
+        found = (served_file(seat.client, seat.scope, self.file(seat), entry) for entry in self.entries(seat).values())
+        return {config for config in found if config is not None and config.exists()}
+
     def served(self, config: Path) -> Servers:
         return Document(read(config).text).at(["mcpServers"]) or {}
 
@@ -110,8 +116,8 @@ class Machine:
     def records(self, seat: Seat) -> Records:
         return Records(self.home / ".local" / "share", seat.client, seat.scope, read(self.file(seat)))
 
-    def install(self, seat: Seat, *, move: bool = True) -> None:
-        found = survey(
+    def survey(self, seat: Seat) -> Survey:
+        return survey(
             seat.client,
             seat.scope,
             None,
@@ -120,9 +126,18 @@ class Machine:
             command=["/opt/toolcrib"],
             shared_command=["toolcrib"],
         )
+
+    def install(self, seat: Seat, *, move: bool = True) -> None:
+        found = self.survey(seat)
         plan = found.plan(move=move)
         if plan.edits:
             carry_out(plan, self.records(seat), found.config)
+
+    def enter(self, seat: Seat) -> None:
+        """Write the entry for Toolcrib into the client's file, as its owner does, without the configuration."""
+        for edit in self.survey(seat).plan(move=False).edits:
+            if edit.change.path == self.file(seat):
+                write(edit.change)
 
     def undo(self, seat: Seat) -> None:
         """Undo the last installation into the client."""
@@ -144,10 +159,10 @@ def quick() -> Generator[None]:
 @contextmanager
 def unchanged_for_others(machine: Machine, seat: Seat) -> Generator[None]:
     others = [each for each in SEATS if each != seat]
-    before = [machine.reached(place) for place in others]
+    before = [(machine.reached(place), machine.serves(place)) for place in others]
     yield
     for place, had in zip(others, before, strict=True):
-        assert machine.reached(place) == had, place
+        assert (machine.reached(place), machine.serves(place)) == had, place
 
 
 def server(name: str) -> dict[str, Any]:
@@ -213,15 +228,24 @@ class Owner:
                 self.remove(seat, name)
             case "change":
                 self.change_configuration(name, program)
+            case "enter":
+                self.enter(seat)
+            case "delete":
+                self.delete_configuration()
             case "undo":
                 self.undo(seat)
             case _:
                 self.install(seat, move=what == "move")
+        assert self.alive <= self.there()
+        if not any(self.before.values()):
+            by_hand = {config for each in self.seats for config in self.machine.serves(each)}
+            assert {*self.machine.configs()} <= self.edited | by_hand
+
+    def there(self) -> set[tuple[str, str]]:
+        """The servers in the clients' files and in the configurations, by name and program."""
         found = [self.machine.own(each) for each in self.seats]
         found += [self.machine.served(config) for config in self.machine.configs()]
-        assert self.alive <= {(label, entry["command"]) for servers in found for label, entry in servers.items()}
-        if not any(self.before.values()):
-            assert {*self.machine.configs()} <= self.edited
+        return {(label, entry["command"]) for servers in found for label, entry in servers.items()}
 
     def add(self, seat: Seat, name: str, program: str) -> None:
         if name not in self.machine.reached(seat):
@@ -247,6 +271,17 @@ class Owner:
         self.alive.add((name, program))
         self.edited.add(config)
 
+    def enter(self, seat: Seat) -> None:
+        self.machine.enter(seat)
+        self.edited.add(self.machine.file(seat))
+
+    def delete_configuration(self) -> None:
+        config = next(self.machine.configs(), None)
+        if config is not None:
+            config.unlink()
+            self.alive &= self.there()
+            self.edited.add(config)
+
     def install(self, seat: Seat, *, move: bool) -> None:
         had = {each: self.machine.reached(each) for each in self.seats}
         data, own = read(self.machine.file(seat)).data, self.machine.own(seat)
@@ -262,7 +297,7 @@ class Owner:
     def undo(self, seat: Seat) -> None:
         if not self.before[seat]:
             return
-        file, had = self.machine.file(seat), self.machine.reached(seat)
+        file, had, served = self.machine.file(seat), self.machine.reached(seat), self.machine.serves(seat)
         data, moved = self.before[seat].pop()
         with unchanged_for_others(self.machine, seat):
             self.machine.undo(seat)
@@ -271,6 +306,7 @@ class Owner:
         assert moved.items() <= self.machine.own(seat).items()
         if self.before[seat]:  # it is still installed
             assert {**had, **moved} == self.machine.reached(seat)
+            assert served == self.machine.serves(seat)
         self.note_change(seat)
 
     def note_change(self, seat: Seat) -> None:
@@ -281,23 +317,37 @@ class Owner:
 
 
 STEPS = st.tuples(
-    st.sampled_from(["move", "move", "keep", "undo", "undo", "add", "remove", "change"]),
+    st.sampled_from(["move", "move", "keep", "undo", "undo", "add", "remove", "change", "enter", "delete"]),
     st.integers(0, 2),
     NAMES,
     PROGRAMS,
 )
 
 
-@given(THREE, st.lists(st.dictionaries(NAMES, PROGRAMS), min_size=3, max_size=3), st.lists(STEPS, max_size=15))
+@given(
+    THREE,
+    st.lists(st.dictionaries(NAMES, PROGRAMS), min_size=3, max_size=3),
+    st.lists(st.booleans(), min_size=3, max_size=3),
+    st.lists(STEPS, max_size=15),
+)
+@example(SEATS, [{}] * 3, [False] * 3, [(what, 0, "git", "a") for what in ("move", "delete", "move", "undo")])
+@example(SEATS, [{}] * 3, [False] * 3, [(what, 0, "git", "a") for what in ("move", "delete", "add", "move", "undo")])
 @settings(max_examples=examples(60))
 def test_any_sequence_of_installing_undoing_and_editing_keeps_to_the_law(
-    seats: Sequence[Seat], servers: Sequence[Mapping[str, str]], steps: Sequence[tuple[str, int, str, str]]
+    seats: Sequence[Seat],
+    servers: Sequence[Mapping[str, str]],
+    entered: Sequence[bool],
+    steps: Sequence[tuple[str, int, str, str]],
 ) -> None:
+    """`entered`: where the entry for Toolcrib was written by hand, before there was a configuration."""
     with TemporaryDirectory() as folder:
         owner = Owner(Machine(Path(folder)), seats[:3])
         for seat, programs in zip(owner.seats, servers, strict=True):
             for name, program in programs.items():
                 owner.add(seat, name, program)
+        for seat, is_entered in zip(owner.seats, entered, strict=True):
+            if is_entered:
+                owner.enter(seat)
         owner.edited.clear()
         for what, which, name, program in steps:
             owner.do(what, owner.seats[which], name, program)

@@ -154,7 +154,7 @@ def _undo(client: KnownClient, scope: Scope, asking: _Asking) -> None:
     if not asking.as_json:
         _say(f"This undoes the installation of {record.at}.")
         _show(found.changes)
-        _remark_undoing(found)
+        _remark_undoing(client, found)
     written = asking.may_write()
     if written:
         undo(found)
@@ -236,11 +236,13 @@ def _remark(found: Survey, plan: Plan, sharers: Sequence[Sharer]) -> None:
         _bullet(f"Everyone needs the program `{found.command[0]}` on the PATH.")
 
 
-def _remark_undoing(found: Undoing) -> None:
+def _remark_undoing(client: KnownClient, found: Undoing) -> None:
     config = found.record.config
+    stay = f" These servers stay in it: {', '.join(found.left)}." if found.left else ""
     if found.sharers:
-        stay = f" These servers stay in it: {', '.join(found.left)}." if found.left else ""
         _bullet(f"{_listed(found.sharers)} {_use(found.sharers)} {config} too, so that file stays as it is.{stay}")
+    elif found.record not in found.settled:
+        _bullet(f"{client.title} still uses {config}, so that file stays as it is.{stay}")
     for remark in found.remarks:
         _bullet(remark)
 

@@ -53,9 +53,20 @@ class Record:
     config: Path
     """What the gateway serves."""
     files: tuple[KeptFile, ...]
-    """In the order in which they were written: the client's file is the last. Without it in one that `is_undone`."""
+    """In the order in which they were written: the configuration, then the client's file. Each is missing where the
+    installation did not change it; the client's file is also missing in a record that `is_undone`."""
     is_undone: bool = False
     """Whether the client has its servers back, and what was put into the configuration is still there for others."""
+
+    @property
+    def client_file(self) -> KeptFile | None:
+        """The client's file. Toolcrib never serves a client's own file, so the two paths differ."""
+        return next((kept for kept in self.files if kept.path != self.config), None)
+
+    @property
+    def config_file(self) -> KeptFile | None:
+        """The configuration."""
+        return next((kept for kept in self.files if kept.path == self.config), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +96,7 @@ class Undoing:
     earlier: Record | None = None
     """The installation before this one, by which the client still has Toolcrib."""
     settled: tuple[Record, ...] = ()
-    """Records that are done with: nothing of them is left anywhere."""
+    """Records that are done with: nothing of them is left anywhere. Without `record` where the configuration stays."""
 
 
 class Records:
@@ -93,7 +104,7 @@ class Records:
 
     def __init__(self, folder: Path, client: KnownClient, scope: Scope, file: Snapshot) -> None:
         digest = hashlib.sha256(os.fsencode(file.path.absolute())).hexdigest()[:12]
-        self._client, self._file = client, file
+        self._client, self._scope, self._file = client, scope, file
         self._all = folder / "installs"
         self.folder = self._all / f"{client.name}-{scope}-{digest}"
 
@@ -147,30 +158,53 @@ class Records:
         """What puts back what was there before `record`, the last one of this client.
 
         A file that is still what was written is restored to the byte. In one that changed since, the entries of this
-        installation are put back and all else is kept. A configuration that other clients serve stays as it is.
+        installation are put back and all else is kept. A configuration that other clients serve stays as it is. One
+        that this client still serves by an earlier installation is not deleted.
 
         Raises:
-            InvalidConfig: the client's file was changed at those very entries.
+            InvalidConfig: the client's file was changed at those very entries, or cannot be read.
         """
-        *own, client = record.files
-        changes = _restored(client, record)
-        sharers = self.sharers(record.config, client.edit.section, surroundings)
+        client = record.client_file
+        changes = _restored(client, record) if client is not None else []
+        section = client.edit.section if client is not None else self._section(surroundings)
+        sharers = self.sharers(record.config, section, surroundings)
         earlier = next((each for each in self._standing() if each.folder != record.folder), None)
-        settled, left, remarks = [record], list[str](), list[str]()
-        if sharers:
-            moved = [name for name, was in client.edit.before.items() if was is not None]
-            left = [name for name in moved if client.edit.after[name] is None]
-            settled = [] if own else settled
-        else:
+        settled, emptied, remarks = [record], None, list[str]()
+        if not sharers:
             if earlier is None:  # nobody serves it any more
                 settled += self._left_over(record.config)
-            change, remarks = _emptied([kept for each in settled for kept in each.files if kept is not client])
-            changes += [change] if change is not None else []
+            emptied, remarks = _emptied([each.config_file for each in settled if each.config_file is not None])
+        # Its owner deleted the configuration between the two installations, and this one made it anew.
+        is_kept_for_earlier = (
+            earlier is not None
+            and _is_same(earlier.config, record.config)
+            and emptied is not None
+            and emptied.after is None
+        )
+        left: list[str] = []
+        if sharers or is_kept_for_earlier:
+            if client is not None:
+                moved = [name for name, was in client.edit.before.items() if was is not None]
+                left = [name for name in moved if client.edit.after[name] is None]
+            settled = [] if record.config_file is not None else settled
+        elif emptied is not None:
+            changes.append(emptied)
         for change in changes:
             check_writable(change.before)
         return Undoing(
             record, tuple(changes), tuple(remarks), sharers, tuple(left), earlier=earlier, settled=tuple(settled)
         )
+
+    def _section(self, surroundings: Surroundings) -> tuple[str, ...]:
+        """Where the client has its servers in its file now.
+
+        Raises:
+            InvalidConfig: the file cannot be read.
+        """
+        try:
+            return self._client.places[self._scope](surroundings).section(Document(self._file.text).value)
+        except Malformed as error:
+            raise InvalidConfig(f"{self._file.path}: {error}") from error
 
     def _standing(self) -> Iterator[Record]:
         """The installations of this client that were not undone, the latest first."""
@@ -227,7 +261,8 @@ def undo(undoing: Undoing) -> None:
     for record in undoing.settled:
         forget(record)
     if undoing.record not in undoing.settled:
-        rest = replace(undoing.record, files=undoing.record.files[:-1], is_undone=True)
+        left = tuple(kept for kept in undoing.record.files if kept.path == undoing.record.config)
+        rest = replace(undoing.record, files=left, is_undone=True)
         path = rest.folder / _RECORD
         write(Change(read(path), _encoded(rest)))
 
@@ -308,8 +343,10 @@ def _recorded(folder: Path, config: Path) -> Iterator[tuple[Sharer, Sequence[str
     """Clients that were installed to serve `config`, with the path of their servers in their file."""
     for record in _all_records(folder):
         name, _, scope = record.folder.parent.name.rpartition("-")[0].rpartition("-")  # CLIENT-SCOPE-DIGEST
-        if not record.is_undone and _is_same(record.config, config) and name in CLIENTS and scope in {*Scope}:
-            yield Sharer(CLIENTS[name], Scope(scope), record.files[-1].path), record.files[-1].edit.section
+        if record.is_undone or not _is_same(record.config, config) or name not in CLIENTS or scope not in {*Scope}:
+            continue
+        if (kept := record.client_file) is not None:
+            yield Sharer(CLIENTS[name], Scope(scope), kept.path), kept.edit.section
 
 
 def _known(surroundings: Surroundings) -> Iterator[tuple[Sharer, Sequence[str]]]:
