@@ -35,6 +35,7 @@ LEAVES: st.SearchStrategy[Any] = st.sampled_from(
         {"maxItems": 0},
         {"pattern": "^y"},
         {"required": ["a", "b", "d"]},
+        {"dependentRequired": {"a": ["b", "d", "e"], "b": ["d"]}},
         {"uniqueItems": True},
         False,
     ]
@@ -161,6 +162,14 @@ def test_a_value_costs_more_the_more_there_is_of_it() -> None:
     assert cost.of([1] * 1_000, math.inf) < 100_000
     assert cost.of([1] * (MAX_NODES + 1), math.inf) == math.inf
     assert cost.of(["x" * 1_000_000], math.inf) > cost.of(["x"], math.inf)
+
+
+@pytest.mark.parametrize("keyword", ["dependentRequired", "dependencies"])
+def test_keys_that_other_keys_require_cost_as_much_as_required_ones(keyword: str) -> None:
+    names = [f"q{number}" for number in range(200)]
+    required = Cost({"required": names * 200}).of({}, math.inf)
+
+    assert Cost({keyword: {f"k{number}": names for number in range(200)}}).of({}, math.inf) >= required
 
 
 def test_what_a_schema_does_not_look_into_costs_nothing() -> None:

@@ -171,8 +171,9 @@ class Cost:
         """Of its keywords, subschemas left out."""
         key = id(schema)
         if key not in self._own:
-            required = schema.get("required")
-            listed = len(cast("list[object]", required)) if isinstance(required, list) else 0
+            listed = _names_in(schema.get("required"))
+            for keyword in ("dependentRequired", "dependencies"):
+                listed += sum(1 + _names_in(names) for names in _schemas(schema.get(keyword)))
             weight = Weight(len(schema) + listed + _compared(schema.get("enum")) + _compared([schema.get("const")]))
             if isinstance(pattern := schema.get("pattern"), str):
                 weight = weight.plus(_of_pattern(pattern))
@@ -224,6 +225,10 @@ def _schemas(found: object) -> list[object]:
     if isinstance(found, list):
         return cast("list[object]", found)
     return [*cast("Mapping[str, object]", found).values()] if isinstance(found, Mapping) else []
+
+
+def _names_in(found: object) -> int:
+    return len(cast("list[object]", found)) if isinstance(found, list) else 0
 
 
 def _anchors_in(document: Mapping[str, Any]) -> Mapping[str, list[object]]:
