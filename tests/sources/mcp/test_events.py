@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import AsyncIterator
 from typing import Any
 
+import anyio
 import httpx2
 import pytest
 from mcp_types import ErrorData, RequestId
 
+from toolcrib.sources.mcp import events
 from toolcrib.sources.mcp.events import MAX_TOLD_BYTES, Events
 from toolcrib.sources.mcp.messages import SHORT_BYTES
 from toolcrib.sources.mcp.refusals import Outcomes
@@ -22,13 +25,16 @@ LIMIT_BYTES = 4 * 2**20
 
 
 class Sent(httpx2.AsyncByteStream):
-    def __init__(self, text: bytes, piece: int) -> None:
+    def __init__(self, text: bytes, piece: int, *, is_open: bool = False) -> None:
         self._text = text
         self._piece = piece
+        self._is_open = is_open
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         for at in range(0, len(self._text), self._piece):
             yield self._text[at : at + self._piece]
+        if self._is_open:
+            await anyio.sleep_forever()
 
     async def aclose(self) -> None: ...
 
@@ -41,12 +47,18 @@ async def passed_on(
     outcomes = Outcomes()
     outcomes.deliver = lambda request_id, came: put.append((request_id, came))
     response = httpx2.Response(200, stream=Sent(text, piece))
-    events = Events(response, outcomes, answers=answers, until=math.inf, max_message_bytes=LIMIT_BYTES)
-    return b"".join([part async for part in events]), put
+    stream = Events(response, outcomes, answers=answers, until=math.inf, max_message_bytes=LIMIT_BYTES)
+    return b"".join([part async for part in stream]), put
 
 
-def event(message: dict[str, Any], before: str = "", line_end: str = "\n") -> bytes:
-    return f"{before}data: {json.dumps({'jsonrpc': '2.0', **message})}{line_end}{line_end}".encode()
+def event(message: dict[str, Any], before: str = "", line_end: str = "\n", indent: int | None = None) -> bytes:
+    lines = json.dumps({"jsonrpc": "2.0", **message}, indent=indent).splitlines()
+    return (before + "".join(f"data: {line}{line_end}" for line in lines) + line_end).encode()
+
+
+def told(stream: bytes) -> list[list[bytes]]:
+    """The lines of each event, whatever ends them; an empty line before an event says nothing."""
+    return [part.strip().splitlines() for part in re.sub(rb"\r\n?", b"\n", stream).split(b"\n\n") if part.strip()]
 
 
 @pytest.mark.parametrize("piece", [1, 2, 3, 1_000])
@@ -64,6 +76,35 @@ async def test_a_long_answer_goes_another_way_and_ends_the_stream_for_the_sdk() 
     assert passed == short + b'id: 12\nretry: 5\ndata: {"jsonrpc": "2.0", "id": 7, "result": {}}\n\n'
 
 
+@pytest.mark.parametrize("piece", [1, 2, 3, 7, 1_000])
+@pytest.mark.parametrize("line_end", ["\n", "\r", "\r\n"])
+async def test_a_long_answer_on_many_lines_is_one_event(
+    piece: int, line_end: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(events, "SHORT_BYTES", 100)  # so that no line is long, but the event is
+    short = event({"method": "a"}, line_end=line_end)
+    long = event({"id": "other", "result": {"texts": ["some text"] * 20}}, f"id: 12{line_end}", line_end, indent=1)
+    passed, put = await passed_on(short + long + short, piece=piece)
+    assert put == [(7, {"texts": ["some text"] * 20})]
+    answer = b'id: 12\ndata: {"jsonrpc": "2.0", "id": 7, "result": {}}\n\n'
+    assert told(passed) == told(short + answer + short)
+
+
+@pytest.mark.parametrize("line_end", ["\n", "\r", "\r\n"])
+async def test_a_long_event_passes_on_without_the_first_byte_of_the_next(line_end: str) -> None:
+    """The stream may stay open, and nothing else come."""
+    long = event({"id": 7, "result": {"text": LONG}}, line_end=line_end)
+    put = anyio.Event()
+    outcomes = Outcomes()
+    outcomes.deliver = lambda request_id, came: put.set()
+    response = httpx2.Response(200, stream=Sent(long, 1_000, is_open=True))
+    stream = Events(response, outcomes, answers=7, until=math.inf, max_message_bytes=LIMIT_BYTES)
+    with anyio.fail_after(10):
+        async for _ in stream:
+            break
+    assert put.is_set()
+
+
 async def test_a_long_answer_on_the_common_stream_is_known_by_its_id() -> None:
     passed, put = await passed_on(event({"id": "a", "error": {"code": 1, "message": LONG}}), answers=None)
     assert put == [("a", ErrorData(code=1, message=LONG))]
@@ -77,9 +118,15 @@ async def test_a_long_answer_that_is_none_refuses_the_request() -> None:
     assert (request_id, came.message) == (7, "answered with what is no message of the protocol")
 
 
+@pytest.mark.parametrize("indent", [None, 1])
+@pytest.mark.parametrize("line_end", ["\n", "\r", "\r\n"])
 @pytest.mark.parametrize("size", [SHORT_BYTES + 1, MAX_TOLD_BYTES + 1])
-async def test_a_long_event_that_is_no_answer_passes_up_to_a_bound(size: int) -> None:
-    long = event({"method": "notifications/message", "params": {"level": "info", "data": "x" * size}})
+async def test_a_long_event_that_is_no_answer_passes_up_to_a_bound(
+    size: int, line_end: str, indent: int | None
+) -> None:
+    data = ["x" * 1_000] * (size // 1_000 + 1)
+    params = {"level": "info", "data": data}
+    long = event({"method": "notifications/message", "params": params}, line_end=line_end, indent=indent)
     after = event({"method": "a"})
     passed, put = await passed_on(long + after)
     assert put == []

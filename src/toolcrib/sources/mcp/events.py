@@ -19,7 +19,10 @@ logger = logging.getLogger(__name__)
 MAX_TOLD_BYTES = 2**20
 """The longest event that is no answer. Nothing that a server asks or tells needs more."""
 
-_END = re.compile(rb"(?:\r\n|\r|\n){2}")
+# Not a bare `\r`: the search would take the two characters of one CRLF for two line ends. Where a part ends between
+# them, the second is an empty line before the next event, which means nothing. To wait for it would hold back the last
+# event of a server that ends its lines with CR.
+_END = re.compile(rb"(?:\r\n|\r(?!\n)|\n){2}")
 _LINE = re.compile(rb"\r\n|\r|\n")
 
 
