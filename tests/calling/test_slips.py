@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.catalogs import registry_of, source_of, tool, view_of
 
-from toolcrib.calling.slips import repaired
+from toolcrib.calling.slips import MAX_ALTERNATIVES, MAX_KEYS, MAX_LOOKS, MAX_OUTER, repaired
 from toolcrib.catalog.state import SourceEntry, SourceStatus
 from toolcrib.catalog.view import View
 from toolcrib.core.errors import InvalidArguments
@@ -23,6 +23,8 @@ from toolcrib.disclosure.operations import Operations
 from toolcrib.protocol.desk import Desk
 from toolcrib.protocol.tools import operation_schema
 from toolcrib.sources.functions import FunctionSource
+
+Json = dict[str, Any]
 
 OPERATIONS = Operations()
 DESK = Desk(OPERATIONS)
@@ -284,6 +286,64 @@ def test_all_misspelt_keys_are_compared_within_one_bound(monkeypatch: pytest.Mon
 
     assert bounds[0] is not None
     assert bounds == [bounds[0]] * 2
+
+
+def shared_alternatives(count: int, properties: int) -> Json:
+    """Many properties that all refer to the same many alternatives."""
+    alternatives = [CountedLooks({"properties": {f"p{n}_{key}": {} for key in "abcde"}}) for n in range(count)]
+    return {
+        "type": "object",
+        "required": ["zzz"],
+        "$defs": {"b": {"anyOf": alternatives}},
+        "properties": {f"o{n}": {"$ref": "#/$defs/b"} for n in range(properties)},
+    }
+
+
+class CountedLooks(dict[str, Any]):
+    """Counts how often schemas of this kind are looked into for properties."""
+
+    count = 0
+
+    def get(self, key: str, default: object = None) -> Any:
+        CountedLooks.count += key == "properties"
+        return super().get(key, default)
+
+
+@pytest.mark.parametrize("wrong", [{}, {"p9_c": 1}, {f"p{n}_a": n for n in range(1, 16)}, {"o1": 1}], ids=str)
+def test_alternatives_that_many_properties_share_are_looked_at_no_oftener_than_said(wrong: Json) -> None:
+    for count, properties in ((MAX_ALTERNATIVES - 10, 4 * MAX_OUTER), (40 * MAX_ALTERNATIVES, 10 * MAX_OUTER)):
+        CountedLooks.count = 0
+        repaired(shared_alternatives(count, properties), Schema({"not": {}}), wrong)
+        assert CountedLooks.count <= MAX_LOOKS
+
+
+def test_no_property_is_looked_into_for_keys_where_all_keys_are_known() -> None:
+    document = shared_alternatives(10, 10)
+    CountedLooks.count = 0
+
+    repaired(document, Schema({"not": {}}), {"o1": None})
+
+    assert CountedLooks.count == 0
+
+
+def test_a_type_is_not_told_from_a_part_of_its_alternatives() -> None:
+    arrays: list[Json] = [{"type": "array", "minItems": n} for n in range(MAX_ALTERNATIVES + 1)]
+    schema: Json = {
+        "properties": {"path": {"anyOf": [*arrays, {"type": "string"}]}, "file_mode": {}},
+        "additionalProperties": False,
+    }
+
+    repair = repaired(schema, Schema(schema), {"path": "a", "fileMode": 1})
+
+    assert repair is not None
+    assert repair.arguments == {"path": "a", "file_mode": 1}
+
+
+def test_a_wrapper_with_more_keys_than_are_looked_into_is_not_opened() -> None:
+    schema: Json = {"type": "object", "required": ["k1"], "properties": {"k1": {}}}
+
+    assert repaired(schema, Schema(schema), {"arguments": {f"k{n}": n for n in range(MAX_KEYS)}}) is not None
+    assert repaired(schema, Schema(schema), {"arguments": {f"k{n}": n for n in range(MAX_KEYS + 1)}}) is None
 
 
 def test_nothing_that_was_given_is_changed() -> None:
