@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any, ClassVar
+from urllib.parse import unquote
 
 import jsonschema_rs
 import pytest
@@ -23,6 +24,7 @@ from toolcrib.core.schema import (
     MAX_COMPARED_CHARS,
     MAX_COMPARED_UNITS,
     MAX_EXPLANATIONS,
+    MAX_JUDGED,
     MAX_VIOLATIONS,
     Schema,
     Violation,
@@ -470,6 +472,28 @@ def test_a_reference_leads_to_its_subschema_or_nowhere() -> None:
     assert at_reference(document, "#/$defs/c/d") is None
     assert at_reference(document, "other.json") is None
     assert at_reference(document, None) is None
+
+
+def test_a_reference_is_followed_once_however_deep_a_value_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    followed: list[str] = []
+
+    def note(text: str) -> str:
+        followed.append(text)
+        return unquote(text)
+
+    node = {"type": "object", "properties": {"n": {"$ref": "#/$defs/node"}}, "required": ["a", "b"]}
+    monkeypatch.setattr("toolcrib.core.subschemas.unquote", note)
+    schema = Schema({**of(n={"$ref": "#/$defs/node"}), "$defs": {"node": node}})
+    followed.clear()
+    value: Json = {}
+    for _ in range(50):
+        value = {"a": 1, "b": 2, "n": value}
+
+    (first, *_) = schema.all_violations({"n": value})
+    assert schema.cost.of({"n": value}, MAX_JUDGED) < MAX_JUDGED
+
+    assert first.allowed == ("n",)
+    assert followed == ["#/$defs/node"]
 
 
 def chain_of_choices(links: int) -> Json:

@@ -10,7 +10,7 @@ from itertools import islice
 from typing import Any, cast
 
 from toolcrib.core.schema import Comparisons, Schema, nearest
-from toolcrib.core.subschemas import at_reference
+from toolcrib.core.subschemas import References
 
 MAX_UNKNOWN = 16
 """Unknown keys that are looked into; arguments with more were meant for something else."""
@@ -74,12 +74,10 @@ class _Shape:
     """What a schema says of the keys of arguments. No more than `MAX_LOOKS` subschemas of it are looked at."""
 
     def __init__(self, document: Mapping[str, Any]) -> None:
-        self._document = document
+        self._references = References(document)
         self._looks = MAX_LOOKS
         self._alternatives: dict[int, Sequence[Mapping[str, Any]]] = {}
         """By the id of a subschema."""
-        self._targets: dict[str, Any] = {}
-        """By reference. A long one takes a while to follow."""
         self.properties: dict[str, Any] = {}
         """Those of the arguments themselves: of each key the subschema that comes first."""
         for properties in self.properties_in(document):
@@ -107,10 +105,7 @@ class _Shape:
                 continue
             schema = cast(Mapping[str, Any], found)
             seen[id(schema)] = schema
-            if isinstance(reference := schema.get("$ref"), str):
-                if reference not in self._targets:
-                    self._targets[reference] = at_reference(self._document, reference)
-                waiting.append(self._targets[reference])
+            waiting.append(self._references.target(schema.get("$ref")))
             for key in ("allOf", "anyOf", "oneOf"):
                 branches = schema.get(key)
                 if isinstance(branches, list):

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, cast
 
 import orjson
 
-from toolcrib.core.subschemas import IN_PLACE, at_reference, has_embedded_resources, references_of
+from toolcrib.core.subschemas import IN_PLACE, References, has_embedded_resources, references_of
 
 MAX_ENTRIES = 5_000
 """Of the table of one schema. One that needs more is not measured: every value is too much work."""
@@ -69,6 +69,7 @@ class Cost:
 
     def __init__(self, document: Mapping[str, Any]) -> None:
         self._document = document
+        self._references = References(document)
         self._table: dict[tuple[int, int], Weight] = {}
         """What a subschema, by its id, does to one value so many levels below the one it applies to."""
         self._open: set[tuple[int, int]] = set()
@@ -201,7 +202,7 @@ class Cost:
             self._anchors = {} if self._is_bundle else _anchors_in(self._document)
         if self._is_bundle or not reference.startswith("#"):
             return [_UNKNOWN]
-        if (named := at_reference(self._document, reference)) is not None:
+        if (named := self._references.target(reference)) is not None:
             return [named]
         return self._anchors.get(reference[1:]) or [_UNKNOWN]
 

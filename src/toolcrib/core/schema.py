@@ -17,7 +17,7 @@ from jsonschema_rs import ValidationErrorKind
 from toolcrib.core.cost import Cost
 from toolcrib.core.errors import InvalidTool, cut
 from toolcrib.core.properties import cached_property
-from toolcrib.core.subschemas import IN_PLACE, at_reference, has_embedded_resources, references_of
+from toolcrib.core.subschemas import IN_PLACE, References, has_embedded_resources, references_of
 from toolcrib.core.weight import size_of
 
 MAX_VIOLATIONS = 8
@@ -128,6 +128,7 @@ class Schema:
 
     def __init__(self, document: Mapping[str, Any]) -> None:
         self.document = document
+        self._references = References(document)
         try:
             if _has_references(document):  # without one, a schema has no more branches than it has text
                 _check_size(document)
@@ -280,7 +281,7 @@ class Schema:
             if isinstance(node, Mapping):
                 branch = cast("Mapping[str | int, Any]", node)
                 if "$ref" in branch and step == "$ref":
-                    node = at_reference(self.document, branch["$ref"])
+                    node = self._references.target(branch["$ref"])
                     continue
                 node = branch.get(step)
             elif isinstance(node, Sequence) and isinstance(step, int) and not isinstance(node, str):
@@ -317,11 +318,11 @@ def _check_size(document: Mapping[str, Any]) -> None:
         InvalidTool: more than `MAX_BRANCHES`, or more than `MAX_STRAYS` references that only the validator can follow.
     """
     counted: dict[int, int] = {}
-    is_bundle = has_embedded_resources(document)
+    is_bundle, references = has_embedded_resources(document), References(document)
 
     def target(reference: str) -> object:
         # In a bundle, equal references in different parts mean different subschemas: those of the root may be decoys.
-        return None if is_bundle else at_reference(document, reference)
+        return None if is_bundle else references.target(reference)
 
     def branches(value: object, above: frozenset[int]) -> int:
         """How many subschemas `value`, a schema or a list or object of them, applies to one value."""
