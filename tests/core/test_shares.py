@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -52,6 +53,22 @@ def test_one_principal_takes_no_more_than_each_may_and_leaves_others_alone() -> 
     assert table.put("eve", "second", 5) == [6]
     assert table.put("eve", "too much", 11) == [5, 11]
     assert [key for key, _ in table.items()] == ["kept"]
+
+
+def test_a_value_that_becomes_smaller_keeps_its_place_and_gives_room_back() -> None:
+    table = Shares[str, bytes](10, len)
+    table.put("ada", "first", bytes(6))
+    table.put("ada", "second", bytes(2))
+
+    table.replace("first", bytes(1))
+    table.replace("gone", bytes(1))
+
+    assert table.items() == [("first", bytes(1)), ("second", bytes(2))]
+    assert table.can_take("ada", 7)
+    assert not table.can_take("ada", 8)
+    assert table.put("ada", "third", bytes(8)) == [bytes(1)]
+    with pytest.raises(ValueError, match="of 2 was to make room for one of 3"):
+        table.replace("second", bytes(3))
 
 
 def test_without_a_size_one_value_of_size_one_is_asked_about() -> None:

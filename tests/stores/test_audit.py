@@ -20,7 +20,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.stores.auditing import entries, gaps, performed, queries, until_written
-from tests.waiting import until_blocking
+from tests.waiting import DEADLINE_S, until_blocking
 
 from toolcrib.core.events import OperationPerformed
 from toolcrib.stores import audit
@@ -418,6 +418,91 @@ def test_what_a_locked_file_cannot_take_is_counted_and_noted_once_it_can(
     (first, second) = warnings(caplog)
     assert first.startswith("the audit is not written: ")
     assert second == "the audit is written again; 6 operations are missing from it"
+
+
+def test_a_principal_that_fills_what_can_be_held_costs_others_nothing_and_its_losses_are_counted(path: Path) -> None:
+    with AuditStore(path, capacity=10, retry_s=FAST_S, patience_s=0.0) as store:
+        store.record(performed(0))
+        until_written(store)
+        with locked(path):
+            store.record(performed(1, principal="eve"))
+            until_blocking(lambda: store.condition.problem, "the lock is a problem")
+            for number in range(2, 31):
+                store.record(performed(number, principal="eve"))
+            for number in range(31, 34):
+                store.record(performed(number, principal="ada"))
+            assert (store.condition.waiting, store.condition.lost) == (10, 23)
+        until_written(store)
+    by_principal = Counter(entry.principal for entry in entries(path))
+    assert by_principal == {"local": 1, "eve": 7, "ada": 3}
+    assert (store.condition.written, store.condition.lost) == (11, 23)
+    assert sum(gap.lost for gap in gaps(path)) == 23
+
+
+@pytest.mark.parametrize("fails", [False, True], ids=["that succeeds", "that fails"])
+def test_what_makes_room_during_a_write_is_lost_only_where_the_write_fails(
+    fails: bool, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add = AuditFile.add
+    begun, go_on = threading.Event(), threading.Event()
+
+    def slow(file: AuditFile, *given: Any) -> None:
+        if not begun.is_set():
+            begun.set()
+            assert go_on.wait(DEADLINE_S)
+            if fails:
+                raise sqlite3.OperationalError
+        add(file, *given)
+
+    monkeypatch.setattr(AuditFile, "add", slow)
+    with AuditStore(path, capacity=4, retry_s=FAST_S, patience_s=0.0) as store:
+        for number in range(4):
+            store.record(performed(number, principal="eve"))
+        assert begun.wait(DEADLINE_S)
+        store.record(performed(4, principal="ada"))
+        assert (store.condition.waiting, store.condition.lost) == (4, 0)
+        go_on.set()
+        until_written(store)
+    lost = int(fails)
+    assert queries(path) == [f"query {number}" for number in range(lost, 5)]
+    assert (store.condition.written, store.condition.lost) == (5 - lost, lost)
+    assert sum(gap.lost for gap in gaps(path)) == lost
+
+
+LARGE = {
+    "a long text": ({"text": "x" * 1_000_000}, 5),
+    "more values than are counted": ({"rows": [0] * 10_000}, 1),
+    "values deep inside": ({"rows": [[0] * 100 for _ in range(100)]}, 1),
+    "values of a program's own types": ({"rows": range(3)}, 1),
+}
+"""Arguments, and of how many operations they fit next to those that hold up the thread, which cannot be weighed."""
+
+
+@pytest.mark.parametrize(("arguments", "fit"), LARGE.values(), ids=LARGE)
+def test_arguments_that_wait_take_no_more_than_there_is_room_for_and_their_operations_are_written(
+    arguments: dict[str, Any], fit: int, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(audit, "ROOM_BYTES", 10_000_000)
+    hanging = threading.Event()
+    reached = threading.Event()
+
+    class Hanging(Raising):
+        def __iter__(self) -> Iterator[str]:
+            reached.set()
+            hanging.wait(DEADLINE_S)
+            raise RuntimeError
+
+    with AuditStore(path, keeps_arguments=True) as store:
+        store.record(performed(0, arguments=Hanging()))
+        assert reached.wait(DEADLINE_S)
+        for number in range(1, 21):
+            store.record(performed(number, arguments={**arguments}, input_schema={}))
+        hanging.set()
+        until_written(store)
+    left_out = {"…": "1 more"}
+    whole = [entry.query for entry in entries(path) if entry.arguments != left_out]
+    assert whole == [f"query {number}" for number in range(1, 1 + fit)]
+    assert (store.condition.written, store.condition.lost) == (20, 1)
 
 
 def test_closing_gives_up_what_cannot_be_written_and_says_so(path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -54,9 +54,11 @@ class Shares(Generic[_K, _V]):
 
     def can_take(self, principal: str, size: int = 1) -> bool:
         """Whether there is room, or `principal` would take no more than its share."""
-        share = self._room / len(self._taken.keys() | {principal})
         taken = self._taken.get(principal, 0) + size
-        return taken <= self._each and (self._whole + size <= self._room or taken <= share)
+        if taken > self._each:
+            return False
+        principals = len(self._taken) + (principal not in self._taken)
+        return self._whole + size <= self._room or taken <= self._room / principals
 
     def put(self, principal: str, key: _K, value: _V) -> list[_V]:
         """Put in `value` under a key that is not there yet. Returns the values that had to go.
@@ -80,6 +82,18 @@ class Shares(Generic[_K, _V]):
         value = self._values[key][1]
         self.pop(key)
         return value
+
+    def replace(self, key: _K, value: _V) -> None:
+        """Put `value`, which takes no more, in the place of that of `key`, if that is there."""
+        if (found := self._values.get(key)) is None:
+            return
+        principal, _, before = found
+        size = self._size(value)
+        if size > before:
+            raise ValueError(f"a value of {before} was to make room for one of {size}")
+        self._values[key] = principal, value, size
+        self._taken[principal] -= before - size
+        self._whole -= before - size
 
     def pop(self, key: _K) -> _V | None:
         """Take out the value of `key`, if it is there."""

@@ -6,17 +6,19 @@ import errno
 import json
 import logging
 import math
+import sys
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, replace
 from itertools import islice
+from operator import attrgetter
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import NamedTuple, Self, cast
 
 from toolcrib.core.events import OperationPerformed
+from toolcrib.core.shares import Shares
 from toolcrib.stores.audit_file import MAX_AGE_S, MAX_BYTES, MAX_NAME, AuditFile, Gap, Row, reason_of
 from toolcrib.stores.redaction import Redaction
 
@@ -32,8 +34,14 @@ GATHER_S = 0.05
 """How long events are gathered before they are written. Written at once, each would be while its answer is sent, which
 the thread that writes holds up."""
 
-_ROOM_CHARS = 32 * 1024 * 1024
-"""Characters that may wait, likewise."""
+ROOM_BYTES = 32 * 1024 * 1024
+"""What all of them may take in memory. Principals share it: the one that takes most makes room."""
+
+_MAX_WEIGHED = 4_000
+"""Values in arguments up to which it is counted what they take; that takes some 0.3 ms."""
+
+_UNWEIGHED_BYTES = 4 * 1024 * 1024
+"""What more values than that count as, or values of a program's own types: as much as a request may be."""
 
 _BATCH = 1_000
 """Events in one transaction; fewer where the file must stay smaller than usual, down to `_SMALL_BATCH`."""
@@ -52,6 +60,8 @@ _SOON_S = 0.05
 _MAX_NAMES = 50
 """Tool ids kept of one operation."""
 
+_PLAIN = frozenset({str, int, float, bool, type(None)})
+
 
 @dataclass(frozen=True, slots=True)
 class AuditCondition:
@@ -67,12 +77,24 @@ class AuditCondition:
     """Why nothing can be written right now."""
 
 
+class _Waiting(NamedTuple):
+    """One operation that waits to be written: as an event, and later as the row of it."""
+
+    key: int
+    """They are written in the order of their keys."""
+    what: OperationPerformed | Row
+    at: float
+    size: int
+    """Bytes that it counts as."""
+
+
 class AuditStore:
     """A `Recorder` that writes to one SQLite file, which several processes may share.
 
     Whatever is wrong with the file, no operation is disturbed. What cannot be written is held, up to `capacity`
-    operations; more are lost, counted, and noted in the file once it can be written again. The file is tried for as
-    long as anything is held.
+    operations and `ROOM_BYTES`; where there is no room for arguments, an operation is held without them. More are
+    lost, counted, and noted in the file once it can be written again. A principal that takes no more than its share of
+    the room loses nothing. The file is tried for as long as anything is held.
     """
 
     def __init__(
@@ -98,7 +120,8 @@ class AuditStore:
         self._max_age_s = max_age_s
         self._keeps_arguments = keeps_arguments
         self._redaction = redaction or Redaction()
-        self._capacity = capacity
+        self._least = ROOM_BYTES // capacity
+        """Bytes that one operation counts as at least, so that there are never more than `capacity`."""
         self._retry_s = retry_s
         self._patience_s = patience_s
         self._clock = clock
@@ -106,9 +129,15 @@ class AuditStore:
 
         self._changed = threading.Condition()
         # Shared, under `_changed`.
-        self._inbox: deque[OperationPerformed] = deque()
-        self._held = 0
-        """Rows that wait in the thread."""
+        self._waiting = Shares[int, _Waiting](ROOM_BYTES, attrgetter("size"))
+        """All that waits, by key."""
+        self._next_key = 0
+        self._inbox: dict[int, _Waiting] = {}
+        """Those that the thread has not taken in."""
+        self._rows: dict[int, _Waiting] = {}
+        """Those that it has, as rows."""
+        self._being_written: Set[int] = frozenset()
+        """Those of a write that has not ended. One of them that makes room is lost only if the write fails."""
         self._written = 0
         self._lost = 0
         self._gap: Gap | None = None
@@ -119,8 +148,6 @@ class AuditStore:
 
         # The thread's own.
         self._file: AuditFile | None = None
-        self._rows: deque[Row] = deque()
-        self._chars = 0
         self._failing_since: float | None = None
         self._retry_at = 0.0
         self._prune_at = 0.0
@@ -142,20 +169,36 @@ class AuditStore:
         """Have `event` written soon; neither waits nor raises."""
         if not self._keeps_arguments and event.arguments is not None:
             event = replace(event, arguments=None, input_schema=None)  # not even held
+        bare = _bytes_without_arguments(event)
+        size = max(self._least, bare if event.arguments is None else bare + _bytes_of(event.arguments))
         with self._changed:
             if self._ends_at is not None:
                 self._lose(event.at, 1, "the audit was closed")
-            elif len(self._inbox) + self._held >= self._capacity:
-                self._lose(event.at, 1, self._problem or "more came than could be written")
-            else:
-                self._inbox.append(event)
-                if len(self._inbox) == 1:  # it gathers from then on, and need not be woken for each
-                    self._changed.notify()
+                return
+            if not self._waiting.can_take(event.principal, size):
+                without = max(self._least, bare)
+                if size == without or not self._waiting.can_take(event.principal, without):
+                    self._lose(event.at, 1, self._problem or "more came than could be written")
+                    return
+                event, size = _without_arguments(event), without
+            waiting = _Waiting(self._next_key, event, event.at, size)
+            self._next_key += 1
+            self._inbox[waiting.key] = waiting
+            for gone in self._waiting.put(event.principal, waiting.key, waiting):
+                self._make_way(gone)
+            if len(self._inbox) == 1:  # it gathers from then on, and need not be woken for each
+                self._changed.notify()
+
+    def _make_way(self, gone: _Waiting) -> None:
+        self._inbox.pop(gone.key, None)
+        self._rows.pop(gone.key, None)
+        if gone.key not in self._being_written:
+            self._lose(gone.at, 1, self._problem or "more came than could be written")
 
     @property
     def condition(self) -> AuditCondition:
         with self._changed:
-            return AuditCondition(self._written, len(self._inbox) + self._held, self._lost, self._problem)
+            return AuditCondition(self._written, len(self._waiting), self._lost, self._problem)
 
     def close(self, timeout_s: float = CLOSE_S) -> None:
         """Write what waits, and let go of the file, within `timeout_s` seconds; what is not written then is lost."""
@@ -165,9 +208,10 @@ class AuditStore:
                 self._changed.notify()
         self._thread.join(timeout_s + 2 * _SOON_S)
         with self._changed:
-            left = len(self._inbox) + self._held
-            self._inbox.clear()
-            self._held = 0
+            left = len(self._waiting) + sum(key not in self._waiting for key in self._being_written)
+            self._being_written = frozenset()
+            self._waiting = Shares[int, _Waiting](ROOM_BYTES, attrgetter("size"))
+            self._inbox, self._rows = {}, {}
             if left:
                 self._lose(self._clock(), left, self._problem or "writing took too long")
                 logger.warning("%s not in the audit: %s", _counted(left), self._problem or "writing took too long")
@@ -202,11 +246,10 @@ class AuditStore:
                 self._changed.wait(self._pause_s())
             if self._inbox:
                 self._changed.wait_for(lambda: self._ends_at is not None, GATHER_S)
-            events, self._inbox = self._inbox, deque()
-            self._held += len(events)
             ends_at = self._ends_at
-        for event in events:
-            self._hold(event)
+            events = [*self._inbox.values()]
+        for each in events:
+            self._hold(each)
         if ends_at is None:
             return True
         return (bool(self._rows) or self._gap is not None) and time.monotonic() < ends_at
@@ -225,20 +268,25 @@ class AuditStore:
         """Whether the log says the truth: no problem in it is over without a word, and nothing missing untold."""
         return not (self._told or self._missing)
 
-    def _hold(self, event: OperationPerformed) -> None:
-        try:
-            row = _row(event, self._redaction)
-        except Exception as error:  # noqa: BLE001  one event that is not as it should be must not cost the others
-            self._log_once(type(error).__name__, "an operation cannot be written to the audit: %s", error)
-            row = None
-        chars = 0 if row is None else sum(len(value) for value in row if isinstance(value, str))
-        if row is not None and self._chars + chars <= _ROOM_CHARS:
-            self._rows.append(row)
-            self._chars += chars
-            return
+    def _hold(self, waiting: _Waiting) -> None:
+        """Put the row of an event in its place, unless it had to make room meanwhile."""
+        row = None
+        if isinstance(event := waiting.what, OperationPerformed):
+            try:
+                row = _row(event, self._redaction)
+            except Exception as error:  # noqa: BLE001  one event that is not as it should be must not cost the others
+                self._log_once(type(error).__name__, "an operation cannot be written to the audit: %s", error)
         with self._changed:
-            self._held -= 1
-            self._lose(event.at, 1, self._problem or "it was too much to be held")
+            if self._inbox.pop(waiting.key, None) is None:
+                return
+            if row is None:
+                self._waiting.pop(waiting.key)
+                self._lose(waiting.at, 1, self._problem or "it could not be read")
+                return
+            size = min(waiting.size, max(self._least, sum(map(sys.getsizeof, row))))
+            held = waiting._replace(what=row, size=size)
+            self._rows[waiting.key] = held
+            self._waiting.replace(waiting.key, held)
 
     def _write(self) -> None:
         """Write all that is held, and see to the file's size.
@@ -257,8 +305,13 @@ class AuditStore:
             self._file.make_room()
             with self._changed:
                 gap = self._gap
-            batch = [*islice(self._rows, self._batch)]
-            self._file.add(batch, gap)
+                batch = [*islice(self._rows.values(), self._batch)]
+                self._being_written = {each.key for each in batch}
+            try:
+                self._file.add([each.what for each in batch if not isinstance(each.what, OperationPerformed)], gap)
+            except Exception:
+                self._note_failed(batch)
+                raise
             self._note_written(batch, gap)
             self._missing += 0 if gap is None else gap.lost
         self._file.make_room()
@@ -292,12 +345,21 @@ class AuditStore:
         """
         return min(self._clock(), known + time.monotonic() - since)
 
-    def _note_written(self, batch: Sequence[Row], gap: Gap | None) -> None:
-        for row in batch:
-            self._rows.popleft()
-            self._chars -= sum(len(value) for value in row if isinstance(value, str))
+    def _note_failed(self, batch: Sequence[_Waiting]) -> None:
         with self._changed:
-            self._held = max(0, self._held - len(batch))  # closing may have given them up meanwhile
+            # Closing may have given them up meanwhile.
+            for each in batch:
+                if each.key in self._being_written and each.key not in self._waiting:
+                    self._lose(each.at, 1, self._problem or "more came than could be written")
+            self._being_written = frozenset()
+
+    def _note_written(self, batch: Sequence[_Waiting], gap: Gap | None) -> None:
+        for each in batch:
+            with self._changed:  # each by itself, so that `record` never waits for all of them
+                self._rows.pop(each.key, None)
+                self._waiting.pop(each.key)
+        with self._changed:
+            self._being_written = frozenset()
             self._written += len(batch)
             if gap is not None and self._gap is not None:
                 more = self._gap.lost - gap.lost  # that were lost while it was written
@@ -361,6 +423,51 @@ def _counted(operations: int) -> str:
             return "1 operation is"
         case _:
             return f"{operations:,} operations are"
+
+
+def _bytes_without_arguments(event: OperationPerformed) -> int:
+    """What an event takes in memory besides its arguments, and besides what every event takes."""
+    size = sum(map(sys.getsizeof, event.tool_ids))
+    if event.path is not None:
+        size += sum(map(sys.getsizeof, event.path))
+    return size + sys.getsizeof(event.query) + sys.getsizeof(event.item)
+
+
+def _bytes_of(arguments: object) -> int:
+    """What arguments take in memory; a lower bound where they hold very many values, and at least what those count as.
+
+    Nothing but JSON values of Python's own types is looked into: others may do anything when they are.
+    """
+    size, seen = 0, 0
+    waiting = [arguments]
+    while waiting:
+        value = waiting.pop()
+        kind = type(value)
+        if kind is dict:
+            members = cast("dict[object, object]", value)
+            below = [members, members.values()]
+            seen += 2 * len(members)
+        elif kind is list or kind is tuple:
+            items = cast("Sequence[object]", value)
+            below = [items]
+            seen += len(items)
+        elif kind in _PLAIN:
+            below = []
+        else:
+            return max(size, _UNWEIGHED_BYTES)
+        size += sys.getsizeof(value)
+        if seen > _MAX_WEIGHED:
+            return max(size, _UNWEIGHED_BYTES)
+        for each in below:
+            waiting.extend(each)
+    return size
+
+
+def _without_arguments(event: OperationPerformed) -> OperationPerformed:
+    """`event` with a mark in the place of its arguments, as where the redaction cuts them."""
+    given = event.arguments
+    more = f"{len(given):,} more" if isinstance(given, dict) else "more"
+    return replace(event, arguments={"…": more}, input_schema=None)
 
 
 def _row(event: OperationPerformed, redaction: Redaction) -> Row:
