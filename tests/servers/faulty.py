@@ -651,6 +651,7 @@ ODD_ANSWERS: Mapping[str, Callable[[Any], bytes]] = {
     "long": lambda id_: _long(b'{"jsonrpc":"2.0","id":%d,"result":{"text":"' % id_, b'"}}'),
     "long-id-last": lambda id_: _long(b'{"result":{"text":"', b'"},"jsonrpc":"2.0","id":%d}' % id_),
     "long-garbage": lambda id_: _long(b"", b"") + b"\n" + plain_answer(id_),
+    "deep-garbage": lambda id_: b"{" * 300_000 + b"\n" + plain_answer(id_),
 }
 """By name: an answer to the request of this id that no server should give, without the line feed that ends it."""
 

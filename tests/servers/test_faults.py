@@ -110,6 +110,7 @@ IN_A_CALL: dict[str, Told | str] = {
     "long": TOO_LONG,
     "long-id-last": TOO_LONG,
     "long-garbage": "plain",
+    "deep-garbage": "plain",
 }
 """What a call gives that is answered in this way: an error, or the text of a result."""
 

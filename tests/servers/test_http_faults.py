@@ -140,6 +140,7 @@ IN_A_CALL: dict[str, Told | str] = {
     "not-a-number": "plain",
     "closed-code": failed("`bench` refused to run `raw`: The bench is closed"),
     "timeout-code": failed("`bench` refused to run `raw`: The bench is slow"),
+    "deep-garbage": NO_MESSAGE,
 }
 """What a call gives that is met by this fault: an error, or the text of a result."""
 

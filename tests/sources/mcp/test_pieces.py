@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import json
+import sys
 from typing import Any
 
 import pytest
@@ -80,6 +82,34 @@ def test_a_text_may_be_nested_as_deeply_as_one_that_is_read_at_once(
     for read in (from_json, read_pieces):
         with pytest.raises(ValueError):
             read(text)
+
+
+@pytest.mark.parametrize("begin", [b"{", b"{ ", b'{"k": ', b'[{"k": ', b'{"k": {', b"[{"])
+@pytest.mark.parametrize("window", [32, 100_000])
+def test_what_begins_ever_anew_is_refused(begin: bytes, window: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pieces, "WINDOW_BYTES", window)
+    with pytest.raises(ValueError):
+        read_pieces(begin * 100_000)
+
+
+@pytest.mark.parametrize("key", [b"{}", b"[]", b"1", b"null", b""])
+def test_a_key_that_is_no_string_is_refused(key: bytes) -> None:
+    with pytest.raises(ValueError, match="no key begins at 1"):
+        read_pieces(b"{" + key + b': "' + b"x" * 40 + b'"}')
+
+
+@pytest.mark.parametrize("frames", [40, 60, 80])
+def test_a_text_that_the_stack_has_no_room_for_is_refused(frames: int) -> None:
+    """Also where it is not the scanner that needs more."""
+    text = (b"[" + b" " * 40) * pieces.MAX_DEPTH + b"1" + b"]" * pieces.MAX_DEPTH
+    assert read_pieces(text) == from_json(text)
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(len(inspect.stack()) + frames)
+    try:
+        with pytest.raises(ValueError, match="nested too deeply"):
+            read_pieces(text)
+    finally:
+        sys.setrecursionlimit(limit)
 
 
 def test_nesting_does_not_multiply_the_steps(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -49,7 +49,10 @@ def read_pieces(text: bytes, decoder: json.JSONDecoder = _decoder) -> Any:
         ValueError: it is no JSON, or nested too deeply.
     """
     reader = _Reader(text, decoder)
-    value = reader.value(0)
+    try:
+        value = reader.value(0)
+    except RecursionError as error:  # in the scanner, or where the caller left little room on the stack
+        raise ValueError("it is nested too deeply") from error
     reader.end()
     return value
 
@@ -84,8 +87,6 @@ class _Reader:
                     value, end = self._decoder.raw_decode(self._window, self._at)
                 except ValueError:
                     pass
-                except RecursionError as error:
-                    raise ValueError("it is nested too deeply") from error
                 else:
                     # A number may go on: `1` is all that can be read of `1e5` where the window ends behind the `e`.
                     if self._is_last or _NUMBER.match(self._window, end) is None:
@@ -167,9 +168,10 @@ class _Reader:
         while True:
             key = ""
             if closing == "}":
+                # Checked first: of an object in the place of a key, `value` would count the depth from 0 again.
+                if self._next() != '"':
+                    raise ValueError(f"no key begins at {self._here}")
                 key = self.value(0)
-                if not isinstance(key, str):
-                    raise ValueError(f"no key before {self._here}")
                 self._take(":")
             yield key, self.value(depth + 1)
             breathe()
@@ -257,12 +259,10 @@ def _clean(value: Any, raw: str, depth: int) -> Any:
 
     Raises:
         ValueError: it is nested too deeply.
+        RecursionError: far too deeply.
     """
     if not raw.isascii() or "\\ud" in raw or "\\uD" in raw:
-        try:
-            raw = json.dumps(value, ensure_ascii=False).encode("utf-8", "replace").decode()
-        except RecursionError as error:
-            raise ValueError("it is nested too deeply") from error
+        raw = json.dumps(value, ensure_ascii=False).encode("utf-8", "replace").decode()
         value = json.loads(raw)
     if depth + raw.count("[") + raw.count("{") > MAX_DEPTH:
         from_json("[" * depth + raw + "]" * depth)  # for its bound alone
