@@ -420,6 +420,16 @@ def test_what_a_locked_file_cannot_take_is_counted_and_noted_once_it_can(
     assert second == "the audit is written again; 6 operations are missing from it"
 
 
+@pytest.mark.parametrize("capacity", [0, 1, 7])
+def test_exactly_as_many_operations_are_held_as_may_be(capacity: int, path: Path) -> None:
+    path.mkdir(parents=True)  # no file can be there
+    with AuditStore(path, capacity=capacity, retry_s=FAST_S, patience_s=0.0) as store:
+        for number in range(10):
+            store.record(performed(number))
+        condition = store.condition
+        assert (condition.waiting, condition.lost) == (capacity, 10 - capacity)
+
+
 def test_a_principal_that_fills_what_can_be_held_costs_others_nothing_and_its_losses_are_counted(path: Path) -> None:
     with AuditStore(path, capacity=10, retry_s=FAST_S, patience_s=0.0) as store:
         store.record(performed(0))

@@ -120,8 +120,8 @@ class AuditStore:
         self._max_age_s = max_age_s
         self._keeps_arguments = keeps_arguments
         self._redaction = redaction or Redaction()
-        self._least = ROOM_BYTES // capacity
-        """Bytes that one operation counts as at least, so that there are never more than `capacity`."""
+        self._least = ROOM_BYTES // capacity if capacity else ROOM_BYTES + 1
+        """Bytes that one operation counts as at least, so that there are never more than `capacity`; 0 holds none."""
         self._retry_s = retry_s
         self._patience_s = patience_s
         self._clock = clock
