@@ -70,12 +70,22 @@ POLL_S = 1.0
 """How often a followed configuration file is looked at."""
 
 _TOLD_OF: Mapping[str, Callable[[Config], object]] = {
+    "servers that are switched off": lambda config: [each for each in config.servers if each.disabled],
+    "names of servers": lambda config: {label: name for label, name in config.source_names.items() if label != name},
+    "plugins": attrgetter("plugins", "chooses_plugins"),
+    "declared tools": attrgetter("declared"),
     "policy": attrgetter("policy"),
     "who may ask": attrgetter("auth"),
-    "declared tools": attrgetter("declared"),
+    "tools": attrgetter("overrides.given"),
+    "categories": attrgetter("categories.given"),
+    "bundles": attrgetter("bundles.given"),
+    "capabilities": attrgetter("capabilities"),
+    "search": attrgetter("search"),
+    "limits": attrgetter("rate", "lookup_rate", "patience", "capacity", "room", "max_isolated_principals"),
     "pins": attrgetter("said_of_pins"),
+    "audit (from the next start)": attrgetter("audit"),
 }
-"""What of a configuration, besides its servers, the log names where it changed."""
+"""All of a configuration besides its enabled servers, as the log names it where it changed."""
 
 _NO_CONFIG = Config(Path())
 """That of a program which took in none."""
@@ -678,7 +688,7 @@ class Toolcrib(Counter):
         self._declarations.join(config.declared, config.capacity)
         told = [f"servers {change.told}"] if change.told else []
         told += [f"{what} changed" for what, of in _TOLD_OF.items() if of(earlier) != of(said)]
-        logger.info("%s was taken over: %s", said.path, "; ".join(told) or "no server, policy or token changed")
+        logger.info("%s was taken over: %s", said.path, "; ".join(told) or "it says the same as before")
         return config
 
     def _take_registered(self) -> Config:

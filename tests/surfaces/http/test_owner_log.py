@@ -5,14 +5,16 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
+import anyio
 import pytest
 from tests.catalogs import tool
-from tests.servers.launching import faulty_entry, replace_config, write_config
+from tests.servers.launching import Json, faulty_entry, replace_config, write_config
 from tests.surfaces.http.asking import TOKENS
 from tests.surfaces.http.here import served_here
 from tests.waiting import until
 
 from toolcrib import Toolcrib
+from toolcrib.config.file import SETTINGS
 from toolcrib.core.errors import SourceUnavailable
 from toolcrib.sources.base import Listing
 from toolcrib.testing.scripted import ScriptedSource
@@ -43,8 +45,59 @@ async def test_the_log_says_in_one_line_what_a_changed_file_changed(
         f"{here.config} was taken over: servers added: three; removed: two",
         f"{here.config} was taken over: servers changed: one",
         f"{here.config} was taken over: servers removed: three; policy changed; who may ask changed",
-        f"{here.config} was taken over: no server, policy or token changed",
+        f"{here.config} was taken over: it says the same as before",
     ]
+
+
+CHANGES: dict[str, tuple[Json, str]] = {
+    "start_timeout_s": ({"start_timeout_s": 50}, "limits changed"),
+    "list_timeout_s": ({"list_timeout_s": 20}, "limits changed"),
+    "call_timeout_s": ({"call_timeout_s": 200}, "limits changed"),
+    "idle_timeout_s": ({"idle_timeout_s": 3000}, "limits changed"),
+    "max_concurrent_calls": ({"max_concurrent_calls": 3}, "limits changed"),
+    "max_queued_calls": ({"max_queued_calls": 3}, "limits changed"),
+    "calls_per_minute": ({"calls_per_minute": 10}, "limits changed"),
+    "burst_calls": ({"burst_calls": 10}, "limits changed"),
+    "lookups_per_minute": ({"lookups_per_minute": 8000}, "limits changed"),
+    "max_isolated_principals": ({"max_isolated_principals": 7}, "limits changed"),
+    "max_text_bytes": ({"max_text_bytes": 5000}, "limits changed"),
+    "max_binary_bytes": ({"max_binary_bytes": 5000}, "limits changed"),
+    "categories": ({"categories": {"Sums": {"summary": "Reckon"}}}, "categories changed"),
+    "tools": ({"tools": {"one.echo": {"tags": ["text"]}}}, "tools changed"),
+    "plugins": ({"plugins": False}, "plugins changed"),
+    "capabilities": ({"capabilities": {"docker": {"program": "docker"}}}, "capabilities changed"),
+    "declared": (
+        {"declared": {"ops": {"tools": {"now": {"description": "Tell the time.", "command": ["date"]}}}}},
+        "declared tools changed",
+    ),
+    "bundles": ({"bundles": {"few": {"optional": ["one.echo"]}}}, "bundles changed"),
+    "policy": ({"policy": {"otherwise": "allow"}}, "policy changed"),
+    "auth": ({"auth": {"tokens": TOKENS}}, "who may ask changed"),
+    "audit": ({"audit": False}, "audit (from the next start) changed"),
+    "pins": ({"pins": {"otherwise": "warn"}}, "pins changed"),
+    "search": ({"search": {"refuse": False}}, "search changed"),
+    "sources": ({"sources": {"one": {"title": "First"}}}, "servers changed: one"),
+}
+"""By setting: a change of it, and what the log calls it."""
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+async def test_the_log_names_every_setting_that_changed(
+    setting: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("toolcrib.crib.POLL_S", 0.01)
+    caplog.set_level(logging.INFO, "toolcrib.crib")
+    settings, named = CHANGES[setting]
+    config = write_config(tmp_path / "mcp.json", one={"command": "x"})
+    crib = Toolcrib()
+    read = crib.add_config(config)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(crib.follow, read)
+        await anyio.wait_all_tasks_blocked()
+        write_config(config, toolcrib=settings, one={"command": "x"})
+        await until(lambda: "was taken over" in caplog.text, "the change")
+        tasks.cancel_scope.cancel()
+    assert named in caplog.text.rpartition("was taken over: ")[2]
 
 
 async def test_a_fault_of_ours_stands_in_the_log_and_not_in_the_answer(
