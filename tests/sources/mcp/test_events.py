@@ -111,6 +111,25 @@ async def test_a_long_answer_on_the_common_stream_is_known_by_its_id() -> None:
     assert b'"id": "a"' in passed
 
 
+async def test_each_answer_of_a_long_array_goes_another_way() -> None:
+    first, second = ({"jsonrpc": "2.0", "id": number, "result": {"text": LONG}} for number in (7, 8))
+    noise = {"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": "x"}}
+    array = f"id: 12\ndata: {json.dumps([first, noise, second])}\n\n".encode()
+    passed, put = await passed_on(array, answers=None)
+    assert put == [(7, {"text": LONG}), (8, {"text": LONG})]
+    assert told(passed) == [
+        [b"id: 12", b'data: {"jsonrpc": "2.0", "id": 7, "result": {}}'],
+        [b'data: {"jsonrpc": "2.0", "id": 8, "result": {}}'],
+    ]
+
+
+async def test_the_stream_of_a_request_takes_the_first_answer_of_a_long_array() -> None:
+    first, second = ({"jsonrpc": "2.0", "id": 7, "result": {"text": text}} for text in (LONG, "late"))
+    passed, put = await passed_on(f"data: {json.dumps([first, second])}\n\n".encode())
+    assert put == [(7, {"text": LONG})]
+    assert told(passed) == [[b'data: {"jsonrpc": "2.0", "id": 7, "result": {}}']]
+
+
 async def test_a_long_answer_that_is_none_refuses_the_request() -> None:
     passed, put = await passed_on(f'data: {{"jsonrpc": "2.0", "id": 7, "result": "{LONG}"}}\n\n'.encode())
     assert len(passed) < 100

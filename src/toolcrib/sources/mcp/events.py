@@ -29,8 +29,8 @@ _LINE = re.compile(rb"\r\n|\r|\n")
 class Events(httpx2.AsyncByteStream):
     """What a server sends on one stream.
 
-    The answer in a long event is read here, aside, and put into `outcomes`. In its place the SDK gets an empty one with
-    the same id, which says that the stream is done and reaches nobody.
+    The answers in a long event are read here, aside, and put into `outcomes`. In place of each, the SDK gets an empty
+    one with the same id, which says that the stream is done and reaches nobody.
     """
 
     def __init__(
@@ -63,7 +63,11 @@ class Events(httpx2.AsyncByteStream):
             while (end := _END.search(event, looked_at)) is not None:
                 whole, looked_at = bytes(event[: end.end()]), 0
                 del event[: end.end()]
-                yield whole if len(whole) <= SHORT_BYTES else await self._read(whole)
+                if len(whole) <= SHORT_BYTES:
+                    yield whole
+                    continue
+                async for passed in self._read(whole):
+                    yield passed
             if len(event) > self._max_message_bytes + SHORT_BYTES:
                 yield bytes(event)  # beyond what the SDK takes: it ends the stream
                 event.clear()
@@ -72,21 +76,25 @@ class Events(httpx2.AsyncByteStream):
     async def aclose(self) -> None:
         await self._response.aclose()
 
-    async def _read(self, event: bytes) -> bytes:
-        """What the SDK gets of a long `event`."""
+    async def _read(self, event: bytes) -> AsyncIterator[bytes]:
+        """What the SDK gets of a long `event`, one event at a time: an array may hold very many answers."""
         lines = _LINE.split(event)
         data = b"\n".join(line[5:].removeprefix(b" ") for line in lines if line.startswith(b"data:"))
+        answered: set[RequestId] = set()  # several where the event is an array, as servers of 2025-03-26 may send it
         for read in await received(data, self._max_message_bytes):
             if isinstance(read, Garbled) or not isinstance(message := read.message, JSONRPCResponse | JSONRPCError):
                 continue
             request_id = message.id if self._answers is None else self._answers
-            if request_id is None:
+            if request_id is None or request_id in answered:
                 continue
             self._outcomes.put(request_id, message.result if isinstance(message, JSONRPCResponse) else message.error)
             done = f'data: {{"jsonrpc": "2.0", "id": {json.dumps(request_id)}, "result": {{}}}}'
-            known = [line for line in lines if line.startswith((b"id:", b"retry:"))]
-            return b"\n".join([*known, done.encode(), b"", b""])
+            known = [line for line in lines if line.startswith((b"id:", b"retry:"))] if not answered else []
+            answered.add(request_id)
+            yield b"\n".join([*known, done.encode(), b"", b""])
+        if answered:
+            return
         if len(event) <= MAX_TOLD_BYTES:
-            return event
-        logger.info("an event of %d bytes was dropped, since it is no answer", len(event))
-        return b""
+            yield event
+        else:
+            logger.info("an event of %d bytes was dropped, since it is no answer", len(event))
