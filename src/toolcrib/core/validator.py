@@ -17,8 +17,8 @@ from toolcrib.core.schema import MAX_JUDGED, Schema
 MAX_BYTES = 1_000_000_000
 """Of memory. The validator ends its process where it gets none."""
 
-MAX_CPU_S = 10
-"""For the case that whoever asks has ended and ends this process no more."""
+MAX_CPU_S = 3
+"""Processor time, its start (some 0.1 s) included. The system ends a process that takes more."""
 
 
 def main() -> None:
