@@ -88,6 +88,8 @@ def test_without_a_terminal_nobody_is_asked(tmp_path: Path) -> None:
     config = write_config(tmp_path / "mcp.json", toolcrib=rules, bench=faulty_entry())
     ended = toolcrib("call", "bench.echo", "text=tea", "-c", config)
     assert (ended.code, "runs only after a person has approved" in ended.err) == (1, True)
+    assert "Run this command at a terminal. If you answer `always` there" in ended.err
+    assert "client" not in ended.err
 
 
 def test_progress_goes_to_standard_error(config: Path) -> None:

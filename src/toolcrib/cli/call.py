@@ -17,7 +17,7 @@ from toolcrib.calling.questions import Intent, Question
 from toolcrib.cli.browse import only_source_of
 from toolcrib.cli.opening import opened
 from toolcrib.cli.output import escape, plain, print_json, run, show_json, stderr, stdout
-from toolcrib.core.errors import InvalidArguments
+from toolcrib.core.errors import InvalidArguments, NotAuthorized
 from toolcrib.core.events import Consent
 from toolcrib.core.principal import CallContext
 from toolcrib.core.results import ToolResult
@@ -32,8 +32,7 @@ def call(
     async def main() -> None:
         given = _given(arguments)
         async with opened(config, None, wait_s=wait_s, wanted=only_source_of(tool_id), bundle=bundle) as crib:
-            if sys.stdin.isatty() and sys.stderr.isatty():
-                crib.desk = _asking_here(crib.desk)
+            crib.desk = _asking_here(crib.desk, at_terminal=sys.stdin.isatty() and sys.stderr.isatty())
             # A bare id is filled in: who types it has looked. A handle is taken at its word, like anybody's.
             handle = crib.expand_tool(tool_id).handle if crib.view().find(tool_id) is not None else tool_id
 
@@ -68,9 +67,23 @@ class _TerminalApprover(Approver):
         return question.settled_by({"action": "accept", "content": {"answer": answer}})
 
 
-def _asking_here(desk: Desk) -> Desk:
-    """`desk`, where the person at this terminal approves of calls."""
-    approver = _TerminalApprover(desk.runner.approver.approvals)
+class _AbsentApprover(Approver):
+    """Has no terminal to ask at: only what was approved for good runs."""
+
+    async def _answered(self, intent: Intent, context: CallContext) -> Consent:
+        context.note_approval("unasked")
+        raise NotAuthorized(
+            f"`{intent.subject}` runs only after a person has approved, and there is no terminal to ask at.",
+            hints=[
+                "Run this command at a terminal. If you answer `always` there, the tool then runs without one.",
+                "A rule of the policy that says `allow` lets it run without a question.",
+            ],
+        )
+
+
+def _asking_here(desk: Desk, *, at_terminal: bool) -> Desk:
+    """`desk`, where the person at this terminal approves of calls, or nobody does."""
+    approver = (_TerminalApprover if at_terminal else _AbsentApprover)(desk.runner.approver.approvals)
     return replace(desk, runner=replace(desk.runner, approver=approver))
 
 
