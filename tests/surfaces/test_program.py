@@ -115,6 +115,14 @@ def test_what_is_no_crib_of_a_module_is_named_with_what_there_is(named: str, why
     assert "Traceback" not in ended.stderr
 
 
+@pytest.mark.parametrize("named", ["program", "program.py"])
+def test_a_module_without_the_name_of_its_crib_is_told_to_name_it(named: str, tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(PROGRAM)
+    ended = subprocess.run([TOOLCRIB, "serve", named], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert "name the `Toolcrib` in it too, as in `program:crib`" in ended.stderr
+
+
 # -- at an address ----------------------------------------------------------------------------------------------------
 
 

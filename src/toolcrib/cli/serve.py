@@ -17,10 +17,10 @@ import platformdirs
 
 from toolcrib.cli.approvals import default_approvals
 from toolcrib.cli.opening import default_vectors, pins_of
-from toolcrib.cli.output import log_warnings, plain, run, stderr
+from toolcrib.cli.output import fail, log_warnings, plain, run, stderr
 from toolcrib.cli.places import store_of
 from toolcrib.config import read_config
-from toolcrib.core.errors import BundleIncomplete, NotFound
+from toolcrib.core.errors import BundleIncomplete, InvalidConfig, NotFound
 from toolcrib.core.principal import LOCAL, Principal
 from toolcrib.core.values import did_you_mean
 from toolcrib.crib import Toolcrib
@@ -52,6 +52,9 @@ def serve(
     if (named := _PROGRAM.fullmatch(str(config))) is not None and not config.exists():
         _serve_program(named[1], named[2], http, operations, bundle=bundle)
         return
+    if (module := _module_meant(config)) is not None:
+        told = f"{config}: this is a Python module; name the `Toolcrib` in it too, as in `{module}:crib`"
+        fail(InvalidConfig(told), as_json=False)
     config = _in_project(config)
     log_warnings()
     definitions = None if no_cache else DefinitionStore(cache or default_cache())
@@ -106,6 +109,15 @@ def serve(
 
     with closing(vectors) if vectors is not None else nullcontext():
         run(over_http if http else over_pipes, as_json=False)
+
+
+def _module_meant(config: Path) -> str | None:
+    """The module in the current folder that `config` names, as `package.module` or by its file; None for no module."""
+    named = str(config).removesuffix(".py").replace(os.sep, ".")
+    file = Path(*named.split("."))
+    if not _PROGRAM.fullmatch(f"{named}:crib") or (config.exists() and config.suffix != ".py"):
+        return None
+    return named if file.with_suffix(".py").is_file() or (file / "__init__.py").is_file() else None
 
 
 def _serve_program(module: str, name: str, http: str | None, operations: str, *, bundle: str | None) -> None:
