@@ -266,7 +266,19 @@ async def test_its_doors_are_the_same_below_a_path() -> None:
         token = {"Authorization": "Bearer secret"}
         assert (await http.post("/v1/list", json={}, headers=token)).status_code == 200
         assert (await http.post("/v1/list", json={}, headers={**token, "Host": "example.com"})).status_code == 200
-        assert (await http.post("/v1/list", json={}, headers={**token, "Host": "evil.example"})).status_code == 421
+        misdirected = await http.post("/v1/list", json={}, headers={**token, "Host": "evil.example"})
+        assert misdirected.status_code == 421
+        assert "`url` of `Toolcrib.app`" in misdirected.json()["hints"][0]
+        assert "toolcrib.auth" not in misdirected.text
+
+
+async def test_hints_name_paths_below_the_mount() -> None:
+    app = bench().app(operations=["list"])
+    whole = Starlette(routes=[Mount("/tools", app)], lifespan=app.lifespan)
+    async with by_uvicorn(whole) as url, httpx2.AsyncClient(base_url=f"{url}/tools") as http:
+        (offered,) = (await http.get("/nothing")).json()["hints"]
+        assert offered == "MCP is at /tools/mcp. Operations: POST /tools/v1/list."
+        assert (await http.get("/")).json()["hints"] == [offered, "GET /tools/openapi.json describes the API."]
 
 
 async def test_an_application_that_does_not_enter_its_lifespan_is_told_so() -> None:

@@ -82,7 +82,7 @@ class CribApp:
         service = serving.Service(
             self._crib,
             self._config,
-            Names(_THIS_MACHINE, auth),
+            Names(_THIS_MACHINE, auth, in_app=True),
             auth.public_url or "http://localhost",
             exposed=self._operations,
             follows=False,

@@ -69,13 +69,13 @@ class NameCheck:
             return Refused(
                 HTTPStatus.MISDIRECTED_REQUEST,
                 "The gateway does not answer to the name in the `Host` header.",
-                hints=["The owner of the gateway sets its names: `public_url` and `allowed_hosts` in `toolcrib.auth`."],
+                hints=[f"The owner of the gateway sets its names: {self._names.hosts_set_by}."],
             )
         if not self._names.admit_origin(request.headers.get("origin")):
             return Refused(
                 HTTPStatus.FORBIDDEN,
                 "Pages of this origin may not ask here.",
-                hints=["The owner of the gateway sets `allowed_origins` in `toolcrib.auth`."],
+                hints=[f"The owner of the gateway sets {self._names.origins_set_by}."],
             )
         return None
 
@@ -169,7 +169,12 @@ def _is_open(path: str) -> bool:
     return path == ROOT or path.startswith(OPEN)
 
 
+def above_path(request: Request) -> str:
+    """The path at which the application is mounted, without a slash at its end; empty at the root."""
+    return str(request.scope.get("root_path", "")).rstrip("/")
+
+
 def _path(request: Request) -> str:
     """Below where the application is mounted; not that of `request.url`, which the `Host` header goes into."""
-    path, above = str(request.scope["path"]), str(request.scope.get("root_path", ""))
+    path, above = str(request.scope["path"]), above_path(request)
     return (path.removeprefix(above) or ROOT) if f"{path}/".startswith(f"{above}/") else path

@@ -23,7 +23,7 @@ from toolcrib.core.errors import ToolcribError
 from toolcrib.crib import Toolcrib
 from toolcrib.protocol.tools import OPERATIONS
 from toolcrib.surfaces.auth import Authenticator, InsufficientScope, Stays
-from toolcrib.surfaces.http.admission import ROOT, Admission, NameCheck
+from toolcrib.surfaces.http.admission import ROOT, Admission, NameCheck, above_path
 from toolcrib.surfaces.http.bodies import json_response, problem_response
 from toolcrib.surfaces.http.challenges import Challenges
 from toolcrib.surfaces.http.health import health_routes
@@ -74,8 +74,6 @@ def application(
             yield
             tasks.cancel_scope.cancel()
 
-    offered = f"MCP is at {PATH}. Operations: {', '.join(f'POST {PREFIX}{name}' for name in exposed)}."
-
     async def describe(_: Request) -> Response:
         return json_response(openapi(asks=authenticator.asks, url=base, operations=exposed))
 
@@ -92,7 +90,7 @@ def application(
             *OperationsApi(crib, gateway.opening, exposed).routes(),
             *health_routes(gateway.opening),
             *_metadata_routes(authenticator, base),
-            Route(ROOT, partial(_say_what_this_is, offered)),
+            Route(ROOT, partial(_say_what_this_is, exposed)),
             Route("/openapi.json", describe),
             Route("/metrics", count),
         ],
@@ -101,7 +99,7 @@ def application(
             *_for_pages(auth.allowed_origins),
             Middleware(Admission, stays=stays, challenges=challenges, refused=metrics.count_refused),
         ],
-        exception_handlers=dict.fromkeys((Refused, ToolcribError, HTTPException, Exception), partial(_tell, offered)),
+        exception_handlers=dict.fromkeys((Refused, ToolcribError, HTTPException, Exception), partial(_tell, exposed)),
         lifespan=lifespan,
     )
     app.router.redirect_slashes = False
@@ -153,15 +151,26 @@ def _metadata_routes(authenticator: Authenticator, base: str) -> list[Route]:
     return [told(base), told(f"{base}{PATH}")]
 
 
-async def _say_what_this_is(offered: str, _: Request) -> Response:
+def _offered(exposed: Sequence[str], request: Request) -> str:
+    """Where what is, by the paths that the client of `request` uses: below where the application is mounted."""
+    above = above_path(request)
+    operations = ", ".join(f"POST {above}{PREFIX}{name}" for name in exposed)
+    return f"MCP is at {above}{PATH}. Operations: {operations}."
+
+
+async def _say_what_this_is(exposed: Sequence[str], request: Request) -> Response:
     """For somebody who opens the address in a browser."""
     message = "This is a Toolcrib gateway. It serves tools to programs, and has no page to look at."
     return problem_response(
-        Refused(HTTPStatus.NOT_FOUND, message, hints=[offered, "GET /openapi.json describes the API."])
+        Refused(
+            HTTPStatus.NOT_FOUND,
+            message,
+            hints=[_offered(exposed, request), f"GET {above_path(request)}/openapi.json describes the API."],
+        )
     )
 
 
-async def _tell(offered: str, request: Request, error: Exception) -> Response:
+async def _tell(exposed: Sequence[str], request: Request, error: Exception) -> Response:
     """The answer to a request that failed. A fault of ours is for the log alone: its words may quote anything."""
     match error:
         case Refused() | ToolcribError():
@@ -169,7 +178,7 @@ async def _tell(offered: str, request: Request, error: Exception) -> Response:
         case HTTPException():  # no such path, or no such method there
             status = HTTPStatus(error.status_code)
             message = f"{request.method} {request.scope['path']}: {status.phrase}."
-            return problem_response(Refused(status, message, hints=[offered], headers=error.headers))
+            return problem_response(Refused(status, message, hints=[_offered(exposed, request)], headers=error.headers))
         case _:
             # uvicorn logs it as well, but under a name of its own, which is shown only with `-v`.
             logger.error("%s %s failed", request.method, request.scope["path"], exc_info=error)

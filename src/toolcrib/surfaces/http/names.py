@@ -81,7 +81,13 @@ class Names:
     has point here, must not reach the tools.
     """
 
-    def __init__(self, address: Address, auth: Auth) -> None:
+    def __init__(self, address: Address, auth: Auth, *, in_app: bool = False) -> None:
+        """`in_app`: a program mounts the application, and names it by the arguments of `Toolcrib.app`."""
+        where = "the `auth` of `Toolcrib.app`" if in_app else "`toolcrib.auth`"
+        self.hosts_set_by = f"{'`url` of `Toolcrib.app`' if in_app else '`public_url`'} and `allowed_hosts` in {where}"
+        """What the owner changes to have another host admitted, for a hint."""
+        self.origins_set_by = f"`allowed_origins` in {where}"
+        """The same for a page."""
         own = {address.written.lower()} - ({address.host} if address.is_every else set())
         public = urlsplit(auth.public_url).netloc.lower() if auth.public_url else None
         self._hosts = {*_LOOPBACK, *own, *auth.allowed_hosts, *([public] if public else [])}
