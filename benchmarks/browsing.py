@@ -32,8 +32,8 @@ from toolcrib.catalog.state import SourceEntry, SourceStatus
 from toolcrib.catalog.view import View
 from toolcrib.core.errors import NoMatchInCategory
 from toolcrib.core.tools import Path, Tool
-from toolcrib.disclosure.operations import DEFAULT_LIMIT, Operations
-from toolcrib.evaluation import read_queries
+from toolcrib.operations.showing import DEFAULT_LIMIT, Operations
+from toolcrib.search.evaluation import read_queries
 from toolcrib.testing.scripted import ScriptedSource
 
 NAVIGATOR = catalog.SHARED / "bench" / "navigator.py"

@@ -29,7 +29,7 @@ import orjson
 import catalog
 from toolcrib import Delivery, InnerLoopConfig, MainLoop, MarkdownSection, PromptTemplate, SectionVisibility, Toolcrib
 from toolcrib.adapters.scripted import ScriptedAdapter
-from toolcrib.conversation.messages import (
+from toolcrib.agent.conversation.messages import (
     AssistantMessage,
     Message,
     ModelRequest,
@@ -41,7 +41,7 @@ from toolcrib.conversation.messages import (
 )
 from toolcrib.core.results import ToolResult
 from toolcrib.core.weight import BYTES_PER_TOKEN
-from toolcrib.counter import Session
+from toolcrib.operations.counter import Session
 from toolcrib.sources.definitions import read_definitions
 from toolcrib.testing.scripted import ScriptedSource
 

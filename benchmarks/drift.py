@@ -19,8 +19,8 @@ import orjson
 
 import catalog
 from toolcrib.core.tools import Tool
-from toolcrib.drift import Neighbours, drift_between, suspicions_in
-from toolcrib.drift.definitions import definition_of
+from toolcrib.definitions.drift import Neighbours, drift_between, suspicions_in
+from toolcrib.definitions.drift.definitions import definition_of
 
 
 def main() -> None:

@@ -25,11 +25,11 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from llguidance import LLMatcher
 from llguidance.gbnf_to_lark import gbnf_to_lark
-from tests.grammars.gbnf import Read
-from tests.grammars.instances import Maker, changed
-from tests.grammars.peers import LIMITS, TOKENIZER, Matcher, meant, spelled, validator
+from tests.definitions.grammars.gbnf import Read
+from tests.definitions.grammars.instances import Maker, changed
+from tests.definitions.grammars.peers import LIMITS, TOKENIZER, Matcher, meant, spelled, validator
 
-from toolcrib.grammars import arguments_grammar, call_grammar
+from toolcrib.definitions.grammars import arguments_grammar, call_grammar
 
 REAL = catalog.SHARED / "real-servers" / "tools.json"
 SETS = ("bfcl", "sealtools", "toolbench")

@@ -44,7 +44,7 @@ import psutil
 import costly
 import load
 import servers
-from toolcrib.calling.limits import DEFAULT_LOOKUP_RATE
+from toolcrib.operations.calling.limits import DEFAULT_LOOKUP_RATE
 
 MIB = 1024 * 1024
 

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from rankers import JudgedSet, toolcrib
-from toolcrib.evaluation import NDCG, JudgedQuery, evaluate
-from toolcrib.index.history import Confirmed, History
-from toolcrib.index.query import Query
+from toolcrib.search.evaluation import NDCG, JudgedQuery, evaluate
+from toolcrib.search.index.history import Confirmed, History
+from toolcrib.search.index.query import Query
 
 Json = dict[str, Any]
 

@@ -14,17 +14,17 @@ from numpy.typing import NDArray
 
 import catalog
 import search
-from toolcrib.embedders import Embedder, ModelFolder, open_embedder
-from toolcrib.evaluation import DEPTH, Found, JudgedQuery, Search, read_queries
-from toolcrib.index.fields import Document, document, embedded_text
-from toolcrib.index.history import History
-from toolcrib.index.index import Index
-from toolcrib.index.meaning import Understood
-from toolcrib.index.query import Query
-from toolcrib.index.ranking import Knowledge
-from toolcrib.index.vectors import Vectors
-from toolcrib.index.weights import SIGNALS, WEIGHTS, Weights
-from toolcrib.stores.vectors import VectorStore
+from toolcrib.search.embedders import Embedder, ModelFolder, open_embedder
+from toolcrib.search.evaluation import DEPTH, Found, JudgedQuery, Search, read_queries
+from toolcrib.search.index.fields import Document, document, embedded_text
+from toolcrib.search.index.history import History
+from toolcrib.search.index.index import Index
+from toolcrib.search.index.meaning import Understood
+from toolcrib.search.index.query import Query
+from toolcrib.search.index.ranking import Knowledge
+from toolcrib.search.index.vectors import Vectors
+from toolcrib.search.index.weights import SIGNALS, WEIGHTS, Weights
+from toolcrib.search.vector_store import VectorStore
 
 MODEL = Path(__file__).parents[1] / ".cache" / "MiniLM"
 

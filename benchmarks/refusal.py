@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from rankers import JudgedSet
-from toolcrib.evaluation import BINS, Answer, Search, calibration_error, evaluate
+from toolcrib.search.evaluation import BINS, Answer, Search, calibration_error, evaluate
 
 Json = dict[str, Any]
 Hits = list[tuple[float, bool]]

@@ -23,7 +23,7 @@ from toolcrib.catalog.state import SourceEntry, SourceStatus
 from toolcrib.catalog.view import View, document_of
 from toolcrib.core.events import CatalogPublished, Event, Listener
 from toolcrib.core.tools import Tool
-from toolcrib.index.index import Index
+from toolcrib.search.index.index import Index
 from toolcrib.sources.unavailable import UnavailableSource
 
 BAR_MS = 5.0

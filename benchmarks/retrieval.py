@@ -20,7 +20,7 @@ import catalog
 import learning
 import refusal
 from rankers import MODEL, JudgedSet, Model, rankers, toolcrib
-from toolcrib.evaluation import evaluate
+from toolcrib.search.evaluation import evaluate
 
 PAGE = Path(__file__).parents[1] / "docs" / "search.md"
 

@@ -25,8 +25,8 @@ from typing import Any
 import psutil
 
 import catalog
-from toolcrib.index.fields import document
-from toolcrib.index.index import Index
+from toolcrib.search.index.fields import document
+from toolcrib.search.index.index import Index
 
 LIMIT = 10
 ADDITIONS = 50

@@ -222,8 +222,8 @@ async def over_http(app: ASGIApp, path: str = "/mcp") -> None:
 async def function_gateway(config: Path) -> None:
     """The gateway over HTTP with a function of this program and the servers of `config`, audited as that says."""
     from toolcrib import Toolcrib
+    from toolcrib.audit.store import AuditStore
     from toolcrib.config import read_config
-    from toolcrib.stores.audit import AuditStore
     from toolcrib.surfaces.http.names import Address
     from toolcrib.surfaces.http.serving import serve_http
 

@@ -19,7 +19,7 @@ from mcp import Client
 from toolcrib.config import Config, read_config
 from toolcrib.core.principal import LOCAL
 from toolcrib.core.weight import BYTES_PER_TOKEN
-from toolcrib.crib import Toolcrib
+from toolcrib.crib.crib import Toolcrib
 from toolcrib.surfaces.mcp_gateway.server import Gateway
 
 BAR_TOKENS = 1_200

@@ -31,8 +31,8 @@ from toolcrib.surfaces.acp_agent.agent import Setup
 from toolcrib.surfaces.acp_agent.port import EditorPort, offer_of
 from toolcrib.surfaces.acp_agent.serving import serve_streams
 from toolcrib.testing import FakeAcpClient
-from toolcrib.testing.acp_mcp_server import McpTool
-from toolcrib.testing.acp_permissions import Choice, PermissionAsked
+from toolcrib.testing.acp.mcp_server import McpTool
+from toolcrib.testing.acp.permissions import Choice, PermissionAsked
 
 BEFORE = "def saw():\n    return 'blunt'\n\n\nprint(saw())\n"
 

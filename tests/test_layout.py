@@ -6,7 +6,7 @@ from pathlib import Path
 
 SOURCE = Path(__file__).parents[1] / "src" / "toolcrib"
 
-MAY_CALL_SOURCES = ("calling/", "sources/", "testing/")
+MAY_CALL_SOURCES = ("operations/calling/", "sources/", "testing/")
 NO_SOURCES = {"crib", "counter", "session", "self.session", "client", "self.desk", "self.runner", "self.wrapped"}
 """Names whose `call_tool` is not a source's: what leads to `calling/` and its runner, a framework's toolset around
 another, and an MCP client in the demo."""
@@ -27,7 +27,7 @@ def modules() -> Iterator[tuple[str, Path]]:
 
 def test_only_calling_calls_a_source() -> None:
     callers = {(name, receiver) for name, path in modules() for receiver in calls_of_call_tool(path)}
-    assert ("calling/runner.py", "entry.source") in callers
+    assert ("operations/calling/runner.py", "entry.source") in callers
     strangers = {
         (name, receiver)
         for name, receiver in callers
@@ -44,7 +44,7 @@ def test_only_calling_fetches_from_a_source() -> None:
                 importers |= {name for alias in node.names if alias.name == "fetch"}
             if isinstance(node, ast.Attribute) and node.attr == "fetch":
                 callers.add(name)
-    assert "calling/fetching.py" in importers
+    assert "operations/calling/fetching.py" in importers
     assert {name for name in importers | callers if not name.startswith(MAY_CALL_SOURCES)} == set()
 
 

@@ -12,6 +12,19 @@ from toolcrib.version import VERSION as __version__
 
 if TYPE_CHECKING:
     from toolcrib.adapters import get_adapter
+    from toolcrib.agent.loop.config import InnerLoopConfig
+    from toolcrib.agent.loop.main import MainLoop
+    from toolcrib.agent.loop.provider import Delivery, PromptResponse, ProviderAdapter, VisibilityExpansionRequired
+    from toolcrib.agent.sections import (
+        CatalogSection,
+        MarkdownSection,
+        Prompt,
+        PromptTemplate,
+        SectionState,
+        SectionVisibility,
+        SetVisibilityOverride,
+        ToolsInjected,
+    )
     from toolcrib.catalog.access import CAREFUL, Access, Permissions, Policy, Rule, Rules, Subject
     from toolcrib.catalog.bundles import BLOG_AGENT, CODE_AGENT, ToolBundle
     from toolcrib.catalog.capabilities import Capability
@@ -42,24 +55,11 @@ if TYPE_CHECKING:
     from toolcrib.core.principal import CallContext, Principal
     from toolcrib.core.results import ToolResult
     from toolcrib.core.tools import Tool, ToolAnnotations, ToolPointer
-    from toolcrib.counter import Session
-    from toolcrib.crib import Toolcrib
-    from toolcrib.disclosure.describing import Description, describe
-    from toolcrib.disclosure.messages import DetailLevel
-    from toolcrib.loop.config import InnerLoopConfig
-    from toolcrib.loop.main import MainLoop
-    from toolcrib.loop.provider import Delivery, PromptResponse, ProviderAdapter, VisibilityExpansionRequired
-    from toolcrib.protocol.discovery import DiscoveryPlugin
-    from toolcrib.sections import (
-        CatalogSection,
-        MarkdownSection,
-        Prompt,
-        PromptTemplate,
-        SectionState,
-        SectionVisibility,
-        SetVisibilityOverride,
-        ToolsInjected,
-    )
+    from toolcrib.crib.crib import Toolcrib
+    from toolcrib.operations.counter import Session
+    from toolcrib.operations.describing import Description, describe
+    from toolcrib.operations.discovery import DiscoveryPlugin
+    from toolcrib.operations.messages import DetailLevel
     from toolcrib.sources.acp.descriptors import ToolCatalog, ToolDescriptor
     from toolcrib.sources.functions import plain_tool
     from toolcrib.sources.plugins import Plugin
@@ -146,18 +146,18 @@ _HOMES = {
     "Capability": "toolcrib.catalog.capabilities",
     "CatalogListener": "toolcrib.core.events",
     "CatalogPublished": "toolcrib.core.events",
-    "CatalogSection": "toolcrib.sections",
+    "CatalogSection": "toolcrib.agent.sections",
     "Category": "toolcrib.catalog.categories",
     "Checker": "toolcrib.catalog.checkers",
-    "Delivery": "toolcrib.loop.provider",
-    "Description": "toolcrib.disclosure.describing",
-    "DetailLevel": "toolcrib.disclosure.messages",
-    "DiscoveryPlugin": "toolcrib.protocol.discovery",
+    "Delivery": "toolcrib.agent.loop.provider",
+    "Description": "toolcrib.operations.describing",
+    "DetailLevel": "toolcrib.operations.messages",
+    "DiscoveryPlugin": "toolcrib.operations.discovery",
     "Event": "toolcrib.core.events",
-    "InnerLoopConfig": "toolcrib.loop.config",
+    "InnerLoopConfig": "toolcrib.agent.loop.config",
     "InvalidOutput": "toolcrib.core.errors",
-    "MainLoop": "toolcrib.loop.main",
-    "MarkdownSection": "toolcrib.sections",
+    "MainLoop": "toolcrib.agent.loop.main",
+    "MarkdownSection": "toolcrib.agent.sections",
     "MetadataOverride": "toolcrib.catalog.overrides",
     "OperationPerformed": "toolcrib.core.events",
     "Optionality": "toolcrib.core.metadata",
@@ -169,19 +169,19 @@ _HOMES = {
     "Policy": "toolcrib.catalog.access",
     "Principal": "toolcrib.core.principal",
     "ProgramOnPath": "toolcrib.catalog.checkers",
-    "Prompt": "toolcrib.sections",
-    "PromptResponse": "toolcrib.loop.provider",
-    "PromptTemplate": "toolcrib.sections",
-    "ProviderAdapter": "toolcrib.loop.provider",
+    "Prompt": "toolcrib.agent.sections",
+    "PromptResponse": "toolcrib.agent.loop.provider",
+    "PromptTemplate": "toolcrib.agent.sections",
+    "ProviderAdapter": "toolcrib.agent.loop.provider",
     "ProviderFailed": "toolcrib.core.errors",
     "Recorder": "toolcrib.core.events",
     "Rule": "toolcrib.catalog.access",
     "CAREFUL": "toolcrib.catalog.access",
     "Rules": "toolcrib.catalog.access",
-    "SectionState": "toolcrib.sections",
-    "SectionVisibility": "toolcrib.sections",
-    "Session": "toolcrib.counter",
-    "SetVisibilityOverride": "toolcrib.sections",
+    "SectionState": "toolcrib.agent.sections",
+    "SectionVisibility": "toolcrib.agent.sections",
+    "Session": "toolcrib.operations.counter",
+    "SetVisibilityOverride": "toolcrib.agent.sections",
     "Subject": "toolcrib.catalog.access",
     "Tool": "toolcrib.core.tools",
     "ToolAnnotations": "toolcrib.core.tools",
@@ -197,12 +197,12 @@ _HOMES = {
     "ToolReplaced": "toolcrib.core.events",
     "ToolResult": "toolcrib.core.results",
     "ToolUnregistered": "toolcrib.core.events",
-    "Toolcrib": "toolcrib.crib",
+    "Toolcrib": "toolcrib.crib.crib",
     "ToolcribError": "toolcrib.core.errors",
-    "ToolsInjected": "toolcrib.sections",
+    "ToolsInjected": "toolcrib.agent.sections",
     "VariableSet": "toolcrib.catalog.checkers",
-    "VisibilityExpansionRequired": "toolcrib.loop.provider",
-    "describe": "toolcrib.disclosure.describing",
+    "VisibilityExpansionRequired": "toolcrib.agent.loop.provider",
+    "describe": "toolcrib.operations.describing",
     "get_adapter": "toolcrib.adapters",
     "plain_tool": "toolcrib.sources.functions",
 }

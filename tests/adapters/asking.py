@@ -9,11 +9,11 @@ from typing import Any
 import psutil
 import pytest
 
-from toolcrib.conversation.messages import Message, ModelRequest, ModelTurn, ToolMessage, ToolSpec, UserMessage
+from toolcrib.agent.conversation.messages import Message, ModelRequest, ModelTurn, ToolMessage, ToolSpec, UserMessage
+from toolcrib.agent.loop.provider import Responder
+from toolcrib.agent.sections import READ_SECTION
 from toolcrib.core.errors import ProviderFailed
-from toolcrib.loop.provider import Responder
-from toolcrib.sections import READ_SECTION
-from toolcrib.testing.vendor_server import VendorServer
+from toolcrib.testing.vendors.server import VendorServer
 
 ADD = ToolSpec("add", "Add.", {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]})
 READ = ToolSpec(READ_SECTION.name, READ_SECTION.description, READ_SECTION.input_schema)

@@ -15,7 +15,7 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from tests.loop.traced import counts, span_of
+from tests.agent.loop.traced import counts, span_of
 
 from toolcrib import Toolcrib
 from toolcrib.adapters.pydantic_ai import create_pydantic_agent, create_toolset, scripted_model

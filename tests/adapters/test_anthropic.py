@@ -22,15 +22,15 @@ from tests.adapters.verbatim import VerbatimServer
 
 from toolcrib import Toolcrib
 from toolcrib.adapters.anthropic import AnthropicAdapter
-from toolcrib.conversation.events import EvaluationRestarted
-from toolcrib.conversation.messages import AssistantMessage, Stop, ToolCall, ToolMessage, ToolSpec, Usage
+from toolcrib.agent.conversation.events import EvaluationRestarted
+from toolcrib.agent.conversation.messages import AssistantMessage, Stop, ToolCall, ToolMessage, ToolSpec, Usage
+from toolcrib.agent.loop.main import MainLoop
+from toolcrib.agent.loop.provider import Delivery
+from toolcrib.agent.sections import MarkdownSection, PromptTemplate, SectionVisibility, ToolsInjected
 from toolcrib.core.errors import InvalidConfig, ProviderFailed
-from toolcrib.loop.main import MainLoop
-from toolcrib.loop.provider import Delivery
-from toolcrib.sections import MarkdownSection, PromptTemplate, SectionVisibility, ToolsInjected
-from toolcrib.testing import vendor_server
-from toolcrib.testing.anthropic_server import AnthropicServer
-from toolcrib.testing.vendor_server import Call, Cut, Failure, Script, Silence, Step, Turn, sse
+from toolcrib.testing.vendors import server as vendor_server
+from toolcrib.testing.vendors.anthropic_server import AnthropicServer
+from toolcrib.testing.vendors.server import Call, Cut, Failure, Script, Silence, Step, Turn, sse
 
 pytestmark = pytest.mark.anyio
 

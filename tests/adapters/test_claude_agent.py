@@ -23,19 +23,19 @@ from tests.processes import is_running
 from toolcrib import Toolcrib
 from toolcrib.adapters.claude_agent import ClaudeAgentAdapter
 from toolcrib.adapters.claude_agent.opening import MAX_CHARS, MAX_ENTRY_CHARS, opening
-from toolcrib.conversation.messages import AssistantMessage, ToolCall, ToolMessage, Usage, UserMessage
-from toolcrib.conversation.state import ConversationState
+from toolcrib.agent.conversation.messages import AssistantMessage, ToolCall, ToolMessage, Usage, UserMessage
+from toolcrib.agent.conversation.state import ConversationState
+from toolcrib.agent.loop.config import InnerLoopConfig
+from toolcrib.agent.loop.main import MainLoop
+from toolcrib.agent.loop.provider import Delivery, PromptResponse
+from toolcrib.agent.sections import MarkdownSection, Prompt, PromptTemplate, SectionVisibility
 from toolcrib.core.errors import BudgetExceeded, InvalidConfig, InvalidOutput, ProviderFailed
-from toolcrib.counter import Session
-from toolcrib.loop.config import InnerLoopConfig
-from toolcrib.loop.main import MainLoop
-from toolcrib.loop.provider import Delivery, PromptResponse
-from toolcrib.sections import MarkdownSection, Prompt, PromptTemplate, SectionVisibility
-from toolcrib.testing import vendor_server
+from toolcrib.operations.counter import Session
 from toolcrib.testing.adapters import Play, Stage, check_adapter
-from toolcrib.testing.anthropic_requests import blocks
-from toolcrib.testing.anthropic_server import AnthropicServer
-from toolcrib.testing.vendor_server import Call, Cut, Failure, Recorded, Script, Silence, Step, Turn, sse
+from toolcrib.testing.vendors import server as vendor_server
+from toolcrib.testing.vendors.anthropic_requests import blocks
+from toolcrib.testing.vendors.anthropic_server import AnthropicServer
+from toolcrib.testing.vendors.server import Call, Cut, Failure, Recorded, Script, Silence, Step, Turn, sse
 
 MODEL = "claude-opus-5-5"
 

@@ -15,13 +15,13 @@ from toolcrib.adapters.litellm import LiteLLMAdapter
 from toolcrib.adapters.openai_chat import OpenAIChatAdapter
 from toolcrib.adapters.openai_responses import OpenAIResponsesAdapter
 from toolcrib.adapters.scripted import ScriptedAdapter
-from toolcrib.conversation.messages import AssistantMessage, ModelRequest, ModelTurn, Stop, ToolCall, Usage
+from toolcrib.agent.conversation.messages import AssistantMessage, ModelRequest, ModelTurn, Stop, ToolCall, Usage
+from toolcrib.agent.loop.provider import Delivery, TextListener
 from toolcrib.core.errors import ProviderFailed
-from toolcrib.loop.provider import Delivery, TextListener
 from toolcrib.testing.adapters import Play, Stage, check_adapter
-from toolcrib.testing.anthropic_server import AnthropicServer
-from toolcrib.testing.openai_server import OpenAIServer
-from toolcrib.testing.vendor_server import Cut, Failure, Recorded, Silence, Step, Turn
+from toolcrib.testing.vendors.anthropic_server import AnthropicServer
+from toolcrib.testing.vendors.openai_server import OpenAIServer
+from toolcrib.testing.vendors.server import Cut, Failure, Recorded, Silence, Step, Turn
 
 pytestmark = pytest.mark.anyio
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from toolcrib import InnerLoopConfig, MainLoop, MarkdownSection, PromptTemplate, Toolcrib, get_adapter
-from toolcrib.testing.anthropic_server import AnthropicServer
-from toolcrib.testing.openai_server import OpenAIServer
-from toolcrib.testing.vendor_server import Call, Recorded, Script, Turn
+from toolcrib.testing.vendors.anthropic_server import AnthropicServer
+from toolcrib.testing.vendors.openai_server import OpenAIServer
+from toolcrib.testing.vendors.server import Call, Recorded, Script, Turn
 
 pytestmark = pytest.mark.anyio
 

@@ -14,13 +14,13 @@ import pytest
 from tests.adapters.asking import ADD, HELLO, READ, answered, asked, connections, failure, is_prefix, unheard
 
 from toolcrib.adapters.litellm import LiteLLMAdapter
-from toolcrib.conversation.messages import AssistantMessage, Stop, ToolCall, ToolMessage, Usage
+from toolcrib.agent.conversation.messages import AssistantMessage, Stop, ToolCall, ToolMessage, Usage
+from toolcrib.agent.loop.provider import Delivery
 from toolcrib.core.errors import InvalidConfig, ProviderFailed
-from toolcrib.loop.provider import Delivery
-from toolcrib.testing import vendor_server
-from toolcrib.testing.anthropic_server import AnthropicServer
-from toolcrib.testing.openai_server import OpenAIServer
-from toolcrib.testing.vendor_server import Call, Cut, Failure, Script, Silence, Turn
+from toolcrib.testing.vendors import server as vendor_server
+from toolcrib.testing.vendors.anthropic_server import AnthropicServer
+from toolcrib.testing.vendors.openai_server import OpenAIServer
+from toolcrib.testing.vendors.server import Call, Cut, Failure, Script, Silence, Turn
 
 pytestmark = [
     pytest.mark.anyio,

@@ -11,12 +11,12 @@ from tests.adapters.asking import ADD, HELLO, READ, answered, asked, failure, is
 from tests.adapters.verbatim import VerbatimServer
 
 from toolcrib.adapters.openai_responses import OpenAIResponsesAdapter
-from toolcrib.conversation.messages import AssistantMessage, Stop, ToolCall, ToolMessage, Usage
+from toolcrib.agent.conversation.messages import AssistantMessage, Stop, ToolCall, ToolMessage, Usage
+from toolcrib.agent.loop.provider import Delivery
 from toolcrib.core.errors import ProviderFailed
-from toolcrib.loop.provider import Delivery
-from toolcrib.testing import vendor_server
-from toolcrib.testing.openai_server import OpenAIServer
-from toolcrib.testing.vendor_server import Call, Cut, Failure, Script, Silence, Turn, sse
+from toolcrib.testing.vendors import server as vendor_server
+from toolcrib.testing.vendors.openai_server import OpenAIServer
+from toolcrib.testing.vendors.server import Call, Cut, Failure, Script, Silence, Turn, sse
 
 pytestmark = pytest.mark.anyio
 

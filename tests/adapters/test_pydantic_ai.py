@@ -37,17 +37,17 @@ from tests.waiting import until
 
 from toolcrib import Access, Rules, Tool, ToolAnnotations, Toolcrib, ToolResult
 from toolcrib.adapters.pydantic_ai import CribToolset, create_pydantic_agent, create_toolset
-from toolcrib.calling import Approver
-from toolcrib.calling.questions import Intent
 from toolcrib.core.errors import NotAuthorized, ToolNotFound
 from toolcrib.core.events import Consent, OperationPerformed
 from toolcrib.core.principal import CallContext
-from toolcrib.protocol.tools import ALL
-from toolcrib.testing.anthropic_requests import prefix
-from toolcrib.testing.anthropic_server import AnthropicServer
-from toolcrib.testing.openai_server import OpenAIServer
+from toolcrib.operations.calling import Approver
+from toolcrib.operations.calling.questions import Intent
+from toolcrib.operations.tools import ALL
 from toolcrib.testing.scripted import ScriptedSource
-from toolcrib.testing.vendor_server import Call, Turn
+from toolcrib.testing.vendors.anthropic_requests import prefix
+from toolcrib.testing.vendors.anthropic_server import AnthropicServer
+from toolcrib.testing.vendors.openai_server import OpenAIServer
+from toolcrib.testing.vendors.server import Call, Turn
 
 pytestmark = pytest.mark.anyio
 
@@ -293,7 +293,7 @@ def test_what_is_opened_is_counted_once_and_each_call_is_a_span() -> None:
     assert "open-sesame" not in done.stdout
     told = json.loads(done.stdout)
     about = {"section": "", "delivery": "framework", "provider": "pydantic-ai"}
-    assert told["counts"] == {"toolcrib.disclosure.dynamic": [[about, 1]], "toolcrib.tools.injected": [[about, 2]]}
+    assert told["counts"] == {"toolcrib.operations.dynamic": [[about, 1]], "toolcrib.tools.injected": [[about, 2]]}
     names = ["find_tools", "expand_tool", "expand_tool", "functions__whisper"]
     assert [span["name"] for span in told["spans"]] == [f"execute_tool {name}" for name in names]
 

@@ -14,7 +14,7 @@ import pytest
 from toolcrib import InnerLoopConfig, MainLoop, MarkdownSection, PromptTemplate, Toolcrib, get_adapter
 from toolcrib.adapters import ADAPTERS
 from toolcrib.adapters.scripted import ScriptedAdapter
-from toolcrib.conversation.messages import (
+from toolcrib.agent.conversation.messages import (
     AssistantMessage,
     ModelRequest,
     ModelTurn,
@@ -209,7 +209,7 @@ def test_an_option_that_an_adapter_does_not_have_is_refused_with_those_that_it_h
 
 def test_no_vendors_sdk_is_imported_before_its_adapter_is_made() -> None:
     code = (
-        "import sys, toolcrib; toolcrib.get_adapter; import toolcrib.loop.main, toolcrib.adapters.scripted;"
+        "import sys, toolcrib; toolcrib.get_adapter; import toolcrib.agent.loop.main, toolcrib.adapters.scripted;"
         "print({'openai', 'anthropic', 'litellm', 'claude_agent_sdk'} & set(sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)

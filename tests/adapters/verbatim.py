@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from toolcrib.testing.vendor_server import Refused, VendorServer
+from toolcrib.testing.vendors.server import Refused, VendorServer
 
 
 class VerbatimServer(VendorServer):

@@ -32,7 +32,7 @@ from toolcrib.catalog.views import Views
 from toolcrib.core.errors import InvalidConfig, ToolNotFound
 from toolcrib.core.principal import LOCAL, Principal
 from toolcrib.core.tools import Tool, ToolAnnotations
-from toolcrib.disclosure.operations import Operations
+from toolcrib.operations.showing import Operations
 from toolcrib.sources.base import Extras
 from toolcrib.testing.scripted import ScriptedSource
 

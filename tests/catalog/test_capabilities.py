@@ -666,7 +666,7 @@ async def test_what_a_thread_found_is_published_where_the_crib_lives_and_listene
 async def test_a_reload_takes_over_what_the_file_says_of_capabilities(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("toolcrib.crib.POLL_S", 0.01)
+    monkeypatch.setattr("toolcrib.crib.crib.POLL_S", 0.01)
     monkeypatch.setenv("TOOLCRIB_TEST_4B", "x")
 
     def written(variable: str) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from toolcrib.catalog.state import CatalogState
 from toolcrib.core.errors import InvalidConfig
 from toolcrib.core.nodes import Node
 from toolcrib.core.tools import Path
-from toolcrib.crib import Toolcrib
+from toolcrib.crib.crib import Toolcrib
 
 COMMIT = tool("git.commit", category=("history",), tags=("vcs", "write"))
 

@@ -20,7 +20,6 @@ from tests.catalog.strategies import PRINCIPALS, RULES, SET_UP, SOURCES, TAGS, m
 from tests.examples import examples
 from tests.knowing import FAR, NEAR, NEARER, Knowing, past_of, vectors_of
 
-from toolcrib.calling import complete, get_prompt, read_resource
 from toolcrib.catalog.access import Rules
 from toolcrib.catalog.categories import Categories, Category
 from toolcrib.catalog.registry import ToolRegistry
@@ -30,9 +29,10 @@ from toolcrib.core.errors import ToolcribError
 from toolcrib.core.events import OperationPerformed
 from toolcrib.core.principal import CallContext, Principal
 from toolcrib.core.tools import Path, Tool
-from toolcrib.disclosure.cursors import CursorSeal
-from toolcrib.disclosure.operations import Operations
-from toolcrib.protocol.desk import Desk
+from toolcrib.operations.calling import complete, get_prompt, read_resource
+from toolcrib.operations.cursors import CursorSeal
+from toolcrib.operations.desk import Desk
+from toolcrib.operations.showing import Operations
 from toolcrib.sources.base import Extras
 from toolcrib.testing.scripted import ScriptedSource
 

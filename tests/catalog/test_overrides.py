@@ -22,8 +22,8 @@ from toolcrib.core.errors import InvalidTool, NotAuthorized, StaleExpansion, Too
 from toolcrib.core.handles import Handle
 from toolcrib.core.metadata import NO_METADATA, Optionality, ToolMetadata
 from toolcrib.core.tools import Tool
-from toolcrib.crib import Toolcrib
-from toolcrib.disclosure.operations import Operations
+from toolcrib.crib.crib import Toolcrib
+from toolcrib.operations.showing import Operations
 
 COMMIT = tool("git.commit", "Record changes", properties={"message": {"type": "string"}}, required=("message",))
 

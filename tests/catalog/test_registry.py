@@ -20,7 +20,7 @@ from toolcrib.core.errors import InvalidTool, StaleExpansion, ToolNotFound
 from toolcrib.core.events import CatalogPublished, Event, ToolRegistered, ToolReplaced, ToolUnregistered
 from toolcrib.core.metadata import Optionality, ToolExample, ToolMetadata
 from toolcrib.core.tools import Tool
-from toolcrib.crib import Toolcrib
+from toolcrib.crib.crib import Toolcrib
 from toolcrib.testing.scripted import ScriptedSource
 
 ENTRY = SourceEntry(ScriptedSource("git"), SourceStatus.READY)

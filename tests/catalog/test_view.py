@@ -24,10 +24,10 @@ from toolcrib.core.errors import ToolcribError
 from toolcrib.core.nodes import Node
 from toolcrib.core.principal import CallContext, Principal
 from toolcrib.core.tools import Tool
-from toolcrib.disclosure.cursors import CursorSeal
-from toolcrib.disclosure.operations import Operations
-from toolcrib.index.index import Selection
-from toolcrib.protocol.desk import Desk
+from toolcrib.operations.cursors import CursorSeal
+from toolcrib.operations.desk import Desk
+from toolcrib.operations.showing import Operations
+from toolcrib.search.index.index import Selection
 from toolcrib.testing.scripted import ScriptedSource
 
 ADA = Principal("ada")

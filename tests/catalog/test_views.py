@@ -16,8 +16,8 @@ from toolcrib.catalog.registry import ToolRegistry
 from toolcrib.catalog.state import CatalogState
 from toolcrib.catalog.views import Views
 from toolcrib.core.principal import Principal
-from toolcrib.index.history import Confirmed, History
-from toolcrib.index.query import Query
+from toolcrib.search.index.history import Confirmed, History
+from toolcrib.search.index.query import Query
 
 ADA, EVE = Principal("ada"), Principal("eve")
 

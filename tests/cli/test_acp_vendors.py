@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from toolcrib.testing import FakeAcpClient
-from toolcrib.testing.acp_faults import Hang
-from toolcrib.testing.anthropic_server import AnthropicServer
-from toolcrib.testing.openai_server import OpenAIServer
-from toolcrib.testing.vendor_server import Call, Failure, Turn
+from toolcrib.testing.acp.faults import Hang
+from toolcrib.testing.vendors.anthropic_server import AnthropicServer
+from toolcrib.testing.vendors.openai_server import OpenAIServer
+from toolcrib.testing.vendors.server import Call, Failure, Turn
 
 pytestmark = pytest.mark.anyio
 

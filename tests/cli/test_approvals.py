@@ -15,7 +15,7 @@ from toolcrib import Toolcrib
 from toolcrib.cli.approvals import default_approvals
 from toolcrib.core.client import SilentClient
 from toolcrib.core.principal import LOCAL, CallContext
-from toolcrib.stores.approvals import ApprovalStore
+from toolcrib.operations.calling.approvals import ApprovalStore
 
 
 class Willing(SilentClient):

@@ -21,16 +21,16 @@ import mcp_types
 import pytest
 from mcp import Client, MCPError, StdioServerParameters
 from mcp.client.stdio import stdio_client
+from tests.audit.auditing import performed, until_written
 from tests.cli.running import TOOLCRIB, Ended, toolcrib, toolcrib_process
 from tests.cli.terminal import typed
 from tests.servers.launching import faulty_entry, write_config
-from tests.stores.auditing import performed, until_written
 from tests.surfaces.test_pass_through import FIXTURE
 from tests.waiting import DEADLINE_S
 
-from toolcrib.stores.audit import AuditStore
-from toolcrib.stores.audit_file import AuditFile
-from toolcrib.stores.audit_reader import AuditReader
+from toolcrib.audit.file import AuditFile
+from toolcrib.audit.reader import AuditReader
+from toolcrib.audit.store import AuditStore
 
 Json = dict[str, Any]
 

@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
+from tests.audit.auditing import entries, performed, until_written
 from tests.cli.running import toolcrib
 from tests.cli.shop import Shop, tool
-from tests.embedders.models import static_folder
+from tests.search.embedders.models import static_folder
 from tests.servers import faulty
 from tests.servers.launching import Json, faulty_entry, write_config
-from tests.stores.auditing import entries, performed, until_written
 
+from toolcrib.audit.file import FORGOTTEN
+from toolcrib.audit.store import AuditStore
 from toolcrib.cli import output
-from toolcrib.stores.audit import AuditStore
-from toolcrib.stores.audit_file import FORGOTTEN
 
 
 def test_when_all_is_well_it_says_so_and_ends_with_0(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from tests.servers import faulty
 from tests.servers.launching import faulty_entry, write_config
 
 from toolcrib.config.search import DEFAULT_SEARCH
-from toolcrib.index.weights import WEIGHTS
+from toolcrib.search.index.weights import WEIGHTS
 
 TOOLS = [
     {"id": "t1", "name": "send_mail", "description": "Send a letter to somebody.", "server": "post"},

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 from tests.cli.running import toolcrib
-from tests.grammars.gbnf import Read
-from tests.grammars.peers import Matcher
+from tests.definitions.grammars.gbnf import Read
+from tests.definitions.grammars.peers import Matcher
 
-from toolcrib.grammars import STYLES, arguments_grammar, call_grammar
+from toolcrib.definitions.grammars import STYLES, arguments_grammar, call_grammar
 
 WATER = {
     "type": "object",

@@ -19,9 +19,9 @@ from tests.cli.terminal import typed
 from tests.servers.launching import faulty_entry
 from tests.surfaces.serving import run_tool, text_of
 
-from toolcrib.clients.jsonc import Document
+from toolcrib.cli.clients.jsonc import Document
 from toolcrib.config import read_config
-from toolcrib.protocol.tools import DEFAULT_SET, SETS
+from toolcrib.operations.tools import DEFAULT_SET, SETS
 
 GIT = {"command": "uvx", "args": ["mcp-server-git"]}
 TRACKER = {"type": "http", "url": "https://tracker.example/mcp", "headers": {"Authorization": "Bearer ${TOKEN}"}}

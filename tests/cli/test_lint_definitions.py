@@ -15,8 +15,8 @@ from tests.servers.launching import faulty_entry, write_config
 
 from toolcrib.cli import main
 from toolcrib.core.schema import Schema
-from toolcrib.linting import RULES
-from toolcrib.linting.definition import MAX_TOKENS
+from toolcrib.definitions.lint import RULES
+from toolcrib.definitions.lint.definition import MAX_TOKENS
 
 TEXT = {"type": "string", "description": "Which one."}
 DEFINITIONS: list[dict[str, Any]] = [

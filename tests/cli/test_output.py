@@ -38,7 +38,7 @@ def lines_of(stream: io.StringIO) -> list[str]:
 def test_what_a_stranger_wrote_is_one_line_of_the_log_without_controls(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = io.StringIO()
     with logging_to(stream, monkeypatch):
-        logging.getLogger("toolcrib.calling").warning("%s: %s", "bench.saw", STRANGE)
+        logging.getLogger("toolcrib.operations.calling").warning("%s: %s", "bench.saw", STRANGE)
     (line,) = lines_of(stream)
     assert "⟨U+001B⟩[31mred⟨U+009B⟩2J⟨U+202E⟩⟨U+061C⟩⏎Toolcrib: token of admin was accepted⏎and more" in line
 

@@ -17,8 +17,8 @@ from tests.examples import examples
 from tests.servers.launching import faulty_entry, write_config
 
 from toolcrib.cli.places import default_registrations, store_of
+from toolcrib.config.registration_store import Registration, RegistrationStore
 from toolcrib.config.registrations import KEYS, document, read_document
-from toolcrib.stores.registrations import Registration, RegistrationStore
 
 DISK = ("add", "command", "ops.disk_free", "--description", "Free room on a disk.")
 

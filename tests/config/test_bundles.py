@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.test_crib import following, poll_often
+from tests.crib.test_crib import following, poll_often
 from tests.waiting import until
 
 from toolcrib.catalog.bundles import NO_BUNDLES, Bundles, ToolBundle
 from toolcrib.config import parse_config
 from toolcrib.core.errors import InvalidConfig, UnknownBundle
 from toolcrib.core.principal import LOCAL
-from toolcrib.crib import Toolcrib
+from toolcrib.crib.crib import Toolcrib
 
 FILE = Path("mcp.json")
 

@@ -11,7 +11,7 @@ import pytest
 from toolcrib.catalog.categories import NO_CATEGORIES, Categories, Category
 from toolcrib.config import parse_config
 from toolcrib.core.errors import InvalidConfig
-from toolcrib.tops import tops
+from toolcrib.crib.tops import tops
 
 FILE = Path("mcp.json")
 

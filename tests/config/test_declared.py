@@ -17,9 +17,9 @@ from toolcrib.catalog.access import Access, Rules
 from toolcrib.config import Config, parse_config
 from toolcrib.core.errors import InvalidConfig, InvalidTool, ToolNotFound
 from toolcrib.core.principal import LOCAL
-from toolcrib.crib import Toolcrib
+from toolcrib.crib.crib import Toolcrib
+from toolcrib.crib.tops import tops
 from toolcrib.sources.declared.definition import DeclaredTools, read_declared_source
-from toolcrib.tops import tops
 
 pytestmark = pytest.mark.anyio
 
@@ -61,7 +61,7 @@ async def following(crib: Toolcrib, config: Config) -> AsyncGenerator[list[Confi
 
 @pytest.fixture
 def poll_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("toolcrib.crib.POLL_S", 0.01)
+    monkeypatch.setattr("toolcrib.crib.crib.POLL_S", 0.01)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from toolcrib.catalog.access import Access, Rule, Rules
 from toolcrib.config import Config, parse_config
 from toolcrib.core.errors import InvalidConfig
 from toolcrib.core.principal import LOCAL
-from toolcrib.tops import tops
+from toolcrib.crib.tops import tops
 
 FILE = Path("mcp.json")
 

@@ -13,8 +13,8 @@ from toolcrib.config.embedder import EmbedderConfig
 from toolcrib.config.history import HistoryConfig
 from toolcrib.config.search import DEFAULT_SEARCH, SEARCH_SETTINGS, Search
 from toolcrib.core.errors import InvalidConfig
-from toolcrib.embedders import ModelFolder
-from toolcrib.index.weights import SIGNALS, WEIGHTS
+from toolcrib.search.embedders import ModelFolder
+from toolcrib.search.index.weights import SIGNALS, WEIGHTS
 
 FILE = Path("/there/mcp.json")
 

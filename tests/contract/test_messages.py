@@ -14,8 +14,6 @@ from hypothesis import strategies as st
 from tests.catalogs import tool, view_of
 from tests.examples import examples
 
-from toolcrib.calling import Runner
-from toolcrib.calling.limits import CallLimits, Rate
 from toolcrib.catalog.access import Access, Rule, Rules
 from toolcrib.catalog.registry import ToolRegistry
 from toolcrib.catalog.state import SourceEntry, SourceStatus
@@ -26,9 +24,11 @@ from toolcrib.core.principal import CallContext
 from toolcrib.core.schema import Schema
 from toolcrib.core.subschemas import at_reference
 from toolcrib.core.tools import Tool
-from toolcrib.protocol.desk import Desk
-from toolcrib.protocol.schemas import document, message, request_name, response_name
-from toolcrib.protocol.tools import LOOKING, OPERATIONS, operation_schema
+from toolcrib.operations.calling import Runner
+from toolcrib.operations.calling.limits import CallLimits, Rate
+from toolcrib.operations.desk import Desk
+from toolcrib.operations.schemas import document, message, request_name, response_name
+from toolcrib.operations.tools import LOOKING, OPERATIONS, operation_schema
 from toolcrib.testing.scripted import ScriptedSource
 
 Json = dict[str, Any]

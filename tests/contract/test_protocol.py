@@ -12,15 +12,15 @@ from tests.catalogs import tool
 from tests.contract.ways import WAYS, Ask, Json, Way, asking
 
 from toolcrib import Access, Category, Rule, Rules, Toolcrib, ToolMetadata
-from toolcrib.calling.limits import Rate
 from toolcrib.catalog.state import SourceEntry, SourceStatus
 from toolcrib.core.errors import SourceUnavailable, ToolFailed
 from toolcrib.core.events import OperationPerformed
 from toolcrib.core.handles import Handle
 from toolcrib.core.schema import Schema
 from toolcrib.core.tools import Tool
-from toolcrib.protocol.schemas import message, response_name
-from toolcrib.protocol.tools import LOOKING, OPERATIONS, SETS, operation_schema
+from toolcrib.operations.calling.limits import Rate
+from toolcrib.operations.schemas import message, response_name
+from toolcrib.operations.tools import LOOKING, OPERATIONS, SETS, operation_schema
 from toolcrib.testing.scripted import ScriptedSource
 
 pytestmark = pytest.mark.anyio

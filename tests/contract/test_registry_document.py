@@ -30,7 +30,7 @@ from toolcrib.core.errors import InvalidArguments, InvalidTool, ToolNotFound
 from toolcrib.core.events import Event, ToolRegistered, ToolUnregistered
 from toolcrib.core.metadata import KEYS
 from toolcrib.core.principal import LOCAL, CallContext
-from toolcrib.protocol.tools import ALL
+from toolcrib.operations.tools import ALL
 from toolcrib.sources.functions import plain_tool
 from toolcrib.surfaces.mcp_gateway.direct import METADATA_KEY
 from toolcrib.surfaces.mcp_gateway.server import Gateway

@@ -12,8 +12,8 @@ from mcp import Client
 from toolcrib import Toolcrib
 from toolcrib.config import Config
 from toolcrib.core.principal import LOCAL
-from toolcrib.protocol.rules import Top, instructions
-from toolcrib.protocol.tools import CALLS, SETS
+from toolcrib.operations.rules import Top, instructions
+from toolcrib.operations.tools import CALLS, SETS
 from toolcrib.surfaces.mcp_gateway.server import Gateway
 
 both_forms = pytest.mark.parametrize("full", [False, True], ids=["short", "full"])

@@ -18,10 +18,10 @@ from tests.examples import examples
 from toolcrib.core.errors import InvalidArguments, InvalidConfig, NextAction
 from toolcrib.core.principal import CallContext
 from toolcrib.core.schema import Schema
-from toolcrib.protocol.arguments import checked
-from toolcrib.protocol.desk import Desk
-from toolcrib.protocol.schemas import document, message, request_name, response_name
-from toolcrib.protocol.tools import CALLS, OPERATIONS, operation_tools
+from toolcrib.operations.arguments import checked
+from toolcrib.operations.desk import Desk
+from toolcrib.operations.schemas import document, message, request_name, response_name
+from toolcrib.operations.tools import CALLS, OPERATIONS, operation_tools
 from toolcrib.surfaces.http.openapi import openapi
 from toolcrib.surfaces.http.problems import Refused, problem_of
 

@@ -15,7 +15,7 @@ from mcp import Client
 from toolcrib import Toolcrib
 from toolcrib.config import Config
 from toolcrib.core.errors import ToolcribError
-from toolcrib.protocol.tools import CALLS
+from toolcrib.operations.tools import CALLS
 from toolcrib.surfaces.http.names import Address
 from toolcrib.surfaces.http.serving import serve_http
 

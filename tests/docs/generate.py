@@ -11,6 +11,7 @@ from click import Command
 from click.testing import CliRunner
 from tests.docs.exchanges import exchanges, mistake
 
+from toolcrib.audit.redaction import SECRET_KEYS, SECRET_WORDS
 from toolcrib.catalog.categories import STANDARD
 from toolcrib.cli import main as commands
 from toolcrib.config import SETTINGS, SOURCE_SETTINGS
@@ -26,12 +27,11 @@ from toolcrib.config.policy import POLICY_SETTINGS, RULE_SETTINGS
 from toolcrib.config.search import SEARCH_SETTINGS
 from toolcrib.core.errors import ErrorCode, ToolcribError
 from toolcrib.core.metadata import KEYS as METADATA_KEYS
-from toolcrib.linting import RULES
-from toolcrib.protocol.schemas import document
-from toolcrib.protocol.tools import ALL, OPERATIONS, SETS, operation_tools
+from toolcrib.definitions.lint import RULES
+from toolcrib.operations.schemas import document
+from toolcrib.operations.tools import ALL, OPERATIONS, SETS, operation_tools
 from toolcrib.sources.declared.definition import SOURCE_KEYS, TOOL_KEYS
 from toolcrib.sources.declared.endpoint import HTTP_KEYS
-from toolcrib.stores.redaction import SECRET_KEYS, SECRET_WORDS
 from toolcrib.surfaces.http.problems import STATUSES
 
 DOCS = Path(__file__).parents[2] / "docs"

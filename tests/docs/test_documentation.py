@@ -21,20 +21,20 @@ from tests.sources.acp.editing import DISCOVERING, SESSION, Editor, descriptor
 import toolcrib
 from toolcrib.adapters import ADAPTERS
 from toolcrib.adapters.scripted import ScriptedAdapter
+from toolcrib.agent.conversation.events import ConversationEvent
 from toolcrib.config import Config, parse_config
 from toolcrib.config.embedder import read_embedder
+from toolcrib.config.registration_store import RegistrationStore
 from toolcrib.config.registrations import document, joined, read_document
 from toolcrib.config.settings import Settings, parsed
-from toolcrib.conversation.events import ConversationEvent
 from toolcrib.core.errors import InvalidArguments
-from toolcrib.drift import PinPolicy, Verdict
-from toolcrib.embedders import ModelEndpoint, ModelFolder
-from toolcrib.embedders.download import Manifest
+from toolcrib.definitions.drift import PinPolicy, Verdict
+from toolcrib.search.embedders import ModelEndpoint, ModelFolder
+from toolcrib.search.embedders.download import Manifest
 from toolcrib.sources.acp.port import ClientOffer
-from toolcrib.stores.registrations import RegistrationStore
-from toolcrib.testing.anthropic_server import AnthropicServer
-from toolcrib.testing.openai_server import OpenAIServer
-from toolcrib.testing.vendor_server import Call, Recorded, Turn
+from toolcrib.testing.vendors.anthropic_server import AnthropicServer
+from toolcrib.testing.vendors.openai_server import OpenAIServer
+from toolcrib.testing.vendors.server import Call, Recorded, Turn
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]

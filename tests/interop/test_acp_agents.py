@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from tests.interop.launching import fast_agent, on_acp_sdk
 
-from toolcrib.testing.acp_client import FakeAcpClient, Turn
-from toolcrib.testing.acp_mcp_server import McpTool
+from toolcrib.testing.acp.client import FakeAcpClient, Turn
+from toolcrib.testing.acp.mcp_server import McpTool
 
 pytestmark = [pytest.mark.interop, pytest.mark.anyio]
 

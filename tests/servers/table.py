@@ -16,7 +16,7 @@ from tests.waiting import DEADLINE_S
 from toolcrib.catalog.state import SourceEntry, SourceStatus
 from toolcrib.core.errors import ErrorCode, SourceUnavailable, ToolcribError
 from toolcrib.core.results import ToolResult
-from toolcrib.crib import Toolcrib
+from toolcrib.crib.crib import Toolcrib
 from toolcrib.sources.mcp import McpServer, Patience
 from toolcrib.sources.mcp.source import McpSource
 

@@ -13,12 +13,12 @@ from tests.waiting import until
 
 from toolcrib.catalog import intake
 from toolcrib.core.errors import StaleExpansion
-from toolcrib.crib import Toolcrib
+from toolcrib.crib.crib import Toolcrib
 from toolcrib.sources.base import Extras, Source
 from toolcrib.sources.cached import LIFETIME_S, CachedSource
+from toolcrib.sources.definition_cache import DefinitionStore, Kept
 from toolcrib.sources.mcp import Patience, StdioServer
 from toolcrib.sources.mcp.source import McpSource
-from toolcrib.stores.definitions import DefinitionStore, Kept
 from toolcrib.testing.sources import check_source
 
 pytestmark = pytest.mark.anyio

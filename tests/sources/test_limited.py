@@ -16,7 +16,6 @@ from tests.catalogs import tool
 from tests.examples import examples
 from tests.servers.launching import faulty_server, received
 
-from toolcrib.calling import Runner
 from toolcrib.catalog.registry import ToolRegistry
 from toolcrib.catalog.state import SourceEntry, SourceStatus
 from toolcrib.catalog.view import View
@@ -24,6 +23,7 @@ from toolcrib.core.errors import SourceUnavailable, ToolFailed
 from toolcrib.core.principal import CallContext
 from toolcrib.core.results import ToolResult
 from toolcrib.core.tools import Tool
+from toolcrib.operations.calling import Runner
 from toolcrib.sources.base import FetchMethod, ProgressListener, Source
 from toolcrib.sources.functions import FunctionSource
 from toolcrib.sources.limited import Capacity, LimitedSource

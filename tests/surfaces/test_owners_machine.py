@@ -16,7 +16,7 @@ from toolcrib import Toolcrib
 from toolcrib.catalog.state import SourceStatus
 from toolcrib.config import read_config
 from toolcrib.core.principal import LOCAL
-from toolcrib.protocol.tools import ALL, OPERATIONS, SETS
+from toolcrib.operations.tools import ALL, OPERATIONS, SETS
 from toolcrib.surfaces.mcp_gateway.server import Gateway
 
 pytestmark = pytest.mark.anyio

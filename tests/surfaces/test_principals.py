@@ -11,7 +11,7 @@ from tests.servers.launching import faulty_entry, write_config
 from toolcrib import Access, Principal, Rules, Toolcrib
 from toolcrib.config import Config
 from toolcrib.core.principal import LOCAL
-from toolcrib.protocol.tools import ALL
+from toolcrib.operations.tools import ALL
 from toolcrib.surfaces.mcp_gateway.server import Gateway
 
 pytestmark = pytest.mark.anyio

@@ -158,7 +158,7 @@ async def test_a_gateway_that_starts_later_has_what_was_added(config: Path) -> N
 
 KILLED = """
 import os, signal
-from toolcrib.stores import registrations
+from toolcrib.config import registration_store as registrations
 
 class Dying(registrations.sqlite3.Connection):
     def execute(self, sql, parameters=(), /):

@@ -15,7 +15,7 @@ import pytest
 from mcp import Client
 from numpy.typing import NDArray
 from tests.cli.running import toolcrib_process
-from tests.embedders.models import WORDS, static_folder
+from tests.search.embedders.models import WORDS, static_folder
 from tests.servers.launching import Json, write_config
 from tests.surfaces.http.asking import ALICE, BOB, Api, entry
 from tests.surfaces.http.asking import served as over_http

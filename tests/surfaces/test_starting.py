@@ -42,14 +42,14 @@ LATER = {
     "toolcrib.catalog.checkers",
     "toolcrib.catalog.heads",
     "toolcrib.config.registrations",
-    "toolcrib.conversation",
-    "toolcrib.embedding",
-    "toolcrib.formats",
-    "toolcrib.history",
-    "toolcrib.index.ranking",
-    "toolcrib.index.searching",
-    "toolcrib.index.segment",
-    "toolcrib.sections",
+    "toolcrib.agent.conversation",
+    "toolcrib.search.embedding",
+    "toolcrib.agent.formats",
+    "toolcrib.search.past_calls",
+    "toolcrib.search.index.ranking",
+    "toolcrib.search.index.searching",
+    "toolcrib.search.index.segment",
+    "toolcrib.agent.sections",
     "toolcrib.sources.declared.definition",
 }
 """What the first list of tools does without: each of these took milliseconds of it at some time, numpy fifty."""
@@ -75,7 +75,11 @@ def test_a_search_brings_what_it_needs(config: Path) -> None:
         gateway.shake_hands()
         assert gateway.call("search_tools", {"query": "add"})["structuredContent"]["results"]
         assert gateway.end() == 0
-        assert {*_told(process)["modules"]} & LATER >= {"numpy", "toolcrib.index.searching", "toolcrib.index.segment"}
+        assert {*_told(process)["modules"]} & LATER >= {
+            "numpy",
+            "toolcrib.search.index.searching",
+            "toolcrib.search.index.segment",
+        }
 
 
 def test_garbage_is_looked_for_once_a_gateway_serves_and_not_among_what_its_start_made(config: Path) -> None:

@@ -16,10 +16,10 @@ from tests.waiting import until
 
 from toolcrib.config import Config
 from toolcrib.core.principal import LOCAL
-from toolcrib.crib import Toolcrib
-from toolcrib.disclosure.messages import ListPage
-from toolcrib.disclosure.operations import Operations
-from toolcrib.protocol.desk import Desk
+from toolcrib.crib.crib import Toolcrib
+from toolcrib.operations.desk import Desk
+from toolcrib.operations.messages import ListPage
+from toolcrib.operations.showing import Operations
 from toolcrib.surfaces.mcp_gateway.server import Gateway
 
 pytestmark = [pytest.mark.anyio, pytest.mark.true_start]

@@ -23,7 +23,7 @@ from tests.waiting import DEADLINE_S, until
 
 from toolcrib.catalog.view import View
 from toolcrib.core.principal import Principal
-from toolcrib.crib import Toolcrib
+from toolcrib.crib.crib import Toolcrib
 from toolcrib.surfaces.mcp_gateway.telling import Telling
 
 pytestmark = pytest.mark.anyio

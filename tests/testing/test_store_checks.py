@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from toolcrib.calling.approving import MemoryApprovals
+from toolcrib.config.registration_store import Change, Registration, RegistrationStore
 from toolcrib.core.errors import InvalidConfig
-from toolcrib.stores.approvals import ApprovalStore
-from toolcrib.stores.definitions import DefinitionStore, Kept
-from toolcrib.stores.registrations import Change, Registration, RegistrationStore
+from toolcrib.operations.calling.approvals import ApprovalStore
+from toolcrib.operations.calling.approving import MemoryApprovals
+from toolcrib.sources.definition_cache import DefinitionStore, Kept
 from toolcrib.testing.stores import check_approvals, check_definitions, check_registrations
 
 # -- approvals --------------------------------------------------------------------------------------------------------

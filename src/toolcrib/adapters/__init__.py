@@ -12,7 +12,7 @@ from toolcrib.core.errors import InvalidConfig
 from toolcrib.core.schema import nearest
 
 if TYPE_CHECKING:
-    from toolcrib.loop.provider import ProviderAdapter
+    from toolcrib.agent.loop.provider import ProviderAdapter
 
 ADAPTERS: Mapping[str, tuple[str, str]] = MappingProxyType(
     {

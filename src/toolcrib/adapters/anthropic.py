@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Any, Self, cast
 from toolcrib.adapters.failures import Asked, may_pass
 from toolcrib.adapters.strict_output import StrictOutput
 from toolcrib.adapters.transport import DEFAULT_TIMEOUT_S, sendable
-from toolcrib.conversation.messages import AssistantMessage, Message, ModelRequest, ModelTurn
+from toolcrib.agent.conversation.messages import AssistantMessage, Message, ModelRequest, ModelTurn
+from toolcrib.agent.formats import anthropic as form
+from toolcrib.agent.loop.adapter import TurnAdapter
+from toolcrib.agent.loop.provider import Delivery, TextListener, delivery_of
 from toolcrib.core.errors import InvalidConfig, ProviderFailed
-from toolcrib.formats import anthropic as form
-from toolcrib.loop.adapter import TurnAdapter
-from toolcrib.loop.provider import Delivery, TextListener, delivery_of
 
 if TYPE_CHECKING:
     from anthropic import APIStatusError, AsyncAnthropic

@@ -19,11 +19,11 @@ import anyio
 from toolcrib.adapters.openai_sdk import OpenAIAsked, read
 from toolcrib.adapters.strict_output import StrictOutput
 from toolcrib.adapters.transport import DEFAULT_TIMEOUT_S, sendable
-from toolcrib.conversation.messages import ModelRequest, ModelTurn
+from toolcrib.agent.conversation.messages import ModelRequest, ModelTurn
+from toolcrib.agent.formats import openai_chat
+from toolcrib.agent.loop.adapter import TurnAdapter
+from toolcrib.agent.loop.provider import Delivery, TextListener
 from toolcrib.core.errors import InvalidConfig
-from toolcrib.formats import openai_chat
-from toolcrib.loop.adapter import TurnAdapter
-from toolcrib.loop.provider import Delivery, TextListener
 
 Json = dict[str, Any]
 

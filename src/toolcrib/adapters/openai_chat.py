@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from toolcrib.adapters.openai_sdk import OpenAIAdapter, plain, read
 from toolcrib.adapters.strict_output import StrictOutput
 from toolcrib.adapters.transport import sendable
-from toolcrib.conversation.messages import ModelRequest, ModelTurn
-from toolcrib.formats import openai_chat
-from toolcrib.loop.provider import Delivery, TextListener
+from toolcrib.agent.conversation.messages import ModelRequest, ModelTurn
+from toolcrib.agent.formats import openai_chat
+from toolcrib.agent.loop.provider import Delivery, TextListener
 
 if TYPE_CHECKING:
     from openai.types.chat import ChatCompletionChunk

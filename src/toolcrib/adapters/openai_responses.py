@@ -13,9 +13,9 @@ from typing import Any
 from toolcrib.adapters.openai_sdk import OpenAIAdapter, plain, read
 from toolcrib.adapters.strict_output import StrictOutput
 from toolcrib.adapters.transport import DEFAULT_TIMEOUT_S, sendable
-from toolcrib.conversation.messages import ModelRequest, ModelTurn
-from toolcrib.formats import openai_responses
-from toolcrib.loop.provider import Delivery, TextListener, delivery_of
+from toolcrib.agent.conversation.messages import ModelRequest, ModelTurn
+from toolcrib.agent.formats import openai_responses
+from toolcrib.agent.loop.provider import Delivery, TextListener, delivery_of
 
 Json = dict[str, Any]
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 from toolcrib.adapters.failures import Asked, may_pass
 from toolcrib.adapters.transport import DEFAULT_TIMEOUT_S
+from toolcrib.agent.loop.adapter import TurnAdapter
 from toolcrib.core.errors import InvalidConfig, ProviderFailed
-from toolcrib.loop.adapter import TurnAdapter
 
 if TYPE_CHECKING:
     from openai import APIError, AsyncOpenAI

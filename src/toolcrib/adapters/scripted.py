@@ -11,7 +11,7 @@ from typing import Any, TypeAlias, cast
 
 import anyio.lowlevel
 
-from toolcrib.conversation.messages import (
+from toolcrib.agent.conversation.messages import (
     AssistantMessage,
     ModelRequest,
     ModelTurn,
@@ -20,11 +20,11 @@ from toolcrib.conversation.messages import (
     ToolMessage,
     Usage,
 )
+from toolcrib.agent.loop.adapter import TurnAdapter
+from toolcrib.agent.loop.provider import Delivery, TextListener, delivery_of
 from toolcrib.core.errors import InvalidConfig, ProviderFailed
 from toolcrib.core.schema import Schema
 from toolcrib.core.weight import BYTES_PER_TOKEN, size_of
-from toolcrib.loop.adapter import TurnAdapter
-from toolcrib.loop.provider import Delivery, TextListener, delivery_of
 
 Written: TypeAlias = Sequence[Mapping[str, Any]]
 """Turns as JSON values, as `SCRIPT_SCHEMA` has them: `{"text": ..., "calls": [{"name": ..., "arguments": ...}]}`."""

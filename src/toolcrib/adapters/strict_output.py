@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
-from toolcrib.conversation.messages import ModelTurn, Stop
-from toolcrib.grammars.strict import StrictSchema, strict_schema
+from toolcrib.agent.conversation.messages import ModelTurn, Stop
+from toolcrib.definitions.grammars.strict import StrictSchema, strict_schema
 
 NAME = "answer"
 """What the schema is called to the vendor."""

@@ -15,7 +15,7 @@ from typing import Generic, TypeVar
 
 from toolcrib.core.properties import cached_property
 from toolcrib.core.tools import Tool
-from toolcrib.index.tokens import STOPWORDS, terms, words
+from toolcrib.search.index.tokens import STOPWORDS, terms, words
 
 MAX_TOOLS = 12
 """A node with more tools than this is grouped."""

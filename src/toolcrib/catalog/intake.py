@@ -17,7 +17,7 @@ from toolcrib.catalog.registry import ToolRegistry
 from toolcrib.catalog.state import SourceEntry, SourceStatus
 from toolcrib.core.errors import InvalidTool, SourceUnavailable, ToolcribError
 from toolcrib.core.tools import Tool
-from toolcrib.drift import Judgement, suspicions_in_texts
+from toolcrib.definitions.drift import Judgement, suspicions_in_texts
 from toolcrib.sources.base import Listing, Source
 
 logger = logging.getLogger(__name__)

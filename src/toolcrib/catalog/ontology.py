@@ -12,10 +12,10 @@ from toolcrib.catalog.grouping import MAX_GROUPS, MAX_READ, grouped, summaries_o
 from toolcrib.core.nodes import Node
 from toolcrib.core.properties import cached_property
 from toolcrib.core.tools import Path, Tool
-from toolcrib.index.fields import Document
-from toolcrib.index.index import Index
-from toolcrib.index.tokens import terms
-from toolcrib.index.weights import WEIGHTS
+from toolcrib.search.index.fields import Document
+from toolcrib.search.index.index import Index
+from toolcrib.search.index.tokens import terms
+from toolcrib.search.index.weights import WEIGHTS
 
 _NAMES_ABOVE = 3
 """Names of nodes above one, the nearest, that count among its words."""

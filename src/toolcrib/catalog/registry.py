@@ -19,7 +19,7 @@ from toolcrib.core.events import CatalogPublished, Event, Listener, ToolRegister
 from toolcrib.core.metadata import Optionality, ToolMetadata, read_optionality
 from toolcrib.core.tools import Path, Tool
 from toolcrib.core.values import read_path
-from toolcrib.index.weights import Weights
+from toolcrib.search.index.weights import Weights
 from toolcrib.sources.base import EditableSource
 
 MAX_TOLD = 20

@@ -14,8 +14,8 @@ from toolcrib.core.names import model_names
 from toolcrib.core.nodes import Node
 from toolcrib.core.properties import cached_property
 from toolcrib.core.tools import Path, Tool
-from toolcrib.drift import Judgement
-from toolcrib.index.index import Index
+from toolcrib.definitions.drift import Judgement
+from toolcrib.search.index.index import Index
 from toolcrib.sources.base import NO_EXTRAS, Extras, SetAside, Source
 
 

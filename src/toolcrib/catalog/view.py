@@ -23,18 +23,18 @@ from toolcrib.core.principal import LOCAL, Principal
 from toolcrib.core.properties import cached_property
 from toolcrib.core.tools import Path, Tool
 from toolcrib.core.uris import spellings
-from toolcrib.drift import Judgement
-from toolcrib.index.fields import Document, document, embedded_text
-from toolcrib.index.index import Index, Selection
-from toolcrib.index.query import Query
-from toolcrib.index.weights import WEIGHTS
+from toolcrib.definitions.drift import Judgement
+from toolcrib.search.index.fields import Document, document, embedded_text
+from toolcrib.search.index.index import Index, Selection
+from toolcrib.search.index.query import Query
+from toolcrib.search.index.weights import WEIGHTS
 
 if TYPE_CHECKING:
-    from toolcrib.index.history import History, Places, Recall
-    from toolcrib.index.meaning import Understood
-    from toolcrib.index.ranking import Knowledge
-    from toolcrib.index.searching import Ranking
-    from toolcrib.index.segment import Part
+    from toolcrib.search.index.history import History, Places, Recall
+    from toolcrib.search.index.meaning import Understood
+    from toolcrib.search.index.ranking import Knowledge
+    from toolcrib.search.index.searching import Ranking
+    from toolcrib.search.index.segment import Part
 
 
 @dataclass(frozen=True)
@@ -277,7 +277,7 @@ class Visible:
 
     def recall(self, history: History) -> Recall:
         """`history` as far as it is one of visible tools."""
-        from toolcrib.index.history import Recall  # noqa: PLC0415  with numpy, which a catalog without tools does without
+        from toolcrib.search.index.history import Recall  # noqa: PLC0415  with numpy, which a catalog without tools does without
 
         if (known := self._recalls.get(history)) is None:
             recall = history.over(self.parts)
@@ -529,7 +529,7 @@ class View:
         return self._known_of(Query.parse(query)).mark(self.visible.parts)
 
     def _known_of(self, query: Query) -> Knowledge:
-        from toolcrib.index.ranking import NOTHING_KNOWN, Knowledge  # noqa: PLC0415  likewise
+        from toolcrib.search.index.ranking import NOTHING_KNOWN, Knowledge  # noqa: PLC0415  likewise
 
         if self.insight is None:
             return NOTHING_KNOWN

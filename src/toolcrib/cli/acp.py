@@ -11,6 +11,8 @@ import anyio
 import click
 import platformdirs
 
+from toolcrib.agent.conversation_store import ConversationStore
+from toolcrib.audit.store import AuditStore
 from toolcrib.catalog.access import CAREFUL
 from toolcrib.cli.opening import default_vectors, pins_of
 from toolcrib.cli.output import log_warnings, plain, run, stderr
@@ -18,11 +20,9 @@ from toolcrib.cli.places import store_of
 from toolcrib.cli.serve import audited, default_cache
 from toolcrib.config import Config, read_config
 from toolcrib.core.errors import InvalidConfig
-from toolcrib.crib import Toolcrib
-from toolcrib.stores.audit import AuditStore
-from toolcrib.stores.conversations import ConversationStore
-from toolcrib.stores.definitions import DefinitionStore
-from toolcrib.stores.vectors import VectorStore
+from toolcrib.crib.crib import Toolcrib
+from toolcrib.search.vector_store import VectorStore
+from toolcrib.sources.definition_cache import DefinitionStore
 
 if TYPE_CHECKING:
     from pydantic_ai.models import Model

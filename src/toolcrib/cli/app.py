@@ -143,7 +143,7 @@ def _operations(context: click.Context, _: click.Parameter, value: str) -> str:
             raise click.BadParameter("`all` is for `serve` alone: there are no operations then")
         return value
     from toolcrib.core.errors import InvalidConfig
-    from toolcrib.protocol.tools import chosen
+    from toolcrib.operations.tools import chosen
 
     try:
         chosen(value)
@@ -787,8 +787,8 @@ def audit_forget(config: Path, path: Path | None, everything: bool, yes: bool, a
 
     Programs that have the audit open go on; search in running gateways forgets these traces a few seconds later.
     """
+    from toolcrib.audit.file import Unwanted
     from toolcrib.cli.forgetting import forget as run
-    from toolcrib.stores.audit_file import Unwanted
 
     unwanted = Unwanted(**said)
     if unwanted.is_all != everything or "" in said.values():

@@ -11,7 +11,7 @@ import platformdirs
 
 from toolcrib.cli.output import escape, plain, print_json, run, stderr, stdout
 from toolcrib.core.errors import InvalidConfig, NotFound
-from toolcrib.stores.approvals import Approval, ApprovalStore
+from toolcrib.operations.calling.approvals import Approval, ApprovalStore
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -15,12 +15,8 @@ import anyio
 import orjson
 from rich.table import Table
 
-from toolcrib.cli.output import escape, plain, plain_json, run, stderr, stdout, write
-from toolcrib.config import read_config
-from toolcrib.config.audit import DEFAULT_AUDIT
-from toolcrib.core.errors import InvalidConfig, NotFound
-from toolcrib.stores.audit_file import Gap, reason_of
-from toolcrib.stores.audit_reader import (
+from toolcrib.audit.file import Gap, reason_of
+from toolcrib.audit.reader import (
     AT_THE_TOP,
     NAMING,
     SHOWING_NODES,
@@ -31,6 +27,10 @@ from toolcrib.stores.audit_reader import (
     Wanted,
     gap_wire,
 )
+from toolcrib.cli.output import escape, plain, plain_json, run, stderr, stdout, write
+from toolcrib.config import read_config
+from toolcrib.config.audit import DEFAULT_AUDIT
+from toolcrib.core.errors import InvalidConfig, NotFound
 
 FOLLOW_S = 0.5
 """How often a followed audit is looked at."""

@@ -34,8 +34,8 @@ from toolcrib.cli.output import (
 from toolcrib.core.metadata import ToolMetadata
 from toolcrib.core.principal import CallContext
 from toolcrib.core.tools import ToolPointer, one_line, summarize
-from toolcrib.disclosure.messages import CategoryPointer, Missing, SearchPage
-from toolcrib.disclosure.operations import MAX_LIMIT, why_unavailable
+from toolcrib.operations.messages import CategoryPointer, Missing, SearchPage
+from toolcrib.operations.showing import MAX_LIMIT, why_unavailable
 
 TREE_TOOLS = 200
 """Tools shown below one node; the rest are counted."""

@@ -12,8 +12,6 @@ from typing import Any, cast
 
 import click
 
-from toolcrib.calling import Approver
-from toolcrib.calling.questions import Intent, Question
 from toolcrib.cli.browse import only_source_of
 from toolcrib.cli.opening import opened
 from toolcrib.cli.output import escape, plain, print_json, run, show_json, stderr, stdout
@@ -21,7 +19,9 @@ from toolcrib.core.errors import InvalidArguments, NotAuthorized
 from toolcrib.core.events import Consent
 from toolcrib.core.principal import CallContext
 from toolcrib.core.results import ToolResult
-from toolcrib.protocol.desk import Desk
+from toolcrib.operations.calling import Approver
+from toolcrib.operations.calling.questions import Intent, Question
+from toolcrib.operations.desk import Desk
 
 
 def call(

@@ -16,6 +16,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from toolcrib.audit.file import reason_of
 from toolcrib.catalog.state import SourceEntry, SourceStatus
 from toolcrib.cli.opening import opened, pins_of
 from toolcrib.cli.output import plain, stderr, stdout
@@ -24,10 +25,9 @@ from toolcrib.core.characters import visible
 from toolcrib.core.errors import InvalidConfig, NotFound
 from toolcrib.core.principal import LOCAL
 from toolcrib.core.schema import nearest
-from toolcrib.crib import Toolcrib
-from toolcrib.drift import Change, Drift, Grade, Judgement, Suspicion, Verdict
-from toolcrib.stores.audit_file import reason_of
-from toolcrib.stores.pins import Pin, PinStore
+from toolcrib.crib.crib import Toolcrib
+from toolcrib.definitions.drift import Change, Drift, Grade, Judgement, Suspicion, Verdict
+from toolcrib.definitions.pins import Pin, PinStore
 
 PLACE_CHARS = 100
 """Of a place in a definition: its keys are a stranger's, and may be of any length."""

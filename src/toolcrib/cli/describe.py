@@ -6,7 +6,7 @@ from pathlib import Path
 
 from toolcrib.cli.opening import opened
 from toolcrib.cli.output import plain, print_json, run, stderr, stdout, tell_unavailable, write
-from toolcrib.disclosure.messages import DetailLevel
+from toolcrib.operations.messages import DetailLevel
 
 
 def describe(

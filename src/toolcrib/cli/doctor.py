@@ -24,26 +24,26 @@ from anyio import to_thread
 from rich.padding import Padding
 from rich.table import Table
 
+from toolcrib.audit.file import DAY_S
 from toolcrib.catalog.access import EFFECTS
 from toolcrib.catalog.bundles import Missing
 from toolcrib.catalog.state import SourceEntry, SourceStatus
 from toolcrib.catalog.view import View
 from toolcrib.cli.audit import missing_from
+from toolcrib.cli.clients.known import Surroundings
+from toolcrib.cli.clients.records import served_here
 from toolcrib.cli.matches import Matches, matches_of
 from toolcrib.cli.opening import is_config_named, opened
 from toolcrib.cli.output import escape, fail, plain, print_json, run, stderr, stdout
 from toolcrib.cli.slips import Slips
 from toolcrib.cli.verdicts import Verdicts
-from toolcrib.clients.known import Surroundings
-from toolcrib.clients.records import served_here
 from toolcrib.config import Config, ServerConfig, read_config
 from toolcrib.core.errors import InvalidConfig
 from toolcrib.core.principal import LOCAL
 from toolcrib.core.schema import nearest
-from toolcrib.drift import suspicions_in_texts
-from toolcrib.embedding import Embedding, EmbeddingCondition
+from toolcrib.definitions.drift import suspicions_in_texts
+from toolcrib.search.embedding import Embedding, EmbeddingCondition
 from toolcrib.sources.condition import Condition
-from toolcrib.stores.audit_file import DAY_S
 
 _MARKS = {
     SourceStatus.READY: "[green]ready[/]",

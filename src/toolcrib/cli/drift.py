@@ -29,7 +29,7 @@ from toolcrib.cli.definitions import (
 )
 from toolcrib.cli.output import print_json, run, stdout
 from toolcrib.core.errors import InvalidConfig, NotFound
-from toolcrib.drift import Change, Grade, Verdict
+from toolcrib.definitions.drift import Change, Grade, Verdict
 
 _STYLES = {Verdict.PASS: "green", Verdict.WARN: "yellow", Verdict.QUARANTINE: "red"}
 _SEEN = {"offered": "callers see it as it is", "approved": "callers see it as it was approved", "hidden": "hidden"}

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from toolcrib.cli.output import fail, plain, stderr, stdout
 from toolcrib.core.errors import InvalidConfig, ProviderFailed
-from toolcrib.embedders import EmbeddingFailed
-from toolcrib.embedders.download import Manifest, download
+from toolcrib.search.embedders import EmbeddingFailed
+from toolcrib.search.embedders.download import Manifest, download
 
 
 def fetch(manifest: Path, folder: Path) -> None:
@@ -42,8 +42,8 @@ def _check_whole(path: Path, manifest: Manifest) -> None:
     Raises:
         EmbeddingFailed: the model itself or its tokenizer is not among them.
     """
-    from toolcrib.embedders.static import TOKENIZERS, WEIGHTS
-    from toolcrib.embedders.transformer import GRAPHS
+    from toolcrib.search.embedders.static import TOKENIZERS, WEIGHTS
+    from toolcrib.search.embedders.transformer import GRAPHS
 
     names = {file.name for file in manifest.files}
     if names.isdisjoint((*WEIGHTS, *GRAPHS)):

@@ -18,9 +18,9 @@ from toolcrib.cli.standings import examined
 from toolcrib.config import read_config
 from toolcrib.config.search import DEFAULT_SEARCH, Search
 from toolcrib.core.errors import InvalidConfig
-from toolcrib.evaluation import Comparison, Evaluation, Floor, Found, JudgedQuery, read_queries
-from toolcrib.evaluation import evaluate as measured
-from toolcrib.index.weights import SIGNALS, Weights
+from toolcrib.search.evaluation import Comparison, Evaluation, Floor, Found, JudgedQuery, read_queries
+from toolcrib.search.evaluation import evaluate as measured
+from toolcrib.search.index.weights import SIGNALS, Weights
 from toolcrib.sources.catalog_file import CatalogFileSource
 
 WITHOUT = "without:"

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import click
 
+from toolcrib.audit.file import AuditFile, Unwanted, reason_of
 from toolcrib.cli.audit import place_of
 from toolcrib.cli.output import plain, print_json, run, stderr
 from toolcrib.core.errors import InvalidConfig
-from toolcrib.stores.audit_file import AuditFile, Unwanted, reason_of
 
 PATIENCE_S = 10.0
 """How long to wait for other programs that write the file."""

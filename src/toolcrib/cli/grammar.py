@@ -12,8 +12,8 @@ import click
 from toolcrib.cli.opening import opened
 from toolcrib.cli.output import plain, print_json, run, stderr, stdout, write
 from toolcrib.core.errors import ToolNotFound
-from toolcrib.crib import Toolcrib
-from toolcrib.grammars import (
+from toolcrib.crib.crib import Toolcrib
+from toolcrib.definitions.grammars import (
     STYLES,
     Grammar,
     Unenforced,

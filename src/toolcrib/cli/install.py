@@ -15,12 +15,12 @@ import platformdirs
 from click.core import ParameterSource
 from rich.table import Table
 
+from toolcrib.cli.clients.command import own_command, shared_command
+from toolcrib.cli.clients.files import Change, read
+from toolcrib.cli.clients.installing import Plan, Survey, survey
+from toolcrib.cli.clients.known import CLIENTS, NAME, KnownClient, Scope, Surroundings
+from toolcrib.cli.clients.records import Records, Sharer, Undoing, carry_out, undo
 from toolcrib.cli.output import escape, fail, plain, print_json, stderr, stdout
-from toolcrib.clients.command import own_command, shared_command
-from toolcrib.clients.files import Change, read
-from toolcrib.clients.installing import Plan, Survey, survey
-from toolcrib.clients.known import CLIENTS, NAME, KnownClient, Scope, Surroundings
-from toolcrib.clients.records import Records, Sharer, Undoing, carry_out, undo
 from toolcrib.core.errors import ToolcribError
 
 _STYLES = {"+++": "bold", "---": "bold", "+": "green", "-": "red", "@": "cyan"}

@@ -26,10 +26,10 @@ from toolcrib.core.errors import InvalidTool, SourceUnavailable
 from toolcrib.core.principal import LOCAL
 from toolcrib.core.schema import nearest
 from toolcrib.core.tools import Tool
-from toolcrib.crib import Toolcrib
-from toolcrib.linting import RULES, Finding, Level, Limits, lint_tools
-from toolcrib.linting.findings import Problem
-from toolcrib.linting.sarif import sarif_log
+from toolcrib.crib.crib import Toolcrib
+from toolcrib.definitions.lint import RULES, Finding, Level, Limits, lint_tools
+from toolcrib.definitions.lint.findings import Problem
+from toolcrib.definitions.lint.sarif import sarif_log
 from toolcrib.sources.base import Listing
 from toolcrib.sources.catalog_file import load_catalog_file
 from toolcrib.sources.functions import FunctionSource

@@ -17,10 +17,10 @@ from toolcrib.cli.places import store_of
 from toolcrib.config import read_config
 from toolcrib.core.errors import InvalidConfig
 from toolcrib.core.principal import LOCAL, Principal
-from toolcrib.crib import Toolcrib
-from toolcrib.stores.approvals import ApprovalStore
-from toolcrib.stores.pins import PinStore
-from toolcrib.stores.vectors import VectorStore
+from toolcrib.crib.crib import Toolcrib
+from toolcrib.definitions.pins import PinStore
+from toolcrib.operations.calling.approvals import ApprovalStore
+from toolcrib.search.vector_store import VectorStore
 
 REFRESH_S = 0.1
 

@@ -17,6 +17,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from toolcrib.catalog.guard import Guard
 from toolcrib.cli.definitions import (
     Chosen,
     Definition,
@@ -40,10 +41,9 @@ from toolcrib.cli.output import plain, print_json, run, stderr, stdout
 from toolcrib.config import read_config
 from toolcrib.core.characters import visible
 from toolcrib.core.tools import Tool, summarize
-from toolcrib.drift import Verdict
-from toolcrib.drift.definitions import definition_of
-from toolcrib.guard import Guard
-from toolcrib.stores.pins import Pin
+from toolcrib.definitions.drift import Verdict
+from toolcrib.definitions.drift.definitions import definition_of
+from toolcrib.definitions.pins import Pin
 
 _NEW = {Standing.NEW, Standing.UNPINNED}
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import platformdirs
 
-from toolcrib.stores.registrations import RegistrationStore
+from toolcrib.config.registration_store import RegistrationStore
 
 
 def default_registrations() -> Path:

@@ -9,11 +9,11 @@ from toolcrib.cli.output import run, stdout
 from toolcrib.cli.places import store_of
 from toolcrib.config import read_config
 from toolcrib.config.registrations import joined
-from toolcrib.protocol.briefing import briefing
-from toolcrib.protocol.rules import instructions as rules
-from toolcrib.protocol.schemas import document
-from toolcrib.protocol.tools import chosen
-from toolcrib.tops import tops
+from toolcrib.crib.tops import tops
+from toolcrib.operations.briefing import briefing
+from toolcrib.operations.rules import instructions as rules
+from toolcrib.operations.schemas import document
+from toolcrib.operations.tools import chosen
 
 
 def instructions(config: Path, operations: str, *, full: bool) -> None:

@@ -14,6 +14,7 @@ from click import UsageError
 from toolcrib.cli.output import plain, plain_json, print_json, run, stderr, stdout, write
 from toolcrib.cli.places import store_of
 from toolcrib.config import read_config
+from toolcrib.config.registration_store import Registration, RegistrationStore
 from toolcrib.config.registrations import (
     Kind,
     Registering,
@@ -24,7 +25,6 @@ from toolcrib.config.registrations import (
 )
 from toolcrib.core.errors import InvalidConfig, NotFound
 from toolcrib.sources.declared.template import Template
-from toolcrib.stores.registrations import Registration, RegistrationStore
 
 
 def add(config: Path, tool_id: str, declaration: dict[str, Any], schema: Path | None, *, as_json: bool) -> None:

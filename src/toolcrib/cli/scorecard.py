@@ -14,7 +14,7 @@ from toolcrib.catalog.state import SourceStatus
 from toolcrib.catalog.view import View
 from toolcrib.cli.output import escape, plain, stderr, stdout
 from toolcrib.cli.standings import Mistake, Standing
-from toolcrib.evaluation import NDCG, Answer, Change, Comparison, Estimate, Evaluation, Floor
+from toolcrib.search.evaluation import NDCG, Answer, Change, Comparison, Estimate, Evaluation, Floor
 
 SHOWN_GROUPS = 12
 """Categories that a person is shown, the worst ones."""

@@ -15,6 +15,9 @@ from typing import Any
 
 import platformdirs
 
+from toolcrib.audit.file import DAY_S
+from toolcrib.audit.redaction import Redaction
+from toolcrib.audit.store import AuditStore
 from toolcrib.cli.approvals import default_approvals
 from toolcrib.cli.opening import default_vectors, pins_of
 from toolcrib.cli.output import fail, log_warnings, plain, run, stderr
@@ -23,13 +26,10 @@ from toolcrib.config import read_config
 from toolcrib.core.errors import BundleIncomplete, InvalidConfig, NotFound
 from toolcrib.core.principal import LOCAL, Principal
 from toolcrib.core.values import did_you_mean
-from toolcrib.crib import Toolcrib
-from toolcrib.stores.approvals import ApprovalStore
-from toolcrib.stores.audit import AuditStore
-from toolcrib.stores.audit_file import DAY_S
-from toolcrib.stores.definitions import DefinitionStore
-from toolcrib.stores.redaction import Redaction
-from toolcrib.stores.vectors import VectorStore
+from toolcrib.crib.crib import Toolcrib
+from toolcrib.operations.calling.approvals import ApprovalStore
+from toolcrib.search.vector_store import VectorStore
+from toolcrib.sources.definition_cache import DefinitionStore
 
 _PROGRAM = re.compile(r"([^\W\d]\w*(?:\.[^\W\d]\w*)*):([^\W\d]\w*)")
 """`package.module:name`."""

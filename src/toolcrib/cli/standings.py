@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from toolcrib.catalog.view import View, document_of
-from toolcrib.evaluation import NDCG, Answer
-from toolcrib.index.searching import Hit
-from toolcrib.index.tokens import terms
-from toolcrib.index.weights import WEIGHTS
+from toolcrib.search.evaluation import NDCG, Answer
+from toolcrib.search.index.searching import Hit
+from toolcrib.search.index.tokens import terms
+from toolcrib.search.index.weights import WEIGHTS
 
 _WORD = re.compile(r"[^\s,;:!?\"“”()\[\]{}]+")
 

@@ -11,10 +11,10 @@ from typing import cast
 
 import click
 
+from toolcrib.cli.clients.files import Change, check_writable, read
+from toolcrib.cli.clients.files import write as write_file
+from toolcrib.cli.clients.jsonc import Document, Malformed, dump
 from toolcrib.cli.output import fail, print_json, stderr, stdout
-from toolcrib.clients.files import Change, check_writable, read
-from toolcrib.clients.files import write as write_file
-from toolcrib.clients.jsonc import Document, Malformed, dump
 from toolcrib.config import OUR_KEY, parse_config
 from toolcrib.config.auth import may_be_principal
 from toolcrib.core.errors import InvalidConfig, ToolcribError

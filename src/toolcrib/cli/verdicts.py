@@ -13,8 +13,8 @@ from toolcrib.cli.definitions import Definition, remedy, shown_name, some_of, us
 from toolcrib.cli.opening import pins_of
 from toolcrib.cli.output import plain, stdout
 from toolcrib.core.errors import InvalidConfig
-from toolcrib.crib import Toolcrib
-from toolcrib.drift import DEFAULT_PINS, PinPolicy, Verdict
+from toolcrib.crib.crib import Toolcrib
+from toolcrib.definitions.drift import DEFAULT_PINS, PinPolicy, Verdict
 
 SHOWN = 20
 """Suspicious places that are told one by one."""

@@ -14,18 +14,18 @@ from rich.table import Table
 
 from toolcrib.catalog.state import SourceStatus
 from toolcrib.catalog.view import View
+from toolcrib.cli.clients.entries import serving
 from toolcrib.cli.opening import opened
 from toolcrib.cli.output import escape, print_json, run, stderr, stdout
-from toolcrib.clients.entries import serving
 from toolcrib.config import read_config
 from toolcrib.core.tools import Tool
 from toolcrib.core.weight import BYTES_PER_TOKEN, size_of
-from toolcrib.crib import Toolcrib
-from toolcrib.protocol.briefing import briefing
-from toolcrib.protocol.rules import Top
-from toolcrib.protocol.tools import DEFAULT_SET, SETS
+from toolcrib.crib.crib import Toolcrib
+from toolcrib.crib.tops import tops
+from toolcrib.operations.briefing import briefing
+from toolcrib.operations.rules import Top
+from toolcrib.operations.tools import DEFAULT_SET, SETS
 from toolcrib.sources.mcp.server import StdioServer
-from toolcrib.tops import tops
 
 HANDFUL = 5
 """Different tools that a conversation looks up; what more it does with them costs nothing new."""

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import platformdirs
 
+from toolcrib.audit.redaction import is_pattern
 from toolcrib.config.settings import Settings
-from toolcrib.stores.redaction import is_pattern
 
 AUDIT_SETTINGS: Mapping[str, str] = {
     "path": "The file; one that is not absolute is looked for beside this configuration.",

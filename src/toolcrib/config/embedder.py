@@ -10,7 +10,7 @@ from pathlib import Path
 
 from toolcrib.config.settings import Settings
 from toolcrib.core.placeholders import Problem, expanded
-from toolcrib.embedders import Embedder, EmbeddingFailed, ModelEndpoint, ModelFolder, open_embedder
+from toolcrib.search.embedders import Embedder, EmbeddingFailed, ModelEndpoint, ModelFolder, open_embedder
 
 EMBEDDER_SETTINGS: Mapping[str, str] = {
     "folder": "A folder with a model: model2vec, or a sentence transformer in ONNX. As seen from the file.",

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
-from toolcrib.calling.limits import DEFAULT_LOOKUP_RATE, DEFAULT_RATE, OPERATIONS_PER_CALL, Rate
 from toolcrib.catalog.access import Rules
 from toolcrib.catalog.arrangement import Arrangement
 from toolcrib.catalog.bundles import NO_BUNDLES, Bundles
@@ -32,7 +31,8 @@ from toolcrib.config.settings import Settings, as_object, parsed
 from toolcrib.core.errors import InvalidConfig
 from toolcrib.core.placeholders import for_each_principal
 from toolcrib.core.schema import nearest
-from toolcrib.drift import DEFAULT_PINS, PinPolicy
+from toolcrib.definitions.drift import DEFAULT_PINS, PinPolicy
+from toolcrib.operations.calling.limits import DEFAULT_LOOKUP_RATE, DEFAULT_RATE, OPERATIONS_PER_CALL, Rate
 from toolcrib.sources.base import free_name, source_name
 from toolcrib.sources.limited import DEFAULT_CAPACITY, Capacity
 from toolcrib.sources.mcp.server import DEFAULT_PATIENCE, Patience

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from toolcrib.config.settings import Settings
-from toolcrib.drift import DEFAULT_PINS, PinPolicy, Verdict
-from toolcrib.drift.suspicions import RULES
+from toolcrib.definitions.drift import DEFAULT_PINS, PinPolicy, Verdict
+from toolcrib.definitions.drift.suspicions import RULES
 
 _OF_GRADES = {
     "text": "only words changed",

@@ -1,4 +1,4 @@
-"""`toolcrib.plugins`: which of the installed plugins are taken in, and what is said of them."""
+"""`toolcrib.crib.plugins`: which of the installed plugins are taken in, and what is said of them."""
 
 from __future__ import annotations
 

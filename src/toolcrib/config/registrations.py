@@ -24,12 +24,12 @@ from toolcrib.config.categories import read_categories
 from toolcrib.config.declared import read_declarations
 from toolcrib.config.file import OUR_KEY, Config
 from toolcrib.config.overrides import read_overrides
+from toolcrib.config.registration_store import Registration
 from toolcrib.config.settings import JsonObject, Settings, as_object, parsed
 from toolcrib.core.errors import InvalidConfig, NotFound
 from toolcrib.core.tools import ROOT, Tool
 from toolcrib.core.tools import Path as NodePath
 from toolcrib.sources.declared.definition import DeclaredTool, DeclaredTools
-from toolcrib.stores.registrations import Registration
 
 VERSION = 1
 """Of the document."""

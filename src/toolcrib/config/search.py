@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from toolcrib.config.embedder import EmbedderConfig, read_embedder
 from toolcrib.config.history import HistoryConfig, read_history
 from toolcrib.config.settings import Settings
-from toolcrib.index.weights import SIGNALS, WEIGHTS, Weights
+from toolcrib.search.index.weights import SIGNALS, WEIGHTS, Weights
 
 SEARCH_SETTINGS: Mapping[str, str] = {
     "without": f"Signals that are switched off, of: {', '.join(f'`{name}`' for name in SIGNALS)}.",

@@ -102,7 +102,7 @@ class Source(AbstractAsyncContextManager["Source"], Protocol):
         *,
         progress: ProgressListener | None = None,
     ) -> ToolResult:
-        """Run `tool`, which is one of this source's as it was shown; only `toolcrib.calling` calls this.
+        """Run `tool`, which is one of this source's as it was shown; only `toolcrib.operations.calling` calls this.
 
         Raises:
             SourceUnavailable: the source cannot be reached, went away or did not answer in time; `retryable` when
@@ -138,7 +138,7 @@ class ExtrasSource(Protocol):
     """A source that can have `Extras`."""
 
     async def fetch(self, method: FetchMethod, params: Mapping[str, Any], context: CallContext) -> Mapping[str, Any]:
-        """The result of one request about its prompts and resources, both as MCP writes them; only `toolcrib.calling`
+        """The result of one request about its prompts and resources, both as MCP writes them; only `calling`
         calls this.
 
         Raises:
@@ -165,7 +165,7 @@ class WatchableSource(Protocol):
         """From now on call `updated` whenever the resource, or a part of it, may have become another.
 
         That holds until `unwatch` gets the same two, whatever becomes of the source meanwhile: once it is back after it
-        was away, `updated` is called as well, since nobody told of what changed in between. Only `toolcrib.calling`
+        was away, `updated` is called as well, since nobody told of what changed in between. Only `calling`
         calls this.
 
         Raises:

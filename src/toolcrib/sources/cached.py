@@ -11,9 +11,9 @@ from typing import Any, cast
 
 from toolcrib.core.client import NOBODY, Client
 from toolcrib.sources.base import Extras, Listing, SetAside, Source
+from toolcrib.sources.definition_cache import Definitions, Kept
 from toolcrib.sources.definitions import read_definitions
 from toolcrib.sources.wrapper import WrapperSource
-from toolcrib.stores.definitions import Definitions, Kept
 
 logger = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import PurePath
 
-from toolcrib.stores.redaction import REDACTED, Redaction
+from toolcrib.audit.redaction import REDACTED, Redaction
 
 ORDINARY = (
     "LANG", "LANGUAGE", "LC_ALL", "LC_COLLATE", "LC_CTYPE", "LC_MESSAGES", "LC_MONETARY", "LC_NUMERIC", "LC_TIME",

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-GROUP = "toolcrib.plugins"
+GROUP = "toolcrib.crib.plugins"
 """Where packages name their plugins."""
 
 

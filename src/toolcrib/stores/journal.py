@@ -6,7 +6,7 @@ import sqlite3
 import time
 from pathlib import Path
 
-from toolcrib.stores.private import Layout, lay_out, layout_of, make, open_private
+from toolcrib.database import Layout, lay_out, layout_of, make, open_private
 
 _STEP_S = 0.02
 

@@ -16,8 +16,8 @@ from toolcrib.config import Config
 from toolcrib.config.auth import Auth, read_auth
 from toolcrib.config.settings import Settings, parsed
 from toolcrib.core.errors import InvalidConfig
-from toolcrib.crib import Toolcrib
-from toolcrib.protocol.tools import ALL, chosen
+from toolcrib.crib.crib import Toolcrib
+from toolcrib.operations.tools import ALL, chosen
 from toolcrib.surfaces.http import serving
 from toolcrib.surfaces.http.names import Address, Names
 from toolcrib.surfaces.mcp_gateway import stdio

@@ -6,13 +6,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from toolcrib.testing.acp_client import FakeAcpClient
-    from toolcrib.testing.acp_mcp_server import McpTool
-    from toolcrib.testing.acp_permissions import PermissionAsked
+    from toolcrib.testing.acp.client import FakeAcpClient
+    from toolcrib.testing.acp.mcp_server import McpTool
+    from toolcrib.testing.acp.permissions import PermissionAsked
 
 __all__ = ["FakeAcpClient", "McpTool", "PermissionAsked"]
 
-_MODULES = {"FakeAcpClient": "acp_client", "McpTool": "acp_mcp_server", "PermissionAsked": "acp_permissions"}
+_MODULES = {"FakeAcpClient": "acp.client", "McpTool": "acp.mcp_server", "PermissionAsked": "acp.permissions"}
 
 
 def __getattr__(name: str) -> Any:

@@ -12,17 +12,17 @@ from typing import Any, TypeAlias
 
 import anyio
 
-from toolcrib.conversation.events import ConversationEvent
-from toolcrib.conversation.messages import AssistantMessage, ToolMessage, Usage
+from toolcrib.agent.conversation.events import ConversationEvent
+from toolcrib.agent.conversation.messages import AssistantMessage, ToolMessage, Usage
+from toolcrib.agent.loop.adapter import TurnAdapter
+from toolcrib.agent.loop.config import InnerLoopConfig
+from toolcrib.agent.loop.main import MainLoop
+from toolcrib.agent.loop.provider import Delivery, PromptResponse, ProviderAdapter, TextListener
+from toolcrib.agent.sections import MarkdownSection, Prompt, PromptTemplate, SectionVisibility, ToolsInjected
 from toolcrib.core.errors import ProviderFailed
-from toolcrib.counter import Session
-from toolcrib.crib import Toolcrib
-from toolcrib.loop.adapter import TurnAdapter
-from toolcrib.loop.config import InnerLoopConfig
-from toolcrib.loop.main import MainLoop
-from toolcrib.loop.provider import Delivery, PromptResponse, ProviderAdapter, TextListener
-from toolcrib.sections import MarkdownSection, Prompt, PromptTemplate, SectionVisibility, ToolsInjected
-from toolcrib.testing.vendor_server import Call, Cut, Failure, Silence, Step, Turn
+from toolcrib.crib.crib import Toolcrib
+from toolcrib.operations.counter import Session
+from toolcrib.testing.vendors.server import Call, Cut, Failure, Silence, Step, Turn
 
 _PATIENCE_S = 60.0
 """For one part of the check; one that takes longer hangs."""

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable
 
 import anyio
 
-from toolcrib.calling import Approvals
+from toolcrib.config.registration_store import Registration, Registrations
 from toolcrib.core.errors import InvalidConfig
-from toolcrib.stores.definitions import Definitions, Kept
-from toolcrib.stores.registrations import Registration, Registrations
+from toolcrib.operations.calling import Approvals
+from toolcrib.sources.definition_cache import Definitions, Kept
 
 _ROUNDS = 8
 """Approvals that are kept at the same time."""

@@ -15,7 +15,7 @@ from tests.waiting import until
 from toolcrib.catalog.state import SourceStatus
 from toolcrib.core.errors import SourceUnavailable
 from toolcrib.core.results import ToolResult
-from toolcrib.crib import Toolcrib
+from toolcrib.crib.crib import Toolcrib
 from toolcrib.sources.base import Source
 from toolcrib.sources.mcp import HttpServer, Patience, backoff
 from toolcrib.sources.mcp.source import McpSource

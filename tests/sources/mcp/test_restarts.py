@@ -25,7 +25,7 @@ from toolcrib.core.errors import SourceUnavailable
 from toolcrib.core.principal import CallContext
 from toolcrib.core.results import ToolResult
 from toolcrib.core.tools import Tool
-from toolcrib.crib import Toolcrib
+from toolcrib.crib.crib import Toolcrib
 from toolcrib.sources.base import Listing
 from toolcrib.sources.mcp import HttpServer, McpServer, Patience, StdioServer
 from toolcrib.sources.mcp import source as module
@@ -329,7 +329,7 @@ async def test_listing_in_the_background_keeps_to_the_same_waits_and_publishes_a
 async def test_a_configuration_that_was_written_anew_begins_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("toolcrib.crib.POLL_S", 0.01)
+    monkeypatch.setattr("toolcrib.crib.crib.POLL_S", 0.01)
     monkeypatch.setattr(intake, "FIRST_RETRY_S", 3_600.0)
     program = Program(tmp_path, SICK)
     entry = {"command": program.server.command, "args": [*program.server.args]}

@@ -21,7 +21,7 @@ from toolcrib.catalog.state import SourceEntry, SourceStatus
 from toolcrib.core.errors import SourceUnavailable, StaleExpansion, ToolFailed, ToolNotFound
 from toolcrib.core.principal import CallContext
 from toolcrib.core.results import ToolResult
-from toolcrib.crib import Toolcrib
+from toolcrib.crib.crib import Toolcrib
 from toolcrib.sources.base import Listing, Source
 from toolcrib.sources.mcp import McpServer, Patience, StdioServer, backoff, changes
 from toolcrib.sources.mcp.source import McpSource

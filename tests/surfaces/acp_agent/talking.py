@@ -12,8 +12,8 @@ from toolcrib.adapters.pydantic_ai.scripted import scripted_model
 from toolcrib.catalog.access import CAREFUL
 from toolcrib.surfaces.acp_agent.agent import Setup
 from toolcrib.surfaces.acp_agent.serving import serve_streams
-from toolcrib.testing.acp_client import FakeAcpClient
-from toolcrib.testing.acp_updates import Turn
+from toolcrib.testing.acp.client import FakeAcpClient
+from toolcrib.testing.acp.updates import Turn
 
 RENAME: Mapping[str, Any] = {
     "name": "rename_symbol",

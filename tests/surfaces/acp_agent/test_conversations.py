@@ -16,16 +16,16 @@ from tests.surfaces.acp_agent.talking import DONE, RENAME, RENAMING, USAGES, cal
 from tests.surfaces.acp_agent.test_faults import cancelled_at
 
 from toolcrib import Toolcrib
+from toolcrib.agent.conversation_store import MAX_UNSPOKEN, ConversationStore, KeptConversation
 from toolcrib.catalog.state import SourceEntry, SourceStatus
 from toolcrib.core.weight import size_of
 from toolcrib.sources.functions import FunctionSource
-from toolcrib.stores.conversations import MAX_UNSPOKEN, ConversationStore, KeptConversation
 from toolcrib.surfaces.acp_agent.agent import Setup
 from toolcrib.surfaces.acp_agent.content import said
 from toolcrib.surfaces.acp_agent.serving import serve_streams
-from toolcrib.testing.acp_client import FakeAcpClient
-from toolcrib.testing.acp_faults import Hang
-from toolcrib.testing.acp_mcp_server import McpTool
+from toolcrib.testing.acp.client import FakeAcpClient
+from toolcrib.testing.acp.faults import Hang
+from toolcrib.testing.acp.mcp_server import McpTool
 
 pytestmark = pytest.mark.anyio
 
@@ -338,7 +338,7 @@ async def test_sessions_that_were_only_begun_do_not_take_the_place_of_others(tmp
 
 
 async def test_a_conversation_is_kept_while_the_clock_is_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("toolcrib.stores.conversations.MAX_KEPT", 3)
+    monkeypatch.setattr("toolcrib.agent.conversation_store.MAX_KEPT", 3)
     store = ConversationStore(tmp_path / "conversations.sqlite")
     for number in range(3):
         await store.keep(KeptConversation(f"at-{number}", "/project", (), "Fix it.", "ask", 1e9 + number, b"[]"))

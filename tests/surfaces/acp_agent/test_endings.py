@@ -16,12 +16,12 @@ import pytest
 from acp import RequestError
 from tests.surfaces.acp_agent.talking import DONE, RENAME, RENAMING, Written, call, expand, talking, turn
 
-from toolcrib.stores.conversations import ConversationStore, KeptConversation
-from toolcrib.testing.acp_agents import AgentGone
-from toolcrib.testing.acp_client import FakeAcpClient
-from toolcrib.testing.acp_faults import Hang, Hold
-from toolcrib.testing.acp_mcp_server import McpTool
-from toolcrib.testing.acp_updates import Turn
+from toolcrib.agent.conversation_store import ConversationStore, KeptConversation
+from toolcrib.testing.acp.agents import AgentGone
+from toolcrib.testing.acp.client import FakeAcpClient
+from toolcrib.testing.acp.faults import Hang, Hold
+from toolcrib.testing.acp.mcp_server import McpTool
+from toolcrib.testing.acp.updates import Turn
 
 pytestmark = pytest.mark.anyio
 

@@ -19,11 +19,11 @@ from tests.surfaces.acp_agent.talking import DONE, RENAME, RENAMING, USAGES, cal
 from toolcrib import Toolcrib
 from toolcrib.surfaces.acp_agent.agent import Setup
 from toolcrib.surfaces.acp_agent.serving import serve_streams
-from toolcrib.testing.acp_agents import AgentGone
-from toolcrib.testing.acp_client import FakeAcpClient
-from toolcrib.testing.acp_faults import Drop, Garbage, Hang, Refuse, WrongId
-from toolcrib.testing.acp_permissions import Choice, PermissionAsked
-from toolcrib.testing.acp_updates import Turn
+from toolcrib.testing.acp.agents import AgentGone
+from toolcrib.testing.acp.client import FakeAcpClient
+from toolcrib.testing.acp.faults import Drop, Garbage, Hang, Refuse, WrongId
+from toolcrib.testing.acp.permissions import Choice, PermissionAsked
+from toolcrib.testing.acp.updates import Turn
 
 pytestmark = pytest.mark.anyio
 

@@ -21,11 +21,11 @@ from tests.surfaces.acp_agent.talking import (
 )
 
 from toolcrib import ToolBundle, Toolcrib
-from toolcrib.stores.conversations import ConversationStore
-from toolcrib.testing.acp_client import FakeAcpClient
-from toolcrib.testing.acp_faults import Fault, Hang, Instead, Refuse
-from toolcrib.testing.acp_mcp import McpForm
-from toolcrib.testing.acp_mcp_server import McpTool
+from toolcrib.agent.conversation_store import ConversationStore
+from toolcrib.testing.acp.client import FakeAcpClient
+from toolcrib.testing.acp.faults import Fault, Hang, Instead, Refuse
+from toolcrib.testing.acp.mcp import McpForm
+from toolcrib.testing.acp.mcp_server import McpTool
 
 pytestmark = pytest.mark.anyio
 

@@ -8,8 +8,8 @@ from tests.surfaces.acp_agent.talking import DONE, RENAME, RENAMING, USAGES, cal
 from toolcrib import Toolcrib
 from toolcrib.catalog.access import CAREFUL
 from toolcrib.core.tools import Tool, ToolAnnotations
-from toolcrib.testing.acp_client import FakeAcpClient
-from toolcrib.testing.acp_permissions import Choice, PermissionAsked
+from toolcrib.testing.acp.client import FakeAcpClient
+from toolcrib.testing.acp.permissions import Choice, PermissionAsked
 from toolcrib.testing.scripted import ScriptedSource
 
 pytestmark = pytest.mark.anyio

@@ -17,7 +17,7 @@ from toolcrib.config.auth import NO_AUTH
 from toolcrib.core.events import OperationPerformed
 from toolcrib.core.principal import Principal
 from toolcrib.core.traces import trace_id_of
-from toolcrib.protocol.tools import ALL
+from toolcrib.operations.tools import ALL
 from toolcrib.surfaces.auth import Authenticator, Stays
 from toolcrib.surfaces.http.app import application
 from toolcrib.surfaces.http.metrics import Metrics

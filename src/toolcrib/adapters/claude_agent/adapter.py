@@ -10,12 +10,12 @@ from types import TracebackType
 from typing import TypeVar
 
 from toolcrib.adapters.claude_agent.settings import Settings
+from toolcrib.agent.loop.config import DEFAULT_CONFIG, InnerLoopConfig
+from toolcrib.agent.loop.inner import InnerLoop
+from toolcrib.agent.loop.provider import Delivery, PromptResponse, ProviderAdapter, TextListener, delivery_of
+from toolcrib.agent.sections import Prompt
 from toolcrib.core.errors import InvalidConfig
-from toolcrib.counter import Session
-from toolcrib.loop.config import DEFAULT_CONFIG, InnerLoopConfig
-from toolcrib.loop.inner import InnerLoop
-from toolcrib.loop.provider import Delivery, PromptResponse, ProviderAdapter, TextListener, delivery_of
-from toolcrib.sections import Prompt
+from toolcrib.operations.counter import Session
 
 OutputT = TypeVar("OutputT")
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from toolcrib.conversation.messages import AssistantMessage, Message, ToolCall, ToolMessage, UserMessage
+from toolcrib.agent.conversation.messages import AssistantMessage, Message, ToolCall, ToolMessage, UserMessage
 
 MAX_CHARS = 400_000
 """Of all that is told again; the oldest is left out."""

@@ -24,7 +24,7 @@ from toolcrib.adapters.claude_agent.output import TOOL, OutputSchema
 from toolcrib.adapters.claude_agent.serving import PREFIX, SERVER, Answers, serve
 from toolcrib.adapters.claude_agent.settings import Settings
 from toolcrib.adapters.failures import may_pass
-from toolcrib.conversation.messages import (
+from toolcrib.agent.conversation.messages import (
     NO_USAGE,
     AssistantMessage,
     ModelRequest,
@@ -35,10 +35,10 @@ from toolcrib.conversation.messages import (
     Usage,
     UserMessage,
 )
+from toolcrib.agent.formats import anthropic
+from toolcrib.agent.loop.config import InnerLoopConfig
+from toolcrib.agent.loop.provider import Responder, TextListener
 from toolcrib.core.errors import InvalidConfig, InvalidOutput, ProviderFailed
-from toolcrib.formats import anthropic
-from toolcrib.loop.config import InnerLoopConfig
-from toolcrib.loop.provider import Responder, TextListener
 
 logger = logging.getLogger(__name__)
 

@@ -10,8 +10,8 @@ from mcp.server import Server
 from mcp.server.context import ServerRequestContext
 from mcp_types import CallToolRequestParams, CallToolResult, ListToolsResult, PaginatedRequestParams, TextContent, Tool
 
-from toolcrib.conversation.messages import ToolMessage, ToolSpec
-from toolcrib.formats import anthropic
+from toolcrib.agent.conversation.messages import ToolMessage, ToolSpec
+from toolcrib.agent.formats import anthropic
 
 SERVER = "crib"
 

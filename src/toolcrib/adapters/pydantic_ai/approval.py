@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from toolcrib.calling.approving import Approvals, Approver
-from toolcrib.calling.questions import ONCE, Intent, Question
 from toolcrib.core.errors import NotAuthorized
 from toolcrib.core.events import Consent
 from toolcrib.core.principal import CallContext
+from toolcrib.operations.calling.approving import Approvals, Approver
+from toolcrib.operations.calling.questions import ONCE, Intent, Question
 
 
 @dataclass(frozen=True, slots=True)

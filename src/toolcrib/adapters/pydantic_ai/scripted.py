@@ -26,8 +26,8 @@ from pydantic_ai.models.function import (
 from pydantic_ai.settings import ModelSettings
 
 from toolcrib.adapters.scripted import Written, read_script
-from toolcrib.calling.answering import json_text
-from toolcrib.conversation.messages import Stop
+from toolcrib.agent.answering import json_text
+from toolcrib.agent.conversation.messages import Stop
 from toolcrib.core.errors import ProviderFailed
 
 _PIECES = 3

@@ -20,7 +20,7 @@ from pydantic_ai.toolsets import AbstractToolset, ToolsetTool
 from pydantic_core import SchemaValidator, core_schema
 
 from toolcrib.adapters.pydantic_ai.approval import Asks, Deferring, Subject
-from toolcrib.calling.answering import (
+from toolcrib.agent.answering import (
     CALL_TIMEOUT_S,
     MAX_RESULT_CHARS,
     json_text,
@@ -28,10 +28,11 @@ from toolcrib.calling.answering import (
     run_call,
     sendable,
 )
-from toolcrib.calling.approving import Approver
+from toolcrib.agent.conversation.events import Offer
+from toolcrib.agent.conversation.messages import ToolCall, ToolSpec
+from toolcrib.agent.formats import anthropic
+from toolcrib.agent.telemetry import count_injected
 from toolcrib.catalog.view import View
-from toolcrib.conversation.events import Offer
-from toolcrib.conversation.messages import ToolCall, ToolSpec
 from toolcrib.core.client import ANSWER_S
 from toolcrib.core.errors import (
     InvalidArguments,
@@ -48,8 +49,9 @@ from toolcrib.core.handles import Handle
 from toolcrib.core.results import ToolResult
 from toolcrib.core.tools import Tool
 from toolcrib.core.weight import size_of
-from toolcrib.counter import Session
-from toolcrib.disclosure.messages import (
+from toolcrib.operations.calling.approving import Approver
+from toolcrib.operations.counter import Session
+from toolcrib.operations.messages import (
     Answer,
     DetailLevel,
     Expansions,
@@ -57,11 +59,9 @@ from toolcrib.disclosure.messages import (
     Suggestion,
     expanded_by,
 )
-from toolcrib.disclosure.suggestions import not_found
-from toolcrib.formats import anthropic
-from toolcrib.protocol.steps import answer_within, error_within, leading_within
-from toolcrib.protocol.tools import ALL, CALLS, DEFAULT_SET, OPERATIONS, SETS, operation_tools
-from toolcrib.telemetry import count_injected
+from toolcrib.operations.steps import answer_within, error_within, leading_within
+from toolcrib.operations.suggestions import not_found
+from toolcrib.operations.tools import ALL, CALLS, DEFAULT_SET, OPERATIONS, SETS, operation_tools
 
 MAX_ASKED = 1_000
 """Calls that wait for a person; one more forgets the oldest, which is then asked about again."""

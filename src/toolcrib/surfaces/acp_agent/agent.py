@@ -48,13 +48,13 @@ from acp.schema import (
 from anyio.abc import TaskGroup
 from pydantic_ai.models import Model
 
-from toolcrib.crib import Toolcrib
+from toolcrib.agent.conversation_store import PAGE, ConversationStore, KeptConversation
+from toolcrib.crib.crib import Toolcrib
 from toolcrib.sources.acp.local import LOCAL_FILES, LocalSource
 from toolcrib.sources.acp.port import ClientOffer
 from toolcrib.sources.acp.source import EDITOR, TIMEOUT_S, EditorSource
 from toolcrib.sources.base import free_name
 from toolcrib.sources.mcp.carrier import Carrier
-from toolcrib.stores.conversations import PAGE, ConversationStore, KeptConversation
 from toolcrib.surfaces.acp_agent.mcp_servers import passed_servers
 from toolcrib.surfaces.acp_agent.port import EditorPort, offer_of
 from toolcrib.surfaces.acp_agent.roots import Rooted

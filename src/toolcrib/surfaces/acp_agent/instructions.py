@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from toolcrib.adapters.pydantic_ai.toolset import NAME_OF
-from toolcrib.counter import Session
-from toolcrib.protocol.rules import Top, instructions
-from toolcrib.protocol.tools import DEFAULT_SET, SETS
+from toolcrib.operations.counter import Session
+from toolcrib.operations.rules import Top, instructions
+from toolcrib.operations.tools import DEFAULT_SET, SETS
 
 TOP_BYTES = 600
 """Room for the top of the catalog, as JSON: with its tools a model is told of 1,200 tokens at most."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 from toolcrib.catalog.state import SourceEntry, SourceStatus
 from toolcrib.core.client import NOBODY, Client
 from toolcrib.core.digests import digest
-from toolcrib.servers import shown
+from toolcrib.crib.servers import shown
 from toolcrib.sources.base import free_name, source_name
 from toolcrib.sources.limited import LimitedSource
 from toolcrib.sources.mcp.server import (

@@ -18,12 +18,12 @@ from acp.schema import (
 )
 from pydantic import ValidationError
 
-from toolcrib.calling.approving import Approver, MemoryApprovals
-from toolcrib.calling.questions import ALWAYS, ONCE, Intent
 from toolcrib.core.client import ANSWER_S
 from toolcrib.core.errors import NextAction, NotAuthorized
 from toolcrib.core.events import Consent
 from toolcrib.core.principal import CallContext
+from toolcrib.operations.calling.approving import Approver, MemoryApprovals
+from toolcrib.operations.calling.questions import ALWAYS, ONCE, Intent
 from toolcrib.surfaces.acp_agent.showing import Called, details, meta_of, progressed
 
 logger = logging.getLogger(__name__)

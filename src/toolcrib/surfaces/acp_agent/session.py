@@ -61,13 +61,13 @@ from pydantic_ai.toolsets import FunctionToolset, ToolsetTool, WrapperToolset
 from pydantic_ai.usage import RunUsage, UsageLimits
 
 from toolcrib.adapters.pydantic_ai import CribToolset
-from toolcrib.calling.approving import Approver
-from toolcrib.calling.questions import Intent
+from toolcrib.agent.conversation_store import KeptConversation
 from toolcrib.core.errors import ToolcribError
-from toolcrib.counter import Session
-from toolcrib.crib import Toolcrib
+from toolcrib.crib.crib import Toolcrib
+from toolcrib.operations.calling.approving import Approver
+from toolcrib.operations.calling.questions import Intent
+from toolcrib.operations.counter import Session
 from toolcrib.sources.acp.port import CALL_ID
-from toolcrib.stores.conversations import KeptConversation
 from toolcrib.surfaces.acp_agent import plans
 from toolcrib.surfaces.acp_agent.content import said, title_of, told_again
 from toolcrib.surfaces.acp_agent.instructions import told_to_model

@@ -22,12 +22,12 @@ from acp.schema import (
 from pydantic_ai.messages import BinaryContent, ToolCallPart, ToolReturnPart
 
 from toolcrib.adapters.pydantic_ai.toolset import MARK, OPERATION_OF
-from toolcrib.calling.questions import in_one_line
 from toolcrib.catalog.access import Access
 from toolcrib.catalog.view import View
 from toolcrib.core.results import ToolResult
 from toolcrib.core.tools import Tool
-from toolcrib.protocol.tools import CALLS
+from toolcrib.operations.calling.questions import in_one_line
+from toolcrib.operations.tools import CALLS
 from toolcrib.sources.acp.descriptors import kind_of as descriptor_kind
 from toolcrib.sources.acp.diffs import diffs_of, locations_of
 from toolcrib.sources.acp.local import LocalSource

@@ -20,8 +20,8 @@ from starlette.routing import Route
 
 from toolcrib.config.auth import Auth
 from toolcrib.core.errors import ToolcribError
-from toolcrib.crib import Toolcrib
-from toolcrib.protocol.tools import OPERATIONS
+from toolcrib.crib.crib import Toolcrib
+from toolcrib.operations.tools import OPERATIONS
 from toolcrib.surfaces.auth import Authenticator, InsufficientScope, Stays
 from toolcrib.surfaces.http.admission import ROOT, Admission, NameCheck, above_path
 from toolcrib.surfaces.http.bodies import json_response, problem_response

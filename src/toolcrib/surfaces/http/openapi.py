@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Any, cast
 
-from toolcrib.protocol import schemas
-from toolcrib.protocol.tools import OPERATIONS, OperationTool, operation_tools
+from toolcrib.operations import schemas
+from toolcrib.operations.tools import OPERATIONS, OperationTool, operation_tools
 from toolcrib.surfaces.http.operations import BUNDLE
 from toolcrib.surfaces.http.problems import MEDIA_TYPE, STATUSES
 from toolcrib.version import VERSION

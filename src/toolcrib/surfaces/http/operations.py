@@ -13,9 +13,9 @@ from starlette.routing import Route
 from toolcrib.core.errors import InvalidArguments, NextAction, ToolcribError
 from toolcrib.core.principal import CallContext
 from toolcrib.core.traces import trace_id_of
-from toolcrib.crib import Toolcrib
-from toolcrib.protocol.steps import answer_within, leading_within
-from toolcrib.protocol.tools import OPERATIONS
+from toolcrib.crib.crib import Toolcrib
+from toolcrib.operations.steps import answer_within, leading_within
+from toolcrib.operations.tools import OPERATIONS
 from toolcrib.surfaces.http.bodies import json_response, read_object
 from toolcrib.surfaces.mcp_gateway.opening import Opening
 from toolcrib.surfaces.mcp_gateway.operations import asked_about

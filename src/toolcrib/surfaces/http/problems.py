@@ -8,8 +8,8 @@ from http import HTTPStatus
 from typing import Any
 
 from toolcrib.core.errors import ErrorCode, ToolcribError
-from toolcrib.protocol.steps import leading_within
-from toolcrib.protocol.tools import OPERATIONS
+from toolcrib.operations.steps import leading_within
+from toolcrib.operations.tools import OPERATIONS
 
 MEDIA_TYPE = "application/problem+json"
 

@@ -17,8 +17,8 @@ from starlette.types import ASGIApp
 from toolcrib.config import Config
 from toolcrib.core.client import SilentClient
 from toolcrib.core.errors import InvalidConfig
-from toolcrib.crib import Toolcrib
-from toolcrib.protocol.tools import ALL, DEFAULT_SET, OPERATIONS, SETS, chosen
+from toolcrib.crib.crib import Toolcrib
+from toolcrib.operations.tools import ALL, DEFAULT_SET, OPERATIONS, SETS, chosen
 from toolcrib.sources.mcp.connection import stop_servers_quickly
 from toolcrib.surfaces.auth import Authenticator, Stays
 from toolcrib.surfaces.http.app import application

@@ -9,7 +9,7 @@ from mcp.server.context import HandlerResult
 
 from toolcrib.config import DEFAULT_ROOM, Room
 from toolcrib.core.principal import CallContext
-from toolcrib.crib import Toolcrib
+from toolcrib.crib.crib import Toolcrib
 from toolcrib.sources.base import ProgressListener
 from toolcrib.surfaces.mcp_gateway.answers import whole
 from toolcrib.surfaces.mcp_gateway.clients import Clients

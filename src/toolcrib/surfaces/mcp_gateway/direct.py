@@ -17,8 +17,8 @@ from toolcrib.catalog.access import NOTHING_CLAIMED
 from toolcrib.catalog.view import View
 from toolcrib.core.errors import NextAction, ToolcribError
 from toolcrib.core.tools import Tool
-from toolcrib.crib import Toolcrib
-from toolcrib.disclosure.suggestions import not_found
+from toolcrib.crib.crib import Toolcrib
+from toolcrib.operations.suggestions import not_found
 from toolcrib.sources.mcp.shapes import is_definition
 from toolcrib.surfaces.mcp_gateway.calls import Calls
 from toolcrib.surfaces.mcp_gateway.connections import Ctx, principal_here, principal_of

@@ -13,7 +13,7 @@ from mcp_types import INTERNAL_ERROR, INVALID_PARAMS
 
 from toolcrib.catalog.shelf import Item
 from toolcrib.core.errors import ToolcribError
-from toolcrib.crib import Toolcrib
+from toolcrib.crib.crib import Toolcrib
 from toolcrib.sources.mcp.shapes import fits
 from toolcrib.surfaces.mcp_gateway.answers import whole
 from toolcrib.surfaces.mcp_gateway.clients import Clients, Send

@@ -19,7 +19,7 @@ from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
 from toolcrib.config import Config
-from toolcrib.crib import Toolcrib
+from toolcrib.crib.crib import Toolcrib
 from toolcrib.surfaces.mcp_gateway.connections import user_of
 from toolcrib.surfaces.mcp_gateway.server import Gateway
 

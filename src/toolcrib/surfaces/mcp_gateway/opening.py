@@ -5,7 +5,7 @@ from __future__ import annotations
 import anyio
 
 from toolcrib.core.principal import Principal
-from toolcrib.crib import Toolcrib
+from toolcrib.crib.crib import Toolcrib
 
 FIRST_ANSWER_WAIT_S = 10.0
 """Until when after its start the gateway lets a question wait for servers that are starting, in seconds."""

@@ -15,12 +15,12 @@ from toolcrib.catalog.view import View
 from toolcrib.config import Config
 from toolcrib.core.errors import ToolcribError
 from toolcrib.core.principal import Principal
-from toolcrib.crib import Toolcrib
-from toolcrib.disclosure.operations import MAX_EXPANDED
-from toolcrib.protocol.briefing import Briefing, briefing
-from toolcrib.protocol.rules import Top
-from toolcrib.protocol.steps import answer_within, leading_within
-from toolcrib.protocol.tools import CALLS, MAX_NAME_CHARS, OperationTool
+from toolcrib.crib.crib import Toolcrib
+from toolcrib.operations.briefing import Briefing, briefing
+from toolcrib.operations.rules import Top
+from toolcrib.operations.showing import MAX_EXPANDED
+from toolcrib.operations.steps import answer_within, leading_within
+from toolcrib.operations.tools import CALLS, MAX_NAME_CHARS, OperationTool
 from toolcrib.surfaces.mcp_gateway.calls import Calls
 from toolcrib.surfaces.mcp_gateway.connections import Ctx, context_of, principal_of
 from toolcrib.surfaces.mcp_gateway.opening import Opening

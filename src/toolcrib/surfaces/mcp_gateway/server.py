@@ -22,8 +22,8 @@ from pydantic import ValidationError
 from toolcrib.config import Config
 from toolcrib.core.client import ANSWER_S, Client, SilentClient
 from toolcrib.core.principal import Principal
-from toolcrib.crib import Toolcrib
-from toolcrib.protocol.tools import ALL, DEFAULT_SET, chosen
+from toolcrib.crib.crib import Toolcrib
+from toolcrib.operations.tools import ALL, DEFAULT_SET, chosen
 from toolcrib.surfaces.mcp_gateway import logs
 from toolcrib.surfaces.mcp_gateway.answers import pass_on_whole
 from toolcrib.surfaces.mcp_gateway.calls import Calls

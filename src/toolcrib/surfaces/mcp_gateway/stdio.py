@@ -18,8 +18,8 @@ from mcp.server.stdio import stdio_server
 from toolcrib.config import Config
 from toolcrib.core.client import Client
 from toolcrib.core.principal import LOCAL
-from toolcrib.crib import Toolcrib
-from toolcrib.protocol.tools import DEFAULT_SET
+from toolcrib.crib.crib import Toolcrib
+from toolcrib.operations.tools import DEFAULT_SET
 from toolcrib.sources.mcp.connection import stop_servers_quickly
 from toolcrib.surfaces.mcp_gateway.server import Gateway
 

@@ -21,7 +21,7 @@ from toolcrib.core.errors import ToolcribError, ToolFailed
 from toolcrib.core.events import CatalogPublished, Event
 from toolcrib.core.principal import CallContext, Principal
 from toolcrib.core.shares import Shares
-from toolcrib.crib import Toolcrib
+from toolcrib.crib.crib import Toolcrib
 from toolcrib.sources.base import Source
 from toolcrib.surfaces.mcp_gateway.connections import Ctx, connection_of, principal_of
 from toolcrib.surfaces.mcp_gateway.opening import Opening

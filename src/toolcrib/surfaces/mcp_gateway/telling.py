@@ -28,7 +28,7 @@ from toolcrib.catalog.view import View
 from toolcrib.core.digests import digest
 from toolcrib.core.events import CatalogPublished, Event
 from toolcrib.core.principal import Principal
-from toolcrib.crib import Toolcrib
+from toolcrib.crib.crib import Toolcrib
 from toolcrib.surfaces.mcp_gateway.connections import Ctx, principal_of
 
 logger = logging.getLogger(__name__)

@@ -1,0 +1,1 @@
+"""Conversations with models: prompts, their sections, and the loop that evaluates them."""

@@ -1,0 +1,15 @@
+"""Tools for models without a vendor's API, as most chat templates take them: a name, a description, a JSON Schema."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from toolcrib.agent.conversation.messages import ToolSpec
+
+
+def tools(specs: Iterable[ToolSpec]) -> list[dict[str, Any]]:
+    """All of them, for nothing is held back here."""
+    return [
+        {"name": spec.name, "description": spec.description, "parameters": dict(spec.input_schema)} for spec in specs
+    ]

@@ -1,0 +1,89 @@
+"""A prompt from its first request to its final answer, whatever has to begin anew in between."""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+import anyio
+
+from toolcrib.agent.conversation.events import EvaluationRestarted
+from toolcrib.agent.loop.config import DEFAULT_CONFIG, InnerLoopConfig
+from toolcrib.agent.loop.provider import PromptResponse, ProviderAdapter, TextListener, VisibilityExpansionRequired
+from toolcrib.agent.sections import Prompt, SetVisibilityOverride
+from toolcrib.agent.telemetry import count_restart
+from toolcrib.core.errors import BudgetExceeded
+from toolcrib.operations.counter import Session
+
+logger = logging.getLogger(__name__)
+
+OutputT = TypeVar("OutputT")
+
+
+@dataclass(frozen=True)
+class MainLoop:
+    """Begins an evaluation anew for as long as sections open that cannot be brought in otherwise.
+
+    What was said and done before stays in the session, so no call is run twice.
+
+    Source: dynamic tool registration, "Visibility Override Persistence".
+    """
+
+    max_restarts: int = 10
+    config: InnerLoopConfig = DEFAULT_CONFIG
+
+    async def execute(
+        self,
+        prompt: Prompt[OutputT],
+        *,
+        session: Session,
+        adapter: ProviderAdapter,
+        request: str = "",
+        on_text: TextListener | None = None,
+    ) -> PromptResponse[OutputT]:
+        """The final answer to `prompt`; raises as `ProviderAdapter.evaluate` does, but for restarts.
+
+        Raises:
+            BudgetExceeded: it began anew `max_restarts` times, or used up another budget.
+        """
+        restarts, began_at = 0, time.monotonic()
+        while True:
+            try:
+                config = self._config_after(time.monotonic() - began_at)
+                return await adapter.evaluate(prompt, session=session, request=request, config=config, on_text=on_text)
+            except VisibilityExpansionRequired as required:
+                if restarts >= self.max_restarts:
+                    raise BudgetExceeded(f"It began anew {restarts} times without a final answer.") from required
+                overrides = required.requested_overrides.items()
+                session.dispatch(
+                    *(SetVisibilityOverride(path, visibility) for path, visibility in overrides),
+                    EvaluationRestarted(required.section_keys),
+                )
+                count_restart(provider=adapter.name)
+                told = {"section_keys": required.section_keys, "reason": required.reason, "provider": adapter.name}
+                logger.info("begins anew with %s open", ", ".join(required.section_keys), extra=told)
+                restarts += 1
+
+    def _config_after(self, spent_s: float) -> InnerLoopConfig:
+        """The same budgets for all evaluations together; the session counts turns and tokens itself."""
+        timeout_s = self.config.timeout_s
+        return self.config if timeout_s is None else replace(self.config, timeout_s=max(0.0, timeout_s - spent_s))
+
+    def execute_sync(
+        self,
+        prompt: Prompt[OutputT],
+        *,
+        session: Session,
+        adapter: ProviderAdapter,
+        request: str = "",
+        on_text: TextListener | None = None,
+    ) -> PromptResponse[OutputT]:
+        """The same where no event loop is running; the adapter is entered and left."""
+
+        async def main() -> PromptResponse[OutputT]:
+            async with adapter:
+                return await self.execute(prompt, session=session, adapter=adapter, request=request, on_text=on_text)
+
+        return anyio.run(main)

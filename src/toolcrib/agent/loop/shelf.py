@@ -1,0 +1,40 @@
+"""The catalog as the sections of a prompt read it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from toolcrib.core.errors import UnknownPath
+from toolcrib.core.tools import Path, ToolPointer
+from toolcrib.operations.counter import Session
+from toolcrib.operations.showing import MAX_LIMIT
+
+MAX_POINTERS = 200
+"""Tools of one category that a section shows; whoever has more gives the model a search."""
+
+
+@dataclass(frozen=True)
+class SessionCatalog:
+    """A `CatalogReader` of what a session may see."""
+
+    session: Session
+
+    def summary(self, category: Path) -> str:
+        ontology = self.session.view().ontology
+        branch = ontology.find(category)
+        if branch is None:
+            raise UnknownPath(f"There is no category {'/'.join(category)}.")
+        return ontology.node(branch).summary
+
+    def pointers(self, category: Path) -> Sequence[ToolPointer]:
+        found: list[ToolPointer] = []
+        cursor = None
+        while len(found) < MAX_POINTERS:
+            # Not `list`: it shows a large category as groups.
+            page = self.session.search_tools(category=category, limit=MAX_LIMIT, cursor=cursor)
+            found += page.results
+            cursor = page.next_cursor
+            if cursor is None:
+                break
+        return found[:MAX_POINTERS]

@@ -1,0 +1,39 @@
+"""Prompt sections: parts of a prompt that are shown as a summary or in full, and bring their tools along."""
+
+from toolcrib.agent.sections.events import (
+    SectionEvent,
+    SectionPath,
+    SectionVisibility,
+    SetVisibilityOverride,
+    ToolsInjected,
+    dotted,
+    undotted,
+)
+from toolcrib.agent.sections.prompt import Prompt, PromptTemplate, RenderedPrompt
+from toolcrib.agent.sections.reader import CatalogReader
+from toolcrib.agent.sections.reading import READ_SECTION, ReadSectionResult, SectionRead, SectionTool
+from toolcrib.agent.sections.section import CatalogSection, MarkdownSection, Section, ToolReference
+from toolcrib.agent.sections.state import SectionState
+
+__all__ = [
+    "READ_SECTION",
+    "CatalogReader",
+    "CatalogSection",
+    "MarkdownSection",
+    "Prompt",
+    "PromptTemplate",
+    "ReadSectionResult",
+    "RenderedPrompt",
+    "Section",
+    "SectionEvent",
+    "SectionPath",
+    "SectionRead",
+    "SectionState",
+    "SectionTool",
+    "SectionVisibility",
+    "SetVisibilityOverride",
+    "ToolReference",
+    "ToolsInjected",
+    "dotted",
+    "undotted",
+]

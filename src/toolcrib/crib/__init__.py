@@ -1,0 +1,1 @@
+"""`Toolcrib`, which connects sources, catalog and operations, and follows the configuration."""

@@ -1,0 +1,238 @@
+"""What is known of a request besides its words: what it means, and what came of requests like it."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import anyio
+from anyio import to_thread
+
+from toolcrib.catalog.lockers import Lockers
+from toolcrib.catalog.registry import ToolRegistry
+from toolcrib.catalog.state import CatalogState
+from toolcrib.catalog.view import embedded_text_of
+from toolcrib.config import Config
+from toolcrib.config.search import DEFAULT_SEARCH, Search
+from toolcrib.core.events import CatalogPublished, Event
+from toolcrib.core.principal import Principal
+from toolcrib.core.properties import cached_property
+from toolcrib.search.embedders import Embedder
+from toolcrib.search.index.query import Query
+
+if TYPE_CHECKING:
+    from toolcrib.search.embedding import Embedding, Wanted
+    from toolcrib.search.index.history import History
+    from toolcrib.search.index.meaning import Understood
+    from toolcrib.search.past_calls import Histories
+    from toolcrib.search.vector_store import Vectors
+
+logger = logging.getLogger(__name__)
+
+_SHARED = None
+"""Who wants vectors of what all principals have; the others are called by their ids."""
+
+_COMPUTING = 4
+"""Requests of which a model on this machine makes vectors at once."""
+
+
+class Insights:
+    """An `Insight` that follows what there is: of tools that come, vectors are made in the background."""
+
+    def __init__(
+        self, registry: ToolRegistry, lockers: Lockers[Any], store: Vectors | None, embedder: Embedder | None = None
+    ) -> None:
+        """`embedder` stands before any that a configuration names.
+
+        Raises:
+            TypeError: it lacks something of the protocol.
+        """
+        if embedder is not None and not isinstance(cast("object", embedder), Embedder):
+            raise TypeError(f"{embedder!r} is no embedder: it lacks something of `toolcrib.search.embedders.Embedder`")
+        self._registry = registry
+        self._lockers = lockers
+        self._store = store
+        self._search = DEFAULT_SEARCH
+        self._heeded: Config | None = None
+        self._is_resting = False
+        self._audit: Path | None = None
+        self._histories: Histories | None = None
+        self._wanting = threading.Lock()
+        """Held from looking at what there is to saying so: of two threads, what the later saw has to count."""
+        self._threads = anyio.CapacityLimiter(_COMPUTING)
+        """Of their own: functions that take long hold up no search."""
+        self.embedding: Embedding | None = None
+        """None where no model is set up."""
+        self._given = embedder
+        self._take_given()
+
+    def heed(self, config: Config) -> None:
+        """From now on, what it says of searching holds. A model that could not be used is tried once more."""
+        if self._is_resting:
+            return
+        self._heeded = config
+        search, audit = config.search, config.audit.place if config.audit is not None else None
+        known = self.embedding
+        is_lost = known is not None and known.condition.is_final
+        if self._given is not None:
+            self._take_given()
+        elif search.embedder != self._search.embedder or is_lost:
+            self._close_embedding()
+            if search.embedder is not None:
+                self._embed(search.embedder.open)
+        self._remember(search, audit)
+        self._search = search
+
+    def resume(self) -> None:
+        """Go on where `aclose` ended; nothing where it did not."""
+        self._take_given()
+        if self._search is DEFAULT_SEARCH and self._heeded is not None:
+            self.heed(self._heeded)
+
+    def rest(self) -> None:
+        """Know of nothing, whatever a configuration will say: for whoever will not search."""
+        self._detach()
+        self._is_resting = True
+
+    async def settled(self, timeout_s: float) -> bool:
+        """Wait until every tool that is there by now has its vector, or a problem says why not, and the past is known.
+
+        False where that takes longer.
+        """
+        until = time.monotonic() + timeout_s
+        waits: list[Callable[[float], bool]] = []
+        if self.embedding is not None:
+            waits.append(partial(self.embedding.settle, patient=False))
+        if self._histories is not None:
+            waits.append(self._histories.settle)
+        for wait in waits:
+            left_s = max(0.0, until - time.monotonic())
+            if not await to_thread.run_sync(wait, left_s, abandon_on_cancel=True):
+                return False
+        return True
+
+    async def aclose(self) -> None:
+        """Make no more vectors, and forget what was asked; searches go on by words.
+
+        Waits for what is under way, for some seconds at most.
+        """
+        embedding, histories = self.embedding, self._histories
+        self._detach()
+        with anyio.CancelScope(shield=True):
+            for ending in (embedding, histories):
+                if ending is not None:
+                    await to_thread.run_sync(ending.close, limiter=self._threads)
+
+    # -- what is known ------------------------------------------------------------------------------------------------
+
+    def understood(self, query: Query) -> Understood | None:
+        embedding = self.embedding
+        return embedding.understood(query) if embedding is not None else None
+
+    def history_for(self, principal: Principal) -> History | None:
+        histories = self._histories
+        return histories.history_for(principal) if histories is not None else None
+
+    async def prepare(self, text: str) -> None:
+        """Look up what `text` means where that takes a while, so that a search need not wait; never for long."""
+        if (embedding := self.embedding) is not None:
+            texts = Query.parse(text).texts
+            await embedding.prepare(texts)
+            if embedding.computes(texts):
+                from toolcrib.search.embedding import PATIENCE_S  # noqa: PLC0415  it is there by now
+
+                with anyio.move_on_after(PATIENCE_S) as scope:
+                    await to_thread.run_sync(embedding.queries, texts, limiter=self._threads, abandon_on_cancel=True)
+                if scope.cancelled_caught:
+                    embedding.rest()  # or the search would run the model once more, and wait
+
+    # -- vectors ------------------------------------------------------------------------------------------------------
+
+    def _take_given(self) -> None:
+        if self._given is not None and self.embedding is None and not self._is_resting:
+            self._embed(partial(_as_it_is, self._given))
+
+    def _embed(self, open_embedder: Callable[[], Embedder]) -> None:
+        from toolcrib.search.embedding import Embedding  # noqa: PLC0415  with numpy, and only where there is a model
+
+        self.embedding = Embedding(open_embedder, store=self._store)
+        self._registry.subscribe(self._note)
+        self._lockers.subscribe(self._want)
+        for owner in (_SHARED, *self._lockers.open_ids):
+            self._want(owner)
+
+    def _close_embedding(self) -> None:
+        if (embedding := self.embedding) is not None:
+            self._registry.unsubscribe(self._note)
+            self._lockers.unsubscribe(self._want)
+            self.embedding = None
+            embedding.close(wait_s=0)
+
+    def _note(self, event: Event) -> None:
+        if isinstance(event, CatalogPublished):
+            self._want(_SHARED)
+
+    def _want(self, owner: str | None) -> None:
+        with self._wanting:
+            if (embedding := self.embedding) is not None:
+                state = self._registry.state if owner is None else self._lockers.open_state(owner)
+                embedding.want(owner, _wanted(state) if state is not None else None)
+
+    # -- the past -----------------------------------------------------------------------------------------------------
+
+    def _remember(self, search: Search, audit: Path | None) -> None:
+        if search.history is not None and audit is None:
+            logger.warning("nothing is learned from past calls: `toolcrib.audit` is off, so none are known")
+        if search.history is None or audit is None or audit != self._audit:
+            self._close_histories()
+        if search.history is not None and audit is not None:
+            from toolcrib.search.past_calls import Histories  # noqa: PLC0415  likewise
+
+            if self._histories is None:
+                self._histories, self._audit = Histories(audit), audit
+            self._histories.heed(search.history)
+
+    def _close_histories(self) -> None:
+        if (histories := self._histories) is not None:
+            self._histories = self._audit = None
+            histories.close(wait_s=0)
+
+    def _detach(self) -> None:
+        """End both, and wait for neither."""
+        self._close_embedding()
+        self._close_histories()
+        self._search = DEFAULT_SEARCH
+
+
+def _as_it_is(embedder: Embedder) -> Embedder:
+    return embedder
+
+
+def _wanted(state: CatalogState) -> Wanted:
+    import numpy as np  # noqa: PLC0415  only where there is a model
+
+    from toolcrib.search.embedding import Wanted  # noqa: PLC0415  likewise
+
+    keys = [part.segment.keys[part.mask] for part in state.index.parts]
+    return Wanted(np.concatenate(keys) if keys else np.empty(0, np.uint64), _Texts(state).at)
+
+
+@dataclass
+class _Texts:
+    """Those of the tools of one state, in the order in which they stand in its index."""
+
+    state: CatalogState
+
+    @cached_property
+    def _ids(self) -> list[str]:
+        return [*self.state.index]
+
+    def at(self, position: int) -> str:
+        state = self.state
+        return embedded_text_of(state.sources, state.categories, state.tools[self._ids[position]])

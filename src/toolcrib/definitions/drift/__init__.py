@@ -1,0 +1,25 @@
+"""What changed in a tool's definition and how much that matters, and what in one is suspicious."""
+
+from toolcrib.definitions.drift.grades import Change, Drift, Grade, drift_between
+from toolcrib.definitions.drift.judging import DEFAULT_PINS, Approved, Judgement, Origin, PinPolicy, Verdict
+from toolcrib.definitions.drift.suspicions import Neighbours, Suspicion, suspicions_in, suspicions_in_texts
+from toolcrib.definitions.drift.versions import FIRST, Version
+
+__all__ = [
+    "DEFAULT_PINS",
+    "FIRST",
+    "Approved",
+    "Change",
+    "Drift",
+    "Grade",
+    "Judgement",
+    "Neighbours",
+    "Origin",
+    "PinPolicy",
+    "Suspicion",
+    "Verdict",
+    "Version",
+    "drift_between",
+    "suspicions_in",
+    "suspicions_in_texts",
+]

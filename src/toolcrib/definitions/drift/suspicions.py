@@ -1,0 +1,301 @@
+"""What in a definition looks like an attempt on the model, or on the person who approves: flagged, never altered."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Set
+from dataclasses import dataclass, field
+from functools import cache
+from itertools import chain
+from types import MappingProxyType
+from typing import Any
+
+from toolcrib.core.characters import BIDI, TAGS, UNSEEN, is_tag, unspelled, visible, without_flags
+from toolcrib.core.schema import pointer
+from toolcrib.core.tools import Tool
+from toolcrib.definitions.drift.definitions import definition_of, texts_in
+from toolcrib.definitions.drift.letters import borrowed, plain, skeleton
+
+MAX_OF_RULE = 5
+"""Findings of one rule in one definition."""
+
+MIN_CHARS = 10
+"""A shorter text says nothing, and most texts are keys and types."""
+
+AROUND_CHARS = 40
+"""How much is shown on both sides of what was found."""
+
+
+@dataclass(frozen=True, slots=True)
+class Suspicion:
+    """One thing in a definition that a person should look at."""
+
+    rule: str
+    """One of `RULES`."""
+    place: str
+    """A JSON Pointer into the definition as MCP writes it."""
+    excerpt: str
+    """On one line, with what cannot be seen as `⟨U+200B⟩`."""
+    why: str
+    """As a sentence without a capital and a full stop."""
+
+    def to_wire(self) -> dict[str, str]:
+        return {"rule": self.rule, "place": self.place, "excerpt": self.excerpt, "why": self.why}
+
+
+@dataclass(frozen=True)
+class Neighbours:
+    """The names of all tools that a definition stands beside, from which it may want to borrow trust."""
+
+    sources: Mapping[str, frozenset[str]] = field(default_factory=lambda: MappingProxyType({}))
+    """By the name of a tool: the sources that have one of that name."""
+    looks: Mapping[str, tuple[tuple[str, str], ...]] = field(default_factory=lambda: MappingProxyType({}))
+    """By what a name looks like: source and name of each tool that looks so, in order."""
+
+    @classmethod
+    def of(cls, tools: Iterable[Tool]) -> Neighbours:
+        sources: defaultdict[str, set[str]] = defaultdict(set)
+        looks: defaultdict[str, set[tuple[str, str]]] = defaultdict(set)
+        for tool in tools:
+            sources[tool.name].add(tool.source)
+            looks[skeleton(tool.name)].add((tool.source, tool.name))
+        return cls(
+            {name: frozenset(each) for name, each in sources.items()},
+            {look: tuple(sorted(each)) for look, each in looks.items()},
+        )
+
+
+NOBODY = Neighbours()
+
+RULES: Mapping[str, str] = MappingProxyType(
+    {
+        "hidden-characters": "Characters that nobody sees and a model reads.",
+        "tag-characters": "Unicode tag characters: a whole text that nobody sees and a model reads.",
+        "bidi-controls": "Controls that show a text in another order than a model reads it in.",
+        "instructions-to-model": "Instructions to the model that go beyond how the tool is used.",
+        "secrets-named": "Files and variables in which secrets are kept.",
+        "other-tool-named": "The name of a tool of another source.",
+        "url-credentials": "An address with a password or key in it.",
+        "lookalike-name": "A name that only looks like another, or letters of one script that look like another's.",
+    }
+)
+"""What can be found, each with what it is."""
+
+BESIDE_OTHERS = frozenset({"other-tool-named", "lookalike-name"})
+"""Rules that look at the tools that one stands beside: whoever may not see those must not be told."""
+
+
+def suspicions_in(
+    tool: Tool,
+    neighbours: Neighbours = NOBODY,
+    *,
+    rules: Collection[str] = RULES.keys(),
+    earlier: Tool | None = None,
+) -> tuple[Suspicion, ...]:
+    """What of `rules` is in all texts of a definition, keys of schemas included, in the order of `RULES`.
+
+    At most `MAX_OF_RULE` of each; none of what is in its `earlier` definition in the same words. Takes time in
+    proportion to the texts.
+    """
+    known = set[tuple[str, str]]()
+    if earlier is not None:
+        known = {(each.rule, each.excerpt) for each in _all(earlier, neighbours, set(rules))}
+    left = set(rules)
+    found: defaultdict[str, list[Suspicion]] = defaultdict(list)
+    for each in _all(tool, neighbours, left):
+        if each.rule in left and (each.rule, each.excerpt) not in known:
+            found[each.rule].append(each)
+            if len(found[each.rule]) == MAX_OF_RULE:
+                left.discard(each.rule)
+    return tuple(each for rule in RULES for each in found[rule])
+
+
+def suspicions_in_texts(value: Any) -> tuple[Suspicion, ...]:
+    """What of the rules about single texts is in a JSON value that is no definition of a tool; places are in `value`.
+
+    At most `MAX_OF_RULE` of each, in the order of `RULES`.
+    """
+    found: defaultdict[str, list[Suspicion]] = defaultdict(list)
+    for place, text in sorted(texts_in(value)):
+        for rule, (start, end), why in _in_text(text, RULES.keys()):
+            if len(found[rule]) < MAX_OF_RULE:
+                found[rule].append(Suspicion(rule, place, _around(text, start, end), why))
+    return tuple(each for rule in RULES for each in found[rule])
+
+
+def _all(tool: Tool, neighbours: Neighbours, rules: Set[str]) -> Iterator[Suspicion]:
+    """`rules` may become fewer in between."""
+    texts = sorted(texts_in(definition_of(tool)))
+    own = frozenset(text for place, text in texts if place != "/description")
+    for place, text in texts:
+        others = _other_tools(tool, place, text, own, neighbours) if "other-tool-named" in rules else ()
+        for rule, (start, end), why in chain(_in_text(text, rules), others):
+            if rule in rules:
+                yield Suspicion(rule, place, _around(text, start, end), why)
+    if "lookalike-name" in rules:
+        yield from _lookalikes(tool, texts, neighbours)
+
+
+_Found = tuple[str, tuple[int, int], str]
+"""A rule, where in the text, and why."""
+
+
+def _in_text(text: str, rules: Collection[str]) -> Iterator[_Found]:
+    if UNSEEN.search(text):
+        yield from _unseen(text)
+    if len(text) < MIN_CHARS:
+        return
+    read = plain(text)
+    lowered = read.lower()
+    for rule, needles, pattern, why in _PATTERNS:
+        # A few plain searches are quicker by far than a pattern that may begin anywhere.
+        if rule in rules and any(needle in lowered for needle in needles):
+            yield from ((rule, match.span(), why) for match in _compiled(pattern).finditer(read))
+
+
+def _unseen(text: str) -> Iterator[_Found]:
+    seen = without_flags(text)
+    for match in TAGS.finditer(seen):
+        said = "".join(chr(ord(each) - 0xE0000) for each in match[0] if "\U000e0020" <= each <= "\U000e007e")
+        yield "tag-characters", match.span(), f"a model may read there what nobody sees: {said[:80]!r}"
+    hidden: list[int] = []
+    for at in unspelled(seen):
+        # One character at a time: `TAGS` matches runs, and to match the rest of a run at each place is quadratic.
+        if BIDI.match(seen, at):
+            yield "bidi-controls", (at, at + 1), "what is shown is not in the order in which a model reads it"
+        elif not is_tag(seen[at]):
+            hidden.append(at)
+    if hidden:
+        count = f"{len(hidden)} characters that nobody sees" if len(hidden) > 1 else "a character that nobody sees"
+        yield "hidden-characters", (hidden[0], hidden[0] + 1), f"it holds {count}"
+
+
+def _pattern(rule: str, needles: str, pattern: str, why: str) -> tuple[str, tuple[str, ...], str, str]:
+    """`needles`: lower-case texts of which one stands in whatever the pattern matches."""
+    return rule, tuple(needles.split("|")), pattern, why
+
+
+@cache
+def _compiled(pattern: str) -> re.Pattern[str]:
+    """When it is first searched for: together they take longer than all else that this module starts with."""
+    return re.compile(pattern, re.IGNORECASE)
+
+
+_PATTERNS = (
+    _pattern(
+        "instructions-to-model",
+        "ignore|disregard|forget|override|bypass",
+        r"\b(?:ignore|disregard|forget|override|bypass)\b[^.\n]{0,30}?\b(?:previous|prior|above|earlier|preceding|all|"
+        r"any|other|system|safety|your)\b[^.\n]{0,20}?\b(?:instructions?|prompts?|guidelines?|directives?|guardrails?)\b",
+        "it asks the model to follow it instead of what it was told",
+    ),
+    _pattern(
+        "instructions-to-model",
+        "do not|don't|never|without",
+        r"\b(?:do not|don't|never|without)\s+(?:\w+\s+)?(?:tell|inform|mention|reveal|notify|alert|disclose|telling|"
+        r"informing|mentioning|revealing|notifying|alerting|disclosing)\b[^.\n]{0,40}?\b(?:users?|humans?|operator|"
+        r"anyone|anybody|developers?)\b",
+        "it asks the model to keep something from people",
+    ),
+    _pattern(
+        "instructions-to-model",
+        "user",
+        r"\b(?:hide|conceal|keep (?:this|it|that))\b[^.\n]{0,40}?\bfrom the user\b|"
+        r"\bthe user (?:must|should|need)(?: not|n't) (?:know|notice|be (?:told|informed|notified|aware))\b",
+        "it asks the model to keep something from people",
+    ),
+    _pattern(
+        "instructions-to-model",
+        "important|system|instruction|secret|hidden|inst]|im_start|<<sys",
+        r"<\s*(?:/\s*)?(?:important|system|system[-_ ]?prompt|instructions?|secret|hidden)\s*>|\[/?INST\]|"
+        r"<\|im_start\||<<SYS>>",
+        "it is marked as if it were a message to the model and not a description",
+    ),
+    _pattern(
+        "instructions-to-model",
+        "tool|function",
+        r"\b(?:before|after|when|whenever|instead of)\s+(?:(?:using|calling|invoking|running|you (?:use|call|run))\s+)?"
+        r"(?:any|every|all)\s+(?:of\s+the\s+)?(?:other\s+)?(?:available\s+)?(?:tools?|functions?)\b",
+        "it says what the model is to do with tools that are not its own",
+    ),
+    _pattern(
+        "instructions-to-model",
+        "prompt|conversation|history|messages|instructions",
+        r"\b(?:reveal|print|output|include|send|repeat|append|pass|provide|share|return|copy|put)\b[^.\n]{0,40}?\b"
+        r"(?:(?:your |the )system prompts?|all (?:previous|prior|earlier) messages|"
+        r"(?:entire|full|whole|complete|previous) (?:conversation|chat)|"
+        r"(?:conversation|chat) history|your instructions)\b",
+        "it asks for what the model was told",
+    ),
+    _pattern(
+        "instructions-to-model",
+        "you are|new instruction|developer mode|jailbreak|system override",
+        r"\byou are (?:now|no longer)\b|\bnew instructions?\s*:|\bdeveloper mode\b|\bjailbreak|\bsystem override\b",
+        "it gives the model another role",
+    ),
+    _pattern(
+        "secrets-named",
+        ".ssh|id_|/etc/|.aws|.gnupg|.kube|.netrc|.npmrc|.pypirc|.git-cred|_history|mcp.json|claude_desktop|"
+        "authorized_keys|private key-|environ|_key|_token|.cursor|.claude",
+        r"(?:~|\$HOME|/root|/home/\w+|%USERPROFILE%)[/\\]\.(?:ssh|aws|gnupg|kube|netrc|npmrc|pypirc|git-credentials|docker|"
+        r"cursor|claude)\b|\bid_(?:rsa|ed25519|ecdsa|dsa)\b|/etc/(?:passwd|shadow|sudoers)\b|\.aws/credentials\b|"
+        r"\.(?:bash|zsh)_history\b|\bmcp\.json\b|\bclaude_desktop_config\b|\bauthorized_keys\b|"
+        r"-----BEGIN [A-Z ]*PRIVATE KEY|/proc/(?:self|\d+)/environ\b|"
+        r"\b(?:AWS_SECRET_ACCESS_KEY|OPENAI_API_KEY|ANTHROPIC_API_KEY|GITHUB_TOKEN)\b",
+        "secrets are kept there",
+    ),
+    _pattern(
+        "secrets-named",
+        "secret|credential|password|key|token|environment",
+        r"\b(?:send|collect|upload|forward|exfiltrate|leak|harvest|steal)\b[^.\n]{0,40}?\b(?:passwords|private keys?|"
+        r"ssh keys?|api keys|credentials|access tokens|secrets|environment variables)\b",
+        "it asks for secrets",
+    ),
+    _pattern(
+        "url-credentials",
+        "://",
+        r"\b[a-z][a-z0-9+.-]{0,20}://(?P<user>[^\s/@:\"'<>`{}\[\]$]{1,100}):"
+        r"(?!(?:pass\w*|pwd|pw|secret|token|x+|\*+|\.+|(?P=user)|your\w*|my\w*)@)(?P<password>[^\s/@\"'<>`{}\[\]$*]{3,200})@",
+        "the password in it is sent to a model with every definition",
+    ),
+    _pattern(
+        "url-credentials",
+        "://",
+        r"\bhttps?://[^\s\"'<>`{}]{1,300}[?&](?:access_token|api[_-]?key|auth|token|key|secret|password)="
+        r"(?=[^\s&\"'<>`]{0,200}\d)(?=[^\s&\"'<>`]{0,200}[a-z])(?!your|my|xxx|example|demo|test)[^\s&\"'<>`{}$]{16,200}",
+        "the key in it is sent to a model with every definition",
+    ),
+)
+
+_NAME = re.compile(r"(?<![\w./])(?:[A-Za-z][A-Za-z0-9]*(?:[_.-]+[A-Za-z0-9]+)+|[a-z]+[A-Z][A-Za-z0-9]+)")
+"""Words that can be nothing but names: of several parts, or with a capital inside; no ends of paths."""
+
+
+def _other_tools(tool: Tool, place: str, text: str, own: frozenset[str], neighbours: Neighbours) -> Iterator[_Found]:
+    """`own`: what the definition may speak of, for it is a part of itself."""
+    if not neighbours.sources or place == "/name" or len(text) < MIN_CHARS:
+        return
+    for match in _NAME.finditer(text):
+        name = match[0]
+        sources = neighbours.sources.get(name)
+        if sources and tool.source not in sources and name not in own:
+            whose = ", ".join(sorted(sources)[:3])
+            yield "other-tool-named", match.span(), f"`{name}` is a tool of another source ({whose})"
+
+
+def _lookalikes(tool: Tool, texts: Iterable[tuple[str, str]], neighbours: Neighbours) -> Iterator[Suspicion]:
+    for source, name in neighbours.looks.get(skeleton(tool.name), ()):
+        if name != tool.name:
+            why = f"it looks like `{visible(name)}` of {source}, and is another name"
+            yield Suspicion("lookalike-name", "/name", visible(tool.name), why)
+    for place, key in texts:
+        if (place == "/name" or place.endswith(pointer((key,)))) and (letters := borrowed(key)):
+            points = ", ".join(f"U+{ord(letter):04X}" for letter in letters)
+            yield Suspicion("lookalike-name", place, visible(key), f"{points} among Latin letters only looks like one")
+
+
+def _around(text: str, start: int, end: int) -> str:
+    first, last = max(0, start - AROUND_CHARS), min(len(text), end + AROUND_CHARS)
+    shown = visible(text[first : min(last, first + 4 * AROUND_CHARS)])
+    return ("…" if first else "") + shown + ("…" if last < len(text) else "")

@@ -1,0 +1,28 @@
+"""JSON Schema as grammars: what a local model may write, and what providers' strict modes accept."""
+
+from toolcrib.definitions.grammars.calls import (
+    PLAIN,
+    STYLES,
+    Degraded,
+    Envelope,
+    Grammar,
+    arguments_grammar,
+    call_grammar,
+    text_or_call_grammar,
+)
+from toolcrib.definitions.grammars.places import Unenforced
+from toolcrib.definitions.grammars.strict import StrictSchema, strict_schema
+
+__all__ = [
+    "PLAIN",
+    "STYLES",
+    "Degraded",
+    "Envelope",
+    "Grammar",
+    "StrictSchema",
+    "Unenforced",
+    "arguments_grammar",
+    "call_grammar",
+    "strict_schema",
+    "text_or_call_grammar",
+]

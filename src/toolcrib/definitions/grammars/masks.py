@@ -1,0 +1,54 @@
+"""Masks of the next token directly from schemas, by llguidance (the extra `toolcrib[grammars]`)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from toolcrib.definitions.grammars.calls import PLAIN, Envelope
+from toolcrib.definitions.grammars.codepoints import spelled
+
+if TYPE_CHECKING:
+    from llguidance import LLMatcher, LLTokenizer
+
+
+class MasksUnavailable(Exception):
+    """llguidance is not there, or takes none of this; the message says what to do."""
+
+
+def call_matcher(
+    tokenizer: LLTokenizer, schemas: Mapping[str, Mapping[str, Any]], envelope: Envelope = PLAIN
+) -> LLMatcher:
+    """What tells, token by token, what may be written of a call of exactly one of some tools.
+
+    `schemas` are input schemas by the names a model knows the tools by. llguidance reads them itself, with more of JSON
+    Schema than GBNF can say, and keywords that it does not know are let pass.
+
+    Raises:
+        MasksUnavailable: llguidance is not installed, or one of the schemas is too much for it.
+        ValueError: there is no tool.
+    """
+    if not schemas:
+        raise ValueError("there is no tool to call")
+    try:
+        from llguidance import LLMatcher  # noqa: PLC0415  # an extra, which may be absent
+    except ImportError as error:
+        raise MasksUnavailable("llguidance is not installed: `pip install toolcrib[grammars]`") from error
+    matcher = LLMatcher(tokenizer, LLMatcher.grammar_from_lark(_lark(schemas, envelope)))
+    if matcher.is_error():
+        raise MasksUnavailable(f"llguidance refuses a schema: {matcher.get_error().splitlines()[0]}")
+    return matcher
+
+
+def _lark(schemas: Mapping[str, Mapping[str, Any]], envelope: Envelope) -> str:
+    """llguidance's own form of a grammar: calls as texts, with each schema as a document of its own inside."""
+    lines = [f"start: {' | '.join(f'call_{at}' for at in range(len(schemas)))}"]
+    for at, (name, schema) in enumerate(schemas.items()):
+        opening = f"{envelope.before}{{{spelled(envelope.name)}: {spelled(name)}, {spelled(envelope.arguments)}: "
+        held = {**schema, "x-guidance": {"lenient": True, "whitespace_flexible": True}}
+        lines += [
+            f"call_{at}: {json.dumps(opening)} arguments_{at} {json.dumps('}' + envelope.after)}",
+            f"arguments_{at}: %json {json.dumps(held, ensure_ascii=False)}",
+        ]
+    return "\n".join(["%llguidance {}", *lines])

@@ -1,0 +1,8 @@
+"""What is wrong with definitions of tools, as values: which rules there are, and what each finds."""
+
+from toolcrib.definitions.lint.definition import Limits
+from toolcrib.definitions.lint.findings import Finding, Level, Rule
+from toolcrib.definitions.lint.linter import lint_tools
+from toolcrib.definitions.lint.rules import RULES
+
+__all__ = ["RULES", "Finding", "Level", "Limits", "Rule", "lint_tools"]

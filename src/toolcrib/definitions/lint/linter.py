@@ -1,0 +1,31 @@
+"""Every rule over some tools."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from toolcrib.core.tools import Tool
+from toolcrib.definitions.lint.definition import DEFAULT_LIMITS, Definition, Limits
+from toolcrib.definitions.lint.findings import Finding, Rule
+from toolcrib.definitions.lint.rules import RULES
+
+
+def lint_tools(
+    tools: Iterable[Tool], limits: Limits = DEFAULT_LIMITS, *, rules: Iterable[Rule] = RULES.values()
+) -> Iterator[Finding]:
+    """What those of `rules` find that look at definitions, by tool in the order of ids, then in the order of rules.
+
+    Takes seconds for 10,000 tools, and grows with their number alone.
+    """
+    ordered = sorted(tools, key=lambda tool: tool.id)
+    rules = tuple(rules)
+    of_catalog: dict[str, list[Finding]] = {}
+    for rule in rules:
+        for problem in rule.of_catalog(ordered) if rule.of_catalog is not None else ():
+            of_catalog.setdefault(problem.tool_id, []).append(Finding(rule, problem.tool_id, problem))
+    for tool in ordered:
+        definition = Definition(tool, limits)
+        yield from of_catalog.get(tool.id, ())
+        for rule in rules:
+            for problem in rule.of_tool(definition) if rule.of_tool is not None else ():
+                yield Finding(rule, tool.id, problem)

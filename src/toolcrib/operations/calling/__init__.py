@@ -1,0 +1,8 @@
+"""The one way a tool is run, and a prompt or resource fetched; nothing else asks a source for either."""
+
+from toolcrib.operations.calling.approving import Approvals, Approver
+from toolcrib.operations.calling.fetching import complete, get_prompt, read_resource, watch_resource
+from toolcrib.operations.calling.limits import CallLimits
+from toolcrib.operations.calling.runner import Runner
+
+__all__ = ["Approvals", "Approver", "CallLimits", "Runner", "complete", "get_prompt", "read_resource", "watch_resource"]

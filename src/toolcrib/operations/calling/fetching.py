@@ -1,0 +1,165 @@
+"""Prompts and resources: which source has one, and the one way in which it is asked for it, or to tell of changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import anyio
+
+from toolcrib.catalog.access import Access
+from toolcrib.catalog.state import SourceEntry
+from toolcrib.catalog.view import View
+from toolcrib.core.errors import NotAuthorized, NotFound, SourceUnavailable, ToolFailed
+from toolcrib.core.events import Consent
+from toolcrib.core.names import resource_uri
+from toolcrib.core.principal import CallContext
+from toolcrib.core.results import ToolResult
+from toolcrib.operations.calling.links import under_catalog_names
+from toolcrib.operations.calling.questions import Intent
+from toolcrib.operations.calling.runner import Runner
+from toolcrib.sources.base import FetchMethod, fetch, unwatch, watch
+
+
+async def get_prompt(
+    view: View, name: str, arguments: Mapping[str, Any] | None, context: CallContext, *, runner: Runner
+) -> Mapping[str, Any]:
+    """A prompt with its arguments filled in: the result of MCP's `prompts/get`.
+
+    Raises:
+        NotFound: no visible prompt is called `name`.
+        NotAuthorized, RateLimited: before anything was sent.
+        SourceUnavailable, ToolFailed: as `fetch` does.
+    """
+    locate = partial(_prompt, name=name)
+    params: dict[str, Any] = {"name": locate(view)[1]}
+    if arguments is not None:
+        params["arguments"] = dict(arguments)
+    return await _fetch(view, locate, "prompts/get", params, context, runner=runner)
+
+
+async def read_resource(view: View, uri: str, context: CallContext, *, runner: Runner) -> Mapping[str, Any]:
+    """What a resource holds: the result of MCP's `resources/read`.
+
+    Raises:
+        NotFound: no visible source would know the URI.
+        NotAuthorized, RateLimited: before anything was sent.
+        SourceUnavailable, ToolFailed: as `fetch` does.
+    """
+    locate = partial(_resource, uri=uri)
+    return await _fetch(view, locate, "resources/read", {"uri": locate(view)[1]}, context, runner=runner)
+
+
+async def complete(view: View, params: Mapping[str, Any], context: CallContext, *, runner: Runner) -> Mapping[str, Any]:
+    """Values for an argument of a prompt or of a template of resources: the result of MCP's `completion/complete`.
+
+    `params` are those of the request, which name the prompt or the template as the catalog does.
+
+    Raises:
+        NotFound: no visible prompt or template has the name.
+        NotAuthorized, RateLimited: before anything was sent.
+        SourceUnavailable, ToolFailed: as `fetch` does.
+    """
+    match params.get("ref"):
+        case {"type": "ref/prompt", "name": str() as name} as ref:
+            locate, key = partial(_prompt, name=name), "name"
+        case {"type": "ref/resource", "uri": str() as uri} as ref:
+            locate, key = partial(_resource, uri=uri), "uri"
+        case _:
+            raise NotFound("`ref` names neither a prompt nor a resource.")
+    own_params = {**params, "ref": {**ref, key: locate(view)[1]}}
+    return await _fetch(view, locate, "completion/complete", own_params, context, runner=runner)
+
+
+async def watch_resource(
+    view: View, uri: str, updated: Callable[[], None], context: CallContext, *, runner: Runner
+) -> Callable[[], None]:
+    """Have `updated` called whenever a resource may have become another; gives what ends that. See
+    `WatchableSource.watch`.
+
+    Raises:
+        NotFound: no visible source would know the URI.
+        NotAuthorized, RateLimited: as `read_resource` does.
+        SourceUnavailable, ToolFailed: as `watch` does.
+    """
+    locate = partial(_resource, uri=uri)
+    own = locate(view)[1]
+    entry, _ = await _admitted(view, locate, {"uri": own}, context, runner)
+    try:
+        with anyio.fail_after(context.remaining_s()):
+            await watch(entry.source, own, updated)
+    except TimeoutError as error:
+        raise SourceUnavailable(f"`{entry.name}` was not asked in time: the caller's time is over.") from error
+    return partial(unwatch, entry.source, own, updated)
+
+
+Locate = Callable[[View], tuple[str, str]]
+"""Finds what is asked for in a view: its source, and its own name or URI there. Raises `NotFound`."""
+
+
+def _prompt(view: View, name: str) -> tuple[str, str]:
+    item = view.shelf.prompts.get(name)
+    if item is None:
+        raise NotFound(f"No prompt is called `{name}`.")
+    return item.source, item.own_name
+
+
+def _resource(view: View, uri: str) -> tuple[str, str]:
+    if (found := view.shelf.templates.get(uri)) is not None:
+        return found.source, found.own_name
+    located = view.shelf.locate(uri)
+    if located is None:
+        raise NotFound(
+            f"No resource has the URI `{uri}`.",
+            hints=[f"Resources are read under URIs such as `{resource_uri('SOURCE', 'URI')}`."],
+        )
+    return located
+
+
+async def _fetch(
+    view: View,
+    locate: Locate,
+    method: FetchMethod,
+    params: Mapping[str, Any],
+    context: CallContext,
+    *,
+    runner: Runner,
+) -> Mapping[str, Any]:
+    entry, approval = await _admitted(view, locate, params, context, runner)
+    with runner.under_way.asking(f"{method} of `{entry.name}`", context):
+        result = await fetch(entry.source, method, params, context)
+    if context.client is None and ToolResult(result).needs_input:
+        raise ToolFailed(f"{method} of `{entry.name}` asks for input, and your client cannot be asked.")
+    if approval is not None:
+        result = runner.approver.paused(*approval, result)
+    return under_catalog_names(entry, result)
+
+
+async def _admitted(
+    view: View, locate: Locate, params: Mapping[str, Any], context: CallContext, runner: Runner
+) -> tuple[SourceEntry, tuple[Intent, Consent] | None]:
+    """The source of the item, for a principal that may use it and does not ask too fast; and what a person approved."""
+    if view.principal != context.principal:
+        raise ValueError(f"a view for {view.principal.id} cannot serve a request for {context.principal.id}")
+    entry, access = _entry(view, locate)
+    runner.limits.admit(context.principal)
+    if access is Access.CALL:
+        return entry, None
+    what = "{}: {}".format(*locate(view))
+    intent = Intent(context.principal.id, what, arguments=params)
+    consent = await runner.approver.ask(intent, context)
+    now = runner.view_now(view, context)
+    entry_now, _ = _entry(now, locate)
+    if locate(now) != locate(view) or not entry_now.is_same_server(entry):
+        raise NotAuthorized(f"`{what}` was not used: it has become another while a person was asked.")
+    return entry_now, (intent, consent)
+
+
+def _entry(view: View, locate: Locate) -> tuple[SourceEntry, Access]:
+    """The source of an item, which may be used, and how."""
+    source, own_name = locate(view)
+    access = view.access_to_item(source, own_name)
+    if access < Access.ASK:
+        raise NotAuthorized(f"`{own_name}` of `{source}` may be seen and not used by `{view.principal.id}`.")
+    return view.sources[source], access

@@ -1,0 +1,266 @@
+"""Errors that lead on: what was probably meant by a path, an id or a query that leads nowhere."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Sequence, Set
+from itertools import islice
+from typing import Any
+
+from toolcrib.catalog.ontology import Branch
+from toolcrib.catalog.state import SourceStatus
+from toolcrib.catalog.view import View
+from toolcrib.core.errors import NextAction, NoMatchInCategory, SourceUnavailable, ToolNotFound, UnknownPath
+from toolcrib.core.handles import Handle
+from toolcrib.core.schema import MAX_COMPARED, MAX_COMPARED_CHARS
+from toolcrib.core.tools import Path
+from toolcrib.operations.messages import Suggestion
+from toolcrib.search.index.index import Selection
+from toolcrib.search.index.tokens import terms
+
+ALIKE = 0.8
+"""The Ratcliff-Obershelp ratio from which an id is like another one."""
+
+SHARED_WORDS = 0.6
+"""The share of the words of two ids, of those that either has, from which they are like each other."""
+
+MIN_SLIP_CHARS = 4
+"""Letters of a word in which a wrong one is a slip. A shorter word becomes a different word, as in `get` and `set`."""
+
+MAX_LIKE = 3
+"""Ids that an error names."""
+
+MAX_TRIED = 3
+"""Categories that are searched to name those in which something matches: each ranks the whole catalog once more."""
+
+MAX_TOLD = 20
+"""Children of a node that a hint names."""
+
+MAX_READ = 100_000
+"""Characters of the ids and names that one is compared with."""
+
+OTHER_WORDS = "Say it in other words, what is to be done and to what, or look at what there is."
+
+NO_NODE = Suggestion(("No category seems to serve this.", OTHER_WORDS), NextAction("list"))
+"""What to try after a search for categories that found none."""
+
+Searched = Selection | Set[str] | None
+"""The tools to search; None for all that are visible."""
+
+
+def not_found(view: View, name: str) -> ToolNotFound | SourceUnavailable:
+    """The error for an id that names no visible tool: its source is not there, or the visible ids that are like it.
+
+    The next action expands a tool only where `name` can be nothing but a slip in its id. A handle is no slip: its tool
+    was there, and another one is not it.
+    """
+    handle = Handle.parse(name)
+    name = name if handle is None else handle.tool_id
+    source = next((s for s in (name.partition(mark)[0] for mark in (".", "__")) if s in view.sources), "")
+    if (gone := unavailable(view, source)) is not None:
+        return gone
+    near = _like_id(name, _comparable_ids(view, source))
+    meant = [tool_id for tool_id in near if _is_slip(name, tool_id)] if handle is None else []
+    return ToolNotFound(
+        f"There is no tool `{name[:200]}`.",
+        hints=[f"Closest: {', '.join(f'`{tool_id}`' for tool_id in near)}"] if near else [],
+        next_action=NextAction("expand_tool", {"tool_id": meant[0]}) if len(meant) == 1 else searching(name),
+    )
+
+
+def searching(tool_id: str) -> NextAction:
+    """A search for what the id of a tool says that it does."""
+    return NextAction("search_tools", {"query": tool_id[:MAX_COMPARED_CHARS].replace(".", " ").replace("_", " ")})
+
+
+def unavailable(view: View, source: str) -> SourceUnavailable | None:
+    """The error for what only the source of this name could show; None where it is not known or does show it."""
+    entry = view.sources.get(source)
+    if entry is None or entry.status is SourceStatus.READY:
+        return None
+    what = "is still starting" if entry.status is SourceStatus.STARTING else f"is unavailable: {entry.reason}"
+    return SourceUnavailable(
+        f"The source `{source}` {what}".rstrip(".") + ".",
+        diagnosis=entry.diagnosis,
+        next_action=NextAction("list"),
+        retryable=entry.status is SourceStatus.STARTING or not entry.is_lasting,
+    )
+
+
+def unknown_path(view: View, path: Sequence[str]) -> UnknownPath | SourceUnavailable:
+    """The error for a path at which no visible node stands: its source is not there, or the closest node that is."""
+    ontology = view.ontology
+    if path[0] not in ontology.root.below and (gone := unavailable(view, path[0])) is not None:
+        return gone
+    depth, nearest = ontology.nearest(path)
+    children = {child.name: child for child in ontology.children(nearest)}
+    closest = _like(path[depth], children) or _like(path[-1], _by_name(view))
+    way = closest.path if closest is not None else nearest.path
+    here = shown(nearest.path)
+    exists = [f"Closest that exists: {shown(way)}"] if closest is not None else []
+    return UnknownPath(
+        f"There is no node at {shown(tuple(path))}.",
+        hints=[
+            *exists,
+            f"Below {here}: {', '.join(islice(children, MAX_TOLD)) or 'no nodes, only tools'}"
+            + (f" and {len(children) - MAX_TOLD} more" if len(children) > MAX_TOLD else ""),
+        ],
+        next_action=NextAction("list", {"path": list(way)} if way else {}),
+    )
+
+
+def no_match(view: View, category: Path, wider: NextAction, searched: Searched, tagged: Searched) -> NoMatchInCategory:
+    """The error for a query that nothing in `category` matches: the categories where something does.
+
+    `wider` is the search of the whole catalog, over the tools `searched`; `tagged` as for `nothing_found`.
+    """
+    message, given = f"Nothing in {shown(category)} matches.", wider.arguments
+    query: str = given["query"]
+    if hits := view.search(query, limit=10, scope=searched).hits:
+        elsewhere = dict.fromkeys(view.ontology.places(view.tools[hit.tool_id])[0] for hit in hits)
+        # A tool that stands low on the page of the whole catalog may be too little for one of its own.
+        tried = islice(elsewhere, MAX_TRIED)
+        named = ", ".join(shown(path) for path in tried if _finds(view, query, path, searched))
+        return NoMatchInCategory(message, hints=[f"Matches stand in: {named}"] if named else [], next_action=wider)
+    include_unavailable = bool(given.get("include_unavailable"))
+    lead = nothing_found(view, query, given.get("tags", ()), tagged, include_unavailable=include_unavailable)
+    if lead.next_action.operation != "list":
+        return NoMatchInCategory(message, hints=lead.hints, next_action=lead.next_action)
+    return NoMatchInCategory(
+        message,
+        hints=["Nothing in the whole catalog matches either.", OTHER_WORDS],
+        next_action=NextAction("list", {"path": [*category]} if category in view.ontology.nodes else {}),
+    )
+
+
+def nothing_found(
+    view: View, query: str, tags: Sequence[str], tagged: Searched, *, include_unavailable: bool
+) -> Suggestion:
+    """What leads on from a search of the whole catalog that found nothing; `tagged` are all tools that carry the tags.
+
+    A search that finds something where there is one that asks for less, else the top of the catalog.
+    """
+    given: dict[str, Any] = {"query": query, "tags": [*tags], "include_unavailable": include_unavailable}
+    asked = {key: value for key, value in given.items() if value}
+    if not include_unavailable and view.unavailable and view.search(query, limit=1, scope=tagged).hits:
+        return Suggestion(
+            ("What matches cannot be called before somebody has done something.",),
+            NextAction("search_tools", {**asked, "include_unavailable": True}),
+        )
+    anywhere = None if include_unavailable else view.available
+    if tags and view.search(query, limit=1, scope=anywhere).hits:
+        del asked["tags"]
+        return Suggestion(("Without the tags something matches.",), NextAction("search_tools", asked))
+    return Suggestion(("No tool seems to serve this.", OTHER_WORDS), NextAction("list"))
+
+
+def _finds(view: View, query: str, path: Path, searched: Searched) -> bool:
+    """Whether a search at or below `path` finds something."""
+    if (branch := view.ontology.find(path)) is None:
+        return False
+    inside = view.ontology.within(branch)
+    scope = inside & searched if isinstance(searched, Set) else inside
+    return bool(view.search(query, limit=1, scope=scope).hits)
+
+
+def shown(path: Path) -> str:
+    """A path in a sentence."""
+    return "/".join(path)[:200] if path else "the root"
+
+
+def _like_id(name: str, ids: Sequence[str]) -> list[str]:
+    """Those of `ids` that are like `name` in their letters or in their words, the likest first."""
+    if len(name) > MAX_COMPARED_CHARS:
+        return []
+    asked, said = _with_dot(name).casefold(), frozenset(terms(name))
+    read, by_words, by_letters = 0, dict[str, float](), list[tuple[float, str]]()
+    for tool_id in ids:
+        known = _comparable(tool_id, asked)
+        read += len(known)
+        if read > MAX_READ:
+            break
+        shared = max(_shared(said, tool_id), _shared(said, known))
+        if shared >= SHARED_WORDS:
+            by_words[tool_id] = shared
+        if (most := _matcher(asked, known).quick_ratio()) >= ALIKE:
+            by_letters.append((-most, tool_id))
+    # The ratio itself takes long, and no id of a large catalog may make it be worked out for all.
+    alike = {i: _matcher(asked, _comparable(i, asked)).ratio() for _, i in sorted(by_letters)[:MAX_TOLD]}
+    likeness = {i: max(alike.get(i, 0.0), by_words.get(i, 0.0)) for i in (*alike, *by_words)}
+    near = sorted((-ratio, -alike.get(i, 0.0), i) for i, ratio in likeness.items() if i in by_words or ratio >= ALIKE)
+    return [tool_id for _, _, tool_id in near[:MAX_LIKE]]
+
+
+def _comparable(tool_id: str, asked: str) -> str:
+    """What of an id is compared with one that was asked for: without its source where that has none."""
+    return (tool_id if "." in asked else tool_id.partition(".")[2]).casefold()
+
+
+def _shared(words: Set[str], name: str) -> float:
+    """Of the words that stand in either, the share that stands in both."""
+    others = frozenset(terms(name))
+    return len(words & others) / (len(words | others) or 1)
+
+
+def _with_dot(name: str) -> str:
+    """`git.log` for `git__log`, as tools are called in a model's own list."""
+    return name if "." in name else name.replace("__", ".", 1)
+
+
+def _matcher(asked: str, known: str) -> difflib.SequenceMatcher[str]:
+    return difflib.SequenceMatcher(None, asked, known, autojunk=False)
+
+
+def _is_slip(name: str, tool_id: str) -> bool:
+    """Whether `name` is `tool_id` but for case, separators, its source, or one wrong letter in a word."""
+    asked, there = _parts(name), _parts(_comparable(tool_id, _with_dot(name)))
+    if "".join(asked) == "".join(there):
+        return True
+    wrong = [(a, b) for a, b in zip(asked, there, strict=False) if a != b]
+    is_one_word = len(asked) == len(there) and len(wrong) == 1
+    return is_one_word and min(map(len, wrong[0])) >= MIN_SLIP_CHARS and _is_one_edit(*wrong[0])
+
+
+def _parts(name: str) -> list[str]:
+    return [part for part in re.split(r"[\W_]+", name.casefold()) if part]
+
+
+def _is_one_edit(one: str, other: str) -> bool:
+    """Whether one letter more, less or otherwise, or two that changed places, make one word of the other."""
+    start = next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
+    one, other = one[start:], other[start:]
+    return (
+        one[1:] == other[1:]
+        or one[1:] == other
+        or one == other[1:]
+        or (one[:2] == other[1::-1] and one[2:] == other[2:])
+    )
+
+
+def _comparable_ids(view: View, source: str) -> Sequence[str]:
+    """All ids, or in a large catalog those of one source."""
+    if len(view.tools) <= MAX_COMPARED:
+        return list(view.tools)
+    branch = view.ontology.find((source,)) if source else None
+    return sorted(view.ontology.within(branch))[:MAX_COMPARED] if branch is not None else []
+
+
+def _by_name(view: View) -> dict[str, Branch]:
+    """Some nodes by their names; of two with one name the one with the lesser path."""
+    by_name: dict[str, Branch] = {}
+    for path, branch in islice(view.ontology.nodes.items(), MAX_COMPARED):
+        by_name.setdefault(path[-1], branch)
+    return by_name
+
+
+def _like(name: str, known: dict[str, Branch]) -> Branch | None:
+    short = (each for each in known if len(each) <= MAX_COMPARED_CHARS)
+    folded = {each.casefold(): known[each] for each in islice(short, MAX_COMPARED)}
+    near = _near(name.casefold(), [*folded], most=1)
+    return folded[near[0]] if near else None
+
+
+def _near(text: str, known: Sequence[str], *, most: int) -> list[str]:
+    """Those of `known` that are most like `text`, the likest first; none where that is too long to be a slip."""
+    return difflib.get_close_matches(text, known, n=most, cutoff=0.6) if len(text) <= MAX_COMPARED_CHARS else []

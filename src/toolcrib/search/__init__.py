@@ -1,0 +1,1 @@
+"""Finding tools by words, meaning and past calls."""

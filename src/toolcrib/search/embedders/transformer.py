@@ -1,0 +1,240 @@
+"""Sentence transformers in ONNX, run by onnxruntime: a text's vector is what the model makes of all of it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, Self, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from toolcrib.search.embedders.base import EmbeddingFailed, well_formed
+from toolcrib.search.embedders.folders import ModelFolder, extra
+from toolcrib.search.embedders.rows import FloatRows, unit_rows
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+GRAPHS = ("model.onnx", "onnx/model.onnx")
+
+DEFAULT_MAX_TOKENS = 512
+
+TOKENS_AT_ONCE = 512
+"""In one run of the model, padding included: with 4,096 MiniLM takes twice the time on a processor, and 150 MB more."""
+
+_CHARS_PER_TOKEN = 16
+"""Of a text, so many times its most tokens are looked at and no more: a megabyte would take seconds to cut up."""
+
+_INPUTS = ("input_ids", "attention_mask", "token_type_ids")
+_OUTPUTS = ("sentence_embedding", "last_hidden_state", "token_embeddings")
+"""What exports call them: first the one that needs no pooling."""
+
+_MODULES = ("Transformer", "Pooling", "Normalize")
+_PROMPTS_FOR_DOCUMENTS = ("document", "passage", "corpus")
+"""As sentence-transformers looks for them (5.0)."""
+
+_READING = 1
+"""Counted up when the same files would come to other vectors than before."""
+
+Pooling = Literal["mean", "cls"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Settings:
+    """What the files beside the graph say."""
+
+    pooling: Pooling
+    told_dim: int | None
+    max_tokens: int
+    lowers: bool
+    """Whether capitals are taken for small letters before the tokenizer sees them."""
+    for_query: str
+    for_document: str
+    """What is put before a text."""
+
+
+class TransformerEmbedder:
+    """Milliseconds for a text. One session serves the background and whoever asks."""
+
+    is_local = True
+
+    def __init__(self, model_id: str, tokenizer: Tokenizer, session: Any, settings: _Settings) -> None:
+        self.model_id = model_id
+        self._tokenizer = tokenizer
+        self._pad = _pad_id(tokenizer)
+        self._session = session
+        self._settings = settings
+        self._inputs: Mapping[str, type[Any]] = {
+            each.name: np.int32 if each.type == "tensor(int32)" else np.int64 for each in session.get_inputs()
+        }
+        names = [each.name for each in session.get_outputs()]
+        self._output: str = next((name for name in _OUTPUTS if name in names), names[0])
+        self.dim = int(self._run([[self._pad]]).shape[1])
+
+    @classmethod
+    def load(cls, folder: ModelFolder) -> Self:
+        """The model in `folder`.
+
+        Raises:
+            EmbeddingFailed: there is none that could be used, or the extra is missing.
+        """
+        graph, tokenizer_file = folder.needed(*GRAPHS), folder.needed("tokenizer.json")
+        settings = _settings(folder)
+        tokenizer = folder.tokenizer(tokenizer_file)
+        tokenizer.enable_truncation(settings.max_tokens)  # pyright: ignore[reportUnknownMemberType]
+        try:
+            session = _session(str(graph))
+        except EmbeddingFailed:
+            raise
+        except Exception as error:  # its own are plain ones, of some dozen kinds
+            raise folder.wrong(f"`{graph.name}` is truncated, or no model: {_first_line(error)}") from error
+        if strange := {each.name for each in session.get_inputs()} - {*_INPUTS}:
+            raise folder.wrong(f"the model wants something that is not known here: {', '.join(sorted(strange))}")
+        # Large models have their weights beside the graph, in `model.onnx_data` or `model.onnx.data`.
+        beside = sorted(path for path in graph.parent.glob(f"{graph.name}?data*") if path.is_file())
+        digest = folder.digest([graph, *beside, tokenizer_file], repr(settings))
+        model_id = f"transformer{_READING}:{folder.path.name}:{digest}"
+        try:
+            embedder = cls(model_id, tokenizer, session, settings)
+        except EmbeddingFailed as error:
+            raise folder.wrong(str(error)) from error
+        if settings.told_dim not in {None, embedder.dim}:
+            raise folder.wrong(
+                f"its vectors have {embedder.dim} dimensions, where `1_Pooling/config.json` says {settings.told_dim}"
+            )
+        return embedder
+
+    def embed_documents(self, texts: Sequence[str]) -> FloatRows:
+        return self._embedded([f"{self._settings.for_document}{text}" for text in texts])
+
+    def embed_queries(self, texts: Sequence[str]) -> FloatRows:
+        return self._embedded([f"{self._settings.for_query}{text}" for text in texts])
+
+    def embed_query(self, text: str) -> FloatRows:
+        return self.embed_queries([text])[0]
+
+    def _embedded(self, texts: list[str]) -> FloatRows:
+        ids = [self._ids(text) for text in texts]
+        rows = np.zeros((len(texts), self.dim), np.float32)
+        for positions in _batches(ids):
+            rows[positions] = self._run([ids[position] for position in positions])
+        return rows
+
+    def _ids(self, text: str) -> list[int]:
+        text = well_formed(text[: self._settings.max_tokens * _CHARS_PER_TOKEN])
+        # One by one: a batch would be spread over all processors.
+        return self._tokenizer.encode(text.lower() if self._settings.lowers else text).ids or [self._pad]
+
+    def _run(self, ids: list[list[int]]) -> FloatRows:
+        """The vectors of a batch."""
+        tokens = np.full((len(ids), max(map(len, ids))), self._pad, np.int64)
+        mask = np.zeros_like(tokens)
+        for row, each in enumerate(ids):
+            tokens[row, : len(each)] = each
+            mask[row, : len(each)] = 1
+        given = {"input_ids": tokens, "attention_mask": mask, "token_type_ids": np.zeros_like(tokens)}
+        fed = {name: given[name].astype(kind) for name, kind in self._inputs.items()}
+        try:
+            found: Any = self._session.run([self._output], fed)[0]
+        except Exception as error:  # as above
+            raise EmbeddingFailed(f"the model cannot be run: {_first_line(error)}") from error
+        states: NDArray[Any] = np.asarray(found)
+        if states.dtype.kind == "f" and states.ndim == 3 and states.shape[:2] == tokens.shape:
+            return unit_rows(_pooled(states, mask, self._settings.pooling))
+        if states.dtype.kind == "f" and states.ndim == 2 and len(states) == len(ids):
+            return unit_rows(states)
+        what = f"{states.dtype} of shape {states.shape}"
+        raise EmbeddingFailed(f"the model's `{self._output}` holds no vectors, but {what}")
+
+
+def _pooled(states: NDArray[Any], mask: NDArray[np.int64], pooling: Pooling) -> NDArray[Any]:
+    """One vector for each text, of those (n, tokens, dim) of its tokens."""
+    if pooling == "cls":
+        return states[:, 0]
+    share = mask / mask.sum(axis=1, keepdims=True)
+    return np.einsum("ntd,nt->nd", states, share.astype(states.dtype))
+
+
+def _batches(ids: list[list[int]]) -> Iterator[list[int]]:
+    """Positions of texts of like length, so that little of what is run is padding."""
+    batch: list[int] = []
+    for position in sorted(range(len(ids)), key=lambda each: len(ids[each])):
+        if batch and len(ids[position]) * (len(batch) + 1) > TOKENS_AT_ONCE:
+            yield batch
+            batch = []
+        batch.append(position)
+    if batch:
+        yield batch
+
+
+def _session(graph: str) -> Any:
+    onnxruntime = extra("onnxruntime")
+    options = onnxruntime.SessionOptions()
+    # Half of the processors at most: who searches needs the others.
+    options.intra_op_num_threads = max(1, min(4, (os.cpu_count() or 1) // 2))
+    options.inter_op_num_threads = 1
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    # Every batch has a shape of its own, and what is kept ready for one is of no use to the next.
+    options.enable_mem_pattern = False
+    options.enable_cpu_mem_arena = False
+    options.log_severity_level = 4
+    return onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
+
+
+def _settings(folder: ModelFolder) -> _Settings:
+    modules = folder.modules()
+    if strange := [kind for kind, _ in modules if kind not in _MODULES]:
+        raise folder.wrong(f"`modules.json` names a part that is not known here: {strange[0]}")
+    pooling = folder.json(f"{next((path for kind, path in modules if kind == 'Pooling'), '1_Pooling')}/config.json")
+    sentence = folder.json("sentence_bert_config.json")
+    most = folder.count(folder.json("config.json"), "max_position_embeddings", DEFAULT_MAX_TOKENS)
+    for_query, for_document = _prompts(folder)
+    if (for_query or for_document) and pooling.get("include_prompt") is False:
+        raise folder.wrong("its prompts are to be left out of the pooling, which is not known here")
+    return _Settings(
+        _pooling(folder, pooling),
+        folder.count(pooling, "word_embedding_dimension", None),
+        folder.count(sentence, "max_seq_length", None) or most or DEFAULT_MAX_TOKENS,
+        sentence.get("do_lower_case") is True,
+        for_query,
+        for_document,
+    )
+
+
+def _pooling(folder: ModelFolder, settings: Mapping[str, Any]) -> Pooling:
+    """From the flags of old, or the one word that newer versions write."""
+    modes = [key.removeprefix("pooling_mode_") for key, value in settings.items() if value is True]
+    modes = [mode for mode in modes if f"pooling_mode_{mode}" in settings]
+    if isinstance(settings.get("pooling_mode"), str):
+        modes = [settings["pooling_mode"]]
+    match modes:
+        case [] | ["mean_tokens"] | ["mean"]:
+            return "mean"
+        case ["cls_token"] | ["cls"]:
+            return "cls"
+        case _:
+            raise folder.wrong(f"its tokens are pooled in a way that is not known here: {', '.join(modes)}")
+
+
+def _prompts(folder: ModelFolder) -> tuple[str, str]:
+    """For a query and for a document."""
+    settings = folder.json("config_sentence_transformers.json")
+    found: object = settings.get("prompts") or {}
+    prompts = cast("Mapping[str, Any]", found if isinstance(found, Mapping) else {"": None})
+    if not all(isinstance(each, str) for each in prompts.values()):
+        raise folder.wrong("its `prompts` are no texts by name")
+    otherwise = prompts.get(settings.get("default_prompt_name") or "", "")
+    documents = next((prompts[name] for name in _PROMPTS_FOR_DOCUMENTS if prompts.get(name)), otherwise)
+    return prompts.get("query") or otherwise, documents
+
+
+def _pad_id(tokenizer: Tokenizer) -> int:
+    """Of the token that fills a batch up; where there is none any will do, since it is masked."""
+    found = (tokenizer.token_to_id(name) for name in ("[PAD]", "<pad>"))
+    return next((each for each in found if each is not None), 0)
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0][:300]

@@ -1,0 +1,121 @@
+"""How the signals make one score, and how sure its best can be."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from toolcrib.search.index import signals
+from toolcrib.search.index.confidence import Estimate, Evidence, estimates
+from toolcrib.search.index.history import Recall
+from toolcrib.search.index.meaning import Understood, similarities
+from toolcrib.search.index.query import Query
+from toolcrib.search.index.segment import Impacts, Part
+from toolcrib.search.index.weights import Weights
+
+
+@dataclass(frozen=True, slots=True)
+class Knowledge:
+    """What is known of a query besides its words."""
+
+    understood: Understood | None = None
+    recall: Recall | None = None
+
+    def mark(self, parts: Sequence[Part]) -> str:
+        """A digest of all of it that bears on tools that count in `parts`; none where there is nothing."""
+        told: list[str] = []
+        if self.understood is not None:
+            vectors = self.understood.vectors
+            known = [part.segment.keys[part.mask & (vectors.rows_of(part.segment) >= 0)] for part in parts]
+            # Added up, so that it does not depend on their order.
+            which = sum(int(keys.sum(dtype=np.uint64)) for keys in known) % 2**64
+            told += [vectors.model_id, str(len(self.understood.texts)), str(sum(map(len, known))), f"{which:x}"]
+        if self.recall is not None:
+            told.append(self.recall.history.digest)
+        return " ".join(told)
+
+
+NOTHING_KNOWN = Knowledge()
+
+_CLEARLY = 0.5
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Standing:
+    """Every tool's score, and what the best is worth."""
+
+    scores: Sequence[Impacts]
+    """For each part, (n_tools,), float32: 0 for a tool that does not match or does not count."""
+    best: float
+    estimates: tuple[Estimate, ...]
+    """The last is the one to go by."""
+    past: Mapping[str, float]
+    """By id, in (0, 1]: how clearly it speaks for a tool."""
+
+    def confidence(self, score: float) -> float:
+        """In [0, 1], to 4 digits: the estimated chance that a tool with this score serves the query."""
+        return self.estimates[-1].chance(score / self.best) if score > 0 else 0.0
+
+    def is_refused(self, score: float) -> bool:
+        """Whether a best result with this score is none, by every estimate: what words alone would show is shown."""
+        return score <= 0 or all(estimate.refuses(score / self.best) for estimate in self.estimates)
+
+    def is_known_of(self, tool_id: str) -> bool:
+        """Whether the past speaks for a tool clearly enough to show it, whatever else does."""
+        return self.past.get(tool_id, 0.0) >= _CLEARLY
+
+
+def rank(
+    query: Query,
+    parts: Sequence[Part],
+    layout: signals.Layout,
+    weights: Weights,
+    knowledge: Knowledge = NOTHING_KNOWN,
+) -> Standing:
+    """How the tools that count in `parts`, of whose segments `layout` is, stand to `query`.
+
+    No other tool leaves any trace in it.
+    """
+    words = signals.Words(query, parts, weights)
+    scores = words.scores(query.terms)
+    earned = signals.most(scores)
+    if (of_clauses := signals.clauses(query, words, weights)) is not None:
+        scores = [one + other for one, other in zip(scores, of_clauses, strict=True)]
+    if weights.brevity:
+        scores = [one * factor for one, factor in zip(scores, layout.brevity, strict=True)]
+    if weights.sources:
+        lent = signals.sources(scores, parts, layout.origins, weights)
+        scores = [one + other for one, other in zip(scores, lent, strict=True)]
+
+    lead, compared, past = None, 0, dict[str, float]()
+    if weights.embedding and knowledge.understood is not None:
+        found = similarities(knowledge.understood, parts)
+        if found is not None:
+            scores = signals.embedding(scores, found, parts, query, weights)
+            lead, compared = found.lead, found.known
+    if weights.history and knowledge.recall is not None:
+        history = knowledge.recall.history
+        votes = history.votes(query, weights)
+        scores = knowledge.recall.weighed(votes, scores, weights)
+        past = {history.tool_ids[place]: vote for place, vote in votes.items()}
+    best = _best(parts, scores)
+    shares, spoken_for = 0.0, 0.0
+    if best is not None:
+        part, at = best
+        shares, spoken_for = sum(words.shares(part, at)), past.get(part.segment.ids[at], 0.0)
+    evidence = Evidence(earned, words.weight, shares, signals.bareness(parts), lead, spoken_for, compared)
+    return Standing(scores, signals.most(scores), estimates(evidence, weights.by_words, weights.by_meaning), past)
+
+
+def _best(parts: Sequence[Part], scores: signals.Scores) -> tuple[Part, int] | None:
+    """Where the best tool stands, of equal ones the one of the least id; None where nothing matches."""
+    found: list[tuple[float, str, Part, int]] = []
+    for part, part_scores in zip(parts, scores, strict=True):
+        if len(part_scores) and part_scores[at := int(part_scores.argmax())] > 0:
+            found.append((-float(part_scores[at]), part.segment.ids[at], part, at))
+    if not found:
+        return None
+    _, _, part, at = min(found, key=lambda each: each[:2])
+    return part, at

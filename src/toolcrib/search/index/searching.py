@@ -1,0 +1,124 @@
+"""What a search finds: scores of all tools, then a page of those that have one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence, Set
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from toolcrib.search.index.query import Query
+from toolcrib.search.index.ranking import NOTHING_KNOWN, Knowledge, rank
+from toolcrib.search.index.segment import Impacts, Part
+from toolcrib.search.index.signals import Layout, Scores, most
+from toolcrib.search.index.weights import Weights
+
+if TYPE_CHECKING:
+    from toolcrib.search.index.index import Scope
+
+# Scores that are looked at as one while the best are sought.
+_BLOCK = 128
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """One tool that matches a query."""
+
+    tool_id: str
+    score: float
+    """Above 0; comparable within one ranking only."""
+    confidence: float
+    """In [0, 1], to 4 digits: the estimated chance that the tool serves the query. Rises with `score`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ranking:
+    """A page of the tools that match a query."""
+
+    hits: tuple[Hit, ...]
+    """Best first; ties fall to `tool_id`, ascending."""
+    total: int
+    """How many tools match, on this page or not."""
+
+
+def search(
+    query: Query,
+    parts: Sequence[Part],
+    layout: Layout,
+    weights: Weights,
+    knowledge: Knowledge | None,
+    *,
+    limit: int,
+    offset: int,
+    among: Sequence[Part] | None,
+    scope: Scope | None,
+) -> Ranking:
+    """`limit` of the tools that count in `parts` and match, after the first `offset`; see `Index.search`.
+
+    What is returned is narrowed to those that count in `among`, which are `parts` with other masks, and to `scope`.
+    """
+    standing = rank(query, parts, layout, weights, knowledge or NOTHING_KNOWN)
+    scores = standing.scores
+    if among is not None:
+        scores = [part_scores * kept.mask for part_scores, kept in zip(scores, among, strict=True)]
+    if scope is not None:
+        scores = [_within(scope, part, part_scores) for part, part_scores in zip(parts, scores, strict=True)]
+    if standing.is_refused(most(scores)) and not _is_any(standing.is_known_of, standing.past, parts, scores):
+        return Ranking((), 0)
+
+    total, best = 0, list[tuple[float, str]]()
+    for part, part_scores in zip(parts, scores, strict=True):
+        total += int(np.count_nonzero(part_scores))
+        found = _best(part_scores, offset + limit)
+        best += zip((-part_scores[found]).tolist(), map(part.segment.ids.__getitem__, found.tolist()), strict=True)
+    best.sort()
+    page = best[offset : offset + limit]
+    return Ranking(tuple(Hit(tool_id, -score, standing.confidence(-score)) for score, tool_id in page), total)
+
+
+def _is_any(claim: Callable[[str], bool], tool_ids: Iterable[str], parts: Sequence[Part], scores: Scores) -> bool:
+    """Whether `claim` is true of any of these tools that has a score."""
+    return any(
+        part_scores[at] > 0
+        for tool_id in tool_ids
+        if claim(tool_id)
+        for part, part_scores in zip(parts, scores, strict=True)
+        if (at := part.segment.positions.get(tool_id)) is not None
+    )
+
+
+def _within(scope: Scope, part: Part, scores: Impacts) -> Impacts:
+    """The scores of the tools in `scope`, 0 for others."""
+    ids, positions = part.segment.ids, part.segment.positions
+    narrowed = np.zeros_like(scores)
+    if callable(scope):
+        kept = [at for at in np.flatnonzero(scores).tolist() if scope(ids[at])]
+    elif isinstance(scope, Set) and len(scope) > np.count_nonzero(scores):
+        kept = [at for at in np.flatnonzero(scores).tolist() if ids[at] in scope]
+    else:
+        kept = [at for tool_id in scope if (at := positions.get(tool_id)) is not None]
+    narrowed[kept] = scores[kept]
+    return narrowed
+
+
+def _best(scores: Impacts, count: int) -> NDArray[np.intp]:
+    """The positions of the `count` highest positive scores, in no order; of equal ones the earliest."""
+    if count == 0:
+        return np.empty(0, np.intp)
+    # The count-th highest of the blocks' maxima is a lower bound of the count-th highest score, so few scores are above
+    # it. Partitioning all scores instead is 10 times slower where most of them are equal, as after a query of one word.
+    bound = np.float32(0)
+    if (width := min(_BLOCK, len(scores) // count)) > 1:
+        maxima = np.maximum.reduceat(scores, np.arange(0, len(scores), width))
+        bound = np.sort(maxima)[-count]
+    above = np.flatnonzero(scores > bound)
+    if len(above) > count:
+        values = scores[above]
+        bound = np.sort(values)[-count]
+        equal = above[values == bound]
+        above = above[values > bound]
+    else:
+        equal = np.flatnonzero(scores == bound) if bound > 0 else above[:0]
+    return np.concatenate([above, equal[: count - len(above)]])

@@ -1,0 +1,269 @@
+"""Some tools' postings, packed into arrays and never changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import compress
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from toolcrib.search.index.fields import Document
+from toolcrib.search.index.weights import Weights
+
+Docs = NDArray[np.int32]
+"""Positions of tools in one segment, ascending."""
+
+Impacts = NDArray[np.float32]
+"""What a term adds to a tool's score when multiplied by the term's inverse document frequency."""
+
+Mask = NDArray[np.bool_]
+"""(n_tools,): one truth value for each tool of a segment."""
+
+Lengths = NDArray[np.float32]
+"""(n_tools,): the Euclidean length of each tool's impacts."""
+
+_FANOUT = 4
+"""A segment is at least this many times as large as the next: few segments to search, and few merges of each tool."""
+
+_ARRAYS = ("starts", "docs", "impacts", "lengths", "keys", "has_parameters", "runs", "origin_of_run")
+
+
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+class Segment:
+    """The postings of `len(ids)` tools; two segments are the same only if they are one object.
+
+    Tools stand in ascending order of their ids, so that in every array an earlier tool wins a tie.
+    """
+
+    ids: tuple[str, ...]
+    positions: Mapping[str, int]
+    """Where in `ids` an id stands."""
+    terms: Mapping[str, int]
+    """The row of each term."""
+    starts: NDArray[np.int64]
+    """(n_terms + 1,): row `r` of the postings is `starts[r]:starts[r + 1]`."""
+    docs: Docs
+    """(n_postings,), ascending within a row."""
+    impacts: Impacts
+    """(n_postings,), positive."""
+    lengths: Lengths
+    keys: NDArray[np.uint64]
+    """(n_tools,): `Document.key`."""
+    has_parameters: Mask
+    origins: Mapping[str, int]
+    """The number of each origin, from 0."""
+    runs: NDArray[np.int64]
+    """(n_runs,): where in `ids` a run of tools of one origin begins; ids begin with it, so that it mostly has one."""
+    origin_of_run: NDArray[np.int64]
+    """(n_runs,)"""
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the arrays; ids and terms are not counted."""
+        return sum(getattr(self, name).nbytes for name in _ARRAYS)
+
+    def origin_of_each(self) -> Iterator[str]:
+        """The origin of each tool, in their order."""
+        names = [*self.origins]
+        lengths = np.diff(self.runs, append=len(self))
+        return (names[at] for at in np.repeat(self.origin_of_run, lengths).tolist())
+
+    def mask_of(self, predicate: Callable[[str], bool]) -> Mask:
+        """What `predicate` says of the id of each tool."""
+        return np.fromiter(map(predicate, self.ids), np.bool_, len(self))
+
+    def postings(self, term: str) -> tuple[Docs, Impacts] | None:
+        """The tools that hold `term`, and what it adds to each; None where no tool does."""
+        row = self.terms.get(term)
+        if row is None:
+            return None
+        start, end = self.starts[row], self.starts[row + 1]
+        return self.docs[start:end], self.impacts[start:end]
+
+    def impact(self, term: str, at: int) -> float:
+        """What `term` adds to the tool at a position; 0 where that does not hold it."""
+        if (found := self.postings(term)) is None:
+            return 0.0
+        docs, impacts = found
+        place = int(docs.searchsorted(np.int32(at)))  # of the same type: else all of `docs` would be converted
+        return float(impacts[place]) if place < len(docs) and docs[place] == at else 0.0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Part:
+    """A segment and which of its tools count: not removed, and permitted to whoever asks."""
+
+    segment: Segment
+    mask: Mask
+    size: int
+    """How many count."""
+
+    @classmethod
+    def of(cls, segment: Segment, mask: Mask) -> Self:
+        mask.setflags(write=False)
+        return cls(segment, mask, int(np.count_nonzero(mask)))
+
+    @classmethod
+    def whole(cls, segment: Segment) -> Self:
+        return cls.of(segment, np.ones(len(segment), np.bool_))
+
+    def __contains__(self, tool_id: str) -> bool:
+        at = self.segment.positions.get(tool_id)
+        return at is not None and bool(self.mask[at])
+
+    def __iter__(self) -> Iterator[str]:
+        """The ids of the tools that count, ascending."""
+        return compress(self.segment.ids, self.mask.tolist())
+
+    def without(self, tool_ids: Iterable[str]) -> Part:
+        """This part less those of `tool_ids` that are in it."""
+        positions = self.segment.positions
+        gone = [at for tool_id in tool_ids if (at := positions.get(tool_id)) is not None and self.mask[at]]
+        if not gone:
+            return self
+        mask = self.mask.copy()
+        mask[gone] = False
+        return Part.of(self.segment, mask)
+
+    def narrowed(self, mask: Mask) -> Part:
+        """Those tools of this part that `mask` keeps."""
+        return Part.of(self.segment, self.mask & mask)
+
+    def count_where(self, claim: Mask) -> int:
+        """Of how many that count `claim` is true."""
+        return int(np.count_nonzero(claim & self.mask))
+
+    def count(self, docs: Docs) -> int:
+        """How many of `docs` count."""
+        if self.size == len(self.segment):
+            return len(docs)
+        return int(np.count_nonzero(self.mask[docs]))
+
+
+def segment(documents: Iterable[Document], weights: Weights) -> Segment:
+    """The segment of `documents`, whose ids must differ."""
+    ordered = sorted(documents, key=lambda document: document.tool_id)
+    terms: dict[str, int] = {}
+    rows: list[int] = []
+    counts: list[int] = []
+    frequencies: list[float] = []
+    for document in ordered:
+        weighted: dict[str, float] = {}
+        for field_terms, weight in weights.of_fields(document):
+            if field_terms:
+                once = weight.of_term(len(field_terms))
+                for term in field_terms:
+                    weighted[term] = weighted.get(term, 0.0) + once
+        rows += [terms.setdefault(term, len(terms)) for term in weighted]
+        counts.append(len(weighted))
+        frequencies += weighted.values()
+    frequency = np.array(frequencies, np.float64)
+    docs = np.repeat(np.arange(len(ordered), dtype=np.int32), counts)
+    impacts = frequency * (weights.k1 + 1) / (frequency + weights.k1)
+    return _packed(
+        tuple(document.tool_id for document in ordered),
+        terms,
+        rows=np.array(rows, np.int32),
+        docs=docs,
+        impacts=impacts.astype(np.float32),
+        # Each added up in the order of its own text, so that it does not depend on the other tools.
+        lengths=np.sqrt(np.bincount(docs, impacts * impacts, len(ordered))).astype(np.float32),
+        keys=np.array([document.key for document in ordered], np.uint64),
+        has_parameters=np.array([bool(document.parameter_names) for document in ordered], np.bool_),
+        origins=[document.origin for document in ordered],
+    )
+
+
+def merged(parts: Sequence[Part]) -> Segment:
+    """One segment of the tools that count in `parts`, whose ids must differ; no text is read again."""
+    ids = [tool_id for part in parts for tool_id in part]
+    order = sorted(range(len(ids)), key=ids.__getitem__)
+    place = np.empty(len(ids), np.int32)
+    place[order] = np.arange(len(ids), dtype=np.int32)
+    terms: dict[str, int] = {}
+    rows: list[NDArray[np.int32]] = []
+    docs: list[Docs] = []
+    impacts: list[Impacts] = []
+    origins: list[str] = []
+    before = 0
+    for part in parts:
+        old = part.segment
+        kept = part.mask[old.docs]
+        row_of = np.fromiter((terms.setdefault(term, len(terms)) for term in old.terms), np.int32, len(old.terms))
+        position = np.cumsum(part.mask, dtype=np.int32) + (before - 1)
+        rows.append(np.repeat(row_of, np.diff(old.starts))[kept])
+        docs.append(place[position[old.docs[kept]]])
+        impacts.append(old.impacts[kept])
+        origins += compress(old.origin_of_each(), part.mask.tolist())
+        before += part.size
+    return _packed(
+        tuple(ids[at] for at in order),
+        terms,
+        rows=np.concatenate(rows),
+        docs=np.concatenate(docs),
+        impacts=np.concatenate(impacts),
+        lengths=np.concatenate([part.segment.lengths[part.mask] for part in parts])[order],
+        keys=np.concatenate([part.segment.keys[part.mask] for part in parts])[order],
+        has_parameters=np.concatenate([part.segment.has_parameters[part.mask] for part in parts])[order],
+        origins=[origins[at] for at in order],
+    )
+
+
+def fewer(parts: Iterable[Part]) -> tuple[Part, ...]:
+    """The same tools in segments each less than a quarter of the one before, and each at least half in use."""
+    kept = [
+        Part.whole(merged([part])) if 2 * part.size < len(part.segment) else part
+        for part in sorted((part for part in parts if part.size), key=lambda part: part.size, reverse=True)
+    ]
+    while len(kept) > 1 and kept[-2].size < _FANOUT * kept[-1].size:
+        last = kept.pop()
+        kept[-1] = Part.whole(merged([kept[-1], last]))
+    return tuple(kept)
+
+
+def _packed(
+    ids: tuple[str, ...],
+    terms: dict[str, int],
+    *,
+    rows: NDArray[np.int32],
+    docs: Docs,
+    impacts: Impacts,
+    lengths: Lengths,
+    keys: NDArray[np.uint64],
+    has_parameters: Mask,
+    origins: Sequence[str],
+) -> Segment:
+    """Postings in any order, brought into rows; terms that no posting holds are dropped."""
+    order = np.lexsort((docs, rows))
+    holders = np.bincount(rows, minlength=len(terms))
+    if terms and not holders.all():
+        terms = {term: row for row, term in enumerate(term for term, row in terms.items() if holders[row])}
+        holders = holders[holders > 0]
+    starts = np.zeros(len(terms) + 1, np.int64)
+    np.cumsum(holders, out=starts[1:])
+    numbers: dict[str, int] = {}
+    of_tool = np.array([numbers.setdefault(origin, len(numbers)) for origin in origins], np.int64)
+    runs = np.flatnonzero(np.diff(of_tool, prepend=-1))
+    packed = Segment(
+        ids=ids,
+        positions={name: at for at, name in enumerate(ids)},
+        terms=terms,
+        starts=starts,
+        docs=docs[order],
+        impacts=impacts[order],
+        lengths=lengths,
+        keys=keys,
+        has_parameters=has_parameters,
+        origins=numbers,
+        runs=runs,
+        origin_of_run=of_tool[runs],
+    )
+    for name in _ARRAYS:
+        getattr(packed, name).setflags(write=False)
+    return packed

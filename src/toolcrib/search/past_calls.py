@@ -1,0 +1,286 @@
+"""What principals asked for before and then called with success, read from the audit in the background."""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+import threading
+import time
+from collections import OrderedDict, defaultdict, deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from toolcrib.audit.file import DAY_S, MAX_NAME, reason_of
+from toolcrib.audit.reader import CALLING, AuditReader, Entry, NoAudit
+from toolcrib.audit.redaction import REDACTED
+from toolcrib.config.history import HistoryConfig
+from toolcrib.core.principal import Principal
+from toolcrib.search.index.history import Confirmed, History
+from toolcrib.search.index.query import Query
+
+logger = logging.getLogger(__name__)
+
+POLL_S = 2.0
+"""How often the audit is looked at."""
+
+_REST = 20
+"""After each look, for so many times as long as it took: a busy gateway does not spend its time on its past."""
+
+MOST = 10_000
+"""Confirmed requests of one group that are remembered, the last."""
+
+_MOST_TRACES = 5_000
+"""Whose searches are remembered until one is followed by a call, the last ones."""
+
+_MOST_SEARCHES = 50
+"""Of one trace, likewise."""
+
+_AT_ONCE = 2_000
+"""Operations that are read at once, since who reads keeps space from being freed."""
+
+CLOSING_S = 2.0
+"""How long closing may take; a file system that hangs must not keep the program from ending."""
+
+_EXPIRE_S = 3_600.0
+"""How often it is looked for what has become too old."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What counts for whom."""
+
+    config: HistoryConfig | None = None
+    histories: Mapping[tuple[int, str], History] = field(default_factory=dict[tuple[int, str], History])
+
+
+_NOTHING = _Known()
+
+
+class Histories:
+    """The past of each principal, or of those that share one, as it stands in an audit by now.
+
+    What this gateway and others write there is followed; what is deleted there is forgotten, a few seconds later. All
+    of it happens in a thread of its own: asking for a history costs nothing and never fails. Where the audit cannot be
+    read, what was read before stays.
+    """
+
+    def __init__(self, audit: Path, *, poll_s: float = POLL_S, clock: Callable[[], float] = time.time) -> None:
+        """Of what `AuditStore` writes at `audit`, whether that is there yet or not."""
+        self._path = audit
+        self._poll_s = poll_s
+        self._clock = clock
+        self._changed = threading.Condition()
+        # Shared, under `_changed`.
+        self._config: HistoryConfig | None = None
+        self._known = _NOTHING
+        self._looked_for: HistoryConfig | None = None
+        """With which configuration the audit was looked at last."""
+        self._has_ended = False
+        self._thread: threading.Thread | None = None
+        # The thread's own.
+        self._reading: _Reading | None = None
+        self._problem: str | None = None
+
+    def heed(self, config: HistoryConfig | None) -> None:
+        """From now on, this holds; None forgets everything."""
+        with self._changed:
+            if config == self._config or self._has_ended:
+                return
+            self._config, self._known = config, _NOTHING  # nobody is shown what is no longer shared
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._work, name="history", daemon=True)
+                self._thread.start()
+            self._changed.notify_all()
+
+    def history_for(self, principal: Principal) -> History | None:
+        """What is known of the past that counts for `principal`; None where there is nothing.
+
+        The same object until something has changed.
+        """
+        known = self._known
+        # The audit cuts longer names, so what stands there under one may be another's.
+        if known.config is None or len(principal.id) >= MAX_NAME:
+            return None
+        return known.histories.get(known.config.group_of(principal.id))
+
+    def settle(self, timeout_s: float) -> bool:
+        """Wait until what stood in the audit by now counts, or cannot be read; False where that takes longer."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._looked_for == self._config or self._has_ended, timeout_s)
+
+    def close(self, wait_s: float = CLOSING_S) -> None:
+        """Read no more; what is known is forgotten. Waits for a look at the audit, but no longer than that."""
+        with self._changed:
+            self._has_ended, self._config, self._known = True, None, _NOTHING
+            self._changed.notify_all()
+        if self._thread is not None:
+            self._thread.join(wait_s)
+
+    # -- the thread ---------------------------------------------------------------------------------------------------
+
+    def _work(self) -> None:
+        while not self._has_ended:
+            began, config = time.monotonic(), self._config
+            if config is not None:
+                self._look(config)
+            elif self._reading is not None:
+                self._let_go()
+            pause_s = max(self._poll_s, _REST * (time.monotonic() - began))
+            with self._changed:
+                self._looked_for = config
+                self._changed.notify_all()
+                if self._config == config and not self._has_ended:
+                    self._changed.wait(pause_s if config is not None else None)
+        self._let_go()
+
+    def _look(self, config: HistoryConfig) -> None:
+        try:
+            histories = self._read(config)
+        except NoAudit:
+            self._let_go()
+            histories = {}
+        except Exception as error:  # noqa: BLE001  the thread must outlive whatever is in a file
+            self._let_go()
+            self._note(error)
+            return
+        self._problem = None
+        if histories is not None:
+            with self._changed:
+                if self._config == config:
+                    self._known = _Known(config, histories)
+
+    def _read(self, config: HistoryConfig) -> dict[tuple[int, str], History] | None:
+        """What has come of it by now, or None where nothing is new.
+
+        Raises:
+            NoAudit, OSError, sqlite3.Error: see `AuditReader`.
+        """
+        reading = self._reading
+        if reading is None or reading.config != config or not reading.read_on():
+            self._let_go()
+            reading = self._reading = _Reading(self._path, config, self._clock)
+            reading.read_on()
+        return reading.histories()
+
+    def _let_go(self) -> None:
+        if self._reading is not None:
+            reading, self._reading = self._reading, None
+            reading.close()
+
+    def _note(self, error: Exception) -> None:
+        problem = reason_of(error) if isinstance(error, OSError | sqlite3.Error) else repr(error)
+        if problem != self._problem:
+            self._problem = problem
+            logger.warning("past calls are not looked at: %s: %s", self._path, problem)
+
+
+class _Reading:
+    """One file of an audit, from its beginning up to where it was read."""
+
+    def __init__(self, path: Path, config: HistoryConfig, clock: Callable[[], float]) -> None:
+        self.config = config
+        self._clock = clock
+        self._reader = AuditReader(path)
+        self._version: int | None = None
+        self._seen = 0
+        """The id of the last operation that was read or need not be."""
+        self._count = 0
+        """Operations that were there up to that one."""
+        self._past = _Past(config)
+        self._is_told = False
+        """Were the histories given before?"""
+        self._expire_at = 0.0
+
+    def read_on(self) -> bool:
+        """Read what has come; False where the path leads to another file, or some of what was read is there no more."""
+        if self._reader.was_moved():
+            return False
+        now = self._clock()
+        oldest = now - self.config.max_days * DAY_S
+        # Asked before what it is the version of is read: what comes in between is looked at the next time.
+        version = self._reader.version()
+        if version != self._version:
+            with self._reader.snapshot():
+                last, count = self._reader.last_id(), self._reader.count()
+                if count - self._reader.count(after=self._seen) != self._count:
+                    return False
+            while steps := self._reader.steps(self._seen, last, oldest, _AT_ONCE):
+                for step in steps:
+                    self._past.take(step)
+                self._seen = steps[-1].id
+            self._version, self._seen, self._count = version, last, count
+        if now >= self._expire_at:
+            self._past.forget_before(oldest)
+            self._expire_at = now + _EXPIRE_S
+        return True
+
+    def histories(self) -> dict[tuple[int, str], History] | None:
+        """All of them; None where none has changed since they were given last."""
+        if self._is_told and not self._past.changed:
+            return None
+        self._is_told = True
+        return self._past.histories()
+
+    def close(self) -> None:
+        self._reader.close()
+
+
+@dataclass(slots=True)
+class _Search:
+    """A search that may yet be followed by a call."""
+
+    entry: Entry
+    called: set[str] = field(default_factory=set[str])
+    """Tools that it was followed by a call of, already."""
+
+
+class _Past:
+    """Operations in their order, and what they confirm: calls of what the last search of its kind in the trace showed.
+
+    Traces are told apart by who is in them, for a trace id is only a claim.
+    """
+
+    def __init__(self, config: HistoryConfig) -> None:
+        self._config = config
+        self._searches = OrderedDict[tuple[str, str], deque[_Search]]()
+        self._confirmed = defaultdict[tuple[int, str], deque[Confirmed]](lambda: deque(maxlen=MOST))
+        self._histories: dict[tuple[int, str], History] = {}
+        self.changed = set[tuple[int, str]]()
+        """Groups of which there is something new."""
+
+    def take(self, entry: Entry) -> None:
+        if len(entry.principal) >= MAX_NAME:
+            return
+        trace = entry.trace_id, entry.principal
+        if entry.operation not in CALLING:
+            if entry.tool_ids and entry.query != REDACTED:
+                self._searches.setdefault(trace, deque(maxlen=_MOST_SEARCHES)).append(_Search(entry))
+                self._searches.move_to_end(trace)
+                if len(self._searches) > _MOST_TRACES:
+                    self._searches.popitem(last=False)
+            return
+        for search in reversed(self._searches.get(trace, ())):
+            if search.entry.at <= entry.at and entry.tool_ids[0] in search.entry.tool_ids:
+                if entry.tool_ids[0] not in search.called:
+                    search.called.add(entry.tool_ids[0])
+                    self._confirm(entry, search.entry.query or "")
+                return
+
+    def _confirm(self, call: Entry, query: str) -> None:
+        group = self._config.group_of(call.principal)
+        self._confirmed[group].append(Confirmed(Query.parse(query), call.tool_ids[0], call.at))
+        self.changed.add(group)
+
+    def forget_before(self, oldest: float) -> None:
+        for group, confirmed in self._confirmed.items():
+            if any(each.at < oldest for each in confirmed):
+                self._confirmed[group] = deque((each for each in confirmed if each.at >= oldest), MOST)
+                self.changed.add(group)
+
+    def histories(self) -> dict[tuple[int, str], History]:
+        """Of each group; only those that have changed are made."""
+        for group in self.changed:
+            self._histories[group] = History.of(self._confirmed[group])
+        self.changed.clear()
+        return {group: history for group, history in self._histories.items() if len(history)}

@@ -1,0 +1,285 @@
+"""The vectors of texts, so that none is computed twice: not by the next start, and not by another process."""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
+from itertools import islice
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
+
+from toolcrib.database import Layout, make, open_private, transaction
+from toolcrib.stores.journal import open_cache
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Halves = NDArray[np.float16]
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+LAYOUT = 1
+"""Of the tables; a file that a newer Toolcrib wrote is left alone."""
+
+BUSY_TIMEOUT_S = 2.0
+"""How long to wait for another process that is writing; what cannot be written then is not kept."""
+
+MAX_BYTES = 512 * 1024 * 1024
+"""Of all vectors together: 100,000 tools with 384 dimensions take 77 MB."""
+
+TOUCHED_S = 3_600
+"""How exactly it is known when a vector was last used: reading does not write more often than that."""
+
+_AT_ONCE = 500
+"""Keys in one statement."""
+
+_CHECKED_EVERY = 16
+"""A part of the room in so many parts is filled before somebody looks again how much is there."""
+
+_TABLES = (
+    "CREATE TABLE IF NOT EXISTS models (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE)",
+    """CREATE TABLE IF NOT EXISTS vectors (model INTEGER NOT NULL, digest BLOB NOT NULL, used_at INTEGER NOT NULL,
+        vector BLOB NOT NULL, PRIMARY KEY (model, digest)) WITHOUT ROWID""",
+)
+_LAYOUT = Layout.of(LAYOUT, _TABLES)
+_LOCK = Layout.of(1, ())
+
+
+class Vectors(Protocol):
+    """A store of vectors. Nothing is lost with it but time, so that no method ever raises."""
+
+    def get_many(self, model_id: str, digests: Sequence[bytes], dim: int) -> tuple[list[int], Halves]:
+        """Positions in `digests`, rising, of those that are kept, and their vectors: (len(positions), dim)."""
+        ...
+
+    def put_many(self, model_id: str, digests: Sequence[bytes], vectors: NDArray[Any]) -> None:
+        """Keep the rows of `vectors` (len(digests), dim), each under its digest."""
+        ...
+
+
+class VectorStore:
+    """Vectors by model and digest of the text, in one SQLite file that several processes may share.
+
+    Kept as float16: a cosine changes by about .0001, a ranking hardly ever. Of a text nothing is kept but a digest of
+    16 bytes. A cache: a damaged file is moved aside and begun anew, and whatever else is wrong (read-only, full, of a
+    newer version) is logged once and changes nothing else; the store then keeps nothing.
+    """
+
+    def __init__(self, path: Path, *, max_bytes: int = MAX_BYTES, now: Callable[[], float] = time.time) -> None:
+        self.path = path
+        self.problem: str | None = None
+        """Why nothing is kept; None while the file is good."""
+        self._max_bytes = max_bytes
+        self._now = now
+        self._using = threading.Lock()
+        self._file: sqlite3.Connection | None = None
+        self._written = max_bytes  # so that the first writing looks how much there is
+        self._may_begin_anew = True
+        with self._using:
+            self._open()
+
+    def get_many(self, model_id: str, digests: Sequence[bytes], dim: int) -> tuple[list[int], Halves]:
+        """Positions in `digests`, rising, of those that are kept, and their vectors: (len(positions), dim).
+
+        One that is kept in another dimension, or damaged, is as one that is not there.
+        """
+        import numpy as np  # noqa: PLC0415  a store is opened with every start, and mostly not read
+
+        kept = self._doing(lambda file: self._read(file, model_id, digests), dict[bytes, bytes]())
+        positions = [position for position, each in enumerate(digests) if len(kept.get(each, b"")) == 2 * dim]
+        rows = np.frombuffer(b"".join(kept[digests[position]] for position in positions), np.float16)
+        rows = rows.reshape(len(positions), dim)
+        whole = np.flatnonzero(np.isfinite(rows).all(axis=1))
+        return [positions[each] for each in whole.tolist()], rows[whole]
+
+    def put_many(self, model_id: str, digests: Sequence[bytes], vectors: NDArray[Any]) -> None:
+        """Keep the rows of `vectors` (len(digests), dim), each under its digest."""
+        bodies = [row.tobytes() for row in vectors.astype("float16")]
+        self._doing(lambda file: self._write(file, model_id, list(zip(digests, bodies, strict=True))), None)
+
+    def count(self) -> int:
+        """How many vectors are kept, of all models together."""
+        return self._doing(lambda file: int(file.execute("SELECT count(*) FROM vectors").fetchone()[0]), 0)
+
+    def close(self) -> None:
+        """Let go of the file."""
+        with self._using:
+            self._let_go()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _read(self, file: sqlite3.Connection, model_id: str, digests: Sequence[bytes]) -> dict[bytes, bytes]:
+        model = file.execute("SELECT id FROM models WHERE name = ?", (model_id,)).fetchone()
+        if model is None:
+            return {}
+        found: dict[bytes, bytes] = {}
+        stale: list[bytes] = []
+        oldest = int(self._now()) - TOUCHED_S
+        for some in _batches(digests):
+            marks = ",".join("?" * len(some))
+            for digest, used_at, vector in file.execute(
+                f"SELECT digest, CAST(used_at AS INTEGER), vector FROM vectors WHERE model = ? AND digest IN ({marks})",  # noqa: S608
+                (*model, *some),
+            ):
+                if isinstance(vector, bytes):
+                    found[digest] = vector
+                if used_at < oldest:
+                    stale.append(digest)
+        if stale:
+            with suppress(sqlite3.OperationalError), transaction(file):  # another is writing, or nobody may
+                file.executemany(
+                    "UPDATE vectors SET used_at = ? WHERE model = ? AND digest = ?",
+                    ((int(self._now()), *model, digest) for digest in stale),
+                )
+        return found
+
+    def _write(self, file: sqlite3.Connection, model_id: str, rows: list[tuple[bytes, bytes]]) -> None:
+        now = int(self._now())
+        with transaction(file):
+            file.execute("INSERT OR IGNORE INTO models (name) VALUES (?)", (model_id,))
+            model = file.execute("SELECT id FROM models WHERE name = ?", (model_id,)).fetchone()
+            file.executemany(
+                "INSERT OR REPLACE INTO vectors VALUES (?, ?, ?, ?)",
+                ((*model, digest, now, body) for digest, body in rows),
+            )
+            self._written += sum(len(body) for _, body in rows)
+            if self._written * _CHECKED_EVERY >= self._max_bytes:
+                self._written = 0
+                _make_room(file, self._max_bytes)
+
+    def _doing(self, work: Callable[[sqlite3.Connection], T], otherwise: T) -> T:
+        """What `work` gives, or `otherwise` where the file does not let it."""
+        with self._using:
+            if self._file is None:
+                return otherwise
+            try:
+                return work(self._file)
+            except sqlite3.Error as error:
+                if _is_busy(error):
+                    return otherwise
+                self._let_go()
+                if _is_damage(error):
+                    self._begin_anew(error)
+                else:
+                    self._set_aside(error)
+                return otherwise
+
+    def _open(self) -> None:
+        try:
+            self._file = _opened(self.path)
+        except (OSError, sqlite3.Error) as error:
+            if isinstance(error, sqlite3.Error) and _is_damage(error):
+                self._begin_anew(error)
+            else:
+                self._set_aside(error)
+
+    def _begin_anew(self, error: sqlite3.Error) -> None:
+        """Move the damaged file aside and open another: once, so that a disk that damages all of them is told of."""
+        if not self._may_begin_anew:
+            self._set_aside(error)
+            return
+        self._may_begin_anew = False
+        try:
+            with _alone_with(self.path):
+                if _is_damaged(self.path):  # another process may have been quicker
+                    logger.warning("%s was damaged (%s), and is begun anew", self.path, error)
+                    for end in ("-wal", "-shm"):
+                        self.path.with_name(f"{self.path.name}{end}").unlink(missing_ok=True)
+                    self.path.replace(self.path.with_name(f"{self.path.name}.damaged"))
+        except (OSError, sqlite3.Error) as failed:
+            self._set_aside(failed)
+            return
+        self._open()
+
+    def _set_aside(self, error: Exception) -> None:
+        self.problem = f"{self.path}: {error}"
+        logger.warning("vectors are not kept between starts: %s", self.problem)
+        self._let_go()
+
+    def _let_go(self) -> None:
+        if self._file is not None:
+            self._file.close()
+        self._file = None
+
+
+def _make_room(file: sqlite3.Connection, max_bytes: int) -> None:
+    """Drop vectors, the least recently used first, until an eighth of the room is free; nothing while it suffices."""
+    (size,) = file.execute("SELECT coalesce(sum(length(vector)), 0) FROM vectors").fetchone()
+    if size <= max_bytes:
+        return
+    going: list[tuple[int, bytes]] = []
+    for model, digest, length in file.execute("SELECT model, digest, length(vector) FROM vectors ORDER BY used_at"):
+        if size <= max_bytes * 7 // 8:
+            break
+        size -= length
+        going.append((model, digest))
+    file.executemany("DELETE FROM vectors WHERE model = ? AND digest = ?", going)
+    file.execute("DELETE FROM models WHERE id NOT IN (SELECT DISTINCT model FROM vectors)")
+
+
+def _opened(path: Path) -> sqlite3.Connection:
+    file = open_cache(path, _LAYOUT, BUSY_TIMEOUT_S)
+    try:
+        for table in _TABLES:  # one may have been lost, which costs nothing but time
+            file.execute(table)
+    except BaseException:
+        file.close()
+        raise
+    return file
+
+
+@contextmanager
+def _alone_with(path: Path) -> Generator[None]:
+    """No other process moves the file meanwhile: SQLite's lock on one beside it, which ends with whoever holds it.
+
+    Raises:
+        OSError, sqlite3.Error: it cannot be had.
+    """
+    beside = path.with_name(f"{path.name}.moving")
+    make(beside, _LOCK)
+    with closing(open_private(beside, BUSY_TIMEOUT_S)) as lock, transaction(lock, "BEGIN EXCLUSIVE"):
+        yield
+
+
+def _is_damaged(path: Path) -> bool:
+    try:
+        file = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S)
+        try:
+            return file.execute("PRAGMA quick_check(1)").fetchone() != ("ok",)
+        finally:
+            file.close()
+    except sqlite3.Error as error:
+        return _is_damage(error)
+
+
+def _is_damage(error: sqlite3.Error) -> bool:
+    """Whether the file is not what it was written as, and not only out of reach."""
+    code = getattr(error, "sqlite_errorcode", None)
+    if code is None:
+        return False
+    return code & 0xFF in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB} or "no such" in str(error)
+
+
+def _is_busy(error: sqlite3.Error) -> bool:
+    code = getattr(error, "sqlite_errorcode", None)
+    return code is not None and code & 0xFF in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
+
+
+def _batches(digests: Iterable[bytes]) -> Iterator[tuple[bytes, ...]]:
+    rest = iter(digests)
+    while some := tuple(islice(rest, _AT_ONCE)):
+        yield some

@@ -1,0 +1,156 @@
+"""The last known definitions of each source, so that a start does not wait for servers."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import logging
+import secrets
+import sqlite3
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+from toolcrib.core.digests import canonical_bytes
+from toolcrib.database import Layout
+from toolcrib.stores.journal import open_cache
+
+logger = logging.getLogger(__name__)
+
+LAYOUT = 1
+"""Of the tables; a file that a newer Toolcrib wrote is left alone."""
+
+BUSY_TIMEOUT_S = 2.0
+"""How long to wait for another process that is writing."""
+
+_TABLES = (
+    "CREATE TABLE secret (key BLOB NOT NULL)",
+    "INSERT INTO secret VALUES (randomblob(32))",
+    "CREATE TABLE definitions (key TEXT PRIMARY KEY, listed_at REAL NOT NULL, body BLOB NOT NULL)",
+)
+_LAYOUT = Layout.of(LAYOUT, _TABLES)
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What was kept under a key."""
+
+    listed_at: float
+    """When the source listed it, in seconds since the epoch."""
+    body: bytes
+    """As it was handed in."""
+
+
+class Definitions(Protocol):
+    """A store of the last known definitions. Nothing is lost with it but time, so that no method ever raises."""
+
+    def key(self, address: Mapping[str, Any]) -> str:
+        """The key for what `address`, a JSON value, names; it tells nothing of the secrets in that."""
+        ...
+
+    def load(self, key: str) -> Kept | None:
+        """What was kept under `key`; None where there is nothing."""
+        ...
+
+    def save(self, key: str, kept: Kept) -> None:
+        """Keep this under `key`, in place of what was kept there before."""
+        ...
+
+    def forget(self, key: str) -> None:
+        """Keep nothing under `key`."""
+        ...
+
+
+class DefinitionStore:
+    """Bodies by key, in one SQLite file that several processes may share.
+
+    A cache: whatever is wrong with the file (damaged, read-only, full, of a newer version) is logged once and changes
+    nothing else; the store then keeps nothing, and everything is asked of its source.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.problem: str | None = None
+        """Why nothing is kept; None while the file is good."""
+        self._using = threading.Lock()
+        self._secret = secrets.token_bytes(32)
+        self._file: sqlite3.Connection | None = None
+        try:
+            self._open()
+        except (OSError, sqlite3.Error) as error:
+            self._set_aside(error)
+
+    def key(self, address: Mapping[str, Any]) -> str:
+        """A key for what `address`, a JSON value, names.
+
+        It is hashed with a secret of the file, so that the tokens that stand in an address cannot be tried out on it.
+        """
+        return hmac.new(self._secret, canonical_bytes(address), hashlib.sha256).hexdigest()
+
+    def load(self, key: str) -> Kept | None:
+        """What was kept under `key`; None where there is nothing, or the file is not good."""
+        with self._using:
+            if self._file is None:
+                return None
+            try:
+                row = self._file.execute("SELECT listed_at, body FROM definitions WHERE key = ?", (key,)).fetchone()
+            except sqlite3.Error as error:
+                self._set_aside(error)
+                return None
+        return None if row is None else Kept(float(row[0]), bytes(row[1]))
+
+    def save(self, key: str, kept: Kept) -> None:
+        """Keep this under `key`, in place of what was kept there before."""
+        with self._using:
+            if self._file is None:
+                return
+            try:
+                self._file.execute(
+                    "INSERT OR REPLACE INTO definitions VALUES (?, ?, ?)", (key, kept.listed_at, kept.body)
+                )
+            except sqlite3.Error as error:
+                self._set_aside(error)
+
+    def forget(self, key: str) -> None:
+        """Keep nothing under `key`."""
+        with self._using:
+            if self._file is None:
+                return
+            try:
+                self._file.execute("DELETE FROM definitions WHERE key = ?", (key,))
+            except sqlite3.Error as error:
+                self._set_aside(error)
+
+    def close(self) -> None:
+        """Let go of the file."""
+        with self._using:
+            if self._file is not None:
+                self._file.close()
+            self._file = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _open(self) -> None:
+        file = open_cache(self.path, _LAYOUT, BUSY_TIMEOUT_S)
+        try:
+            (self._secret,) = file.execute("SELECT key FROM secret").fetchone() or (self._secret,)
+        except BaseException:
+            file.close()
+            raise
+        self._file = file
+
+    def _set_aside(self, error: Exception) -> None:
+        self.problem = f"{self.path}: {error}"
+        logger.warning("definitions are not kept between starts: %s", self.problem)
+        if self._file is not None:
+            self._file.close()
+        self._file = None

@@ -1,1 +1,0 @@
-"""What must survive the end of a process, in embedded SQLite files."""

@@ -1,0 +1,1 @@
+"""A fake ACP client and what it is made of."""

@@ -1,0 +1,366 @@
+"""An editor for tests of agents that speak the Agent Client Protocol, over a real byte stream."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, MutableMapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Self, TypeVar, cast
+
+import anyio
+from acp import PROTOCOL_VERSION, Agent, connect_to_agent, text_block
+from acp.schema import (
+    AcpMcpServer,
+    AudioContentBlock,
+    ClientCapabilities,
+    CloseSessionResponse,
+    EmbeddedResourceContentBlock,
+    FileSystemCapabilities,
+    HttpMcpServer,
+    ImageContentBlock,
+    Implementation,
+    InitializeResponse,
+    LoadSessionResponse,
+    McpServerStdio,
+    NewSessionResponse,
+    ResourceContentBlock,
+    ResumeSessionResponse,
+    SetSessionModeResponse,
+    SseMcpServer,
+    TextContentBlock,
+)
+
+from toolcrib.testing.acp.agents import AgentGone, AgentHere, AgentProgram, Serve
+from toolcrib.testing.acp.editor import Editor
+from toolcrib.testing.acp.faults import Fault
+from toolcrib.testing.acp.files import Folder
+from toolcrib.testing.acp.mcp import McpForm, McpOverAcp, McpServer
+from toolcrib.testing.acp.permissions import Permission, PermissionAsked
+from toolcrib.testing.acp.terminals import Script, Terminal
+from toolcrib.testing.acp.tools import Answer, Offered, Preview, ToolCalled
+from toolcrib.testing.acp.updates import Turn, Updates
+from toolcrib.testing.acp.wire import Frame, Wire
+
+T = TypeVar("T")
+
+Block = TextContentBlock | ImageContentBlock | AudioContentBlock | ResourceContentBlock | EmbeddedResourceContentBlock
+Server = HttpMcpServer | SseMcpServer | AcpMcpServer | McpServerStdio
+
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
+
+
+class FakeAcpClient(Editor):
+    """An editor that does what a test tells it to, and remembers what the agent asked and told.
+
+    It offers what the flags say: reading and writing `files` (a mapping of absolute path to text, or a real folder),
+    terminals (`commands` that are scripted, or None for real ones) and, with `discovery`, its own `tools`; without a
+    word on discovery, where it has tools. With `previews`, it tells what its tools would change. A request of the agent
+    for what is not offered is refused with -32601.
+    `faults` go by the method's name on the wire.
+
+    Everything can be changed while it is connected: each parameter is an attribute of the same name, the flags are in
+    `capabilities`, and what is served over ACP is in `mcp`. What goes out with `initialize` or with a new session goes
+    by what stands there at that moment. Connect it by `connected_to` or `started`, once at a time; what it remembers
+    stays from one connection to the next.
+    """
+
+    def __init__(
+        self,
+        *,
+        read_text_file: bool = False,
+        write_text_file: bool = False,
+        terminal: bool = False,
+        discovery: bool | None = None,
+        capabilities: ClientCapabilities | None = None,
+        info: Implementation | None = None,
+        tools: Iterable[Offered] = (),
+        answers: Mapping[str, Answer] = _NOTHING,
+        previews: Mapping[str, Preview] = _NOTHING,
+        files: Mapping[str, str] | Path = _NOTHING,
+        commands: Script | None = None,
+        permission: Permission = "allow_once",
+        mcp_servers: Mapping[str, McpServer] = _NOTHING,
+        mcp_form: McpForm = "connections",
+        faults: Mapping[str, Fault] = _NOTHING,
+        grace_s: float = 10.0,
+    ) -> None:
+        """`capabilities`, where given, are sent as they are, and the flags follow from them. `grace_s`: how long an
+        agent may take to end once its stream has; then it is ended.
+        """
+        tools = [*tools]
+        if capabilities is None:
+            capabilities = _capabilities(
+                read_text_file,
+                write_text_file,
+                terminal,
+                discovery=bool(tools) if discovery is None else discovery,
+                previews=bool(previews),
+            )
+        kept: MutableMapping[str, str] = Folder(files) if isinstance(files, Path) else dict(files)
+        super().__init__(
+            capabilities=capabilities,
+            tools=tools,
+            answers=answers,
+            files=kept,
+            commands=commands,
+            permission=permission,
+            previews=previews,
+        )
+        self.info = info or Implementation(name="fake-editor", version="1")
+        self.faults: dict[str, Fault] = dict(faults)
+        self.mcp = McpOverAcp(mcp_servers, mcp_form, lambda: self._open_stream)
+        self.grace_s = grace_s
+        self.wire: list[Frame] = []
+        """Every message in both directions, in the order in which it was read or written."""
+        self.sessions: list[str] = []
+        """Ids of the sessions that are open, as the agent named them."""
+        self.response: InitializeResponse | None = None
+        """What the agent answered to `initialize`."""
+        self._connection: Agent | None = None
+        self._stream: Wire | None = None
+        self._running: AgentHere | AgentProgram | None = None
+        self._program: AgentProgram | None = None
+
+    # Connecting
+
+    def connected_to(self, serve: Serve) -> AbstractAsyncContextManager[Self, None]:
+        """Connect to an agent in this process, over a pair of sockets.
+
+        When it is left, the stream ends; an agent that does not end by itself is cancelled. What the agent raised is
+        raised here, unless something was already.
+        """
+        return self._over(AgentHere(serve, grace_s=self.grace_s))
+
+    def started(
+        self, command: Sequence[str], *, env: Mapping[str, str] = _NOTHING, cwd: str | Path | None = None
+    ) -> AbstractAsyncContextManager[Self, None]:
+        """Start an agent's program, with `env` added to this environment, and speak over its standard streams.
+
+        When it is left, its standard input ends; a program that does not end by itself is killed.
+        """
+        program = self._program = AgentProgram(command, env=env, cwd=cwd, grace_s=self.grace_s)
+        return self._over(program)
+
+    @property
+    def is_connected(self) -> bool:
+        return self._stream is not None and self._stream.is_open
+
+    @property
+    def stderr(self) -> str:
+        """What the last started program wrote to its standard error so far."""
+        return self._program.stderr if self._program else ""
+
+    @property
+    def exit_code(self) -> int | None:
+        """The last started program's; None while it runs. Negative: the signal that ended it."""
+        return self._program.exit_code if self._program else None
+
+    # What an editor asks of an agent
+
+    async def initialize(self, protocol_version: int = PROTOCOL_VERSION) -> InitializeResponse:
+        response = self.response = await self._asked(
+            self._agent.initialize(
+                protocol_version=protocol_version, client_capabilities=self.capabilities, client_info=self.info
+            )
+        )
+        return response
+
+    async def new_session(
+        self, cwd: str | Path, *, mcp_servers: Iterable[Server] = (), additional_directories: Iterable[str] = ()
+    ) -> str:
+        """The new session's id; `mcp_servers` go to the agent beside those that are served over ACP."""
+        return (await self.new_session_response(cwd, mcp_servers, additional_directories)).session_id
+
+    async def new_session_response(
+        self, cwd: str | Path, mcp_servers: Iterable[Server] = (), additional_directories: Iterable[str] = ()
+    ) -> NewSessionResponse:
+        """Everything that the agent answers to a new session: its modes, too."""
+        response = await self._asked(
+            self._agent.new_session(
+                cwd=str(cwd),
+                mcp_servers=self._servers(mcp_servers),
+                additional_directories=[*additional_directories] or None,
+            )
+        )
+        self.sessions.append(response.session_id)
+        return response
+
+    async def load_session(
+        self, session_id: str, cwd: str | Path, *, mcp_servers: Iterable[Server] = ()
+    ) -> LoadSessionResponse | None:
+        response = await self._asked(
+            self._agent.load_session(cwd=str(cwd), session_id=session_id, mcp_servers=self._servers(mcp_servers))
+        )
+        self._opened(session_id)
+        return response
+
+    async def resume_session(
+        self, session_id: str, cwd: str | Path, *, mcp_servers: Iterable[Server] = ()
+    ) -> ResumeSessionResponse:
+        response = await self._asked(
+            self._agent.resume_session(session_id=session_id, cwd=str(cwd), mcp_servers=self._servers(mcp_servers))
+        )
+        self._opened(session_id)
+        return response
+
+    async def close_session(self, session_id: str) -> CloseSessionResponse | None:
+        response = await self._asked(self._agent.close_session(session_id=session_id))
+        self.sessions.remove(session_id)
+        return response
+
+    async def set_mode(self, session_id: str, mode_id: str) -> SetSessionModeResponse | None:
+        return await self._asked(self._agent.set_session_mode(session_id=session_id, mode_id=mode_id))
+
+    async def prompt(self, session_id: str, prompt: str | Sequence[Block]) -> Turn:
+        """Wait for the agent's answer to a prompt, with the updates of its session that came from now on.
+
+        Raises:
+            RequestError: the agent answered with an error.
+            AgentGone: the connection is lost.
+        """
+        before = len(self.updates.get(session_id, ()))
+        self.questions_open_again(session_id)
+        blocks: list[Block] = [text_block(prompt)] if isinstance(prompt, str) else [*prompt]
+        response = await self._asked(self._agent.prompt(session_id=session_id, prompt=blocks))
+        return Turn(response.stop_reason, Updates(self.updates.get(session_id, ())[before:]), response)
+
+    async def cancel(self, session_id: str, *, answering: bool = True) -> None:
+        """Cancel the prompt that runs in a session.
+
+        Questions of the session that are open are answered with `cancelled`, as the protocol wants it; without
+        `answering` they stay open until the permission's function answers.
+        """
+        await self._asked(self._agent.cancel(session_id=session_id))
+        if answering:
+            self.cancel_questions(session_id)
+
+    async def change_tools(self, tools: Iterable[Offered], *, session_id: str | None = None) -> None:
+        """Offer exactly `tools` from now on, in one session or everywhere, and tell the agent of each session."""
+        self.offer(tools, session_id)
+        for told in [session_id] if session_id is not None else self.sessions:
+            await self._asked(self._agent.ext_notification("toolcrib/tools_changed", {"sessionId": told}))
+
+    async def request(self, method: str, params: Any = None) -> Any:
+        """Send a request of any method, and wait for its result as it stands on the wire.
+
+        Raises:
+            RequestError: the agent answered with an error.
+            AgentGone: the connection is lost.
+        """
+        return await self._asked(self._open_stream.request(method, params))
+
+    async def send_line(self, line: bytes) -> None:
+        """Send a line as it is, be it a message or not."""
+        await self._open_stream.send_line(line)
+
+    def drop(self) -> None:
+        """Lose the connection, at once and without a word."""
+        self._open_stream.drop()
+
+    # What was seen
+
+    def received(self, method: str) -> list[Any]:
+        """The params of each of the agent's requests and notifications of `method`, in order."""
+        return [frame.params for frame in self.wire if frame.sender == "agent" and frame.method == method]
+
+    @property
+    def asked(self) -> list[str]:
+        """The method of each of the agent's requests, in order."""
+        return [
+            frame.message["method"]
+            for frame in self.wire
+            if frame.sender == "agent" and frame.message and "method" in frame.message and "id" in frame.message
+        ]
+
+    async def until(self, met: Callable[[], T | None]) -> T:
+        """Wait until `met()`, which is asked whenever anything has happened, gives something true; this it gives back.
+
+        Raises:
+            AgentGone: the connection is lost, and it was not met.
+        """
+        while not (found := met()):
+            happened = self.happened
+            if not self.is_connected:
+                raise await self._gone()
+            await happened.wait()
+        return found
+
+    # Inside
+
+    def _over(self, agent: AgentHere | AgentProgram) -> AbstractAsyncContextManager[Self, None]:
+        # `asynccontextmanager` says that what it makes may swallow errors; this does not, and type checkers then know
+        # that what is assigned in its body is assigned after it.
+        return cast("AbstractAsyncContextManager[Self, None]", self._connected(agent))
+
+    @asynccontextmanager
+    async def _connected(self, agent: AgentHere | AgentProgram) -> AsyncGenerator[Self]:
+        if self._running is not None:
+            raise RuntimeError("This client is connected already.")
+        async with agent:
+            reader, writer = agent.streams
+            stream = Wire(reader, writer, frames=self.wire, faults=self.faults, takes=self.mcp.takes, changed=self.tell)
+            connection: Any = connect_to_agent(cast(Any, self), stream)
+            self._running, self._stream, self._connection = agent, stream, connection
+            try:
+                yield self
+            finally:
+                with anyio.CancelScope(shield=True):
+                    await self.mcp.close()
+                    await connection.close()
+                    await self.terminals.end()
+                self._running = self._stream = self._connection = None
+                self.sessions.clear()
+
+    @property
+    def _agent(self) -> Agent:
+        if self._connection is None:
+            raise RuntimeError("This client is not connected.")
+        return self._connection
+
+    @property
+    def _open_stream(self) -> Wire:
+        if self._stream is None:
+            raise RuntimeError("This client is not connected.")
+        return self._stream
+
+    async def _asked(self, request: Awaitable[T]) -> T:
+        try:
+            return await request
+        except ConnectionError:
+            gone = await self._gone()
+        raise gone
+
+    async def _gone(self) -> AgentGone:
+        if self._running is None or self._open_stream.was_dropped:
+            return AgentGone("The editor dropped the connection.")
+        return await self._running.gone()
+
+    def _servers(self, servers: Iterable[Server]) -> list[Server]:
+        return [*servers, *self.mcp.entries()]
+
+    def _opened(self, session_id: str) -> None:
+        if session_id not in self.sessions:
+            self.sessions.append(session_id)
+
+
+def _capabilities(read: bool, write: bool, terminal: bool, *, discovery: bool, previews: bool) -> ClientCapabilities:
+    ours = {"discoverTools": discovery, "previewTool": previews}
+    return ClientCapabilities(
+        fs=FileSystemCapabilities(read_text_file=read, write_text_file=write),
+        terminal=terminal,
+        field_meta={"toolcrib": {name: True for name, is_offered in ours.items() if is_offered}} if discovery else None,
+    )
+
+
+__all__ = [
+    "AgentGone",
+    "Answer",
+    "FakeAcpClient",
+    "Permission",
+    "PermissionAsked",
+    "Terminal",
+    "ToolCalled",
+    "Turn",
+    "Updates",
+]

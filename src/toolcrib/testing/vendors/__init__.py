@@ -1,0 +1,1 @@
+"""Servers that speak the HTTP APIs of model providers."""

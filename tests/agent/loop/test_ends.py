@@ -1,0 +1,541 @@
+"""How an evaluation ends: with an answer of the type that was asked for, or with an error, and never half-way."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import anyio
+import pytest
+from pydantic import BaseModel
+from tests.agent.loop.playing import (
+    INJECT,
+    RESTART,
+    WAYS,
+    Step,
+    Watched,
+    Way,
+    answers,
+    by_name_or_handle,
+    offered,
+    plays,
+    read,
+    turn,
+)
+
+from toolcrib import Toolcrib
+from toolcrib.adapters.scripted import ScriptedAdapter
+from toolcrib.agent.conversation.events import Corrected
+from toolcrib.agent.conversation.messages import AssistantMessage, ModelRequest, ModelTurn, Stop, Usage
+from toolcrib.agent.loop.config import InnerLoopConfig
+from toolcrib.agent.loop.inner import FIRST_PAUSE_S, LAST_PAUSE_S, MAX_PAUSE_S, InnerLoop
+from toolcrib.agent.loop.main import MainLoop
+from toolcrib.agent.loop.provider import Delivery, TextListener, VisibilityExpansionRequired
+from toolcrib.agent.sections import MarkdownSection, Prompt, PromptTemplate, SectionState, SectionVisibility
+from toolcrib.core.errors import (
+    BudgetExceeded,
+    InvalidConfig,
+    InvalidOutput,
+    InvalidPrompt,
+    InvalidTool,
+    ProviderFailed,
+    ToolcribError,
+)
+from toolcrib.sources.functions import plain_tool
+
+pytestmark = pytest.mark.anyio
+
+
+def again() -> str:
+    """Go on."""
+    return "go on"
+
+
+TASK = MarkdownSection("Task", "task", "Do it.", tools=(again,))
+PLAIN = PromptTemplate[str]("tests", "plain", [TASK]).bind()
+
+
+@dataclass(frozen=True)
+class Total:
+    total: int
+
+
+class Report(BaseModel):
+    title: str
+    totals: list[Total]
+
+
+def prompt(output: object) -> Prompt[object]:
+    template: type[PromptTemplate[object]] = PromptTemplate[output]  # pyright: ignore[reportInvalidTypeArguments]
+    return template("tests", "typed", [TASK]).bind()
+
+
+# -- output -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("output", "text", "value"),
+    [
+        (Total, '{"total": 3}', Total(3)),
+        (Total, '```json\n{"total": 3}\n```', Total(3)),
+        (Total, '```json\r\n{"total": 3}\r\n```', Total(3)),
+        (Total, '\n```\n{"total": 3}\n```\n', Total(3)),
+        (Report, '{"title": "a", "totals": [{"total": 1}]}', Report(title="a", totals=[Total(1)])),
+        (str, '{"total": 3}', '{"total": 3}'),
+        (str, "", ""),
+        (list[int], "[1, 2]", [1, 2]),
+        (int | None, "null", None),
+    ],
+)
+async def test_the_final_answer_is_of_the_type_that_was_asked_for(
+    output: object, text: str, value: object, watched: Watched
+) -> None:
+    adapter = INJECT.adapter(plays(text))
+    response = await MainLoop().execute(prompt(output), session=watched.session(), adapter=adapter)
+    assert response.output == value
+    assert response.text == text
+    assert response.usage == Usage(10, 1)
+
+
+async def test_a_provider_is_told_the_schema_of_an_answer_that_is_not_text(watched: Watched) -> None:
+    adapter = INJECT.adapter(plays('{"total": 3}'))
+    await MainLoop().execute(prompt(Total), session=watched.session(), adapter=adapter)
+    schema = adapter.requests[0].output_schema
+    assert schema is not None
+    assert schema["properties"]["total"]["type"] == "integer"
+
+    adapter = INJECT.adapter(plays("three"))
+    await MainLoop().execute(PLAIN, session=watched.session(), adapter=adapter)
+    assert adapter.requests[0].output_schema is None
+
+
+@pytest.mark.parametrize("wrong", ["three", '{"total": "many"}', "", "[" * 10_000, "\ud800", '{"total": 1', "null"])
+async def test_a_model_is_told_what_is_wrong_with_its_answer_and_may_repair_it(wrong: str, watched: Watched) -> None:
+    session = watched.session()
+    adapter = INJECT.adapter(plays(wrong, '{"total": 3}'))
+    response = await MainLoop().execute(prompt(Total), session=session, adapter=adapter)
+    assert response.output == Total(3)
+    told = adapter.requests[1].messages[-1].to_wire()
+    assert told["role"] == "user"
+    assert "not of the form" in told["text"]
+    assert [event.text for event in watched.events(session) if isinstance(event, Corrected)] == [told["text"]]
+
+
+@pytest.mark.parametrize("output", [Total, int | None, Report, list[int]])
+async def test_repairs_are_bounded(output: object, watched: Watched) -> None:
+    adapter = INJECT.adapter(lambda request: turn(request, "never"))
+    with pytest.raises(InvalidOutput) as raised:
+        await MainLoop(config=InnerLoopConfig(repair_turns=3)).execute(
+            prompt(output), session=watched.session(), adapter=adapter
+        )
+    assert len(adapter.requests) == 4
+    assert raised.value.details["problems"]
+
+
+async def test_what_did_not_end_well_can_be_gone_on_with(watched: Watched) -> None:
+    session = watched.session()
+    config = InnerLoopConfig(repair_turns=0)
+    with pytest.raises(InvalidOutput):
+        await MainLoop(config=config).execute(prompt(Total), session=session, adapter=INJECT.adapter(plays("never")))
+    response = await MainLoop().execute(prompt(Total), session=session, adapter=INJECT.adapter(plays('{"total": 1}')))
+    assert response.output == Total(1)
+
+
+# -- budgets ----------------------------------------------------------------------------------------------------------
+
+
+def for_ever(request: ModelRequest) -> ModelTurn:
+    return turn(request, [("again", {}), ("invented", {}), ("again", "{")])
+
+
+async def test_a_model_that_goes_on_for_ever_is_stopped_after_its_turns(watched: Watched) -> None:
+    adapter = INJECT.adapter(for_ever)
+    with pytest.raises(BudgetExceeded, match="7 turns"):
+        await MainLoop(config=InnerLoopConfig(max_turns=7)).execute(PLAIN, session=watched.session(), adapter=adapter)
+    assert len(adapter.requests) == 7
+
+
+async def test_a_model_is_stopped_after_its_tokens(watched: Watched) -> None:
+    adapter = INJECT.adapter(for_ever)
+    with pytest.raises(BudgetExceeded, match="33 tokens were used, of 30"):
+        await MainLoop(config=InnerLoopConfig(max_tokens=30)).execute(PLAIN, session=watched.session(), adapter=adapter)
+    assert len(adapter.requests) == 3
+
+
+async def test_a_larger_budget_goes_on_where_a_smaller_one_ended(watched: Watched) -> None:
+    session = watched.session()
+    loop = MainLoop(config=InnerLoopConfig(max_turns=2, max_tokens=30))
+    with pytest.raises(BudgetExceeded):
+        await loop.execute(PLAIN, session=session, adapter=INJECT.adapter(for_ever), request="Count.")
+    with pytest.raises(BudgetExceeded):
+        await loop.execute(PLAIN, session=session, adapter=INJECT.adapter(plays("unheard")), request="Not heard.")
+    adapter = INJECT.adapter(plays([("again", {})], "done"))
+    larger = MainLoop(config=InnerLoopConfig(max_turns=4, max_tokens=100))
+    response = await larger.execute(PLAIN, session=session, adapter=adapter, request="Not heard.")
+    assert response.usage == Usage(40, 4)
+    users = [message.to_wire()["text"] for message in adapter.requests[0].messages if "text" in message.to_wire()]
+    assert users[0] == "Count."
+    assert "Not heard." not in users
+
+
+async def test_a_provider_that_does_not_answer_ends_with_the_time(watched: Watched) -> None:
+    async def silent(request: ModelRequest) -> ModelTurn:
+        await anyio.sleep_forever()
+        raise AssertionError
+
+    with pytest.raises(BudgetExceeded, match="longer than it may"):
+        await MainLoop(config=InnerLoopConfig(timeout_s=0.05)).execute(
+            PLAIN, session=watched.session(), adapter=INJECT.adapter(silent)
+        )
+
+
+async def test_a_tool_that_hangs_ends_with_the_time_and_is_answered(watched: Watched) -> None:
+    async def hangs() -> str:
+        """Hang."""
+        await anyio.sleep_forever()
+        raise AssertionError
+
+    session = watched.session()
+    template = PromptTemplate[str]("tests", "hanging", [MarkdownSection("Task", "task", "Do it.", tools=(hangs,))])
+    with pytest.raises(BudgetExceeded):
+        await MainLoop(config=InnerLoopConfig(timeout_s=0.2)).execute(
+            template.bind(), session=session, adapter=INJECT.adapter(plays([("hangs", {}), ("hangs", {})]))
+        )
+    assert [message.is_error for _, message in session.conversation.state.finished_calls] == [True, True]
+
+
+@pytest.mark.parametrize("timeout_s", [None, 300.0])
+async def test_what_an_adapter_raises_is_not_taken_for_the_end_of_the_time(
+    timeout_s: float | None, watched: Watched
+) -> None:
+    def answer(request: ModelRequest) -> ModelTurn:
+        raise TimeoutError("the adapter's own")
+
+    with pytest.raises(TimeoutError, match="the adapter's own"):
+        await MainLoop(config=InnerLoopConfig(timeout_s=timeout_s)).execute(
+            PLAIN, session=watched.session(), adapter=INJECT.adapter(answer)
+        )
+
+
+# -- restarts ---------------------------------------------------------------------------------------------------------
+
+
+def many(count: int) -> Prompt[str]:
+    """Sections, each of which opens with a restart."""
+    sections = [
+        MarkdownSection(f"S{at}", f"s{at}", "All.", summary="Short.", visibility=SectionVisibility.SUMMARY,
+                        tools=(lambda_named(at),))
+        for at in range(count)
+    ]  # fmt: skip
+    return PromptTemplate[str]("tests", "many", sections).bind()
+
+
+def lambda_named(at: int):
+    def tool() -> str:
+        """Do something."""
+        return "done"
+
+    tool.__name__ = f"tool{at}"
+    return tool
+
+
+async def test_restarts_are_bounded_and_what_is_left_goes_on_with_the_next_evaluation(watched: Watched) -> None:
+    template = many(12)
+    session = watched.session()
+    steps: list[Step] = [[read(f"s{at}")] for at in range(12)]
+    left = iter(steps)
+    adapter = RESTART.adapter(lambda request: turn(request, next(left, "done")))
+
+    with pytest.raises(BudgetExceeded, match="10 times"):
+        await MainLoop().execute(template, session=session, adapter=adapter)
+    assert session.conversation.state.restarts == 10
+    assert len(adapter.requests) == 11
+
+    response = await MainLoop().execute(template, session=session, adapter=adapter)
+    assert response.output == "done"
+    assert session.conversation.state.restarts == 12
+    assert {tool.name for tool in adapter.requests[-1].tools} == {"read_section", *(f"tool{at}" for at in range(12))}
+
+
+async def test_without_a_main_loop_a_restart_is_an_error_that_says_what_to_open(watched: Watched) -> None:
+    session = watched.session()
+    with pytest.raises(VisibilityExpansionRequired) as raised:
+        await RESTART.adapter(plays([read("s1"), read("s0")])).evaluate(many(2), session=session)
+    assert raised.value.section_keys == ("s1", "s0")
+    assert raised.value.requested_overrides == {
+        ("s1",): SectionVisibility.FULL,
+        ("s0",): SectionVisibility.FULL,
+    }
+    assert raised.value.reason
+
+
+# -- the provider -----------------------------------------------------------------------------------------------------
+
+
+class Trying:
+    """An inner loop whose pauses are noted and not waited for."""
+
+    def __init__(self, watched: Watched, *failures: ProviderFailed, retries: int = 4) -> None:
+        self.pauses: list[float] = []
+        left = iter(failures)
+
+        def answer(request: ModelRequest) -> ModelTurn:
+            if (failure := next(left, None)) is not None:
+                raise failure
+            return turn(request, "done")
+
+        async def sleep(seconds: float) -> None:
+            self.pauses.append(seconds)
+
+        self.adapter = INJECT.adapter(answer)
+        self.loop = InnerLoop(
+            self.adapter,
+            PLAIN,
+            watched.session(),
+            InnerLoopConfig(retries=retries),
+            delivery=Delivery.INJECT,
+            sleep=sleep,
+        )
+
+
+def busy(retry_after_s: float | None = None) -> ProviderFailed:
+    return ProviderFailed("busy", retryable=True, retry_after_s=retry_after_s)
+
+
+async def test_what_may_work_later_is_tried_again_after_longer_and_longer_pauses(watched: Watched) -> None:
+    trying = Trying(watched, *[busy()] * 8, retries=8)
+    assert (await trying.loop.run()).output == "done"
+    assert trying.pauses == [min(FIRST_PAUSE_S * 2**at, LAST_PAUSE_S) for at in range(8)]
+    assert len({id(request) for request in trying.adapter.requests}) == 1, "the same request each time"
+
+
+async def test_a_provider_is_tried_again_when_it_said(watched: Watched) -> None:
+    trying = Trying(watched, busy(7.5), busy(0.0), busy(), retries=4)
+    assert (await trying.loop.run()).output == "done"
+    assert trying.pauses == [7.5, 0.0, FIRST_PAUSE_S * 4]
+
+
+async def test_a_provider_that_keeps_failing_is_given_up(watched: Watched) -> None:
+    trying = Trying(watched, *[busy()] * 9, retries=2)
+    with pytest.raises(ProviderFailed, match="busy"):
+        await trying.loop.run()
+    assert len(trying.pauses) == 2
+
+
+@pytest.mark.parametrize("failure", [ProviderFailed("no such model"), busy(MAX_PAUSE_S + 1)])
+async def test_what_will_not_work_later_is_not_tried_again(failure: ProviderFailed, watched: Watched) -> None:
+    trying = Trying(watched, failure)
+    with pytest.raises(ProviderFailed) as raised:
+        await trying.loop.run()
+    assert raised.value is failure
+    assert trying.pauses == []
+
+
+async def test_of_a_stream_that_breaks_nothing_is_kept_and_it_is_asked_for_again(watched: Watched) -> None:
+    class Breaks(ScriptedAdapter):
+        is_whole = False
+
+        async def respond(self, request: ModelRequest, on_text: TextListener | None = None) -> ModelTurn:
+            if self.is_whole:
+                return await super().respond(request, on_text)
+            self.is_whole = True
+            assert on_text is not None
+            on_text("do")
+            raise ProviderFailed("the connection was lost", retryable=True, retry_after_s=0)
+
+    heard: list[str] = []
+    session = watched.session()
+    adapter = Breaks(plays("done"))
+    await MainLoop().execute(PLAIN, session=session, adapter=adapter, on_text=heard.append)
+    assert heard == ["do", "done"]
+    assert len(adapter.requests[0].messages) == 1
+    assert [message.to_wire()["text"] for message in session.conversation.state.messages[1:]] == ["done"]
+
+
+@pytest.mark.parametrize(("stop", "error"), [(Stop.REFUSED, ProviderFailed), (Stop.LENGTH, BudgetExceeded)])
+async def test_an_answer_that_was_refused_or_cut_off_is_none_and_is_asked_for_again(
+    stop: Stop, error: type[ToolcribError], watched: Watched
+) -> None:
+    session = watched.session()
+    dropped = ModelTurn(AssistantMessage("I will n"), stop, Usage(10, 1))
+    with pytest.raises(error):
+        await MainLoop().execute(PLAIN, session=session, adapter=INJECT.adapter(plays(dropped)))
+    adapter = INJECT.adapter(plays("I will"))
+    response = await MainLoop().execute(PLAIN, session=session, adapter=adapter)
+    assert response.output == "I will"
+    assert response.usage == Usage(20, 2)
+    assert len(adapter.requests[0].messages) == 1
+
+
+async def test_calls_are_answered_also_where_the_turn_was_cut_off(watched: Watched) -> None:
+    def cut(request: ModelRequest) -> ModelTurn:
+        return ModelTurn(turn(request, [("again", {}), ("again", '{"a": ')]).message, Stop.LENGTH)
+
+    adapter = INJECT.adapter(plays(cut, "done"))
+    await MainLoop().execute(PLAIN, session=watched.session(), adapter=adapter)
+    whole, half = answers(adapter.requests[-1])
+    assert whole.content == "go on"
+    assert json.loads(half.content)["error"]["code"] == "INVALID_ARGUMENTS"
+
+
+async def test_tools_of_one_session_are_seen_in_no_other_nor_in_the_crib(watched: Watched) -> None:
+    crib = Toolcrib()
+    one, two = watched.session(crib), watched.session(crib)
+    await MainLoop().execute(PLAIN, session=one, adapter=INJECT.adapter(plays([("again", {})], "done")))
+    assert [tool.name for tool in one.view().tools.values()] == ["again"]
+    assert not two.view().tools
+    assert not crib.view().tools
+    assert not crib.search_tools("go on").results
+
+
+async def test_budgets_are_those_of_a_request_whatever_begins_anew_in_between(watched: Watched) -> None:
+    keys = ("one", "two", "three")
+    sections = [
+        MarkdownSection(
+            key, key, "Open.", "Closed.", SectionVisibility.SUMMARY, [plain_tool(f"say_{key}", "Says.", str)]
+        )
+        for key in keys
+    ]
+    anew = PromptTemplate("tests", "anew", sections).bind()
+    session, adapter = watched.session(), RESTART.adapter(plays(*([read(key)] for key in keys)))
+    with pytest.raises(BudgetExceeded, match="2 turns"):
+        await MainLoop(config=InnerLoopConfig(max_turns=2)).execute(anew, session=session, adapter=adapter)
+    assert len(adapter.requests) == session.conversation.state.restarts == 2
+
+
+async def test_another_prompt_is_refused_while_one_is_under_way(watched: Watched) -> None:
+    session = watched.session()
+    with pytest.raises(BudgetExceeded):
+        await MainLoop(config=InnerLoopConfig(max_turns=1)).execute(
+            PLAIN, session=session, adapter=INJECT.adapter(for_ever)
+        )
+    other = PromptTemplate("tests", "other", [TASK]).bind()
+    with pytest.raises(InvalidPrompt, match="in the middle of"):
+        await MainLoop().execute(other, session=session, adapter=INJECT.adapter(plays("done")))
+
+
+async def test_a_model_is_told_the_form_of_its_answer_before_it_gives_one(watched: Watched) -> None:
+    adapter = INJECT.adapter(plays('{"total": 3}'))
+    await MainLoop().execute(prompt(Total), session=watched.session(), adapter=adapter)
+    assert '"total"' in adapter.requests[0].system
+    plain = INJECT.adapter(plays("3"))
+    await MainLoop().execute(PLAIN, session=watched.session(), adapter=plain)
+    assert plain.requests[0].system == PLAIN.render(SectionState()).text
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"parallel_calls": 0}, {"retries": -1}, {"max_turns": 0}, {"max_result_chars": 0}, {"repair_turns": -1}]
+)
+def test_a_budget_that_leaves_no_room_for_anything_is_refused_by_its_name(wrong: dict[str, Any]) -> None:
+    (name,) = wrong
+    with pytest.raises(InvalidConfig, match=rf"`InnerLoopConfig\.{name}`"):
+        InnerLoopConfig(**wrong)
+
+
+async def test_no_restarts_are_none_also_where_less_than_none_are_allowed(watched: Watched) -> None:
+    more = MarkdownSection("More", "more", "All.", "Short.", SectionVisibility.SUMMARY, [again])
+    anew = PromptTemplate("tests", "anew", [more]).bind()
+    session, adapter = watched.session(), RESTART.adapter(plays([read("more")], "done"))
+    with pytest.raises(BudgetExceeded, match="began anew 0 times"):
+        await MainLoop(max_restarts=-1).execute(anew, session=session, adapter=adapter)
+
+
+async def test_a_session_that_answers_one_request_refuses_another_until_then(watched: Watched) -> None:
+    session, asked, go_on = watched.session(), anyio.Event(), anyio.Event()
+    done: list[str] = []
+
+    async def slow(request: ModelRequest) -> ModelTurn:
+        asked.set()
+        await go_on.wait()
+        return turn(request, "done")
+
+    async def first() -> None:
+        done.append((await MainLoop().execute(PLAIN, session=session, adapter=INJECT.adapter(slow))).output)
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(first)
+        await asked.wait()
+        with pytest.raises(InvalidPrompt, match="wait for its end, or begin another session"):
+            await MainLoop().execute(PLAIN, session=session, adapter=INJECT.adapter(plays("too early")))
+        go_on.set()
+
+    after = await MainLoop().execute(PLAIN, session=session, adapter=INJECT.adapter(plays("after")))
+    assert (done, after.output) == (["done"], "after")
+
+
+@pytest.mark.parametrize("later", WAYS, ids=str)
+@pytest.mark.parametrize("first", WAYS, ids=str)
+async def test_a_session_goes_on_with_an_adapter_that_brings_in_tools_in_another_way(
+    first: Way, later: Way, watched: Watched
+) -> None:
+    section = MarkdownSection("Sums", "sums", "Add.", "Sums.", SectionVisibility.SUMMARY, [again])
+    opened = PromptTemplate("tests", "switched", [section]).bind()
+    session = watched.session()
+    with pytest.raises((BudgetExceeded, VisibilityExpansionRequired)):
+        await first.adapter(plays([read("sums")])).evaluate(
+            opened, session=session, config=InnerLoopConfig(max_turns=1)
+        )
+
+    def calls(request: ModelRequest) -> Step:
+        if answers(request)[-1].content == "go on":
+            return "done"
+        if "again" in offered(request):
+            return [("again", {})]
+        if (call := by_name_or_handle(request, "again", {})) is not None:
+            return [call]
+        return [read("sums")]
+
+    adapter = later.adapter(plays(*[calls] * 4))
+    response = await MainLoop().execute(opened, session=session, adapter=adapter)
+    assert response.output == "done"
+
+
+async def test_a_tool_of_a_section_that_is_not_there_is_told_by_name(
+    watched: Watched, caplog: pytest.LogCaptureFixture
+) -> None:
+    lacking = PromptTemplate("tests", "lacking", [MarkdownSection("A", "a", "B.", tools=["archive.search"])]).bind()
+    await MainLoop().execute(lacking, session=watched.session(), adapter=INJECT.adapter(plays("done")))
+    told = [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
+    assert told == ["`archive.search` of section `a` is not there, and not offered"]
+
+
+def test_a_delivery_can_be_said_by_its_name_and_no_other_can() -> None:
+    assert ScriptedAdapter([], delivery="proxy").delivery is Delivery.PROXY  # pyright: ignore[reportArgumentType]
+    with pytest.raises(InvalidConfig, match="defer, inject, proxy, restart"):
+        ScriptedAdapter([], delivery="push")  # pyright: ignore[reportArgumentType]
+
+
+# -- what cannot begin ------------------------------------------------------------------------------------------------
+
+
+async def no_arguments_can_be_named(*numbers: int) -> int:
+    """Add numbers."""
+    return sum(numbers)
+
+
+@pytest.mark.parametrize("way", WAYS, ids=str)
+@pytest.mark.parametrize("bad", [lambda: "x", no_arguments_can_be_named], ids=["no name", "any number"])
+async def test_a_function_of_a_closed_section_that_cannot_be_a_tool_is_named_before_a_model_is_asked(
+    watched: Watched, way: Way, bad: Callable[..., Any]
+) -> None:
+    closed = MarkdownSection(
+        "Sums", "sums", "All.", summary="Short.", visibility=SectionVisibility.SUMMARY, tools=(bad,)
+    )
+    prompt = PromptTemplate[str]("tests", "bad", [MarkdownSection("Top", "top", "All.", children=[closed])]).bind()
+    asked: list[ModelRequest] = []
+
+    def answer(request: ModelRequest) -> ModelTurn:
+        asked.append(request)
+        return turn(request, "never")
+
+    with pytest.raises(InvalidTool, match=r"^Section `top\.sums`: "):
+        await MainLoop().execute(prompt, session=watched.session(), adapter=way.adapter(answer))
+    assert asked == []
+
+
+async def test_a_template_that_was_not_bound_is_refused_with_what_to_do(watched: Watched) -> None:
+    template: Any = PromptTemplate[str]("tests", "plain", [TASK])
+    with pytest.raises(InvalidPrompt, match=r"`tests/plain` is a template. Bind it first: `template\.bind\(\)`"):
+        await MainLoop().execute(template, session=watched.session(), adapter=INJECT.adapter(plays("never")))

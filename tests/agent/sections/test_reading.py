@@ -1,0 +1,138 @@
+"""Reading a section by its key: what a model gets, and where it is led that has the wrong key."""
+
+from __future__ import annotations
+
+import pytest
+
+from toolcrib.agent.sections import (
+    READ_SECTION,
+    CatalogSection,
+    MarkdownSection,
+    PromptTemplate,
+    ReadSectionResult,
+    SectionRead,
+    SectionState,
+    SectionTool,
+    SectionVisibility,
+    SetVisibilityOverride,
+    ToolsInjected,
+)
+from toolcrib.core.errors import InvalidPrompt
+
+FULL, SUMMARY = SectionVisibility.FULL, SectionVisibility.SUMMARY
+NOTHING_SAID = SectionState()
+
+LEAF = MarkdownSection("Errors", "errors", "What fails.", "In short.", SUMMARY, ["web.errors"])
+API = MarkdownSection("API", "api", "Calls.", tools=["web.call"], children=[LEAF])
+GUIDE = MarkdownSection("Guide", "guide", "All.", "In short.", SUMMARY, ["web.read"], [API])
+HIDDEN = MarkdownSection("Guild", "guild", "Nobody sees it.", enabled=False)
+INTRO = MarkdownSection("Intro", "intro", "Hello.", tools=["web.hello"])
+
+PROMPT = PromptTemplate(ns="test", key="guide", sections=[INTRO, GUIDE, HIDDEN]).bind()
+OPEN = NOTHING_SAID.after(PROMPT.override_for("guide"))
+
+
+def test_a_summary_is_read_with_its_tools_and_those_of_what_is_open_below() -> None:
+    suffix = '[This section is summarized. To view full content, call `read_section` with key "guide.api.errors".]'
+    content = f"# Guide\n\nAll.\n\n## API\n\nCalls.\n\n### Errors\n\nIn short.\n\n---\n{suffix}"
+    tools = (SectionTool(("guide",), "web.read"), SectionTool(("guide", "api"), "web.call"))
+    assert PROMPT.read_section("guide", NOTHING_SAID) == SectionRead(
+        True, 'Section "guide":', ("guide",), ReadSectionResult(content, tools), opens=True
+    )
+
+
+def test_a_summary_below_is_read_once_what_is_around_it_is_open() -> None:
+    read = PROMPT.read_section("guide.api.errors", OPEN)
+    tools = (SectionTool(("guide", "api", "errors"), "web.errors"),)
+    assert read.value == ReadSectionResult("### Errors\n\nWhat fails.", tools)
+
+
+@pytest.mark.parametrize(("key", "state"), [("intro", NOTHING_SAID), ("guide.api", OPEN), ("guide", OPEN)])
+def test_a_section_that_is_open_gives_its_content_and_no_tools(key: str, state: SectionState) -> None:
+    read = PROMPT.read_section(key, state)
+    assert read.success
+    assert not read.opens
+    assert read.message == f'Section "{key}" is open already.'
+    assert read.value is not None
+    assert read.value.content in PROMPT.render(state).text
+    assert read.value.expanded_tools == ()
+
+
+@pytest.mark.parametrize(
+    ("key", "state", "message"),
+    [
+        ("giude", NOTHING_SAID, 'There is no section "giude". Did you mean "guide"?'),
+        ("guild", NOTHING_SAID, 'There is no section "guild". Did you mean "guide"?'),
+        ("Guide", NOTHING_SAID, 'There is no section "Guide". Did you mean "guide"?'),
+        ("guide.api", NOTHING_SAID, 'There is no section "guide.api". Did you mean "guide"?'),
+        ("guide.none.none", NOTHING_SAID, 'There is no section "guide.none.none". Did you mean "guide"?'),
+        ("guide.appi", OPEN, 'There is no section "guide.appi". Did you mean "guide.api"?'),
+        ("errors", OPEN, 'There is no section "errors". Did you mean "guide.api.errors"?'),
+        ("errors", NOTHING_SAID, 'There is no section "errors". These can be read: "guide".'),
+        ("", NOTHING_SAID, 'There is no section "". These can be read: "guide".'),
+        ("zzz", OPEN.after(PROMPT.override_for("guide.api.errors")), 'There is no section "zzz".'),
+        ("\ud800" + "x" * 1000, NOTHING_SAID, f'There is no section "\\ud800{"x" * 79}". These can be read: "guide".'),
+    ],
+)
+def test_an_unknown_key_leads_to_what_a_model_may_have_meant(key: str, state: SectionState, message: str) -> None:
+    read = PROMPT.read_section(key, state)
+    assert (read.success, read.message, read.value) == (False, message, None)
+
+
+def test_of_many_sections_that_can_be_read_some_are_named() -> None:
+    sections = [MarkdownSection("S", f"s{number}", "", "Short.", SUMMARY) for number in range(10)]
+    read = PromptTemplate("test", "many", sections).bind().read_section("xyzzy", NOTHING_SAID)
+    assert read.message.endswith('"s6", "s7".')
+
+
+def test_a_section_that_vanishes_when_it_is_opened_cannot_be_read() -> None:
+    shy = MarkdownSection("Shy", "shy", "All.", "Short.", SUMMARY, enabled=lambda _, state: not state.overrides)
+    read = PromptTemplate("test", "shy", [shy]).bind().read_section("shy", NOTHING_SAID)
+    assert (read.success, read.message) == (False, 'Section "shy" cannot be read now.')
+
+
+def test_a_category_without_a_catalog_cannot_be_read() -> None:
+    prompt = PromptTemplate("test", "git", [CatalogSection("Git", "git", ("git",), "Short.")]).bind()
+    with pytest.raises(InvalidPrompt, match="`git` shows a category"):
+        prompt.read_section("git", NOTHING_SAID)
+
+
+def test_an_override_is_for_a_section_of_the_template() -> None:
+    assert PROMPT.override_for("guide.api.errors") == SetVisibilityOverride(("guide", "api", "errors"), FULL)
+    with pytest.raises(InvalidPrompt, match=r"no section `guide.appi`. Did you mean `guide.api`\?"):
+        PROMPT.override_for("guide.appi")
+
+
+def test_the_tool_takes_one_key_and_its_words_say_nothing_of_tools() -> None:
+    assert READ_SECTION.name == "read_section"
+    assert READ_SECTION.arguments.is_valid({"section_key": "guide.api"})
+    for wrong in ({}, {"section_key": 1}, {"section_key": "guide", "reason": "x"}):
+        assert not READ_SECTION.arguments.is_valid(wrong)
+    assert "tool" not in f"{READ_SECTION.description} {READ_SECTION.input_schema}"
+
+
+# -- the state --------------------------------------------------------------------------------------------------------
+
+
+def test_the_last_word_on_a_section_counts_and_other_events_change_nothing() -> None:
+    closed = OPEN.after(SetVisibilityOverride(("guide",), SUMMARY))
+    assert closed.overrides == {("guide",): SUMMARY}
+    assert OPEN.after(ToolsInjected(("web_read",), "guide", 1.5)) == OPEN
+    assert OPEN.overrides == {("guide",): FULL}, "a state stays as it is"
+
+
+def test_a_state_is_saved_in_one_way_whatever_came_first() -> None:
+    events = [SetVisibilityOverride(("b", "a"), FULL), SetVisibilityOverride(("a",), SUMMARY)]
+    ahead, back = NOTHING_SAID, NOTHING_SAID
+    for event, other in zip(events, reversed(events), strict=True):
+        ahead, back = ahead.after(event), back.after(other)
+    assert list(ahead.to_wire()["overrides"].items()) == list(back.to_wire()["overrides"].items())
+    assert ahead.to_wire() == {"overrides": {"a": "summary", "b.a": "full"}}
+
+
+@pytest.mark.parametrize(
+    "wire", [None, [], {}, {"overrides": None}, {"overrides": {"a": "wide"}}, {"overrides": {"a": 1}}]
+)
+def test_a_saved_state_that_is_none_is_refused(wire: object) -> None:
+    with pytest.raises(InvalidPrompt, match="no saved state"):
+        SectionState.from_wire(wire)

@@ -1,0 +1,48 @@
+"""Audits as tests make and read them."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+from tests.waiting import until_blocking
+
+from toolcrib.audit.file import Gap
+from toolcrib.audit.reader import AuditReader, Entry, Wanted
+from toolcrib.audit.store import AuditStore
+from toolcrib.core.events import OK, OperationPerformed
+
+
+def performed(number: int = 0, **given: Any) -> OperationPerformed:
+    """An operation, told from others by its query and, unless another is given, in a trace of its own."""
+    whole: dict[str, Any] = {
+        "at": time.time(),
+        "trace_id": f"{number + 1:032x}",
+        "principal": "local",
+        "operation": "search_tools",
+        "outcome": OK,
+        "duration_s": 0.25,
+        "answer_bytes": 100,
+        "query": f"query {number}",
+        **given,
+    }
+    return OperationPerformed(**whole)
+
+
+def entries(path: Path, wanted: Wanted | None = None) -> list[Entry]:
+    with AuditReader(path) as reader:
+        return reader.entries(wanted or Wanted())
+
+
+def queries(path: Path) -> list[str | None]:
+    return [entry.query for entry in entries(path)]
+
+
+def gaps(path: Path) -> list[Gap]:
+    with AuditReader(path) as reader:
+        return [gap for _, gap in reader.gaps()]
+
+
+def until_written(store: AuditStore) -> None:
+    until_blocking(lambda: store.condition.waiting == 0 and store.condition.problem is None, "all of it is written")

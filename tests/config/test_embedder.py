@@ -1,0 +1,96 @@
+"""`toolcrib.search.embedder` of the configuration."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.search.embedders.models import static_folder
+
+from toolcrib.config.embedder import EmbedderConfig, read_embedder
+from toolcrib.config.settings import Settings, parsed
+from toolcrib.core.errors import InvalidConfig
+from toolcrib.search.embedders import EmbeddingFailed, ModelEndpoint, ModelFolder
+
+HERE = Path("/etc/crib/mcp.json")
+KEY = "sk-very-secret-4711"
+ENDPOINT = {"endpoint": "https://api.example.com/v1", "model": "small"}
+
+
+def read(embedder: Any, path: Path = HERE, environ: Mapping[str, str] | None = None) -> EmbedderConfig:
+    search = parsed(json.dumps({"embedder": embedder}), path)
+    found = read_embedder(Settings(search, path, "toolcrib.search"), environ or {})
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("text", ["{}", '{"embedder": null}'])
+def test_without_any_there_is_none(text: str) -> None:
+    assert read_embedder(Settings(parsed(text, HERE), HERE, "toolcrib.search"), {}) is None
+
+
+def test_a_folder_is_as_seen_from_the_file() -> None:
+    assert read({"folder": "models/tiny"}).model == ModelFolder(Path("/etc/crib/models/tiny"))
+    assert read({"folder": "/models/tiny"}).model == ModelFolder(Path("/models/tiny"))
+    assert read({"folder": "${MODELS}/tiny"}, environ={"MODELS": "/m"}).model == ModelFolder(Path("/m/tiny"))
+    assert read({"folder": "~/tiny"}).model == ModelFolder(Path.home() / "tiny")
+
+
+def test_a_folder_of_the_file_is_opened(tmp_path: Path) -> None:
+    static_folder(tmp_path / "models" / "tiny")
+    assert read({"folder": "models/tiny"}, tmp_path / "mcp.json").open().dim == 3
+
+
+def test_an_endpoint_has_a_model_and_what_else_it_needs() -> None:
+    assert read(ENDPOINT).model == ModelEndpoint("https://api.example.com/v1", "small")
+    full = {**ENDPOINT, "api_key": "${KEY}", "dimensions": 256}
+    assert read(full, environ={"KEY": KEY}).model == ModelEndpoint("https://api.example.com/v1", "small", KEY, 256)
+    assert KEY not in repr(read(full, environ={"KEY": KEY}))
+
+
+@pytest.mark.parametrize(
+    ("embedder", "environ", "told"),
+    [
+        ({**ENDPOINT, "api_key": "${KEY}"}, {}, "toolcrib.search.embedder.api_key: the environment variable `KEY`"),
+        ({**ENDPOINT, "api_key": "${KEY}"}, {"KEY": f"{KEY}\n"}, "no header can hold"),
+        ({**ENDPOINT, "endpoint": "${URL}"}, {"URL": f"ftp://{KEY}"}, "no http or https address"),
+        ({**ENDPOINT, "endpoint": f"https://me:{KEY}@example.com"}, {}, "with a user"),
+        ({"folder": "${MODELS}/tiny"}, {}, "variable `MODELS` is not set"),
+    ],
+)
+def test_what_only_the_environment_lacks_leaves_the_rest_of_the_file_alone(
+    embedder: Any, environ: dict[str, str], told: str
+) -> None:
+    found = read(embedder, environ=environ)
+    assert found.model is None
+    assert told in (found.problem or "")
+    assert KEY not in (found.problem or "")
+    with pytest.raises(EmbeddingFailed) as failed:
+        found.open()
+    assert failed.value.is_final
+    assert str(failed.value) == found.problem
+
+
+@pytest.mark.parametrize(
+    ("embedder", "place"),
+    [
+        ({}, "toolcrib.search.embedder: either a `folder` or an `endpoint`"),
+        ({**ENDPOINT, "folder": "tiny"}, "toolcrib.search.embedder: either a `folder` or an `endpoint`"),
+        ("tiny", "toolcrib.search.embedder: an object"),
+        ({"folder": 7}, "toolcrib.search.embedder.folder: a text"),
+        ({"foldr": "tiny"}, "did you mean `folder`"),
+        ({"folder": "tiny", "dimensions": 7}, "toolcrib.search.embedder.dimensions: this is of an `endpoint`"),
+        ({"folder": "tiny", "api_key": KEY}, "toolcrib.search.embedder.api_key: this is of an `endpoint`"),
+        ({"endpoint": "https://example.com"}, "toolcrib.search.embedder.model: the name"),
+        ({**ENDPOINT, "dimensions": 0}, "toolcrib.search.embedder.dimensions: a number"),
+        ({**ENDPOINT, "dimensions": "256"}, "toolcrib.search.embedder.dimensions: a number"),
+    ],
+)
+def test_what_is_wrong_is_named_with_its_place(embedder: Any, place: str) -> None:
+    with pytest.raises(InvalidConfig) as failed:
+        read(embedder)
+    assert place in failed.value.message
+    assert KEY not in failed.value.message

@@ -1,0 +1,428 @@
+"""The crib as a whole: what lives side by side in it, its beginning and its end, and what it tells to whom."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+import pytest
+from tests.catalogs import tool
+from tests.processes import is_running
+from tests.servers.launching import Json, events, faulty_entry, faulty_server, write_config
+from tests.waiting import until
+
+from toolcrib.catalog.access import Access, Rules
+from toolcrib.config import Config
+from toolcrib.core.errors import InvalidConfig, InvalidTool, SourceUnavailable, ToolcribError, ToolNotFound
+from toolcrib.core.metadata import ToolMetadata
+from toolcrib.core.principal import LOCAL, CallContext, Principal
+from toolcrib.core.tools import Tool
+from toolcrib.crib.crib import Toolcrib
+from toolcrib.sources.mcp import Patience
+from toolcrib.sources.mcp.source import McpSource
+from toolcrib.testing.scripted import ScriptedSource
+
+pytestmark = pytest.mark.anyio
+
+
+def greet() -> str:
+    """Say hello."""
+    return "hello"
+
+
+@asynccontextmanager
+async def following(crib: Toolcrib, config: Config) -> AsyncGenerator[list[Config]]:
+    """The crib keeps in step with its file for the block; gives the configurations that it took over."""
+    taken_over: list[Config] = []
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(crib.follow, config, taken_over.append)
+        await anyio.wait_all_tasks_blocked()  # it knows what the file looks like now
+        yield taken_over
+        tasks.cancel_scope.cancel()
+
+
+@pytest.fixture
+def poll_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("toolcrib.crib.crib.POLL_S", 0.01)
+
+
+def test_a_configuration_can_be_added_before_there_is_an_event_loop(tmp_path: Path) -> None:
+    crib = Toolcrib()
+    crib.add_config(write_config(tmp_path / "mcp.json", bench=faulty_entry()))
+    crib.add_source(ScriptedSource("plain", [tool("plain.saw")]))
+
+    async def main() -> None:
+        async with crib:
+            assert await crib.ready(30)
+            assert {"bench.echo", "plain.saw"} <= crib.view().tools.keys()
+
+    anyio.run(main)
+
+
+# -- names ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("functions_first", [True, False])
+async def test_a_server_called_functions_and_functions_of_this_program_live_side_by_side(
+    functions_first: bool, tmp_path: Path
+) -> None:
+    path = write_config(tmp_path / "mcp.json", functions=faulty_entry())
+    crib = Toolcrib()
+    if functions_first:
+        greeting = crib.tool_of(crib.add(greet))
+        crib.add_config(path)
+    else:
+        crib.add_config(path)
+        greeting = crib.tool_of(crib.add(greet))
+    async with crib:
+        assert await crib.ready(30)
+        assert (await crib.call_tool(greeting.handle)).text == "hello"
+        (echo,) = [known for known in crib.view().tools if known.endswith(".echo")]
+        assert (await crib.call_tool(crib.expand_tool(echo).handle, {"text": "too"})).text == "too"
+
+
+@pytest.mark.usefixtures("poll_often")
+async def test_a_server_that_a_reload_brings_may_be_called_as_the_functions_of_this_program_are(tmp_path: Path) -> None:
+    path = write_config(tmp_path / "mcp.json", kept=faulty_entry())
+    crib = Toolcrib()
+    greeting = crib.tool_of(crib.add(greet))
+    config = crib.add_config(path)
+    async with crib, following(crib, config) as taken_over:
+        write_config(path, kept=faulty_entry(), functions=faulty_entry())
+        await until(lambda: taken_over, "the file is taken over")
+        assert await crib.ready(30)
+        assert [server.name for server in taken_over[0].servers] == ["kept", "functions-2"]
+        assert "functions-2.echo" in crib.view().tools
+        assert (await crib.call_tool(greeting.handle)).text == "hello"
+
+
+async def test_a_server_with_the_name_of_another_source_is_refused(tmp_path: Path) -> None:
+    crib = Toolcrib()
+    crib.add_source(ScriptedSource("taken"))
+    before = crib.registry.state
+    with pytest.raises(InvalidConfig, match="a source named `taken` is there already"):
+        crib.add_config(write_config(tmp_path / "mcp.json", new=faulty_entry(), taken=faulty_entry()))
+    assert crib.registry.state is before
+
+
+@pytest.mark.usefixtures("poll_often")
+async def test_a_reload_with_a_server_whose_name_another_source_has_changes_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = write_config(tmp_path / "mcp.json", kept=faulty_entry())
+    crib = Toolcrib()
+    crib.add_source(ScriptedSource("taken", [tool("taken.saw")]))
+    config = crib.add_config(path)
+    async with crib:
+        assert await crib.ready(30)
+        before = crib.registry.state
+        async with following(crib, config) as taken_over:
+            write_config(path, new=faulty_entry(), taken=faulty_entry())
+            await until(lambda: "a source named `taken` is there already" in caplog.text, "the file is read")
+            assert crib.registry.state is before
+            assert taken_over == []
+            write_config(path, kept=faulty_entry(), new=faulty_entry())
+            await until(lambda: taken_over, "the mended file is taken over")
+            assert set(crib.registry.state.sources) == {"taken", "kept", "new"}
+
+
+# -- its life ---------------------------------------------------------------------------------------------------------
+
+
+async def test_a_crib_is_ready_only_while_it_is_entered_and_is_entered_once_at_a_time() -> None:
+    crib = Toolcrib()
+    crib.add_source(ScriptedSource("bench", [tool("bench.saw")]))
+    with anyio.fail_after(30):
+        assert not await crib.ready()
+        async with crib:
+            with pytest.raises(RuntimeError, match="entered already"):
+                await crib.__aenter__()
+            assert await crib.ready()
+            assert "bench.saw" in crib.view().tools
+        assert not await crib.ready()
+
+
+async def test_leaving_does_not_wait_for_the_start_that_somebody_waits_for(tmp_path: Path) -> None:
+    log = tmp_path / "seen.jsonl"
+    source = McpSource("mute", faulty_server("silent", "--log", str(log)), patience=Patience(start_s=3600))
+    crib = Toolcrib()
+    crib.add_source(source)
+
+    async def ask() -> None:
+        with pytest.raises(SourceUnavailable, match="was stopped"):
+            await source.list_tools()
+
+    with anyio.fail_after(30):
+        async with anyio.create_task_group() as waiting:
+            async with crib:
+                waiting.start_soon(ask)
+                waiting.start_soon(crib.ready)
+                await until(lambda: events(log, "start"), "the server runs")
+                await anyio.wait_all_tasks_blocked()
+            assert not is_running(events(log, "start")[0]["pid"])
+
+
+@pytest.mark.usefixtures("poll_often")
+async def test_a_reload_does_not_wait_for_the_start_of_a_server_that_it_removes(tmp_path: Path) -> None:
+    log = tmp_path / "seen.jsonl"
+    patient = {"start_timeout_s": 3600}
+    path = write_config(tmp_path / "mcp.json", toolcrib=patient, mute=faulty_entry("silent", "--log", str(log)))
+    crib = Toolcrib()
+    config = crib.add_config(path)
+    source = crib.view().sources["mute"].source
+
+    async def ask() -> None:
+        with pytest.raises(SourceUnavailable, match="was stopped"):
+            await source.list_tools()
+
+    with anyio.fail_after(30):
+        async with crib, following(crib, config) as taken_over, anyio.create_task_group() as waiting:
+            waiting.start_soon(ask)
+            waiting.start_soon(crib.ready)
+            await until(lambda: events(log, "start"), "the server runs")
+            await anyio.wait_all_tasks_blocked()
+            write_config(path, toolcrib=patient)
+            await until(lambda: taken_over, "the file without the server is taken over")
+            assert "mute" not in crib.view().sources
+            await until(lambda: not is_running(events(log, "start")[0]["pid"]), "the server ended")
+
+
+# -- a configuration that changes -------------------------------------------------------------------------------------
+
+EVE = Principal("eve")
+
+FROM_EVE: Json = {"rules": [{"then": "hide", "sources": ["pay*"], "principals": ["eve"]}], "otherwise": "allow"}
+OPEN: Json = {"otherwise": "allow"}
+
+
+@pytest.mark.parametrize("after", [{}, {"pay": faulty_entry("silent")}], ids=["removed", "changed"])
+@pytest.mark.usefixtures("poll_often")
+async def test_a_server_that_goes_with_the_rule_that_hid_it_is_never_seen_while_it_ends(
+    after: dict[str, Json], tmp_path: Path
+) -> None:
+    stubborn = faulty_entry("ignore-sigterm")
+    path = write_config(tmp_path / "mcp.json", toolcrib={"policy": FROM_EVE}, pay=stubborn, payroll=stubborn)
+    crib = Toolcrib()
+    config = crib.add_config(path)
+    seen: list[str] = []
+
+    def look(_: object = None) -> None:
+        seen.extend(crib.view(EVE).tools)
+
+    async with crib, following(crib, config) as taken_over:
+        assert await crib.ready(30)
+        handle = crib.expand_tool("pay.echo").handle
+        crib.registry.subscribe(look)
+        write_config(path, toolcrib={"policy": OPEN}, kept=faulty_entry(), **after)
+
+        def is_over() -> bool:
+            look()
+            return "kept.echo" in seen
+
+        await until(is_over, "the file counts, and all that was left has ended")
+        assert taken_over
+        assert [tool_id for tool_id in seen if tool_id.startswith("pay")] == []
+        with pytest.raises(ToolcribError):
+            await crib.call_tool(handle, {"text": "x"})
+
+
+@pytest.mark.usefixtures("poll_often")
+async def test_an_isolated_server_that_goes_with_its_rule_is_never_seen_while_it_ends(tmp_path: Path) -> None:
+    own: Json = {"sources": {"pay": {"isolation": "principal", "principals": {"eve": {}}}}}
+    path = write_config(tmp_path / "mcp.json", toolcrib={"policy": FROM_EVE, **own}, pay=faulty_entry("ignore-sigterm"))
+    crib = Toolcrib()
+    config = crib.add_config(path)
+    async with crib, following(crib, config) as taken_over:
+        assert await crib.ready(30, principal=EVE)
+        assert "pay.echo" in crib.lockers.open_overlay("eve").tools
+        seen: list[str] = []
+
+        def look(_: object = None) -> None:
+            seen.extend(crib.view(EVE).tools)
+
+        crib.registry.subscribe(look)
+        write_config(path, toolcrib={"policy": OPEN}, kept=faulty_entry())
+        await until(lambda: taken_over, "the file counts")
+        look()
+        await until(lambda: "kept.echo" in seen, "what is new is seen")
+        assert [tool_id for tool_id in seen if tool_id.startswith("pay")] == []
+
+
+@pytest.mark.usefixtures("poll_often")
+async def test_who_may_ask_is_settled_before_anything_else_of_a_changed_file_counts(tmp_path: Path) -> None:
+    path = write_config(tmp_path / "mcp.json", toolcrib={"policy": FROM_EVE}, pay=faulty_entry())
+    crib = Toolcrib()
+    config = crib.add_config(path)
+    states: list[object] = []
+    async with crib, anyio.create_task_group() as tasks:
+        assert await crib.ready(30)
+        before = crib.registry.state
+
+        def count(_: Config) -> None:
+            states.append(crib.registry.state)
+
+        def settle(changed: Config) -> None:
+            assert changed.policy == Rules((), Access.CALL)
+            states.append(crib.registry.state)
+            assert not crib.view(EVE).tools
+            if len(states) == 1:
+                raise InvalidConfig("nobody may ask by this")
+
+        tasks.start_soon(crib.follow, config, count, settle)
+        await anyio.wait_all_tasks_blocked()
+        write_config(path, toolcrib={"policy": OPEN})
+        await until(lambda: states, "it was read")
+        await anyio.wait_all_tasks_blocked()
+        assert states == [before]
+        assert crib.registry.state is before
+        write_config(path, toolcrib={"policy": OPEN}, more=faulty_entry())
+        await until(lambda: len(states) == 3, "the next one counts")
+        assert states[1] is before
+        assert set(crib.view(EVE).sources) == {"more"}
+        tasks.cancel_scope.cancel()
+
+
+@pytest.mark.usefixtures("poll_often")
+async def test_a_name_that_a_changed_file_is_about_to_use_cannot_be_taken_in_the_middle(tmp_path: Path) -> None:
+    path = write_config(tmp_path / "mcp.json", old=faulty_entry())
+    crib = Toolcrib()
+    config = crib.add_config(path)
+    refused: list[InvalidTool] = []
+
+    def intrude(_: object) -> None:
+        if "old" not in crib.registry.state.sources and not refused:
+            try:
+                crib.add_source(ScriptedSource("new"))
+            except InvalidTool as error:
+                refused.append(error)
+
+    async with crib, following(crib, config) as taken_over:
+        assert await crib.ready(30)
+        crib.registry.subscribe(intrude)
+        write_config(path, new=faulty_entry())
+        await until(lambda: taken_over, "the file is taken over")
+        assert len(refused) == 1
+        write_config(path, new=faulty_entry(), third=faulty_entry())
+        await until(lambda: len(taken_over) == 2, "the next one as well")
+        assert await crib.ready(30)
+        assert set(crib.view().sources) == {"new", "third"}
+
+
+@pytest.mark.parametrize("rest", [{}, {"categories": {"Other": {"tools": ["nothing"]}}}], ids=["all", "some"])
+@pytest.mark.usefixtures("poll_often")
+async def test_a_file_that_loses_its_policy_opens_nothing_until_one_says_so(
+    rest: Json, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    hides = {"rules": [{"then": "hide", "paths": [["Money"]]}], "otherwise": "allow"}
+    closed: Json = {"policy": hides, "categories": {"Money": {"tools": ["pay.*"]}}}
+    path = write_config(tmp_path / "mcp.json", toolcrib=closed, pay=faulty_entry(), git=faulty_entry())
+    crib = Toolcrib()
+    config = crib.add_config(path)
+    async with crib, following(crib, config) as taken_over:
+        assert await crib.ready(30)
+        write_config(path, toolcrib=rest, pay=faulty_entry(), git=faulty_entry(), more=faulty_entry())
+        await until(lambda: taken_over, "the file without a policy is taken over")
+        assert await crib.ready(30)
+        assert {tool.source for tool in crib.view().tools.values()} == {"git", "more"}
+        assert "Money" not in {top.name for top in crib.tops(taken_over[0], LOCAL)}
+        assert "the last one stays in force" in caplog.text
+        assert "opens everything" in caplog.text
+
+        write_config(path, toolcrib={"policy": OPEN}, pay=faulty_entry(), git=faulty_entry())
+        await until(lambda: len(taken_over) == 2, "the file that opens everything is taken over")
+        assert {tool.source for tool in crib.view().tools.values()} == {"git", "pay"}
+
+
+# -- what is for the owner alone --------------------------------------------------------------------------------------
+
+
+async def test_what_a_server_wrote_and_where_its_configuration_stands_is_for_its_owner_alone(tmp_path: Path) -> None:
+    unset = {"command": "x", "env": {"TOKEN": "${TOOLCRIB_TEST_NOT_SET}"}}
+    path = write_config(tmp_path / "mcp.json", broken=faulty_entry("exit-at-start"), unset=unset)
+    crib = Toolcrib()
+    crib.add_config(path)
+    told: list[ToolcribError] = []
+    async with crib:
+        assert await crib.ready(30)
+        sources = crib.view().sources
+        for name, entry in sources.items():
+            lost = tool(f"{name}.saw")
+            with pytest.raises(ToolcribError) as expanding:
+                crib.expand_tool(lost.id)
+            with pytest.raises(ToolcribError) as calling:
+                await crib.call_tool(lost.handle)
+            with pytest.raises(ToolcribError) as asking:  # as a call does whose tool was listed before
+                await entry.source.call_tool(lost, {}, CallContext())
+            told += [expanding.value, calling.value, asking.value]
+        answers = [crib.list().to_wire(), crib.search_tools("saw").to_wire(), *(error.to_wire() for error in told)]
+    assert "the vice is missing" in sources["broken"].diagnosis
+    assert str(path) in sources["unset"].diagnosis
+    shown = " ".join(map(str, [*answers, *told, *(entry.reason for entry in sources.values())]))
+    assert "the vice is missing" not in shown
+    assert str(tmp_path) not in shown
+    assert "TOOLCRIB_TEST_NOT_SET" in sources["unset"].diagnosis
+    assert "TOOLCRIB_TEST_NOT_SET" not in shown
+
+
+def test_a_configuration_that_starts_toolcrib_on_itself_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = write_config(tmp_path / "mcp.json", bench=faulty_entry())
+    monkeypatch.setenv("TOOLCRIB_SERVING", f"/elsewhere/mcp.json{os.pathsep}{config}")
+    with pytest.raises(InvalidConfig, match="Toolcrib serves this file already"):
+        Toolcrib().add_config(config)
+
+
+async def test_a_server_is_told_from_which_configurations_it_was_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOOLCRIB_SERVING", "/above/mcp.json")
+    config = write_config(tmp_path / "mcp.json", bench=faulty_entry())
+    crib = Toolcrib()
+    crib.add_config(config)
+    async with crib:
+        assert await crib.ready(30)
+        told = await crib.call_tool(crib.expand_tool("bench.env").handle, {"name": "TOOLCRIB_SERVING"})
+    assert f"/above/mcp.json{os.pathsep}{config}" in told.text
+
+
+# -- functions --------------------------------------------------------------------------------------------------------
+
+
+async def test_a_decorated_function_stays_a_function_and_is_a_tool() -> None:
+    crib = Toolcrib()
+
+    @crib.add
+    def ho(text: str) -> str:
+        """Say ho."""
+        return f"ho {text}"
+
+    @crib.add(name="hello", metadata=ToolMetadata(tags=("greeting",)))
+    async def greeting(text: str) -> str:
+        """Say hello."""
+        return f"hello {text}"
+
+    assert (ho("x"), await greeting("x")) == ("ho x", "hello x")
+    assert [tool.id for tool in crib.registry.list()] == ["functions.hello", "functions.ho"]
+    hello = crib.tool_of(greeting)
+    assert (hello.id, hello.metadata.tags) == ("functions.hello", ("greeting",))
+    assert (await crib.call_tool(crib.tool_of(ho).handle, {"text": "y"})).text == "ho y"
+
+
+def test_a_function_is_removed_by_itself_its_tool_or_its_id() -> None:
+    crib = Toolcrib()
+    for removed in (greet, None, "functions.greet"):
+        crib.add(greet)
+        crib.remove(crib.tool_of(greet) if removed is None else removed)
+        assert crib.registry.list() == ()
+        with pytest.raises(ToolNotFound, match="`greet` was not added with `add`, or is removed"):
+            crib.remove(greet)
+
+
+def test_a_definition_is_no_function_to_add() -> None:
+    with pytest.raises(InvalidTool, match=r"`mine\.hello` is a definition, which cannot be called"):
+        Toolcrib().add(Tool("mine", "hello"))  # pyright: ignore[reportArgumentType, reportCallIssue]

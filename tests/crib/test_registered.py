@@ -1,0 +1,368 @@
+"""What is registered beside a configuration: from Python, through a restart, and where both say something."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sqlite3
+from pathlib import Path
+from typing import Any, cast
+
+import anyio
+import pytest
+from tests.servers.launching import faulty_entry, write_config
+from tests.waiting import until
+
+import toolcrib.crib.crib
+from toolcrib import Capability, Category, OwnCheck, ProgramOnPath, Tool, Toolcrib, VariableSet
+from toolcrib.catalog.bundles import ToolBundle
+from toolcrib.catalog.overrides import MetadataOverride
+from toolcrib.config import Config
+from toolcrib.config.registration_store import Registration, RegistrationStore
+from toolcrib.config.registrations import Kind, Registrable
+from toolcrib.core.errors import InvalidConfig, NotFound, UnknownBundle
+from toolcrib.sources.declared.definition import read_declared, read_declared_source
+
+pytestmark = pytest.mark.anyio
+
+DISK = {"description": "Free room.", "command": ["df"]}
+LOAD = {"description": "How busy it is.", "command": ["uptime"]}
+OPS = read_declared_source("ops", {"title": "Operations", "tools": {"disk": DISK, "load": LOAD}})
+
+EVERYTHING: tuple[Registrable, ...] = (
+    OPS,
+    Category(("Machines",), summary="What runs here", tools=("ops.*",)),
+    Category(("Machines", "Disks"), tools=("ops.disk",), also_under=(("Storage",),), group=True),
+    MetadataOverride.of("ops.load", tags=["busy"], requires_capabilities=["shell"]),
+    ToolBundle("all", includes=("disks",)),
+    ToolBundle("disks", "What has to do with disks", required=("ops.disk",)),
+    Capability("shell", ProgramOnPath("sh"), "Install one."),
+)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "registrations.sqlite"
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(toolcrib.crib.crib, "POLL_S", 0.01)
+
+
+def ids(crib: Toolcrib) -> list[str]:
+    return sorted(crib.view().tools)
+
+
+def kept_in(path: Path, *rows: tuple[str, str, Any]) -> RegistrationStore:
+    """A store in which somebody else registered these."""
+    store = RegistrationStore(path)
+    store.update(lambda before: (*before, *(Registration(kind, name, json.dumps(body)) for kind, name, body in rows)))
+    return store
+
+
+def damaged(path: Path, damage: str) -> None:
+    path.unlink(missing_ok=True)
+    match damage:
+        case "garbage":
+            path.write_bytes(b"this is no database" * 100)
+        case "another configuration's":
+            RegistrationStore(path, Path("other.json")).update(lambda _: [Registration("bundle", "b", "{}")])
+        case _:
+            pass
+
+
+# -- from Python ------------------------------------------------------------------------------------------------------
+
+
+async def test_what_is_kept_is_there_at_once_and_after_a_restart(path: Path) -> None:
+    first = Toolcrib(registrations=RegistrationStore(path))
+    first.keep(*EVERYTHING)
+    second = Toolcrib(registrations=RegistrationStore(path))
+    async with second:
+        for crib in (first, second):
+            assert ids(crib) == ["ops.disk", "ops.load"]
+            assert crib.view().sources["ops"].title == "Operations"
+            assert [pointer.node.name for pointer in crib.list(["Machines"]).nodes] == ["Disks"]
+            assert crib.view().tools["ops.load"].metadata.tags == ("busy",)
+            assert sorted(crib.view(bundle="all").tools) == ["ops.disk"]
+            assert crib.view().lacking == {}
+            assert crib.registration_problems == ()
+        answer = await second.call_tool(second.expand_tool("ops.load").handle)
+        assert "load average" in answer.text
+
+
+async def test_what_is_only_declared_is_gone_after_a_restart(path: Path) -> None:
+    crib = Toolcrib(registrations=RegistrationStore(path))
+    crib.declare(OPS)
+    assert ids(crib) == ["ops.disk", "ops.load"]
+    async with Toolcrib(registrations=RegistrationStore(path)) as other:
+        assert ids(other) == []
+
+
+async def test_what_is_forgotten_is_gone_here_and_after_a_restart(path: Path) -> None:
+    crib = Toolcrib(registrations=RegistrationStore(path))
+    crib.keep(*EVERYTHING)
+    crib.forget("tool", "ops.load")
+    crib.forget(Kind.CATEGORY, "Machines/Disks")
+    assert ids(crib) == ["ops.disk"]
+    with pytest.raises(InvalidConfig, match="`disks`"):
+        crib.forget("bundle", "disks")
+    crib.forget("bundle", "all")
+    crib.forget("bundle", "disks")
+    with pytest.raises(NotFound, match="the bundle `disks` is not registered"):
+        crib.forget("bundle", "disks")
+    crib.forget("tool", "ops.disk")
+
+    async with Toolcrib(registrations=RegistrationStore(path)) as other:
+        for each in (crib, other):
+            assert (ids(each), [*each.view().sources]) == ([], [])
+            with pytest.raises(UnknownBundle):
+                each.view(bundle="disks")
+
+
+def test_all_of_several_things_are_kept_or_none(path: Path) -> None:
+    crib = Toolcrib(registrations=RegistrationStore(path))
+    crib.keep(read_declared("ops", "disk", DISK))
+    other = read_declared("ops", "disk", LOAD)
+    with pytest.raises(InvalidConfig, match=r"`ops\.disk` is registered already, and differs"):
+        crib.keep(ToolBundle("new"), other)
+    with pytest.raises(InvalidConfig, match="the bundle `broken`"):
+        crib.keep(ToolBundle("new"), ToolBundle("broken", includes=("nowhere",)))
+    assert [row.key for row in RegistrationStore(path).all()] == [("tool", "ops.disk")]
+
+    crib.keep(read_declared("ops", "disk", DISK))
+    crib.keep(ToolBundle("new"), other, replacing=True)
+    assert crib.view().tools["ops.disk"].description == "How busy it is."
+    assert sorted(bundle.name for bundle in crib.bundles) == ["new"]
+
+
+def test_what_is_code_cannot_be_kept_and_without_a_store_nothing_can(path: Path) -> None:
+    crib = Toolcrib(registrations=RegistrationStore(path))
+    with pytest.raises(InvalidConfig, match="`room` is looked for by code"):
+        crib.keep(Capability("room", OwnCheck(lambda: True)))
+    for thing, why in ((Tool("ops", "free"), "the tool `ops.free` cannot be kept"), (print, "cannot be kept")):
+        with pytest.raises(InvalidConfig, match=why):
+            crib.keep(cast("Registrable", thing))
+    with pytest.raises(InvalidConfig, match="registrations="):
+        Toolcrib().keep(OPS)
+    assert not path.exists()
+
+
+# -- beside a configuration -------------------------------------------------------------------------------------------
+
+
+async def test_what_the_configuration_says_wins_and_what_is_registered_is_told_of_and_kept(
+    tmp_path: Path, path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = kept_in(
+        path,
+        ("tool", "ops.disk", DISK),
+        ("tool", "ops.load", LOAD),
+        ("tool", "bench.more", LOAD),
+        ("category", "Machines", {"summary": "Registered"}),
+        ("override", "ops.load", {"tags": ["registered"]}),
+        ("override", "ops.*", {"risk": "registered", "cost": "nothing"}),
+        ("bundle", "disks", {"required": ["nothing.at.all"]}),
+        ("capability", "shell", {"program": "no-such-shell"}),
+    )
+    said = {
+        "declared": {"ops": {"title": "Configured", "tools": {"disk": LOAD}}},
+        "categories": {"Machines": {"summary": "Configured"}},
+        "tools": {"ops.load": {"tags": ["configured"], "risk": "configured"}},
+        "bundles": {"disks": {"required": ["ops.disk"]}},
+        "capabilities": {"shell": {"program": "sh"}},
+    }
+    config = write_config(tmp_path / "mcp.json", toolcrib=said, bench=faulty_entry())
+    crib = Toolcrib(registrations=store)
+    read = crib.add_config(config)
+
+    assert ids(crib) == ["ops.disk", "ops.load"]
+    view = crib.view()
+    assert (view.sources["ops"].title, view.tools["ops.disk"].description) == ("Configured", "How busy it is.")
+    metadata = view.tools["ops.load"].metadata
+    assert (metadata.tags, metadata.risk, metadata.cost) == (
+        ("registered", "configured"),
+        "configured",
+        "nothing",
+    )
+    assert [category.summary for category in read.categories.given] == ["Configured"]
+    assert crib.bundles["disks"].required == ("ops.disk",)
+    passed_over = {problem.partition(":")[0] for problem in crib.registration_problems}
+    assert passed_over == {
+        "`ops.disk`",
+        "`bench.more`",
+        "the category `Machines`",
+        "the bundle `disks`",
+        "the capability `shell`",
+    }
+    assert "registered, and passed over: `bench.more`: a server, plugin or source" in caplog.text
+    assert len(store.all()) == 8
+
+    async with Toolcrib(registrations=RegistrationStore(path)) as alone:
+        assert ids(alone) == ["bench.more", "ops.disk", "ops.load"]
+
+
+async def test_a_row_that_cannot_be_read_is_told_of_and_in_the_way_of_nothing(path: Path) -> None:
+    store = kept_in(
+        path,
+        ("tool", "ops.disk", DISK),
+        ("tool", "ops.bad", {"description": "x"}),
+        ("tool", "noname", DISK),
+        ("charm", "of a newer version", {}),
+        ("bundle", "orphan", {"includes": ["gone"]}),
+        ("category", "A", {"also_under": [["B"]]}),
+        ("category", "B", {"also_under": [["A"]]}),
+        ("capability", "odd", {"program": "a", "env": "b"}),
+        ("override", "ops.*", {"tagz": []}),
+        ("bundle", "damaged", None),
+    )
+    with sqlite3.connect(path) as other:
+        other.execute("UPDATE registrations SET body = CAST(x'fffe' AS TEXT) WHERE name = 'damaged'")
+    other.close()
+    async with Toolcrib(registrations=store) as crib:
+        assert ids(crib) == ["ops.disk"]
+        names = [problem.partition(":")[0].split("`")[1] for problem in crib.registration_problems]
+        assert sorted(names) == ["B", "damaged", "noname", "odd", "of a newer version", "ops.*", "ops.bad", "orphan"]
+        crib.keep(ToolBundle("good"))
+        crib.forget("tool", "ops.bad")
+    assert len(store.all()) == 10
+
+
+def test_what_the_program_has_of_its_own_wins_too(path: Path) -> None:
+    store = kept_in(path, ("tool", "ops.disk", DISK), ("category", "Mine", {}), ("capability", "key", {"env": "X"}))
+    crib = Toolcrib(registrations=store)
+    crib.declare(read_declared_source("ops", {"tools": {"load": LOAD}}))
+    crib.add_category(Category(("Mine",), summary="Mine"))
+    crib.add_capability(Capability("key", VariableSet("Y")))
+    crib.keep(ToolBundle("good"))
+    assert ids(crib) == ["ops.load"]
+    assert len(crib.registration_problems) == 3
+    with pytest.raises(InvalidConfig, match=r"`ops.more`: a server, plugin or source of this program is called `ops`"):
+        crib.keep(read_declared("ops", "more", LOAD))
+
+
+def test_a_bundle_that_one_of_the_program_includes_is_not_forgotten(path: Path) -> None:
+    crib = Toolcrib(registrations=RegistrationStore(path))
+    crib.keep(ToolBundle("inner"))
+    crib.add_bundle(ToolBundle("outer", includes=("inner",)))
+    with pytest.raises(InvalidConfig, match="nothing was removed: outer: there is no bundle `inner`"):
+        crib.forget("bundle", "inner")
+    assert len(RegistrationStore(path).all()) == 1
+
+
+@pytest.mark.usefixtures("quick")
+async def test_what_is_served_of_a_registered_bundle_stays_closed_when_somebody_removes_it(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with Toolcrib(registrations=RegistrationStore(path)) as crib, anyio.create_task_group() as tasks:
+        crib.keep(OPS, ToolBundle("disks", required=("ops.disk",)))
+        crib.confine("disks")
+        tasks.start_soon(crib.follow)
+        Toolcrib(registrations=RegistrationStore(path)).forget("bundle", "disks")
+        await until(lambda: "nothing else is served" in caplog.text, "it is told")
+        assert ids(crib) == ["ops.disk"]
+        # And whatever else is registered meanwhile is heeded.
+        Toolcrib(registrations=RegistrationStore(path)).keep(MetadataOverride.of("ops.disk", risk="none"))
+        await until(lambda: crib.view().tools["ops.disk"].metadata.risk == "none", "another change is taken over")
+        with pytest.raises(InvalidConfig, match="is served"):
+            crib.forget("bundle", "disks")
+        tasks.cancel_scope.cancel()
+
+
+# -- while it runs ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("quick")
+async def test_what_another_program_registers_comes_and_goes_while_this_one_runs(path: Path) -> None:
+    async with Toolcrib(registrations=RegistrationStore(path)) as crib, anyio.create_task_group() as tasks:
+        tasks.start_soon(crib.follow)
+        other = Toolcrib(registrations=RegistrationStore(path))
+        other.keep(*EVERYTHING)
+        await until(lambda: ids(crib) == ["ops.disk", "ops.load"], "what was registered is here")
+        assert crib.search_tools("how busy is it").results[0].tool_id == "ops.load"
+        other.forget("tool", "ops.load")
+        await until(lambda: ids(crib) == ["ops.disk"], "what was removed is gone")
+        tasks.cancel_scope.cancel()
+
+
+@pytest.mark.usefixtures("quick")
+async def test_the_file_and_the_store_are_followed_together(tmp_path: Path, path: Path) -> None:
+    config = write_config(tmp_path / "mcp.json", toolcrib={"declared": {"mine": {"tools": {"a": LOAD}}}})
+    crib = Toolcrib(registrations=RegistrationStore(path))
+    read = crib.add_config(config)
+    told: list[list[str]] = []
+
+    def tell(now: Config) -> None:
+        told.append([each.name for each in now.declared])
+
+    async with crib, anyio.create_task_group() as tasks:
+        tasks.start_soon(crib.follow, read, tell)
+        kept_in(path, ("tool", "ops.disk", DISK), ("tool", "mine.b", DISK))
+        await until(lambda: ids(crib) == ["mine.a", "mine.b", "ops.disk"], "what was registered is beside the rest")
+        write_config(config, toolcrib={"declared": {"ops": {"tools": {"load": LOAD}}}})
+        await until(lambda: ids(crib) == ["mine.b", "ops.disk", "ops.load"], "the new file, and what is registered")
+        await until(lambda: len(told) == 2, "both are told")
+        tasks.cancel_scope.cancel()
+    assert told == [["mine", "ops"], ["ops", "mine"]]
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize("damage", ["deleted", "garbage", "another configuration's"])
+async def test_a_store_that_goes_bad_leaves_what_was_read_and_says_so_once(
+    path: Path, damage: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = kept_in(path, ("tool", "ops.disk", DISK))
+    async with Toolcrib(registrations=store) as crib, anyio.create_task_group() as tasks:
+        caplog.set_level(logging.WARNING)
+        tasks.start_soon(crib.follow)
+        damaged(path, damage)
+        await until(lambda: crib.registration_problems, "it is told")
+        (problem,) = crib.registration_problems
+        assert "in force" in problem
+        for _ in range(5):
+            await anyio.sleep(toolcrib.crib.crib.POLL_S)
+        assert ids(crib) == ["ops.disk"]
+        assert [record.message for record in caplog.records].count(problem) == 1
+
+        damaged(path, "deleted")
+        kept_in(path, ("tool", "ops.load", LOAD))
+        await until(lambda: ids(crib) == ["ops.load"], "a new store is followed")
+        assert crib.registration_problems == ()
+        tasks.cancel_scope.cancel()
+
+
+async def test_a_program_does_not_start_without_what_it_cannot_read(tmp_path: Path, path: Path) -> None:
+    """What is registered may keep somebody out."""
+    with sqlite3.connect(path) as newer:
+        newer.execute("PRAGMA user_version = 99")
+    newer.close()
+    crib = Toolcrib(registrations=RegistrationStore(path))
+    config = write_config(tmp_path / "mcp.json", toolcrib={"declared": {"ops": {"tools": {"disk": DISK}}}})
+    with pytest.raises(InvalidConfig, match="newer version"):
+        crib.add_config(config)
+    with pytest.raises(InvalidConfig, match="newer version"):
+        async with crib:
+            pass
+
+
+async def test_a_person_is_asked_before_tools_run_of_which_something_unreadable_is_registered(path: Path) -> None:
+    store = kept_in(path, ("tool", "ops.disk", DISK), ("override", "ops.*", {"risk": 1}))
+    async with Toolcrib(registrations=store) as crib:
+        assert crib.view().tools["ops.disk"].metadata.requires_permission
+        assert "ops.*" in crib.registration_problems[0]
+
+
+async def test_what_one_configuration_says_stays_beside_the_next(tmp_path: Path) -> None:
+    crib = Toolcrib()
+    said = {
+        "declared": {"ops": {"tools": {"disk": DISK}}},
+        "tools": {"ops.disk": {"requires_permission": True, "requires_capabilities": ["shell"]}},
+        "bundles": {"disks": {"required": ["ops.disk"]}},
+        "capabilities": {"shell": {"program": "sh"}},
+    }
+    crib.add_config(write_config(tmp_path / "one.json", toolcrib=said))
+    crib.add_config(write_config(tmp_path / "two.json", toolcrib={"tools": {"ops.*": {"risk": "none"}}}))
+    metadata = crib.view().tools["ops.disk"].metadata
+    assert (metadata.requires_permission, metadata.risk) == (True, "none")
+    assert [tool.id for tool in crib.resolve("disks").required] == ["ops.disk"]

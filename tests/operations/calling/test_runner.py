@@ -1,0 +1,479 @@
+"""Running a tool: every check in its order, and nothing leaves for the source before the last one."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import anyio
+import pytest
+from tests.catalogs import registry_of, source_of, tool, view_of
+
+from toolcrib.catalog.access import Access, Rules
+from toolcrib.catalog.state import SourceEntry, SourceStatus
+from toolcrib.catalog.view import Overlay, View
+from toolcrib.core.errors import (
+    InvalidArguments,
+    InvalidTool,
+    NextAction,
+    NotAuthorized,
+    NotExpanded,
+    SourceUnavailable,
+    StaleExpansion,
+    ToolFailed,
+    ToolNotFound,
+)
+from toolcrib.core.handles import Handle
+from toolcrib.core.principal import LOCAL, CallContext, Principal
+from toolcrib.core.results import ToolResult
+from toolcrib.core.tools import Tool, ToolAnnotations
+from toolcrib.operations.calling import Runner
+from toolcrib.operations.desk import Desk
+from toolcrib.operations.messages import Answer, Expansion
+from toolcrib.operations.showing import Operations
+from toolcrib.sources.base import ProgressListener
+from toolcrib.sources.functions import FunctionSource
+from toolcrib.testing.scripted import ScriptedSource
+
+pytestmark = pytest.mark.anyio
+
+OPERATIONS = Operations()
+RUNNER = Runner()
+DESK = Desk(OPERATIONS, RUNNER)
+CONTEXT = CallContext(LOCAL)
+READ = tool("files.read", "Read a file.", properties={"path": {"type": "string"}}, required=("path",))
+
+
+def only(access: Access) -> Rules:
+    """Decides alike on everything."""
+    return Rules((), access)
+
+
+async def sent(view: View, step: NextAction | None) -> Answer | ToolResult:
+    """What comes of sending a next action as it stands."""
+    assert step is not None
+    return await DESK.perform(view, CONTEXT, step.operation, step.arguments)
+
+
+# -- a call that works ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "reference", [READ.handle, READ.handle.replace("files.read", "files__read")], ids=["by id", "by model name"]
+)
+async def test_a_tool_that_was_expanded_runs_with_the_arguments_as_given(reference: str) -> None:
+    view = view_of(READ)
+
+    result = await RUNNER.call_tool(view, reference, {"path": "."}, CONTEXT)
+
+    assert result.structured_content == {"path": "."}
+    assert result.warnings == ()
+    assert source_of(view, "files").calls == [("read", {"path": "."})]
+
+
+async def test_a_tool_that_takes_nothing_runs_without_arguments() -> None:
+    view = view_of(tool("clock.now"))
+
+    assert (await RUNNER.call_tool(view, tool("clock.now").handle, None, CONTEXT)).structured_content == {}
+
+
+async def test_context_and_progress_reach_the_source_as_they_are() -> None:
+    class Keeping(ScriptedSource):
+        kept: tuple[object, ...] = ()
+
+        async def call_tool(
+            self, tool: Tool, arguments: Any, context: CallContext, *, progress: ProgressListener | None = None
+        ) -> ToolResult:
+            self.kept = (context, progress)
+            return await super().call_tool(tool, arguments, context, progress=progress)
+
+    async def hear(progress: float, total: float | None, message: str | None) -> None: ...
+
+    registry, source = registry_of(), Keeping("files", [READ])
+    registry.put_source(SourceEntry(source, SourceStatus.READY), [READ])
+
+    await RUNNER.call_tool(View.of(registry.state), READ.handle, {"path": "."}, CONTEXT, progress=hear)
+
+    assert source.kept == (CONTEXT, hear)
+
+
+async def test_a_function_is_expanded_and_called_like_any_tool() -> None:
+    def double(number: int) -> int:
+        return 2 * number
+
+    registry, source = registry_of(), FunctionSource()
+    shown = source.add(double)
+    registry.put_source(SourceEntry(source, SourceStatus.READY), [shown])
+    view = View.of(registry.state)
+
+    expansion = OPERATIONS.expand_tool(view, "functions.double")
+    result = await RUNNER.call_tool(view, expansion.handle, {"number": 21}, CONTEXT)
+
+    assert result.text == "42"
+    assert result.warnings == ()
+
+
+async def test_a_tool_of_the_session_goes_to_its_own_source() -> None:
+    mine = tool("desk.mark", "Mark a line.", properties={"line": {"type": "integer"}}, required=("line",))
+    desk = ScriptedSource("desk", [mine])
+    overlay = Overlay({mine.id: mine}, {"desk": SourceEntry(desk, SourceStatus.READY)})
+    view = View.of(registry_of(READ).state, overlay=overlay)
+
+    expansion = OPERATIONS.expand_tool(view, "desk.mark")
+    result = await RUNNER.call_tool(view, expansion.handle, {"line": 7}, CONTEXT)
+
+    assert result.structured_content == {"line": 7}
+    assert desk.calls == [("mark", {"line": 7})]
+    assert source_of(view, "files").calls == []
+
+
+async def test_what_one_principal_sees_serves_no_call_of_another() -> None:
+    view = view_of(READ)
+
+    with pytest.raises(ValueError, match="a view for local cannot serve a call for somebody else"):
+        await RUNNER.call_tool(view, READ.handle, {"path": "."}, CallContext(Principal("somebody else")))
+    assert source_of(view, "files").calls == []
+
+
+@pytest.mark.parametrize("blocking", [False, True])
+async def test_a_function_is_given_up_when_the_callers_time_is_over(blocking: bool) -> None:
+    released = threading.Event()
+
+    async def wait() -> None:
+        await anyio.sleep_forever()
+
+    def block() -> None:
+        released.wait()
+
+    function: Callable[[], Any] = block if blocking else wait
+    source = FunctionSource()
+    shown = source.add(function, name="hold")
+    registry = registry_of()
+    registry.put_source(SourceEntry(source, SourceStatus.READY), [shown])
+    try:
+        with anyio.fail_after(30), pytest.raises(SourceUnavailable, match="the caller's time is over") as late:
+            await RUNNER.call_tool(View.of(registry.state), shown.handle, {}, CONTEXT.within(0.05))
+    finally:
+        released.set()
+
+    assert not late.value.retryable
+
+
+# -- the order of checks ----------------------------------------------------------------------------------------------
+
+
+async def test_what_is_wrong_first_is_told_first() -> None:
+    """Each call is wrong in all that the later ones are wrong in as well."""
+    changed = replace(READ, description="Read another file.")
+    view = view_of(changed)
+    state = replace(view.visible.state, sources={})
+    wrong: dict[str, Any] = {"path": 5}
+
+    with pytest.raises(ToolNotFound):
+        await RUNNER.call_tool(View.of(state, policy=only(Access.HIDDEN)), "files.read", wrong, CONTEXT)
+    with pytest.raises(NotAuthorized):
+        await RUNNER.call_tool(View.of(state, policy=only(Access.SEE)), "files.read", wrong, CONTEXT)
+    with pytest.raises(NotExpanded):
+        await RUNNER.call_tool(View.of(state), "files.read", wrong, CONTEXT)
+    with pytest.raises(StaleExpansion):
+        await RUNNER.call_tool(View.of(state), READ.handle, wrong, CONTEXT)
+    with pytest.raises(InvalidArguments):
+        await RUNNER.call_tool(View.of(state), changed.handle, wrong, CONTEXT)
+    with pytest.raises(SourceUnavailable, match="is gone"):
+        await RUNNER.call_tool(View.of(state), changed.handle, {"path": "."}, CONTEXT)
+    assert source_of(view, "files").calls == []
+
+
+@pytest.mark.holds("errors.leak-nothing")
+async def test_a_hidden_tool_is_told_of_in_the_words_of_one_that_is_not_there() -> None:
+    hidden = View.of(registry_of(READ).state, LOCAL, only(Access.HIDDEN))
+
+    with pytest.raises(ToolNotFound) as missing:
+        await RUNNER.call_tool(hidden, READ.handle, {}, CONTEXT)
+    with pytest.raises(ToolNotFound) as never:
+        await RUNNER.call_tool(view_of(), READ.handle, {}, CONTEXT)
+
+    assert missing.value.to_wire() == never.value.to_wire()
+
+
+@pytest.mark.holds("errors.not-authorized")
+async def test_an_error_about_access_names_the_tool_and_who_asked() -> None:
+    view = View.of(registry_of(READ).state, LOCAL, only(Access.SEE))
+
+    with pytest.raises(NotAuthorized, match=r"`files\.read` may be seen and not called by `local`"):
+        await RUNNER.call_tool(view, READ.handle, {"path": "."}, CONTEXT)
+
+
+# -- expansion --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.holds("errors.not-expanded")
+@pytest.mark.parametrize("reference", ["files.read", "files__read"])
+async def test_calling_a_tool_that_was_not_expanded_is_refused_and_its_next_action_expands_it(reference: str) -> None:
+    view = view_of(READ)
+
+    with pytest.raises(NotExpanded) as refused:
+        await RUNNER.call_tool(view, reference, {"path": "."}, CONTEXT)
+
+    shown = await sent(view, refused.value.next_action)
+    assert isinstance(shown, Expansion)
+    assert (await RUNNER.call_tool(view, shown.handle, {"path": "."}, CONTEXT)).structured_content == {"path": "."}
+    assert len(source_of(view, "files").calls) == 1
+
+
+@pytest.mark.holds("errors.stale-expansion")
+@pytest.mark.parametrize(
+    "changed",
+    [
+        replace(READ, description="Read a file and mail it."),
+        replace(READ, input_schema={"type": "object"}),
+        replace(READ, output_schema={"type": "object"}),
+        replace(READ, annotations=ToolAnnotations(destructive=False)),
+    ],
+    ids=["description", "input schema", "output schema", "annotations"],
+)
+@pytest.mark.parametrize("old", [READ.handle, READ.handle.replace(".", "__", 1)])
+async def test_a_definition_that_changed_since_it_was_shown_is_shown_again(changed: Tool, old: str) -> None:
+    registry = registry_of(READ)
+    registry.replace(changed)
+    view = View.of(registry.state)
+
+    with pytest.raises(StaleExpansion) as stale:
+        await RUNNER.call_tool(view, old, {"path": "."}, CONTEXT)
+
+    shown = await sent(view, stale.value.next_action)
+    assert isinstance(shown, Expansion)
+    shown_now = Handle.parse(shown.handle)
+    assert shown_now is not None
+    assert str(replace(shown_now, trace_id=None)) == changed.handle != READ.handle
+    assert source_of(view, "files").calls == []
+
+
+@pytest.mark.parametrize(
+    "digest", ["", "0", "000000000000", READ.handle[-12:-1], READ.handle[-12:] + "0", "é", "\ud800"]
+)
+async def test_a_digest_that_was_made_up_proves_nothing(digest: str) -> None:
+    with pytest.raises(StaleExpansion):
+        await RUNNER.call_tool(view_of(READ), f"files.read@{digest}", {"path": "."}, CONTEXT)
+
+
+async def test_the_handle_of_one_tool_does_not_open_another() -> None:
+    twin = replace(READ, name="delete")
+
+    with pytest.raises(StaleExpansion):
+        await RUNNER.call_tool(view_of(READ, twin), f"files.delete@{READ.handle[-12:]}", {"path": "."}, CONTEXT)
+
+
+async def test_a_tool_whose_name_holds_an_at_sign_is_called_by_its_handle() -> None:
+    odd = tool("mail.send@once")
+
+    assert (await RUNNER.call_tool(view_of(odd), odd.handle, {}, CONTEXT)).structured_content == {}
+    with pytest.raises(NotExpanded):
+        await RUNNER.call_tool(view_of(odd), odd.id, {}, CONTEXT)
+
+
+async def test_a_source_that_comes_back_with_another_definition_has_it_expanded_again() -> None:
+    view = view_of(READ)
+    source_of(view, "files").answers["read"] = StaleExpansion("It changed while its server was away.")
+
+    with pytest.raises(StaleExpansion) as stale:
+        await RUNNER.call_tool(view, READ.handle, {"path": "."}, CONTEXT)
+
+    assert isinstance(await sent(view, stale.value.next_action), Expansion)
+
+
+# -- arguments --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.holds("errors.invalid-arguments", "call.conform")
+@pytest.mark.parametrize("arguments", [None, {}, {"path": 5}, {"path": ".", "x": 1}, [], "x", 5, True, {"path": None}])
+async def test_arguments_that_miss_the_schema_run_nothing_and_say_what_is_wrong(arguments: object) -> None:
+    view = view_of(READ)
+
+    with pytest.raises(InvalidArguments) as wrong:
+        await RUNNER.call_tool(view, READ.handle, arguments, CONTEXT)
+
+    error = wrong.value
+    assert error.message.startswith("Nothing was run: the arguments of `files.read` do not match its schema: ")
+    assert error.details["violations"]
+    assert not error.retryable
+    assert source_of(view, "files").calls == []
+
+
+async def test_an_error_about_arguments_names_place_allowed_values_and_the_nearest() -> None:
+    forecast = tool("weather.get", properties={"unit": {"enum": ["celsius", "fahrenheit"]}})
+
+    with pytest.raises(InvalidArguments) as wrong:
+        await RUNNER.call_tool(view_of(forecast), forecast.handle, {"unit": "celcius"}, CONTEXT)
+
+    assert wrong.value.to_wire()["error"]["details"]["violations"] == [
+        {
+            "place": "/unit",
+            "message": '`/unit` must be one of "celsius", "fahrenheit", not "celcius"',
+            "allowed": ["celsius", "fahrenheit"],
+            "nearest": "celsius",
+        }
+    ]
+
+
+async def test_arguments_that_cannot_be_written_run_nothing() -> None:
+    anything = replace(READ, input_schema={"type": "object"})
+    view = view_of(anything)
+    deep: list[Any] = []
+    for _ in range(10_000):
+        deep = [deep]
+
+    for odd in ({"path": "\ud800"}, {"\ud800": 1}, {"path": [{"a": "x\udfff"}]}, {"path": deep}, {"path": {("a",): 1}}):
+        with pytest.raises(InvalidArguments):
+            await RUNNER.call_tool(view, anything.handle, odd, CONTEXT)
+
+    assert source_of(view, "files").calls == []
+
+
+async def test_arguments_that_nobody_can_guess_lead_back_to_the_schema() -> None:
+    view = view_of(READ)
+
+    with pytest.raises(InvalidArguments) as wrong:
+        await RUNNER.call_tool(view, READ.handle, {"zebra": [1]}, CONTEXT)
+
+    assert wrong.value.hints == ()
+    assert isinstance(await sent(view, wrong.value.next_action), Expansion)
+
+
+async def test_a_schema_that_takes_anything_still_takes_only_objects() -> None:
+    anything = replace(tool("any.thing"), input_schema={})
+
+    with pytest.raises(InvalidArguments, match="not an object"):
+        await RUNNER.call_tool(view_of(anything), anything.handle, [1], CONTEXT)
+
+
+async def test_a_tool_whose_schema_cannot_be_used_cannot_be_called() -> None:
+    broken = replace(READ, input_schema={"type": "nothing"})
+
+    with pytest.raises(InvalidTool):
+        await RUNNER.call_tool(view_of(broken), broken.handle, {}, CONTEXT)
+
+
+@pytest.mark.parametrize("value", ["\x00", "🧰", "ファイル", "x" * 100_000, ""])
+async def test_odd_values_that_match_the_schema_arrive_as_they_are(value: str) -> None:
+    view = view_of(READ)
+
+    await RUNNER.call_tool(view, READ.handle, {"path": value}, CONTEXT)
+
+    assert source_of(view, "files").calls == [("read", {"path": value})]
+
+
+# -- answers ----------------------------------------------------------------------------------------------------------
+
+
+COUNT = replace(tool("files.count"), output_schema={"type": "object", "properties": {"n": {"type": "integer"}}})
+
+
+@pytest.mark.parametrize(
+    "wire",
+    [
+        {"content": [], "structuredContent": {"n": "5"}},
+        {"content": [], "structuredContent": [5]},
+        {"content": [{"type": "text", "text": "five"}]},
+        {"content": [], "structuredContent": None},
+        {"content": [], "structuredContent": {"n": float("nan")}},
+        {"structuredContent": {"n": "x"}, "_meta": {"kept": True}, "new": 1},
+    ],
+    ids=str,
+)
+async def test_an_answer_that_misses_the_output_schema_is_passed_on_whole_with_a_warning(
+    wire: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    view = view_of(COUNT)
+    source_of(view, "files").answers["count"] = ToolResult(wire, ("odd",))
+
+    result = await RUNNER.call_tool(view, COUNT.handle, {}, CONTEXT)
+
+    assert result.wire is wire
+    first, mine = result.warnings
+    assert first == "odd"
+    assert "output schema" in mine
+    assert "files.count" in caplog.text
+
+
+async def test_an_answer_whose_schema_cannot_be_used_is_passed_on_with_a_warning() -> None:
+    broken = replace(COUNT, output_schema={"type": "nothing"})
+
+    result = await RUNNER.call_tool(view_of(broken), broken.handle, {}, CONTEXT)
+
+    assert result.structured_content == {}
+    assert "cannot be checked" in result.warnings[0]
+
+
+async def test_an_answer_that_json_cannot_hold_is_not_lost_to_its_check() -> None:
+    view = view_of(replace(COUNT, output_schema={"properties": {"n": {"enum": [1]}}}))
+    handle = next(iter(view.tools.values())).handle
+    source_of(view, "files").answers["count"] = ToolResult({"structuredContent": {"n": "\ud800"}})
+
+    result = await RUNNER.call_tool(view, handle, {}, CONTEXT)
+
+    assert result.structured_content == {"n": "\ud800"}
+    assert len(result.warnings) == 1
+
+
+async def test_an_answer_that_matches_or_reports_failure_carries_no_warning() -> None:
+    view = view_of(COUNT)
+    wires: list[dict[str, Any]] = [{"structuredContent": {"n": 5}}, {"content": [], "isError": True}]
+    for wire in wires:
+        source_of(view, "files").answers["count"] = ToolResult(wire)
+        result = await RUNNER.call_tool(view, COUNT.handle, {}, CONTEXT)
+        assert (result.wire, result.warnings) == (wire, ())
+
+
+@pytest.mark.holds("errors.tool-failed")
+async def test_what_the_source_refuses_is_passed_on_with_its_details() -> None:
+    view = view_of(READ)
+    source_of(view, "files").answers["read"] = ToolFailed("No.", details={"upstream": {"code": -32000}})
+
+    with pytest.raises(ToolFailed) as refused:
+        await RUNNER.call_tool(view, READ.handle, {"path": "."}, CONTEXT)
+
+    assert refused.value.details == {"upstream": {"code": -32000}}
+
+
+@pytest.mark.holds("errors.source-unavailable", "errors.retryable")
+@pytest.mark.parametrize("nothing_sent", [True, False])
+@pytest.mark.parametrize("idempotent", [True, False])
+@pytest.mark.parametrize("trusted", [True, False])
+async def test_a_source_that_went_away_is_worth_another_try_only_where_nothing_can_run_twice(
+    nothing_sent: bool, idempotent: bool, trusted: bool
+) -> None:
+    shown = replace(READ, annotations=ToolAnnotations(idempotent=idempotent))
+    view = view_of(shown)
+    entry = replace(view.sources["files"], trusted=trusted)
+    view = View.of(replace(view.visible.state, sources={"files": entry}))
+    source_of(view, "files").failure = SourceUnavailable("It went away.", retryable=nothing_sent)
+
+    with pytest.raises(SourceUnavailable) as gone:
+        await RUNNER.call_tool(view, shown.handle, {"path": "."}, CONTEXT)
+
+    assert gone.value.retryable == (nothing_sent or (idempotent and trusted))
+
+
+async def test_when_a_source_says_in_how_long_to_come_back_whoever_called_is_told() -> None:
+    view = view_of(READ)
+    source_of(view, "files").failure = SourceUnavailable("It is busy.", retryable=True, retry_after_s=7.5)
+
+    with pytest.raises(SourceUnavailable) as busy:
+        await RUNNER.call_tool(view, READ.handle, {"path": "."}, CONTEXT)
+
+    assert busy.value.retry_after_s == 7.5
+    assert busy.value.to_wire()["error"]["details"] == {"retry_after_s": 7.5}
+
+
+async def test_a_tool_that_only_reads_is_not_for_that_reason_worth_another_try() -> None:
+    shown = replace(READ, annotations=ToolAnnotations(read_only=True))
+    view = view_of(shown)
+    source_of(view, "files").failure = SourceUnavailable("It went away.")
+
+    with pytest.raises(SourceUnavailable) as gone:
+        await RUNNER.call_tool(view, shown.handle, {"path": "."}, CONTEXT)
+
+    assert not gone.value.retryable

@@ -1,0 +1,180 @@
+"""Pages of a search, while what is known besides words changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+
+import pytest
+from tests.catalogs import registry_of, tool
+from tests.knowing import FAR, NEAR, NEARER, Knowing, past_of, vectors_of
+
+from toolcrib.catalog.view import View
+from toolcrib.core.errors import InvalidCursor
+from toolcrib.core.principal import CallContext
+from toolcrib.core.tools import Tool
+from toolcrib.operations.desk import Desk
+from toolcrib.operations.messages import ListPage, SearchPage
+from toolcrib.operations.showing import Operations
+from toolcrib.search.index.history import History
+from toolcrib.search.index.meaning import Understood
+from toolcrib.search.index.query import Query
+from toolcrib.search.index.vectors import Vectors
+from toolcrib.search.index.weights import WEIGHTS
+
+OPERATIONS = Operations()
+
+TOOLS = [tool(f"files.read_{number}", "Reads a file.") for number in range(9)]
+OTHER = tool("post.deliver", "Takes a letter to somebody.")
+
+QUERY = "read a file"
+
+
+def view_of(insight: Knowing | None, *tools: Tool) -> View:
+    return replace(View.of(registry_of(*tools).state), insight=insight)
+
+
+def vectors(view: View, count: int = 9) -> Vectors:
+    """Of the first `count` tools, the last of them nearest to what is meant."""
+    ways = [FAR, FAR, FAR, FAR, FAR, FAR, NEAR, NEAR, NEARER]
+    return vectors_of(view, {each.id: way for each, way in zip(TOOLS[:count], ways, strict=False)})
+
+
+def walked(view: View, limit: int = 2) -> list[str]:
+    """Ids on all pages."""
+    page = OPERATIONS.search_tools(view, QUERY, limit=limit)
+    found = [*page.tool_ids]
+    while page.next_cursor is not None:
+        page = OPERATIONS.search_tools(view, QUERY, limit=limit, cursor=page.next_cursor)
+        found += page.tool_ids
+    return found
+
+
+def test_while_nothing_moves_pages_walk_through_all_of_them_once() -> None:
+    knowing = Knowing()
+    view = view_of(knowing, *TOOLS)
+    by_words = walked(view)
+    assert by_words == [each.id for each in TOOLS]
+    knowing.vectors, knowing.history = vectors(view), past_of([(QUERY, TOOLS[4].id)])
+    otherwise = walked(view)
+    assert sorted(otherwise) == by_words != otherwise
+    assert otherwise == [*OPERATIONS.search_tools(view, QUERY, limit=50).tool_ids]
+
+
+def vectors_arrive(knowing: Knowing, view: View) -> None:
+    knowing.vectors = vectors(view)
+
+
+def more_vectors_arrive(knowing: Knowing, view: View) -> None:
+    knowing.vectors = vectors(view, 8)
+
+
+def vectors_go(knowing: Knowing, view: View) -> None:
+    knowing.vectors = None
+
+
+def a_past_is_learned(knowing: Knowing, view: View) -> None:
+    knowing.history = past_of([(QUERY, TOOLS[5].id)])
+
+
+def the_past_is_forgotten(knowing: Knowing, view: View) -> None:
+    knowing.history = None
+
+
+@pytest.mark.parametrize(
+    ("knows", "change"),
+    [
+        (False, vectors_arrive),
+        (True, more_vectors_arrive),
+        (True, vectors_go),
+        (False, a_past_is_learned),
+        (True, a_past_is_learned),
+        (True, the_past_is_forgotten),
+    ],
+)
+@pytest.mark.anyio
+async def test_a_page_whose_ranking_has_moved_begins_anew_instead_of_skipping_or_repeating(
+    knows: bool, change: Callable[[Knowing, View], None]
+) -> None:
+    knowing = Knowing()
+    view = view_of(knowing, *TOOLS)
+    if knows:
+        knowing.vectors, knowing.history = vectors(view, 7), past_of([("read", TOOLS[3].id)])
+    searches: list[Callable[..., SearchPage | ListPage]] = [
+        partial(OPERATIONS.search_tools, view, QUERY, limit=2),
+        partial(OPERATIONS.search_tool_by_category, view, QUERY, category_path=["files"], limit=2),
+        partial(OPERATIONS.list, view, query=QUERY, limit=2),
+    ]
+    first = [search() for search in searches]
+    by_id = OPERATIONS.search_tools(view, limit=2)
+    change(knowing, view)
+    for search, page in zip(searches, first, strict=True):
+        with pytest.raises(InvalidCursor) as caught:
+            search(cursor=page.next_cursor)
+        step = caught.value.next_action
+        assert step is not None
+        again = await Desk(OPERATIONS).perform(view, CallContext(), step.operation, step.arguments)
+        assert again.to_wire() == search().to_wire()
+    # A walk without a query has nothing to do with any of it.
+    assert OPERATIONS.search_tools(view, limit=2, cursor=by_id.next_cursor).tool_ids == (TOOLS[2].id, TOOLS[3].id)
+
+
+def test_what_is_learned_while_a_page_is_made_does_not_make_the_next_one_skip_or_repeat() -> None:
+    """Vectors come in another thread, so they may come between a ranking and the cursor that goes with it."""
+    knowing = Knowing()
+    view = view_of(knowing, *TOOLS)
+
+    class Learning:
+        """Knows more each time that it is asked."""
+
+        def __init__(self) -> None:
+            self.asked = 0
+
+        def understood(self, query: Query) -> Understood | None:
+            self.asked += 1
+            return Knowing(vectors(view, self.asked)).understood(query)
+
+        def history_for(self, principal: object) -> History | None:
+            return None
+
+    learning = Learning()
+    page = OPERATIONS.search_tools(replace(view, insight=learning), QUERY, limit=2)
+    assert learning.asked == 1
+    knowing.vectors = vectors(view, 1)  # as it was when the page was made
+    assert OPERATIONS.search_tools(view, QUERY, limit=2, cursor=page.next_cursor).tool_ids
+    knowing.vectors = vectors(view, 2)
+    with pytest.raises(InvalidCursor):
+        OPERATIONS.search_tools(view, QUERY, limit=2, cursor=page.next_cursor)
+
+
+def test_other_weights_of_the_signals_begin_a_walk_anew() -> None:
+    registry = registry_of(*TOOLS)
+    page = OPERATIONS.search_tools(View.of(registry.state), QUERY, limit=2)
+    registry.set_weights(WEIGHTS.without("brevity"))
+    with pytest.raises(InvalidCursor):
+        OPERATIONS.search_tools(View.of(registry.state), QUERY, limit=2, cursor=page.next_cursor)
+    registry.set_weights(WEIGHTS)
+    assert OPERATIONS.search_tools(View.of(registry.state), QUERY, limit=2, cursor=page.next_cursor).tool_ids
+
+
+def test_what_no_signal_uses_moves_no_page() -> None:
+    knowing = Knowing()
+    registry = registry_of(*TOOLS)
+    registry.set_weights(WEIGHTS.without("embedding", "history"))
+    view = replace(View.of(registry.state), insight=knowing)
+    page = OPERATIONS.search_tools(view, QUERY, limit=5)
+    knowing.vectors, knowing.history = vectors(view), past_of([(QUERY, TOOLS[4].id)])
+    second = OPERATIONS.search_tools(view, QUERY, limit=5, cursor=page.next_cursor)
+    assert [*page.tool_ids, *second.tool_ids] == [each.id for each in TOOLS]
+
+
+def test_a_tool_without_a_word_of_the_query_is_found_by_what_it_means_and_is_no_result_of_the_blank() -> None:
+    knowing = Knowing()
+    view = view_of(knowing, *TOOLS, OTHER)
+    assert OPERATIONS.search_tools(view, "dispatch parcel").results == ()
+    knowing.vectors = vectors_of(view, {OTHER.id: NEARER} | {each.id: FAR for each in TOOLS})
+    page = OPERATIONS.search_tools(view, "dispatch parcel")
+    assert isinstance(page, SearchPage)
+    assert page.tool_ids[0] == OTHER.id
+    assert OPERATIONS.search_nodes(view, " ").results == ()

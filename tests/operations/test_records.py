@@ -1,0 +1,645 @@
+"""What is recorded of an operation, however it ends, and which trace it belongs to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+import anyio
+import pytest
+from tests.catalogs import registry_of, tool
+from tests.operations.calling.test_approving import Person, saying
+from tests.operations.calling.test_fetching import Library, only
+from tests.operations.calling.test_fetching import catalog as library_catalog
+
+from toolcrib.audit.reader import SHOWING_NODES
+from toolcrib.catalog.access import Access, Rule, Rules
+from toolcrib.catalog.bundles import ToolBundle
+from toolcrib.catalog.registry import ToolRegistry
+from toolcrib.catalog.state import SourceEntry, SourceStatus
+from toolcrib.catalog.view import View
+from toolcrib.core.client import Client, Resumption, SilentClient
+from toolcrib.core.errors import ErrorCode, NotAuthorized, SourceUnavailable, ToolcribError, ToolFailed
+from toolcrib.core.events import OperationPerformed
+from toolcrib.core.handles import Handle
+from toolcrib.core.principal import LOCAL, CallContext, Principal
+from toolcrib.core.results import ToolResult
+from toolcrib.core.tools import Tool, ToolAnnotations
+from toolcrib.crib.crib import Toolcrib
+from toolcrib.operations.calling import CallLimits, Runner
+from toolcrib.operations.calling.limits import Rate
+from toolcrib.operations.desk import FAULT, GIVEN_UP, Desk
+from toolcrib.operations.messages import Answer, Expansion, Expansions, ListPage
+from toolcrib.operations.showing import Operations
+from toolcrib.sources.base import Extras, ProgressListener
+from toolcrib.testing.scripted import ScriptedSource
+
+pytestmark = pytest.mark.anyio
+
+READ = tool("files.read", "Read a file.", properties={"path": {"type": "string"}}, required=("path",))
+LOG = replace(tool("git.log", "Show history."), annotations=ToolAnnotations(read_only=True))
+PUSH = tool("git.push", "Send commits away.")
+ADA, GRACE = Principal("ada"), Principal("grace")
+TRACE = f"{7:032x}"
+
+
+def catalog(*tools: Tool, trusted: bool = True) -> tuple[ToolRegistry, ScriptedSource]:
+    """The registry, and the source of the tools of `git` in it."""
+    registry = registry_of(*(tools or (READ, LOG, PUSH)))
+    mine = [t for t in registry.state.tools.values() if t.source == "git"]
+    git = ScriptedSource("git", mine)
+    registry.put_source(SourceEntry(git, SourceStatus.READY, trusted=trusted), mine)
+    return registry, git
+
+
+class Counter:
+    """A desk with what it recorded, over one catalog."""
+
+    def __init__(self, desk: Desk | None = None, policy: Rules | None = None) -> None:
+        registry, self.git = catalog()
+        self.state, self.policy = registry.state, policy or Rules((), Access.CALL)
+        self.desk = desk or Desk()
+        self.told: list[OperationPerformed] = []
+        self.desk.recorders.append(self.told.append)
+
+    async def ask(
+        self, name: str, arguments: Mapping[str, Any], principal: Principal = ADA, trace_id: str | None = None
+    ) -> Answer | ToolResult:
+        view = View.of(self.state, principal, self.policy)
+        return await self.desk.perform(view, CallContext(principal, trace_id), name, arguments)
+
+    async def expand(self, tool_id: str, principal: Principal = ADA) -> str:
+        """Its handle."""
+        shown = await self.ask("expand_tool", {"tool_id": tool_id}, principal)
+        assert isinstance(shown, Expansion)
+        return shown.handle
+
+    @property
+    def traces(self) -> list[str]:
+        return [event.trace_id for event in self.told]
+
+
+# -- traces -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.holds("goals.trace")
+async def test_a_search_the_expansion_of_what_it_found_and_its_call_are_one_trace() -> None:
+    counter = Counter()
+    await counter.ask("search_tools", {"query": "read a file"})
+    handle = await counter.expand("files.read")
+    await counter.ask("call_tool", {"tool_id": handle, "arguments": {"path": "."}})
+
+    assert [event.operation for event in counter.told] == ["search_tools", "expand_tool", "call_tool"]
+    assert len(set(counter.traces)) == 1
+    assert Handle.parse(handle) == Handle("files.read", READ.handle.partition("@")[2], counter.traces[0])
+
+
+async def test_what_was_called_is_another_story_when_it_is_expanded_anew() -> None:
+    counter = Counter()
+    for _ in range(2):
+        handle = await counter.expand("files.read")
+        await counter.ask("call_tool", {"tool_id": handle, "arguments": {"path": "."}})
+
+    first, again = counter.traces[:2], counter.traces[2:]
+    assert first[0] == first[1] != again[0] == again[1]
+
+
+async def test_each_run_of_a_client_is_a_trace_of_its_own_also_where_its_call_is_refused() -> None:
+    policy = Rules((Rule(Access.SEE, tools=("git.push",)),), Access.CALL)
+    counter = Counter(policy=policy)
+    for run in range(3):
+        handle = await counter.expand("git.push")
+        if run < 2:
+            with pytest.raises(NotAuthorized):
+                await counter.ask("call_tool", {"tool_id": handle, "arguments": {}})
+
+    first, second, third = counter.traces[:2], counter.traces[2:4], counter.traces[4:]
+    assert [len(set(each)) for each in (first, second, third)] == [1, 1, 1]
+    assert len({*first, *second, *third}) == 3
+
+
+@pytest.mark.parametrize(
+    ("reference", "code"),
+    [
+        ("files.read", ErrorCode.NOT_EXPANDED),
+        ("files.read@0", ErrorCode.STALE_EXPANSION),
+        (READ.handle, ErrorCode.INVALID_ARGUMENTS),
+    ],
+)
+async def test_an_expansion_that_corrects_a_call_stays_in_its_trace(reference: str, code: ErrorCode) -> None:
+    counter = Counter()
+    await counter.ask("search_tools", {"query": "read a file"})
+    await counter.expand("files.read")
+    with pytest.raises(ToolcribError) as failed:
+        await counter.ask("call_tool", {"tool_id": reference, "arguments": {"lines": 5}})
+    assert failed.value.code is code
+    handle = await counter.expand("files.read")
+    await counter.ask("call_tool", {"tool_id": handle, "arguments": {"path": "."}})
+
+    assert len(set(counter.traces)) == 1
+
+
+async def test_another_replica_knows_the_trace_from_the_handle() -> None:
+    here, there = Counter(), Counter()
+    handle = await here.expand("files.read")
+    await there.ask("call_tool", {"tool_id": handle, "arguments": {"path": "."}})
+
+    assert there.traces == here.traces
+
+
+async def test_what_one_principal_was_shown_is_no_trail_of_another() -> None:
+    counter = Counter()
+    await counter.ask("search_tools", {"query": "read a file"}, ADA)
+    await counter.expand("files.read", GRACE)
+    await counter.expand("files.read", ADA)
+
+    search, graces, adas = counter.traces
+    assert search == adas != graces
+
+
+async def test_however_much_one_principal_searches_another_keeps_its_trail(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("toolcrib.operations.trails.MAX_SHOWN", 1)
+    counter = Counter()
+    await counter.ask("search_tools", {"query": "read a file", "limit": 1}, ADA)
+    for tool_id in ("git.log", "git.push", "files.read"):
+        await counter.expand(tool_id, GRACE)
+    await counter.expand("files.read", ADA)
+    await counter.expand("git.log", GRACE)
+
+    assert counter.traces[0] == counter.traces[4]
+    assert counter.traces[1] != counter.traces[5], "its own share is bounded"
+
+
+async def test_whoever_asked_last_longest_ago_is_forgotten_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("toolcrib.operations.trails.MAX_PRINCIPALS", 2)
+    counter = Counter()
+    for principal in (ADA, GRACE, ADA, Principal("linus")):
+        await counter.ask("search_tools", {"query": "read a file"}, principal)
+    for principal in (ADA, GRACE):
+        await counter.expand("files.read", principal)
+
+    adas, graces = counter.traces[4], counter.traces[5]
+    assert adas == counter.traces[2]
+    assert graces not in counter.traces[:5]
+
+
+async def test_what_was_shown_last_is_the_trail() -> None:
+    counter = Counter()
+    await counter.ask("search_tools", {"query": "read a file"})
+    await counter.ask("list", {"path": ["files"]})
+    await counter.expand("files.read")
+    await counter.ask("search_nodes", {"query": "read a file"})
+    await counter.expand("git.log")
+
+    first, second, expanded, nodes, other = counter.traces
+    assert second == expanded
+    assert len({first, second, nodes, other}) == 4
+
+
+@pytest.mark.holds("search_tools.one-door")
+async def test_all_that_one_answer_expands_is_of_its_trace() -> None:
+    counter = Counter()
+    shown = await counter.ask("expand_tool", {"tool_ids": ["git.log", "files.read", "nothing.x"]})
+    assert isinstance(shown, Expansions)
+    full = await counter.ask("search_tools", {"query": "read a file", "detail_level": "full"})
+
+    handles = [Handle.parse(tool.handle) for tool in shown.tools]
+    assert [handle and handle.trace_id for handle in handles] == [counter.traces[0]] * 2
+    (found, *_) = full.to_wire()["results"]
+    assert (Handle.parse(found["handle"]) or Handle("", "")).trace_id == counter.traces[1]
+
+
+async def test_who_says_in_which_trace_it_asks_is_in_that_one_and_a_handle_in_its_own() -> None:
+    counter = Counter()
+    handle = await counter.expand("files.read")
+    await counter.ask("expand_tool", {"tool_id": "files.read"}, trace_id=TRACE)
+    await counter.ask("call_tool", {"tool_id": READ.handle, "arguments": {"path": "."}}, trace_id=TRACE)
+    await counter.ask("call_tool", {"tool_id": handle, "arguments": {"path": "."}}, trace_id=TRACE)
+
+    assert counter.traces == [counter.traces[0], TRACE, TRACE, counter.traces[0]]
+
+
+async def test_what_a_next_action_leads_to_stays_in_the_trace() -> None:
+    counter = Counter()
+    handle = await counter.expand("files.read")
+    with pytest.raises(ToolcribError) as wrong:
+        await counter.ask("call_tool", {"tool_id": handle, "arguments": {"Path": "."}})
+    step = wrong.value.next_action
+    assert step is not None
+    await counter.ask(step.operation, step.arguments)
+
+    assert len(set(counter.traces)) == 1
+
+
+async def test_a_name_with_an_at_sign_is_nobodys_trace() -> None:
+    odd = tool("mail.send@once.beef")
+    counter = Counter()
+    counter.state = catalog(odd, tool("mail.send"))[0].state
+    handle = await counter.expand(odd.id)
+    await counter.ask("call_tool", {"tool_id": handle})
+
+    assert [event.tool_ids for event in counter.told] == [(odd.id,)] * 2
+    assert counter.traces[0] == counter.traces[1] != f"{0xBEEF:032x}"
+
+
+# -- how operations end -----------------------------------------------------------------------------------------------
+
+
+async def test_every_kind_of_end_is_recorded_with_its_code() -> None:
+    policy = Rules((Rule(Access.SEE, tools=("git.push",)), Rule(Access.HIDDEN, tools=("git.none",))), Access.CALL)
+    counter = Counter(Desk(runner=Runner(CallLimits(Rate(1, 3)))), policy)
+    counter.git.answers["log"] = ToolResult({"content": [], "isError": True})
+    ends: list[tuple[str, Mapping[str, Any], str]] = [
+        ("list", {}, "ok"),
+        ("list", {"path": ["none"]}, "UNKNOWN_PATH"),
+        ("list", {"cursor": "x"}, "INVALID_CURSOR"),
+        ("search_tool_by_category", {"query": "zebra", "category_path": ["git"]}, "NO_MATCH_IN_CATEGORY"),
+        ("search_nodes", {"query": 5}, "INVALID_ARGUMENTS"),
+        ("expand_tool", {"tool_id": "git.none"}, "TOOL_NOT_FOUND"),
+        ("call_tool", {"tool_id": "git.log"}, "NOT_EXPANDED"),
+        ("call_tool", {"tool_id": "git.log@0"}, "STALE_EXPANSION"),
+        ("call_tool", {"tool_id": PUSH.handle}, "NOT_AUTHORIZED"),
+        ("call_read_only_tool", {"tool_id": READ.handle, "arguments": {"path": "."}}, "NOT_AUTHORIZED"),
+        ("call_tool", {"tool_id": READ.handle, "arguments": {"path": "."}}, "ok"),
+        ("call_read_only_tool", {"tool_id": LOG.handle}, "TOOL_ERROR"),
+        ("call_tool", {"tool_id": LOG.handle}, "TOOL_ERROR"),
+        ("call_tool", {"tool_id": LOG.handle}, "RATE_LIMITED"),
+    ]
+    for name, arguments, outcome in ends:
+        told = ""
+        try:
+            await counter.ask(name, arguments)
+        except ToolcribError as error:
+            told = error.code.value
+        event = counter.told[-1]
+        assert (event.operation, event.outcome) == (name, outcome)
+        assert told in {"", outcome}
+        assert event.answer_bytes > 0
+        assert event.duration_s >= 0
+        assert event.principal == "ada"
+        assert (event.node_count is not None) == (outcome == "ok" and name in SHOWING_NODES)
+    assert len(counter.told) == len(ends)
+
+
+async def test_how_many_nodes_an_operation_showed_is_recorded() -> None:
+    counter = Counter()
+    for name, arguments in (("list", {}), ("list_categories", {}), ("search_nodes", {"query": "files"})):
+        answer = (await counter.ask(name, arguments)).to_wire()
+        (nodes,) = (answer[key] for key in ("nodes", "categories", "results") if key in answer)
+        assert counter.told[-1].node_count == len(nodes) > 0
+
+
+@pytest.mark.parametrize(
+    ("failure", "outcome"),
+    [
+        (SourceUnavailable("It went away."), "SOURCE_UNAVAILABLE"),
+        (ToolFailed("No."), "TOOL_FAILED"),
+    ],
+)
+async def test_what_a_source_fails_with_is_recorded(failure: ToolcribError, outcome: str) -> None:
+    counter = Counter()
+    counter.git.failure = failure
+    with pytest.raises(type(failure)):
+        await counter.ask("call_tool", {"tool_id": LOG.handle})
+
+    assert [event.outcome for event in counter.told] == [outcome]
+
+
+async def test_a_call_whose_caller_goes_away_is_recorded_as_given_up() -> None:
+    class Slow(ScriptedSource):
+        async def call_tool(
+            self, tool: Tool, arguments: Any, context: CallContext, *, progress: ProgressListener | None = None
+        ) -> ToolResult:
+            scope.cancel()
+            await anyio.sleep_forever()
+            raise AssertionError
+
+    counter = Counter()
+    registry = registry_of(LOG)
+    registry.put_source(SourceEntry(Slow("git", [LOG]), SourceStatus.READY))
+    counter.state = registry.state
+    with anyio.CancelScope() as scope:
+        await counter.ask("call_tool", {"tool_id": LOG.handle})
+
+    (event,) = counter.told
+    assert (event.outcome, event.tool_ids) == (GIVEN_UP, ("git.log",))
+
+
+async def test_a_fault_of_ours_is_recorded_as_one() -> None:
+    class Broken(Operations):
+        def list(self, *args: Any, **more: Any) -> ListPage:
+            raise KeyError("x")
+
+    counter = Counter(Desk(Broken()))
+    with pytest.raises(KeyError):
+        await counter.ask("list", {})
+
+    assert [event.outcome for event in counter.told] == [FAULT]
+
+
+# -- whether a person approved ----------------------------------------------------------------------------------------
+
+ASK_FOR_PUSH = Rules((Rule(Access.ASK, tools=("git.push",)),), Access.CALL)
+
+
+async def approval(desk: Desk, person: Client | None, resumed: Resumption | None = None) -> tuple[str | None, str]:
+    """What is recorded of a call that a person has to approve of, and how it ended."""
+    counter = Counter(desk, ASK_FOR_PUSH)
+    context = CallContext(ADA, client=person, resumed=resumed)
+    with suppress(ToolcribError):
+        await desk.call_tool(View.of(counter.state, ADA, ASK_FOR_PUSH), context, PUSH.handle, {})
+    (event,) = counter.told
+    assert bool(counter.git.calls) == (event.outcome == "ok")
+    return event.approval, event.outcome
+
+
+async def test_it_is_recorded_how_a_call_came_to_run_that_a_person_has_to_approve_of() -> None:
+    desk = Desk()
+    assert await approval(desk, saying("once")) == ("once", "ok")
+    assert await approval(desk, saying("always")) == ("always", "ok")
+    assert await approval(desk, saying("no")) == ("kept", "ok")
+    assert await approval(desk, None) == ("kept", "ok")
+
+
+@pytest.mark.parametrize(
+    ("person", "told"),
+    [
+        (None, "unasked"),
+        (SilentClient({}), "unasked"),
+        (saying("no"), "refused"),
+        (Person({"action": "decline"}), "refused"),
+        (Person({"action": "cancel"}), "unanswered"),
+        (Person({"action": "accept", "content": {"answer": "yes"}}), "unanswered"),
+        (Person(ToolFailed("The client did not answer.")), "unanswered"),
+    ],
+    ids=repr,
+)
+async def test_it_is_recorded_why_a_call_did_not_run_that_a_person_has_to_approve_of(
+    person: Client | None, told: str
+) -> None:
+    assert await approval(Desk(), person) == (told, "NOT_AUTHORIZED")
+
+
+async def test_who_goes_away_while_a_person_is_asked_leaves_no_answer() -> None:
+    class Pensive(Person):
+        async def ask(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+            scope.cancel()
+            await anyio.sleep_forever()
+            raise AssertionError
+
+    counter = Counter(policy=ASK_FOR_PUSH)
+    context = CallContext(ADA, client=Pensive({}))
+    with anyio.CancelScope() as scope:
+        await counter.desk.perform(
+            View.of(counter.state, ADA, ASK_FOR_PUSH), context, "call_tool", {"tool_id": PUSH.handle}
+        )
+
+    assert [(event.approval, event.outcome) for event in counter.told] == [("unanswered", GIVEN_UP)]
+
+
+async def test_a_call_that_was_approved_once_was_so_when_it_goes_on() -> None:
+    counter = Counter(policy=ASK_FOR_PUSH)
+    view = View.of(counter.state, ADA, ASK_FOR_PUSH)
+    counter.git.answers["push"] = ToolResult({"resultType": "input_required", "inputRequests": {}})
+    paused = await counter.desk.call_tool(view, CallContext(ADA, client=saying("once")), PUSH.handle, {})
+    back = Resumption.of({}, paused.wire["requestState"])
+    await counter.desk.call_tool(view, CallContext(ADA, client=saying("no"), resumed=back), PUSH.handle, {})
+
+    assert [event.approval for event in counter.told] == ["once", "once"]
+
+
+async def test_nothing_is_said_of_approval_where_nobody_had_to_be_asked() -> None:
+    counter = Counter(policy=Rules((Rule(Access.SEE, tools=("git.push",)),), Access.CALL))
+    await counter.ask("call_tool", {"tool_id": LOG.handle})
+    await counter.ask("search_tools", {"query": "history"})
+    with pytest.raises(NotAuthorized):
+        await counter.ask("call_tool", {"tool_id": PUSH.handle})
+
+    assert [event.approval for event in counter.told] == [None, None, None]
+
+
+# -- what is told -----------------------------------------------------------------------------------------------------
+
+
+async def test_a_record_says_what_was_asked_and_what_was_shown() -> None:
+    counter = Counter()
+    await counter.ask("search_tools", {"query": "history", "category": ["git"]})
+    await counter.ask("list", {"path": ["git"], "query": "history"})
+    await counter.ask("call_tool", {"tool_id": READ.handle.replace(".", "__", 1), "arguments": {"path": "."}})
+
+    search, listed, called = counter.told
+    assert (search.query, search.path, search.tool_ids) == ("history", ("git",), ("git.log",))
+    assert (listed.query, listed.path, listed.tool_ids) == ("history", ("git",), ("git.log",))
+    assert (called.tool_ids, called.arguments, called.input_schema) == (
+        ("files.read",),
+        {"path": "."},
+        READ.input_schema,
+    )
+    assert (search.arguments, search.input_schema) == (None, None)
+
+
+@pytest.mark.parametrize("odd", ["x" * 100_000, "\ud800", "\x00", "🧰"], ids=ascii)
+async def test_however_odd_a_request_is_its_record_is_small(odd: str) -> None:
+    counter = Counter()
+    for name, arguments in [
+        ("search_tools", {"query": odd}),
+        ("list", {"path": [odd]}),
+        ("list", {"path": ["x"] * 100_000}),
+        ("expand_tool", {"tool_id": odd}),
+        ("expand_tool", {"tool_ids": [odd]}),
+        ("call_tool", {"tool_id": odd}),
+        ("call_tool", {"tool_id": f"{odd}@0"}),
+    ]:
+        with suppress(ToolcribError):
+            await counter.ask(name, arguments)
+        event = counter.told[-1]
+        assert len(repr((event.query, event.path, event.tool_ids))) < 10_000
+
+
+async def test_a_recorder_that_raises_harms_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    def broken(event: OperationPerformed) -> None:
+        raise OSError("the disk is full")
+
+    counter = Counter(Desk(recorders=[broken]))
+    assert isinstance(await counter.ask("list", {}), ListPage)
+    with pytest.raises(ToolcribError):
+        await counter.ask("list", {"path": ["none"]})
+
+    assert [event.outcome for event in counter.told] == ["ok", "UNKNOWN_PATH"]
+    assert "a recorder raised on list" in caplog.text
+
+
+async def test_whoever_uses_the_library_is_recorded_as_a_surface_is() -> None:
+    told: list[OperationPerformed] = []
+    crib = Toolcrib(record=told.append)
+
+    def read(path: str) -> str:
+        """Read a file."""
+        return path
+
+    crib.add(read)
+    crib.list(["functions"])
+    crib.search_tools("read")
+    crib.search_tool_by_category("read", ["functions"])
+    crib.search_nodes("read")
+    crib.list_categories()
+    handle = crib.expand_tool("functions.read").handle
+    crib.expand_tools(["functions.read"])
+    await crib.call_tool(handle, {"path": "."})
+    crib.registry.put_source(replace(crib.view().sources["functions"], trusted=False))
+    with pytest.raises(NotAuthorized):
+        await crib.call_tool(handle, {"path": "."}, only_read=True)
+
+    searching = ["list", "search_tools", "search_tool_by_category", "search_nodes", "list_categories"]
+    calling = ["expand_tool", "expand_tool", "call_tool", "call_read_only_tool"]
+    assert [event.operation for event in told] == [*searching, *calling]
+    assert {event.principal for event in told} == {LOCAL.id}
+
+
+async def test_a_record_says_within_which_bundle_it_was() -> None:
+    counter = Counter()
+    view, few = View.of(counter.state, ADA), CallContext(ADA, bundle="few")
+    counter.desk.look(counter.desk.operations.list, view, few)
+    await counter.desk.perform(view, few, "expand_tool", {"tool_id": "git.log"})
+    await counter.desk.call_tool(view, few, LOG.handle, {})
+    await counter.ask("list", {})
+
+    assert [event.bundle for event in counter.told] == ["few", "few", "few", None]
+
+
+async def test_of_two_bundles_the_record_names_the_one_that_was_asked_for() -> None:
+    told: list[OperationPerformed] = []
+    crib = Toolcrib(record=told.append)
+    for name in ("wide", "narrow"):
+        crib.add_bundle(ToolBundle(name, optional=("*",)))
+    crib.confine("wide")
+    crib.list()
+    crib.list(context=CallContext(bundle="narrow"))
+
+    assert [event.bundle for event in told] == ["wide", "narrow"]
+
+
+# -- prompts and resources --------------------------------------------------------------------------------------------
+
+MEMO = "toolcrib://library/memo://"
+
+
+def told_by(desk: Desk) -> list[OperationPerformed]:
+    told: list[OperationPerformed] = []
+    desk.recorders.append(told.append)
+    return told
+
+
+async def test_a_prompt_or_resource_is_recorded_by_its_name_and_what_was_filled_in_apart() -> None:
+    desk, view, context = Desk(), library_catalog(Library()), CallContext(bundle="few")
+    told = told_by(desk)
+    template = {"type": "ref/resource", "uri": f"{MEMO}{{n}}"}
+    await desk.get_prompt(view, context, "library__plan", {"day": "1"})
+    for uri in (f"{MEMO}1", f"{MEMO}2", "toolcrib://library/other://x"):
+        await desk.read_resource(view, context, uri)
+    await desk.complete(view, context, {"ref": template, "argument": {"name": "n", "value": "a"}})
+    await desk.complete(view, context, {"ref": {"type": "ref/prompt", "name": "library__plan"}})
+
+    assert [(event.operation, event.item, event.arguments) for event in told] == [
+        ("prompts/get", "library__plan", {"day": "1"}),
+        ("resources/read", f"{MEMO}1", None),
+        ("resources/read", f"{MEMO}{{n}}", {"n": "2"}),
+        ("resources/read", "toolcrib://library/", {"uri": "toolcrib://library/other://x"}),
+        ("completion/complete", f"{MEMO}{{n}}", {"n": "a"}),
+        ("completion/complete", "library__plan", None),
+    ]
+    assert {(event.outcome, event.principal, event.bundle) for event in told} == {("ok", "local", "few")}
+    assert min(event.answer_bytes for event in told) > 20
+
+
+@pytest.mark.parametrize(
+    ("template", "filled", "arguments"),
+    [
+        ("vault://{+token}/get", "vault://hunter2/get", {"token": "hunter2"}),
+        ("vault://{token}-{name}", "vault://hunt-er2-x", {"token, name": "hunt-er2-x"}),
+        ("search://all{?q,token}", "search://all?q=1&token=hunter2", {"q,token": "?q=1&token=hunter2"}),
+    ],
+)
+async def test_what_was_filled_into_a_template_stands_under_the_names_that_say_whether_it_is_secret(
+    template: str, filled: str, arguments: Mapping[str, Any]
+) -> None:
+    desk, (registry, _), library = Desk(), catalog(), Library()
+    told = told_by(desk)
+    extras = Extras(templates=({"uriTemplate": template, "name": "any"},))
+    registry.put_source(SourceEntry(library, SourceStatus.READY, extras=extras))
+    await desk.read_resource(View.of(registry.state), CallContext(), f"toolcrib://library/{filled}")
+
+    assert [(event.item, event.arguments) for event in told] == [(f"toolcrib://library/{template}", arguments)]
+
+
+async def test_however_a_request_for_a_prompt_or_resource_ends_it_is_recorded() -> None:
+    desk, library = Desk(), Library()
+    told = told_by(desk)
+    free, shown, hidden = (library_catalog(library, only(each)) for each in (Access.CALL, Access.SEE, Access.HIDDEN))
+    asking = library_catalog(library, only(Access.ASK))
+    person = CallContext(client=saying("once"))
+    for requested in (
+        desk.get_prompt(shown, CallContext(), "library__plan", None),
+        desk.get_prompt(hidden, CallContext(), "library__plan", None),
+        desk.read_resource(hidden, CallContext(), f"{MEMO}1"),
+        desk.read_resource(free, CallContext(), "toolcrib://nobody/x"),
+        desk.complete(free, CallContext(), {"ref": "plan"}),
+        desk.get_prompt(asking, CallContext(), "library__plan", None),
+    ):
+        with pytest.raises(ToolcribError):
+            await requested
+    await desk.read_resource(asking, person, f"{MEMO}1")
+
+    assert [(event.outcome, event.item, event.approval) for event in told] == [
+        ("NOT_AUTHORIZED", "library__plan", None),
+        ("NOT_FOUND", "library__plan", None),
+        ("NOT_FOUND", None, None),
+        ("NOT_FOUND", None, None),
+        ("NOT_FOUND", None, None),
+        ("NOT_AUTHORIZED", "library__plan", "unasked"),
+        ("ok", f"{MEMO}1", "once"),
+    ]
+    assert min(event.answer_bytes for event in told) > 20
+    assert len({event.trace_id for event in told}) == len(told)
+
+
+async def test_whoever_fetches_through_the_library_is_recorded_as_well() -> None:
+    told: list[OperationPerformed] = []
+    library = Library()
+    crib = Toolcrib(record=told.append)
+    crib.registry.put_source(SourceEntry(library, SourceStatus.READY, extras=Extras(prompts=({"name": "plan"},))))
+    await crib.get_prompt("library__plan")
+    await crib.read_resource(f"{MEMO}1")
+    await crib.complete({"ref": {"type": "ref/prompt", "name": "library__plan"}})
+
+    assert [event.operation for event in told] == ["prompts/get", "resources/read", "completion/complete"]
+
+
+# -- only reading -----------------------------------------------------------------------------------------------------
+
+
+async def test_what_is_not_trusted_to_only_read_is_refused_with_the_call_that_runs_it() -> None:
+    counter = Counter()
+    for handle, arguments in ((READ.handle, {"path": "."}), (PUSH.handle, {})):
+        with pytest.raises(NotAuthorized, match="not known to only read") as refused:
+            await counter.ask("call_read_only_tool", {"tool_id": handle, "arguments": arguments})
+        step = refused.value.next_action
+        assert step is not None
+        assert step.operation == "call_tool"
+        answer = await counter.ask(step.operation, step.arguments)
+        assert isinstance(answer, ToolResult)
+        assert answer.structured_content == arguments
+    assert counter.git.calls == [("push", {})]
+    assert (await counter.ask("call_read_only_tool", {"tool_id": LOG.handle})).to_wire()["structuredContent"] == {}
+
+
+async def test_what_a_stranger_claims_to_only_read_is_refused() -> None:
+    counter = Counter()
+    registry, git = catalog(trusted=False)
+    counter.state = registry.state
+
+    with pytest.raises(NotAuthorized, match="not known to only read"):
+        await counter.ask("call_read_only_tool", {"tool_id": LOG.handle})
+    assert git.calls == []

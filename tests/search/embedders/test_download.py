@@ -1,0 +1,265 @@
+"""A model is fetched when somebody says so, and is there as a whole or not at all."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+from collections.abc import Generator, Mapping
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.cli.running import toolcrib
+from tests.search.embedders.models import static_folder, unit, vector
+
+from toolcrib.search.embedders import EmbeddingFailed, ModelFolder, download, open_embedder
+from toolcrib.search.embedders.download import Manifest
+
+HEAD = b"the first part of a file"
+
+
+class Server:
+    """Bytes by path, or a status with a `Location`."""
+
+    def __init__(self) -> None:
+        self.files: dict[str, bytes] = {}
+        self.elsewhere: dict[str, str] = {}
+        self.cut_off: set[str] = set()
+        self.asked: list[str] = []
+        self.port = 0
+
+    def url(self, path: str) -> str:
+        return f"http://127.0.0.1:{self.port}/{path}"
+
+
+@pytest.fixture
+def server() -> Generator[Server]:
+    server = Server()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            path = self.path.strip("/")
+            server.asked.append(path)
+            if (to := server.elsewhere.get(path)) is not None:
+                self.send_response(302)
+                self.send_header("Location", to)
+                self.end_headers()
+                return
+            content = server.files.get(path)
+            self.send_response(404 if content is None else 200)
+            self.send_header("Content-Length", str(len(content or b"") + (path in server.cut_off)))
+            self.end_headers()
+            self.wfile.write(content or b"")
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002  as above it
+            """Nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as http:
+        server.port = http.server_address[1]
+        thread = threading.Thread(target=http.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+        thread.start()
+        yield server
+        http.shutdown()
+        thread.join()
+
+
+def sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def manifest(path: Path, files: Mapping[str, Any]) -> Manifest:
+    file = path / "manifest.json"
+    file.write_text(json.dumps({"files": files}))
+    return Manifest.read(file)
+
+
+def pinned(server: Server, **files: bytes) -> dict[str, Any]:
+    """Entries for files that the server has."""
+    server.files.update(files)
+    return {name: {"url": server.url(name), "sha256": sha256(content)} for name, content in files.items()}
+
+
+def fetched(found: Manifest, folder: Path) -> bool:
+    return download.download(found, folder, lambda line: None)
+
+
+def test_a_model_that_was_fetched_can_be_used(server: Server, tmp_path: Path) -> None:
+    made = static_folder(tmp_path / "made")
+    files = {path.name: path.read_bytes() for path in made.iterdir()}
+    server.files.update(files)
+    server.elsewhere["model.safetensors"] = "/moved"  # as hubs do
+    server.files["moved"] = files["model.safetensors"]
+    entries = {name: {"url": server.url(name), "sha256": sha256(content)} for name, content in files.items()}
+    (tmp_path / "manifest.json").write_text(json.dumps({"files": entries}))
+    folder = tmp_path / "models" / "tiny"
+    ended = toolcrib("embed", "fetch", str(tmp_path / "manifest.json"), str(folder))
+    assert ended.code == 0
+    assert json.loads(ended.out[ended.out.index("{") :])["toolcrib"]["search"]["embedder"] == {"folder": str(folder)}
+    embedder = open_embedder(ModelFolder(folder))
+    np.testing.assert_allclose(embedder.embed_query("mail"), unit(vector("mail")), atol=1e-6)
+    assert [each.name for each in folder.parent.iterdir()] == ["tiny"]
+
+
+def test_files_may_lie_in_folders_of_the_model(server: Server, tmp_path: Path) -> None:
+    server.files["x"] = b"{}"
+    entry = {"url": server.url("x"), "sha256": sha256(b"{}").upper()}
+    assert fetched(manifest(tmp_path, {"1_Pooling/config.json": entry}), tmp_path / "tiny")
+    assert (tmp_path / "tiny" / "1_Pooling" / "config.json").read_bytes() == b"{}"
+
+
+def test_what_is_there_is_not_asked_for_again(server: Server, tmp_path: Path) -> None:
+    found = manifest(tmp_path, pinned(server, a=b"1", b=b"2"))
+    (tmp_path / "tiny").mkdir()  # an empty one is in nobody's way
+    assert fetched(found, tmp_path / "tiny")
+    server.asked.clear()
+    assert not fetched(found, tmp_path / "tiny")
+    assert server.asked == []
+
+
+def test_a_folder_with_something_else_in_it_is_left_alone(server: Server, tmp_path: Path) -> None:
+    found = manifest(tmp_path, pinned(server, a=b"1"))
+    (tmp_path / "tiny").mkdir()
+    (tmp_path / "tiny" / "a").write_bytes(b"another")
+    with pytest.raises(EmbeddingFailed, match="something else"):
+        fetched(found, tmp_path / "tiny")
+    assert server.asked == []
+    assert (tmp_path / "tiny" / "a").read_bytes() == b"another"
+
+
+FAULTS = {
+    "another": "bad: another file than the manifest says",
+    "missing": r"bad: it cannot be had \(HTTP 404\)",
+    "cut off": "bad: it cannot be had",
+    "too long": "bad: it has more than 1,000 bytes",
+    "away": "bad: it is redirected to where it would not be fetched by https",
+    "nobody": "bad: it cannot be had",
+    "full": "No space left",
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_whatever_goes_wrong_leaves_nothing(
+    fault: str, server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entries = pinned(server, good=HEAD, bad=HEAD * 100)
+    match fault:
+        case "another":
+            server.files["bad"] = HEAD
+        case "missing":
+            del server.files["bad"]
+        case "cut off":
+            server.cut_off.add("bad")
+        case "too long":
+            monkeypatch.setattr(download, "MAX_FILE_BYTES", 1_000)
+        case "away":
+            server.elsewhere["bad"] = "http://model.example.com/bad"  # not even this machine's, and in the open
+        case "nobody":
+            entries["bad"]["url"] = "http://127.0.0.1:1/bad"
+        case _:
+            monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(EmbeddingFailed, match=FAULTS[fault]):
+        fetched(manifest(tmp_path, entries), tmp_path / "models" / "tiny")
+    assert [*(tmp_path / "models").iterdir()] == []
+
+
+def full(descriptor: int) -> None:
+    raise OSError(28, "No space left on device")
+
+
+def test_an_interruption_leaves_nothing(server: Server, tmp_path: Path) -> None:
+    def interrupt(line: str) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        download.download(manifest(tmp_path, pinned(server, a=b"1", b=b"2")), tmp_path / "models" / "tiny", interrupt)
+    assert [*(tmp_path / "models").iterdir()] == []
+
+
+def test_a_folder_that_cannot_be_read_is_said_to_be(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = manifest(tmp_path, pinned(server, a=b"1"))
+    with pytest.raises(EmbeddingFailed, match="cannot be read: File name too long"):
+        fetched(file, tmp_path / ("long" * 100))
+
+    def denied(path: Path) -> None:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    (tmp_path / "tiny").mkdir()
+    monkeypatch.setattr(Path, "iterdir", denied)
+    with pytest.raises(EmbeddingFailed, match="tiny: cannot be read: Permission denied"):
+        fetched(file, tmp_path / "tiny")
+
+
+def test_redirects_end(server: Server, tmp_path: Path) -> None:
+    entries = pinned(server, a=b"1")
+    server.elsewhere["a"] = "/a"
+    with pytest.raises(EmbeddingFailed, match="redirected more than"):
+        fetched(manifest(tmp_path, entries), tmp_path / "tiny")
+
+
+GOOD = {"url": "https://models.example.com/a", "sha256": sha256(b"")}
+
+
+@pytest.mark.parametrize(
+    ("files", "told"),
+    [
+        ({}, "files: an object"),
+        ({"a": {"url": GOOD["url"]}}, r"files\.a\.sha256: 64 hex digits .* nothing is fetched"),
+        ({"a": {**GOOD, "sha256": "0" * 63}}, "sha256: 64 hex"),
+        ({"a": {**GOOD, "url": "http://models.example.com/a"}}, r"files\.a\.url: an https address"),
+        ({"a": {**GOOD, "url": "file:///etc/passwd"}}, "url: an https address"),
+        ({"a": "https://models.example.com/a"}, "url: an https address"),
+        *(({name: GOOD}, "a name is expected") for name in ("../a", "/a", "a/../b", "", "a//b", "a\\b", "..", ".a")),
+    ],
+)
+def test_a_manifest_that_pins_nothing_or_leads_elsewhere_is_refused(files: Any, told: str, tmp_path: Path) -> None:
+    with pytest.raises(EmbeddingFailed, match=told):
+        manifest(tmp_path, files)
+
+
+def test_a_manifest_that_cannot_be_read_is_told_of_by_the_command(tmp_path: Path) -> None:
+    missing = toolcrib("embed", "fetch", str(tmp_path / "none.json"), str(tmp_path / "tiny"))
+    assert (missing.code, "cannot be read" in missing.err) == (2, True)
+    assert missing.err.startswith("INVALID_CONFIG: ")
+    (tmp_path / "list.json").write_text("[")
+    assert "not JSON" in toolcrib("embed", "fetch", str(tmp_path / "list.json"), str(tmp_path / "tiny")).err
+    assert not (tmp_path / "tiny").exists()
+
+
+def test_the_command_tells_what_it_downloads_before_it_has_it(server: Server, tmp_path: Path) -> None:
+    manifest(tmp_path, pinned(server, **{"model.onnx": HEAD, "tokenizer.json": b"{}"}))
+    told = toolcrib("embed", "fetch", tmp_path / "manifest.json", tmp_path / "tiny").err.splitlines()
+    assert told[:2] == ["model.onnx: downloading 0.0 MB", f"model.onnx: {len(HEAD)} bytes"]
+
+    seen: list[tuple[str, int, int | None]] = []
+    found = manifest(tmp_path, pinned(server, a=b"x" * 200_000))
+
+    def progress(name: str, size: int, total: int | None) -> None:
+        seen.append((name, size, total))
+
+    download.download(found, tmp_path / "large", lambda line: None, progress)
+    assert (seen[0], seen[-1]) == (("a", 0, 200_000), ("a", 200_000, 200_000))
+    assert len(seen) > 2
+
+
+@pytest.mark.parametrize(
+    ("names", "lacking"), [(["model.onnx"], "no `tokenizer.json`"), (["tokenizer.json", "README"], "no model")]
+)
+def test_a_manifest_that_makes_no_whole_model_is_refused_before_anything_is_asked(
+    names: list[str], lacking: str, server: Server, tmp_path: Path
+) -> None:
+    manifest(tmp_path, pinned(server, **dict.fromkeys(names, HEAD)))
+    ended = toolcrib("embed", "fetch", tmp_path / "manifest.json", tmp_path / "tiny")
+    assert (ended.code, lacking in ended.err) == (2, True)
+    assert server.asked == []
+
+
+def test_a_download_that_fails_ends_with_1(server: Server, tmp_path: Path) -> None:
+    manifest(tmp_path, pinned(server, **{"model.onnx": HEAD, "tokenizer.json": b"{}"}))
+    del server.files["tokenizer.json"]
+    ended = toolcrib("embed", "fetch", tmp_path / "manifest.json", tmp_path / "tiny")
+    assert (ended.code, "PROVIDER_FAILED: tokenizer.json: it cannot be had (HTTP 404)" in ended.err) == (1, True)

@@ -1,0 +1,168 @@
+"""Folders as sentence-transformers lays them out, run from ONNX."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import TensorProto, external_data_helper
+from tests.search.embedders.models import lookup_graph, transformer_folder, unit, vector, vectors
+
+from toolcrib.search.embedders import Embedder, EmbeddingFailed, ModelFolder, open_embedder
+
+READ_FILE = unit(*(vector(word) for word in ("[CLS]", "read", "file", "[SEP]")))
+CLS = {"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False}
+
+
+def opened(folder: Path) -> Embedder:
+    return open_embedder(ModelFolder(folder))
+
+
+def test_a_text_is_the_mean_of_its_tokens_whatever_else_is_in_the_batch(tmp_path: Path) -> None:
+    embedder = opened(transformer_folder(tmp_path / "tiny"))
+    assert (embedder.dim, embedder.is_local) == (3, True)
+    rows = embedder.embed_documents(["read file", "send mail " * 10, "mail", ""])
+    assert rows.dtype == np.float32
+    np.testing.assert_allclose(rows[0], READ_FILE, atol=1e-6)
+    for row, text in zip(rows, ["read file", "send mail " * 10, "mail", ""], strict=True):
+        np.testing.assert_allclose(row, embedder.embed_query(text), atol=1e-6)
+    assert embedder.embed_documents([]).shape == (0, 3)
+
+
+def test_many_texts_come_back_in_the_order_in_which_they_went(tmp_path: Path) -> None:
+    embedder = opened(transformer_folder(tmp_path / "tiny"))
+    texts = ["mail " * (each * 37 % 101) + "file" for each in range(300)]  # more tokens than go at once
+    rows = embedder.embed_documents(texts)
+    np.testing.assert_allclose(rows[::50], [embedder.embed_query(text) for text in texts[::50]], atol=1e-5)
+
+
+@pytest.mark.parametrize("said", [CLS, {"pooling_mode": "cls"}])
+def test_the_first_token_stands_for_all_where_the_model_says_so(said: dict[str, Any], tmp_path: Path) -> None:
+    embedder = opened(transformer_folder(tmp_path / "tiny", settings={"1_Pooling/config.json": said}))
+    np.testing.assert_allclose(embedder.embed_query("read file"), unit(vector("[CLS]")), atol=1e-6)
+
+
+def test_a_graph_that_pools_is_taken_at_its_word(tmp_path: Path) -> None:
+    graph = lookup_graph(output="sentence_embedding", takes_first=True)
+    embedder = opened(transformer_folder(tmp_path / "tiny", graph=graph, at="onnx/model.onnx"))
+    np.testing.assert_allclose(embedder.embed_query("read file"), unit(vector("[CLS]")), atol=1e-6)
+
+
+@pytest.mark.parametrize("inputs", [("input_ids",), ("input_ids", "attention_mask")])
+@pytest.mark.parametrize("kind", [TensorProto.INT32, TensorProto.INT64])
+def test_a_graph_gets_what_it_takes(inputs: tuple[str, ...], kind: int, tmp_path: Path) -> None:
+    embedder = opened(transformer_folder(tmp_path / "tiny", graph=lookup_graph(inputs, kind=kind)))
+    np.testing.assert_allclose(embedder.embed_query("read file"), READ_FILE, atol=1e-6)
+
+
+def test_queries_and_documents_have_prompts_of_their_own(tmp_path: Path) -> None:
+    prompts = {"prompts": {"query": "query: ", "passage": "document: "}}
+    embedder = opened(transformer_folder(tmp_path / "tiny", settings={"config_sentence_transformers.json": prompts}))
+    plain = opened(transformer_folder(tmp_path / "plain"))
+    np.testing.assert_array_equal(embedder.embed_query("mail"), plain.embed_query("query: mail"))
+    np.testing.assert_array_equal(embedder.embed_documents(["mail"])[0], plain.embed_query("document: mail"))
+    assert embedder.model_id.rpartition(":")[2] != plain.model_id.rpartition(":")[2]
+
+
+def test_the_prompt_that_is_meant_for_all_is_put_before_both(tmp_path: Path) -> None:
+    said = {"prompts": {"any": "query: "}, "default_prompt_name": "any"}
+    embedder = opened(transformer_folder(tmp_path / "tiny", settings={"config_sentence_transformers.json": said}))
+    np.testing.assert_array_equal(embedder.embed_query("mail"), embedder.embed_documents(["mail"])[0])
+    plain = opened(transformer_folder(tmp_path / "plain"))
+    np.testing.assert_array_equal(embedder.embed_query("mail"), plain.embed_query("query: mail"))
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"sentence_bert_config.json": {"max_seq_length": 4}},
+        {"config.json": {"max_position_embeddings": 4}},
+    ],
+)
+def test_what_is_beyond_the_length_of_the_model_does_not_count(settings: dict[str, Any], tmp_path: Path) -> None:
+    embedder = opened(transformer_folder(tmp_path / "tiny", settings=settings))
+    np.testing.assert_allclose(embedder.embed_query("read file mail send"), READ_FILE, atol=1e-6)
+
+
+def test_capitals_are_taken_for_small_letters_where_the_model_says_so(tmp_path: Path) -> None:
+    folders = [
+        transformer_folder(tmp_path / str(lowers), settings={"sentence_bert_config.json": {"do_lower_case": lowers}})
+        for lowers in (True, False)
+    ]
+    for folder in folders:  # a tokenizer that tells them apart
+        tokenizer_file = folder / "tokenizer.json"
+        told = json.loads(tokenizer_file.read_text())
+        tokenizer_file.write_text(json.dumps({**told, "normalizer": None}))
+    lowering, telling_apart = map(opened, folders)
+    np.testing.assert_array_equal(lowering.embed_query("MAIL"), lowering.embed_query("mail"))
+    assert (telling_apart.embed_query("MAIL") != telling_apart.embed_query("mail")).any()
+
+
+@pytest.mark.parametrize("name", ["model.onnx_data", "model.onnx.data"])
+def test_weights_beside_the_graph_are_part_of_the_model(name: str, tmp_path: Path) -> None:
+    folders = [transformer_folder(tmp_path / each) for each in ("one", "same", "other", "without")]
+    for folder in folders:
+        graph = lookup_graph(table=vectors() + (folder.name == "other"))
+        external_data_helper.convert_model_to_external_data(graph, location=name, size_threshold=0)
+        external_data_helper.write_external_data_tensors(graph, str(folder))
+        (folder / "model.onnx").write_bytes(graph.SerializeToString())
+    (folders[3] / name).unlink()
+    ids = [opened(folder).model_id.rpartition(":")[2] for folder in folders[:3]]
+    assert ids[0] == ids[1] != ids[2]
+    with pytest.raises(EmbeddingFailed, match=r"`model\.onnx` is truncated, or no model"):
+        opened(folders[3])
+
+
+def test_half_of_a_surrogate_pair_is_a_word_that_is_not_known(tmp_path: Path) -> None:
+    embedder = opened(transformer_folder(tmp_path / "tiny"))
+    np.testing.assert_array_equal(embedder.embed_query("mail \ud800"), embedder.embed_query("mail ?"))
+
+
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "dimension": ({"1_Pooling/config.json": {"word_embedding_dimension": 384}}, "3 dimensions, where .* says 384"),
+    "pooling": ({"1_Pooling/config.json": {"pooling_mode_lasttoken": True}}, "pooled in a way .*: lasttoken"),
+    "two poolings": (
+        {"1_Pooling/config.json": {"pooling_mode_mean_tokens": True, "pooling_mode_max_tokens": True}},
+        "mean_tokens, max_tokens",
+    ),
+    "a dense layer": ({"modules.json": [{"type": "sentence_transformers.models.Dense", "path": "2"}]}, "Dense"),
+    "no modules": ({"modules.json": {"no": "list"}}, "does not list modules"),
+    "length": ({"sentence_bert_config.json": {"max_seq_length": "long"}}, "`max_seq_length` is no number"),
+    "prompts": ({"config_sentence_transformers.json": {"prompts": ["query: "]}}, "no texts by name"),
+    "left out": (
+        {
+            "config_sentence_transformers.json": {"prompts": {"query": "query: "}},
+            "1_Pooling/config.json": {"include_prompt": False},
+        },
+        "left out of the pooling",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_settings_that_cannot_be_followed_are_told_of(name: str, tmp_path: Path) -> None:
+    settings, told = REFUSED[name]
+    with pytest.raises(EmbeddingFailed, match=told) as failed:
+        opened(transformer_folder(tmp_path / "tiny", settings=settings))
+    assert failed.value.is_final
+
+
+def test_a_graph_that_wants_something_unknown_is_told_of(tmp_path: Path) -> None:
+    with pytest.raises(EmbeddingFailed, match="not known here: pixel_values"):
+        opened(transformer_folder(tmp_path / "tiny", graph=lookup_graph(("input_ids", "pixel_values"))))
+
+
+def test_weights_that_are_no_numbers_are_told_of(tmp_path: Path) -> None:
+    graph = lookup_graph(table=np.full_like(vectors(), np.nan))
+    with pytest.raises(EmbeddingFailed, match="no number") as failed:
+        opened(transformer_folder(tmp_path / "tiny", graph=graph))
+    assert failed.value.is_final
+
+
+def test_tokens_that_the_graph_does_not_have_fail_in_words(tmp_path: Path) -> None:
+    embedder = opened(transformer_folder(tmp_path / "tiny", graph=lookup_graph(table=vectors()[:5])))
+    with pytest.raises(EmbeddingFailed, match="cannot be run"):
+        embedder.embed_query("mail")
