@@ -12,11 +12,11 @@ WORKERS ?= 4
 OPTIONS = -n $(WORKERS) --dist worksteal
 PYTEST = $(BIN)/python -m pytest $(OPTIONS)
 DEFAULT := -m "not slow and not interop"
-QUICK := $(patsubst %,tests/%,calling catalog config contract conversation core disclosure drift formats grammars index \
-	linting protocol sections)
+QUICK := $(patsubst %,tests/%,agent/conversation agent/formats agent/sections catalog config contract core definitions \
+	operations search/index)
 
 NEWER := 3.12 3.13 3.14
-LANE = $(QUICK) tests/stores
+LANE = $(QUICK) tests/audit tests/test_database.py
 
 .PHONY: help demo test test-slow test-all quick pythons check format lint types imports interop conformance docs bench mutants retrieval lock clean
 .DEFAULT_GOAL := help

@@ -39,9 +39,9 @@ from toolcrib.agent.conversation.messages import (
     ToolMessage,
     ToolSpec,
 )
+from toolcrib.agent.session import Session
 from toolcrib.core.results import ToolResult
 from toolcrib.core.weight import BYTES_PER_TOKEN
-from toolcrib.operations.counter import Session
 from toolcrib.sources.definitions import read_definitions
 from toolcrib.testing.scripted import ScriptedSource
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         SetVisibilityOverride,
         ToolsInjected,
     )
+    from toolcrib.agent.session import Session
     from toolcrib.catalog.access import CAREFUL, Access, Permissions, Policy, Rule, Rules, Subject
     from toolcrib.catalog.bundles import BLOG_AGENT, CODE_AGENT, ToolBundle
     from toolcrib.catalog.capabilities import Capability
@@ -56,7 +57,6 @@ if TYPE_CHECKING:
     from toolcrib.core.results import ToolResult
     from toolcrib.core.tools import Tool, ToolAnnotations, ToolPointer
     from toolcrib.crib.crib import Toolcrib
-    from toolcrib.operations.counter import Session
     from toolcrib.operations.describing import Description, describe
     from toolcrib.operations.discovery import DiscoveryPlugin
     from toolcrib.operations.messages import DetailLevel
@@ -180,7 +180,7 @@ _HOMES = {
     "Rules": "toolcrib.catalog.access",
     "SectionState": "toolcrib.agent.sections",
     "SectionVisibility": "toolcrib.agent.sections",
-    "Session": "toolcrib.operations.counter",
+    "Session": "toolcrib.agent.session",
     "SetVisibilityOverride": "toolcrib.agent.sections",
     "Subject": "toolcrib.catalog.access",
     "Tool": "toolcrib.core.tools",

@@ -29,8 +29,8 @@ from toolcrib.agent.loop.config import InnerLoopConfig
 from toolcrib.agent.loop.main import MainLoop
 from toolcrib.agent.loop.provider import Delivery, PromptResponse
 from toolcrib.agent.sections import MarkdownSection, Prompt, PromptTemplate, SectionVisibility
+from toolcrib.agent.session import Session
 from toolcrib.core.errors import BudgetExceeded, InvalidConfig, InvalidOutput, ProviderFailed
-from toolcrib.operations.counter import Session
 from toolcrib.testing.adapters import Play, Stage, check_adapter
 from toolcrib.testing.vendors import server as vendor_server
 from toolcrib.testing.vendors.anthropic_requests import blocks

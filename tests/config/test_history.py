@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from toolcrib.config.history import HistoryConfig, read_history
+from toolcrib.config.history import read_history
 from toolcrib.config.settings import Settings, parsed
 from toolcrib.core.errors import InvalidConfig
+from toolcrib.search.history_config import HistoryConfig
 
 
 def history(*said: Any) -> HistoryConfig | None:

@@ -10,10 +10,10 @@ import pytest
 
 from toolcrib.config import Config, parse_config
 from toolcrib.config.embedder import EmbedderConfig
-from toolcrib.config.history import HistoryConfig
 from toolcrib.config.search import DEFAULT_SEARCH, SEARCH_SETTINGS, Search
 from toolcrib.core.errors import InvalidConfig
 from toolcrib.search.embedders import ModelFolder
+from toolcrib.search.history_config import HistoryConfig
 from toolcrib.search.index.weights import SIGNALS, WEIGHTS
 
 FILE = Path("/there/mcp.json")

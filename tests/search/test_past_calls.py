@@ -15,8 +15,8 @@ from tests.waiting import until, until_blocking
 from toolcrib import Toolcrib
 from toolcrib.audit.file import DAY_S, MAX_NAME
 from toolcrib.audit.store import AuditStore
-from toolcrib.config.history import HistoryConfig
 from toolcrib.core.principal import LOCAL, CallContext, Principal
+from toolcrib.search.history_config import HistoryConfig
 from toolcrib.search.index.history import MOST_OF_A_TOOL, History
 from toolcrib.search.index.query import Query
 from toolcrib.search.index.weights import WEIGHTS

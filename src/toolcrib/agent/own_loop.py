@@ -20,6 +20,7 @@ from toolcrib.agent.answering import (
 )
 from toolcrib.agent.conversation.events import Offer
 from toolcrib.agent.conversation.messages import ToolCall, ToolMessage, ToolSpec
+from toolcrib.agent.errors import error_within
 from toolcrib.agent.formats.calls import TOOLS, Form, answers_in, calls_in
 from toolcrib.catalog.view import View
 from toolcrib.core.errors import InvalidTool, NextAction, NotExpanded, ToolcribError, ToolNotFound
@@ -27,7 +28,7 @@ from toolcrib.core.results import ToolResult
 from toolcrib.core.schema import nearest
 from toolcrib.core.tools import Tool
 from toolcrib.operations.messages import Answer, Expansion, expanded_by
-from toolcrib.operations.steps import answer_within, error_within
+from toolcrib.operations.steps import answer_within
 from toolcrib.operations.suggestions import not_found
 from toolcrib.operations.tools import OPERATIONS, SETS, operation_tools
 

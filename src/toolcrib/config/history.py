@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from typing import cast
 
 from toolcrib.config.settings import Settings
+from toolcrib.search.history_config import HistoryConfig
 
 HISTORY_SETTINGS: Mapping[str, str] = {
     "share": "Lists of patterns of principals; those that meet one list share their past. Else each has its own.",
@@ -17,22 +16,6 @@ HISTORY_SETTINGS: Mapping[str, str] = {
 
 _KEY = "history"
 _MOST_DAYS = 36_500
-
-
-@dataclass(frozen=True, slots=True)
-class HistoryConfig:
-    """Whose past calls count for whom, and for how long."""
-
-    share: tuple[tuple[str, ...], ...] = ()
-    """Groups, each the patterns of its principals' ids."""
-    max_days: int = 90
-
-    def group_of(self, principal_id: str) -> tuple[int, str]:
-        """What is the same for all that share: the first group whose patterns are met, or the principal itself."""
-        for number, patterns in enumerate(self.share):
-            if any(fnmatchcase(principal_id, pattern) for pattern in patterns):
-                return number, ""
-        return -1, principal_id
 
 
 def read_history(settings: Settings) -> HistoryConfig | None:

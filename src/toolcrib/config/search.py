@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from toolcrib.config.embedder import EmbedderConfig, read_embedder
-from toolcrib.config.history import HistoryConfig, read_history
+from toolcrib.config.history import read_history
 from toolcrib.config.settings import Settings
+from toolcrib.search.history_config import HistoryConfig
 from toolcrib.search.index.weights import SIGNALS, WEIGHTS, Weights
 
 SEARCH_SETTINGS: Mapping[str, str] = {

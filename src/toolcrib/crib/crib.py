@@ -9,7 +9,7 @@ from functools import partial
 from operator import attrgetter
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, overload
+from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
 import anyio
 from anyio import to_thread
@@ -23,6 +23,7 @@ from toolcrib.catalog.categories import Categories, Category
 from toolcrib.catalog.guard import Guard
 from toolcrib.catalog.intake import Intake
 from toolcrib.catalog.overrides import MetadataOverride, Overrides
+from toolcrib.catalog.own import OwnTools
 from toolcrib.catalog.registry import RunnableRegistry, ToolRegistry
 from toolcrib.catalog.state import SourceEntry, SourceStatus
 from toolcrib.catalog.view import NO_OVERLAY, Overlay, View, subject_of
@@ -35,7 +36,7 @@ from toolcrib.core.client import NOBODY, Client
 from toolcrib.core.errors import InvalidConfig, InvalidTool, ToolcribError, ToolNotFound, UnknownBundle
 from toolcrib.core.events import Recorder
 from toolcrib.core.metadata import NO_METADATA, ToolMetadata
-from toolcrib.core.principal import LOCAL, Principal
+from toolcrib.core.principal import LOCAL, CallContext, Principal
 from toolcrib.core.tools import Tool, ToolAnnotations
 from toolcrib.crib.declared import Declarations
 from toolcrib.crib.knowledge import Insights
@@ -45,8 +46,8 @@ from toolcrib.crib.servers import ConfiguredServers, refuse_own_file
 from toolcrib.crib.tops import tops
 from toolcrib.definitions.pins import PinStore
 from toolcrib.operations.calling import Approvals, Approver, Runner
-from toolcrib.operations.counter import Counter, FunctionT
 from toolcrib.operations.desk import Desk
+from toolcrib.operations.methods import OperationMethods
 from toolcrib.operations.rules import Top
 from toolcrib.operations.showing import MAX_QUERY_CHARS
 from toolcrib.operations.tools import DEFAULT_SET
@@ -59,6 +60,7 @@ from toolcrib.sources.installed import installed_plugins
 from toolcrib.sources.plugins import Plugin
 
 if TYPE_CHECKING:
+    from toolcrib.agent.session import Session
     from toolcrib.config.registrations import Kind, Registrable
     from toolcrib.sources.declared.definition import DeclaredTools
     from toolcrib.sources.functions import FunctionSource
@@ -90,11 +92,13 @@ _TOLD_OF: Mapping[str, Callable[[Config], object]] = {
 _NO_CONFIG = Config(Path())
 """That of a program which took in none."""
 
+_FunctionT = TypeVar("_FunctionT", bound=Callable[..., Any])
+
 FUNCTIONS = "functions"
 """What the source of a crib's own functions is called, where no configured server has the name."""
 
 
-class Toolcrib(Counter):
+class Toolcrib(OperationMethods):
     """All tools of an agent behind one counter.
 
     Functions can be added, listed and searched at once. Servers start when the crib is entered (`async with crib:`),
@@ -127,9 +131,7 @@ class Toolcrib(Counter):
         self.registry: ToolRegistry = RunnableRegistry()
         runner = Runner(approver=Approver(approvals), view_of=self.seen_by)
         recorders = [record] if record is not None else []
-        super().__init__(
-            Desk(runner=runner, recorders=recorders, bundle_of=lambda asked: asked.bundle or self._confined_to)
-        )
+        self.desk = Desk(runner=runner, recorders=recorders, bundle_of=lambda asked: asked.bundle or self._confined_to)
         self._policy = policy
         self._configured = Arrangement()
         self._added = Arrangement()
@@ -162,7 +164,7 @@ class Toolcrib(Counter):
     @overload
     def add(
         self,
-        function: FunctionT,
+        function: _FunctionT,
         *,
         name: str | None = None,
         description: str | None = None,
@@ -170,7 +172,7 @@ class Toolcrib(Counter):
         annotations: ToolAnnotations = NOTHING_CLAIMED,
         input_schema: Mapping[str, Any] | None = None,
         output_schema: Mapping[str, Any] | None = None,
-    ) -> FunctionT: ...
+    ) -> _FunctionT: ...
 
     @overload
     def add(
@@ -183,7 +185,7 @@ class Toolcrib(Counter):
         annotations: ToolAnnotations = NOTHING_CLAIMED,
         input_schema: Mapping[str, Any] | None = None,
         output_schema: Mapping[str, Any] | None = None,
-    ) -> Callable[[FunctionT], FunctionT]: ...
+    ) -> Callable[[_FunctionT], _FunctionT]: ...
 
     def add(self, function: Callable[..., Any] | None = None, **given: Any) -> Callable[..., Any]:
         """Take in a Python function as a tool; signature, annotations and docstring become its schema.
@@ -507,7 +509,16 @@ class Toolcrib(Counter):
 
     # -- the operations -----------------------------------------------------------------------------------------------
 
+    def seen_by(self, context: CallContext) -> View:
+        view = self.view(context.principal, context.bundle)
+        return context.own.on(view) if isinstance(context.own, OwnTools) else view
+
     def view(self, principal: Principal = LOCAL, bundle: str | None = None) -> View:
+        """What `principal` may see of the catalog as it is now, within `bundle`.
+
+        Raises:
+            UnknownBundle: no bundle is called so.
+        """
         return self._looked(principal, self.lockers.overlay(principal), self._within(bundle, principal))
 
     def glance(self, principal: Principal, bundle: str | None = None) -> View:
@@ -523,7 +534,39 @@ class Toolcrib(Counter):
         if self.registry.state.index.weights.embedding:
             await self.insights.prepare(query[:MAX_QUERY_CHARS])
 
+    def session(
+        self,
+        *,
+        bundle: str | None = None,
+        principal: Principal = LOCAL,
+        client: Client | None = None,
+        saved: str | None = None,
+    ) -> Session:
+        """The operations on behalf of `principal`, within `bundle` if one is named, and a conversation.
+
+        `client` is asked where a person has to approve a call, or a tool asks for input.
+        `saved` is a conversation that `Session.to_json` wrote; the session continues it.
+
+        Raises:
+            UnknownBundle: no bundle is called so.
+            InvalidPrompt: `saved` is no saved conversation.
+        """
+        from toolcrib.agent.conversation.conversation import Conversation  # noqa: PLC0415  a gateway never has a session
+        from toolcrib.agent.session import Session  # noqa: PLC0415  see above
+
+        conversation = None if saved is None else Conversation.from_json(saved)
+        session = Session(self, CallContext(principal, bundle=bundle, client=client), conversation)
+        session.view()
+        return session
+
     def resolve(self, bundle: str, principal: Principal | None = LOCAL) -> Resolution:
+        """What is there of a bundle for `principal` by now; for None, of all that principals share.
+
+        Before its sources are `ready`, what they have is missing.
+
+        Raises:
+            UnknownBundle: no bundle is called so.
+        """
         self.glance(principal or LOCAL)  # for what its tools need to have been looked at
         whole = View.of(
             self.registry.state, overlay=self.lockers.open_overlay(principal.id) if principal else NO_OVERLAY

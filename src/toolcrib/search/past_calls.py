@@ -14,8 +14,8 @@ from pathlib import Path
 from toolcrib.audit.file import DAY_S, MAX_NAME, reason_of
 from toolcrib.audit.reader import CALLING, AuditReader, Entry, NoAudit
 from toolcrib.audit.redaction import REDACTED
-from toolcrib.config.history import HistoryConfig
 from toolcrib.core.principal import Principal
+from toolcrib.search.history_config import HistoryConfig
 from toolcrib.search.index.history import Confirmed, History
 from toolcrib.search.index.query import Query
 

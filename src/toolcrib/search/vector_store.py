@@ -13,8 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
-from toolcrib.database import Layout, make, open_private, transaction
-from toolcrib.stores.journal import open_cache
+from toolcrib.database import Layout, make, open_cache, open_private, transaction
 
 if TYPE_CHECKING:
     import numpy as np

@@ -15,8 +15,7 @@ from types import TracebackType
 from typing import Any, Protocol, Self
 
 from toolcrib.core.digests import canonical_bytes
-from toolcrib.database import Layout
-from toolcrib.stores.journal import open_cache
+from toolcrib.database import Layout, open_cache
 
 logger = logging.getLogger(__name__)
 

@@ -19,9 +19,9 @@ from toolcrib.agent.loop.config import InnerLoopConfig
 from toolcrib.agent.loop.main import MainLoop
 from toolcrib.agent.loop.provider import Delivery, PromptResponse, ProviderAdapter, TextListener
 from toolcrib.agent.sections import MarkdownSection, Prompt, PromptTemplate, SectionVisibility, ToolsInjected
+from toolcrib.agent.session import Session
 from toolcrib.core.errors import ProviderFailed
 from toolcrib.crib.crib import Toolcrib
-from toolcrib.operations.counter import Session
 from toolcrib.testing.vendors.server import Call, Cut, Failure, Silence, Step, Turn
 
 _PATIENCE_S = 60.0

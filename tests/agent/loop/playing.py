@@ -22,7 +22,7 @@ from toolcrib.agent.conversation.messages import (
 )
 from toolcrib.agent.conversation.state import ConversationState
 from toolcrib.agent.loop.provider import Delivery
-from toolcrib.operations.counter import Session
+from toolcrib.agent.session import Session
 
 Step = str | ModelTurn | Sequence[tuple[str, object]]
 """A final answer, a turn as it is, or the names of calls with their arguments, as a text where they are no JSON."""

@@ -30,12 +30,12 @@ from toolcrib.agent.conversation.messages import AssistantMessage, ModelRequest,
 from toolcrib.agent.loop.config import InnerLoopConfig
 from toolcrib.agent.loop.main import MainLoop
 from toolcrib.agent.sections import MarkdownSection, Prompt, PromptTemplate, SectionVisibility, ToolReference
+from toolcrib.agent.session import Session
 from toolcrib.catalog.access import Access, Rules
 from toolcrib.core.client import SilentClient
 from toolcrib.core.errors import ProviderFailed, ToolFailed
 from toolcrib.core.principal import CallContext
 from toolcrib.core.results import ToolResult
-from toolcrib.operations.counter import Session
 
 pytestmark = pytest.mark.anyio
 

@@ -14,8 +14,8 @@ from toolcrib.agent.loop.config import DEFAULT_CONFIG, InnerLoopConfig
 from toolcrib.agent.loop.inner import InnerLoop
 from toolcrib.agent.loop.provider import Delivery, PromptResponse, ProviderAdapter, TextListener, delivery_of
 from toolcrib.agent.sections import Prompt
+from toolcrib.agent.session import Session
 from toolcrib.core.errors import InvalidConfig
-from toolcrib.operations.counter import Session
 
 OutputT = TypeVar("OutputT")
 

@@ -14,9 +14,9 @@ from pydantic_ai.tools import AgentDepsT, DeferredToolRequests
 from pydantic_ai.toolsets import AbstractToolset, ToolsetTool
 
 from toolcrib.adapters.pydantic_ai.toolset import ApproverOf, CribToolset
+from toolcrib.agent.session import Session
 from toolcrib.catalog.state import SourceEntry, SourceStatus
 from toolcrib.crib.crib import Toolcrib
-from toolcrib.operations.counter import Session
 from toolcrib.sources.acp.descriptors import ToolCatalog
 from toolcrib.sources.acp.port import CALL_ID, ClientOffer, ClientPort
 from toolcrib.sources.acp.protocol_tools import DEFAULT_TIMEOUT_S, catalog_of

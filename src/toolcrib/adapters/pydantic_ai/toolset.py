@@ -30,7 +30,9 @@ from toolcrib.agent.answering import (
 )
 from toolcrib.agent.conversation.events import Offer
 from toolcrib.agent.conversation.messages import ToolCall, ToolSpec
+from toolcrib.agent.errors import error_within
 from toolcrib.agent.formats import anthropic
+from toolcrib.agent.session import Session
 from toolcrib.agent.telemetry import count_injected
 from toolcrib.catalog.view import View
 from toolcrib.core.client import ANSWER_S
@@ -50,7 +52,6 @@ from toolcrib.core.results import ToolResult
 from toolcrib.core.tools import Tool
 from toolcrib.core.weight import size_of
 from toolcrib.operations.calling.approving import Approver
-from toolcrib.operations.counter import Session
 from toolcrib.operations.messages import (
     Answer,
     DetailLevel,
@@ -59,7 +60,7 @@ from toolcrib.operations.messages import (
     Suggestion,
     expanded_by,
 )
-from toolcrib.operations.steps import answer_within, error_within, leading_within
+from toolcrib.operations.steps import answer_within, leading_within
 from toolcrib.operations.suggestions import not_found
 from toolcrib.operations.tools import ALL, CALLS, DEFAULT_SET, OPERATIONS, SETS, operation_tools
 
@@ -225,7 +226,7 @@ class CribToolset(AbstractToolset[AgentDepsT]):
         return _Outcome(self._shown(_under_own_names(cast("Answer", answer)), ctx))
 
     async def _called(self, operation: str, arguments: Mapping[str, Any], ctx: RunContext[AgentDepsT]) -> _Outcome:
-        desk = self.session.counter.desk
+        desk = self.session.desk
         deferring = Deferring(desk.runner.approver.approvals, self._approved(ctx))
         approver = deferring if self._approver is None else self._approver(ctx)
         desk = replace(desk, runner=replace(desk.runner, approver=approver))

@@ -8,7 +8,7 @@ from toolcrib.agent.loop.config import DEFAULT_CONFIG, InnerLoopConfig
 from toolcrib.agent.loop.inner import InnerLoop
 from toolcrib.agent.loop.provider import PromptResponse, ProviderAdapter, Responder, TextListener
 from toolcrib.agent.sections import Prompt
-from toolcrib.operations.counter import Session
+from toolcrib.agent.session import Session
 
 OutputT = TypeVar("OutputT")
 

@@ -15,6 +15,7 @@ from toolcrib.agent.answering import arguments_of, json_text, result_text, run_c
 from toolcrib.agent.conversation.events import CallAnswered, ConversationEvent, Offer, RestartRequired, ToolsOffered
 from toolcrib.agent.conversation.messages import ToolCall, ToolMessage
 from toolcrib.agent.conversation.state import ConversationState
+from toolcrib.agent.errors import error_within
 from toolcrib.agent.loop.config import InnerLoopConfig
 from toolcrib.agent.loop.provider import VisibilityExpansionRequired
 from toolcrib.agent.loop.toolbox import NOTHING_BROUGHT, Brought, Toolbox, usable, usable_from_now
@@ -29,14 +30,14 @@ from toolcrib.agent.sections import (
     ToolsInjected,
     dotted,
 )
+from toolcrib.agent.session import Session
 from toolcrib.agent.telemetry import count_injected
 from toolcrib.core.errors import InvalidArguments, NotExpanded, SourceUnavailable, ToolcribError, ToolNotFound
 from toolcrib.core.results import ToolResult
 from toolcrib.core.schema import nearest
 from toolcrib.operations.calling.under_way import NOT_KNOWN
-from toolcrib.operations.counter import Session
 from toolcrib.operations.messages import Answer, DetailLevel, SearchPage, expanded_by
-from toolcrib.operations.steps import answer_within, error_within
+from toolcrib.operations.steps import answer_within
 
 logger = logging.getLogger(__name__)
 

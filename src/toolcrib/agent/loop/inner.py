@@ -26,9 +26,9 @@ from toolcrib.agent.loop.provider import Delivery, PromptResponse, Responder, Te
 from toolcrib.agent.loop.shelf import SessionCatalog
 from toolcrib.agent.loop.toolbox import Toolbox, check_bound, check_operations
 from toolcrib.agent.sections import Prompt
+from toolcrib.agent.session import Session
 from toolcrib.agent.telemetry import turn_span
 from toolcrib.core.errors import BudgetExceeded, InvalidOutput, InvalidPrompt, ProviderFailed, ToolcribError
-from toolcrib.operations.counter import Session
 
 logger = logging.getLogger(__name__)
 

@@ -13,9 +13,9 @@ from toolcrib.agent.conversation.events import EvaluationRestarted
 from toolcrib.agent.loop.config import DEFAULT_CONFIG, InnerLoopConfig
 from toolcrib.agent.loop.provider import PromptResponse, ProviderAdapter, TextListener, VisibilityExpansionRequired
 from toolcrib.agent.sections import Prompt, SetVisibilityOverride
+from toolcrib.agent.session import Session
 from toolcrib.agent.telemetry import count_restart
 from toolcrib.core.errors import BudgetExceeded
-from toolcrib.operations.counter import Session
 
 logger = logging.getLogger(__name__)
 

@@ -12,8 +12,8 @@ from typing import Generic, Self, TypeAlias, TypeVar
 from toolcrib.agent.conversation.messages import ModelRequest, ModelTurn, Usage
 from toolcrib.agent.loop.config import InnerLoopConfig
 from toolcrib.agent.sections import Prompt, SectionPath, SectionVisibility, dotted
+from toolcrib.agent.session import Session
 from toolcrib.core.errors import InvalidConfig
-from toolcrib.operations.counter import Session
 
 OutputT = TypeVar("OutputT")
 

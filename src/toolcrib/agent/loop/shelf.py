@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from toolcrib.agent.session import Session
 from toolcrib.core.errors import UnknownPath
 from toolcrib.core.tools import Path, ToolPointer
-from toolcrib.operations.counter import Session
 from toolcrib.operations.showing import MAX_LIMIT
 
 MAX_POINTERS = 200

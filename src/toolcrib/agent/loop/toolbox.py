@@ -22,11 +22,11 @@ from toolcrib.agent.sections import (
     SectionTool,
     dotted,
 )
+from toolcrib.agent.session import Session
 from toolcrib.core.errors import InvalidPrompt, InvalidTool
 from toolcrib.core.handles import Handle
 from toolcrib.core.names import model_names
 from toolcrib.core.tools import Tool
-from toolcrib.operations.counter import Session
 from toolcrib.operations.messages import Expansion
 from toolcrib.operations.tools import CALLS, OPERATIONS, operation_tools
 

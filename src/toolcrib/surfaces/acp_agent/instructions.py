@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from toolcrib.adapters.pydantic_ai.toolset import NAME_OF
-from toolcrib.operations.counter import Session
+from toolcrib.agent.session import Session
 from toolcrib.operations.rules import Top, instructions
 from toolcrib.operations.tools import DEFAULT_SET, SETS
 
@@ -28,7 +28,7 @@ def told_to_model(session: Session, cwd: Path, roots: Iterable[Path], plan: str)
     where = _WHERE.format(cwd=cwd)
     if more := ", ".join(str(root) for root in roots):
         where += f" These folders belong to it as well: {more}."
-    nodes = session.counter.desk.operations.list(session.view()).nodes
+    nodes = session.desk.operations.list(session.view()).nodes
     tops = [Top(each.node.name, each.node.summary) for each in nodes]
     rules = instructions(SETS[DEFAULT_SET], tops, room=TOP_BYTES)
     return f"{where}\n{_HOW.format(plan=plan)}\n\n{_under_own_names(rules)}"

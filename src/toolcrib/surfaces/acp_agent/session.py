@@ -62,11 +62,11 @@ from pydantic_ai.usage import RunUsage, UsageLimits
 
 from toolcrib.adapters.pydantic_ai import CribToolset
 from toolcrib.agent.conversation_store import KeptConversation
+from toolcrib.agent.session import Session
 from toolcrib.core.errors import ToolcribError
 from toolcrib.crib.crib import Toolcrib
 from toolcrib.operations.calling.approving import Approver
 from toolcrib.operations.calling.questions import Intent
-from toolcrib.operations.counter import Session
 from toolcrib.sources.acp.port import CALL_ID
 from toolcrib.surfaces.acp_agent import plans
 from toolcrib.surfaces.acp_agent.content import said, title_of, told_again

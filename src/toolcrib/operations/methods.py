@@ -1,0 +1,202 @@
+"""The operations as Python methods, which `Toolcrib` and `Session` share."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+from toolcrib.catalog.view import View
+from toolcrib.core.principal import LOCAL_CONTEXT, CallContext
+from toolcrib.core.results import ToolResult
+from toolcrib.core.tools import ROOT
+from toolcrib.operations.calling import watch_resource
+from toolcrib.operations.describing import DEFAULT_BUDGET_TOKENS, Description, describe
+from toolcrib.operations.desk import Desk
+from toolcrib.operations.messages import (
+    Answer,
+    CategoryPage,
+    DetailLevel,
+    Expansion,
+    Expansions,
+    ListPage,
+    NodePage,
+    SearchPage,
+)
+from toolcrib.operations.showing import DEFAULT_LIMIT
+from toolcrib.operations.tools import CALLS
+from toolcrib.sources.base import ProgressListener
+
+_P = ParamSpec("_P")
+_A = TypeVar("_A", bound=Answer | Description)
+
+
+class OperationMethods(ABC):
+    """The operations as methods.
+
+    Each takes a `context`: on whose behalf it runs, and within which bundle. Without one, the object's own counts.
+    """
+
+    desk: Desk
+    """Answers and records the operations."""
+    context: CallContext = LOCAL_CONTEXT
+
+    @abstractmethod
+    def seen_by(self, context: CallContext) -> View:
+        """What may be seen in `context`, tools of a session included.
+
+        Raises:
+            UnknownBundle: `context` names a bundle that does not exist.
+        """
+
+    @abstractmethod
+    async def prepare(self, query: str) -> None:
+        """Embed `query` ahead, where that takes a while, so that a search for it uses the model's vector.
+
+        `perform` does so by itself.
+        """
+
+    def list(
+        self,
+        path: Sequence[str] = ROOT,
+        *,
+        tags: Sequence[str] = (),
+        query: str | None = None,
+        limit: int | None = None,
+        cursor: str | None = None,
+        context: CallContext | None = None,
+    ) -> ListPage:
+        """List the nodes and tools at `path`; see `Operations.list`."""
+        operation = self.desk.operations.list
+        return self._look(operation, context, path=path, tags=tags, query=query, limit=limit, cursor=cursor)
+
+    def list_categories(
+        self, *, limit: int | None = None, cursor: str | None = None, context: CallContext | None = None
+    ) -> CategoryPage:
+        """List the nodes at the top, with the ids of their tools; see `Operations.list_categories`."""
+        return self._look(self.desk.operations.list_categories, context, limit=limit, cursor=cursor)
+
+    def search_tools(
+        self,
+        query: str = "",
+        *,
+        category: Sequence[str] = ROOT,
+        tags: Sequence[str] = (),
+        detail_level: DetailLevel = DetailLevel.SUMMARY,
+        include_unavailable: bool = False,
+        limit: int = DEFAULT_LIMIT,
+        cursor: str | None = None,
+        context: CallContext | None = None,
+    ) -> SearchPage:
+        """Find tools for `query`, best first; see `Operations.search_tools`."""
+        return self._look(
+            self.desk.operations.search_tools,
+            context,
+            query=query,
+            category=category,
+            tags=tags,
+            detail_level=detail_level,
+            include_unavailable=include_unavailable,
+            limit=limit,
+            cursor=cursor,
+        )
+
+    def search_tool_by_category(
+        self,
+        query: str,
+        category_path: Sequence[str],
+        *,
+        limit: int = DEFAULT_LIMIT,
+        cursor: str | None = None,
+        context: CallContext | None = None,
+    ) -> SearchPage:
+        """Find tools for `query` at or below `category_path`; see `Operations.search_tool_by_category`."""
+        operation = self.desk.operations.search_tool_by_category
+        return self._look(operation, context, query=query, category_path=category_path, limit=limit, cursor=cursor)
+
+    def search_nodes(self, query: str, *, limit: int = DEFAULT_LIMIT, context: CallContext | None = None) -> NodePage:
+        """Find categories for `query`, best first; see `Operations.search_nodes`."""
+        return self._look(self.desk.operations.search_nodes, context, query=query, limit=limit)
+
+    def expand_tool(self, tool_id: str, *, context: CallContext | None = None) -> Expansion:
+        """The full schemas of one tool, and the handle to call it by; see `Operations.expand_tool`."""
+        return self._look(self.desk.operations.expand_tool, context, tool_id=tool_id)
+
+    def expand_tools(self, tool_ids: Sequence[str], *, context: CallContext | None = None) -> Expansions:
+        """The full schemas of several tools; see `Operations.expand_tools`."""
+        return self._look(self.desk.operations.expand_tools, context, tool_ids=tool_ids)
+
+    def describe(
+        self,
+        detail: DetailLevel = DetailLevel.FULL,
+        budget_tokens: int = DEFAULT_BUDGET_TOKENS,
+        *,
+        context: CallContext | None = None,
+    ) -> Description:
+        """The tools as text for a system prompt; see `toolcrib.operations.describing.describe`."""
+        return self._look(describe, context, detail=detail, budget_tokens=budget_tokens)
+
+    async def call_tool(
+        self,
+        handle: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        only_read: bool = False,
+        context: CallContext | None = None,
+        progress: ProgressListener | None = None,
+    ) -> ToolResult:
+        """Run an expanded tool; see `toolcrib.operations.calling.Runner.call_tool`."""
+        context = context or self.context
+        view = self.seen_by(context)
+        return await self.desk.call_tool(view, context, handle, arguments, only_read=only_read, progress=progress)
+
+    async def perform(
+        self,
+        name: str,
+        arguments: Mapping[str, Any],
+        *,
+        context: CallContext | None = None,
+        progress: ProgressListener | None = None,
+    ) -> Answer | ToolResult:
+        """Answer an operation by its name and JSON arguments, as surfaces do; see `Desk.perform`."""
+        context = context or self.context
+        if name not in CALLS and isinstance(query := arguments.get("query"), str):
+            await self.prepare(query)
+        return await self.desk.perform(self.seen_by(context), context, name, arguments, progress=progress)
+
+    async def get_prompt(
+        self, name: str, arguments: Mapping[str, Any] | None = None, *, context: CallContext | None = None
+    ) -> Mapping[str, Any]:
+        """Fetch a server's prompt by its name in `view().shelf.prompts`; see `calling.get_prompt`."""
+        context = context or self.context
+        return await self.desk.get_prompt(self.seen_by(context), context, name, arguments)
+
+    async def read_resource(self, uri: str, *, context: CallContext | None = None) -> Mapping[str, Any]:
+        """Read a server's resource by a URI of `view().shelf` or of a link; see `calling.read_resource`."""
+        context = context or self.context
+        return await self.desk.read_resource(self.seen_by(context), context, uri)
+
+    async def watch_resource(
+        self, uri: str, updated: Callable[[], None], *, context: CallContext | None = None
+    ) -> Callable[[], None]:
+        """Call `updated` on each change of a resource, until the function that this returns is called.
+
+        See `calling.watch_resource`.
+        """
+        context = context or self.context
+        return await watch_resource(self.seen_by(context), uri, updated, context, runner=self.desk.runner)
+
+    async def complete(self, params: Mapping[str, Any], *, context: CallContext | None = None) -> Mapping[str, Any]:
+        """Values for an argument of a prompt or template; see `calling.complete`."""
+        context = context or self.context
+        return await self.desk.complete(self.seen_by(context), context, params)
+
+    def _look(
+        self,
+        operation: Callable[Concatenate[View, _P], _A],
+        context: CallContext | None,
+        *args: _P.args,
+        **given: _P.kwargs,
+    ) -> _A:
+        context = context or self.context
+        return self.desk.look(operation, self.seen_by(context), context, *args, **given)
