@@ -194,7 +194,7 @@ class Desk:
     async def get_prompt(
         self, view: View, context: CallContext, name: str, arguments: Mapping[str, Any] | None
     ) -> Mapping[str, Any]:
-        """A prompt with its arguments filled in; see `toolcrib.operations.calling.get_prompt`. Limited as `perform` is."""
+        """A prompt with its arguments filled in; see `calling.get_prompt`. Limited as `perform` is."""
         async with self._admitted(context):
             with self._errand("prompts/get", view, context, {}, Fetched.prompt(name, arguments)) as errand:
                 return errand.fetched(await get_prompt(view, name, arguments, errand.noting, runner=self.runner))
@@ -206,7 +206,7 @@ class Desk:
                 return errand.fetched(await read_resource(view, uri, errand.noting, runner=self.runner))
 
     async def complete(self, view: View, context: CallContext, params: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Values for an argument of a prompt or template; see `toolcrib.operations.calling.complete`. Limited as `perform` is."""
+        """Values for an argument of a prompt or template; see `calling.complete`. Limited as `perform` is."""
         async with self._admitted(context):
             fetched = Fetched.completion(params, view.shelf)
             with self._errand("completion/complete", view, context, {}, fetched) as errand:
