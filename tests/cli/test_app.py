@@ -84,7 +84,7 @@ def test_commands_about_a_whole_configuration_take_it_either_way_and_only_once(c
         assert f"{absent}: there is no such file" in missing.stderr.replace("\n", "")
     twice = CliRunner().invoke(main, [command, str(config), "-c", str(absent)])
     assert (twice.exit_code, twice.stdout) == (2, "")
-    assert f"named twice: `{config}`, and `{absent}` with -c" in " ".join(twice.stderr.split())
+    assert f"Pass the configuration once: you gave `{config}` and `-c {absent}`" in " ".join(twice.stderr.split())
 
 
 def test_a_configuration_that_is_named_stands_before_that_of_the_environment(

@@ -325,7 +325,7 @@ def test_exporting_and_importing_into_an_empty_store_gives_the_same(members: Any
 def test_removing_nothing_is_a_slip_of_usage() -> None:
     ended = toolcrib("remove")
     assert ended.code == 2
-    assert "Nothing is named" in ended.err
+    assert "Name what to remove" in ended.err
 
 
 def test_a_json_body_is_declared_as_json_and_its_arguments_are_found() -> None:

@@ -1,4 +1,4 @@
-"""The commands and their options; what each does lives in a module of its own, imported when it runs."""
+"""The commands of `toolcrib` and their options. The module that does a command's work is imported when it runs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ config_option = click.option(
 
 
 def config_either_way(command: Callable[..., None]) -> Callable[..., None]:
-    """Have `command` take its `config` as CONFIG or as `-c`: as clients' files name it, or as other commands do."""
+    """Let `command` accept its configuration as the argument CONFIG or as `-c`, but not as both."""
 
     @click.argument("argument", metavar="[CONFIG]", type=click.Path(path_type=Path, dir_okay=False), required=False)
     @config_option
@@ -36,8 +36,8 @@ def config_either_way(command: Callable[..., None]) -> Callable[..., None]:
     def run(argument: Path | None, config: Path, **options: Any) -> None:
         context = click.get_current_context()
         if argument is not None and context.get_parameter_source("config") is ParameterSource.COMMANDLINE:
-            raise click.UsageError(f"The configuration is named twice: `{argument}`, and `{config}` with -c.")
-        # Errors that propose a command read it there.
+            raise click.UsageError(f"Pass the configuration once: you gave `{argument}` and `-c {config}`.")
+        # Hints that propose a command read the configuration from `context.params`.
         chosen = context.params["config"] = argument or config
         command(config=chosen, **options)
 
@@ -47,16 +47,16 @@ def config_either_way(command: Callable[..., None]) -> Callable[..., None]:
 tools_option = click.option(
     "--tools",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
-    help="Look at the definitions in this file instead; no server is started.",
+    help="Read tool definitions from this file instead of starting servers.",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
 as_option = click.option(
     "--as",
     "principal",
     metavar="NAME",
-    help="What this principal sees, with the scopes of its first token in the configuration.",
+    help="Show what this principal sees, with the scopes of its first token in the configuration.",
 )
-bundle_option = click.option("--bundle", metavar="NAME", help="Only what this bundle of the configuration holds.")
+bundle_option = click.option("--bundle", metavar="NAME", help="Use only the tools of this bundle.")
 wait_option = click.option(
     "--wait",
     "wait_s",
@@ -64,7 +64,7 @@ wait_option = click.option(
     metavar="SECONDS",
     default=60,
     show_default=True,
-    help="How long to wait for servers that are starting.",
+    help="How long to wait for servers to start.",
 )
 
 
@@ -76,7 +76,7 @@ def _speak_up(_context: click.Context, _parameter: click.Parameter, value: bool)
 
 
 def _verbose(*, hidden: bool) -> click.Option:
-    """`-v` after a command, where most people put it first; it is the same as before it."""
+    """`-v` after the name of a command, where most people put it. It does the same as `-v` before the name."""
     told = "Log to standard error, including what the servers log."
     return click.Option(
         ["-v", "--verbose"], is_flag=True, expose_value=False, callback=_speak_up, hidden=hidden, help=told
@@ -84,7 +84,7 @@ def _verbose(*, hidden: bool) -> click.Option:
 
 
 def _take_verbose_anywhere(group: click.Group) -> None:
-    """Let every command take `-v`. Only the help of `serve` shows it: each of the others would have a line more."""
+    """Let every command accept `-v`. Only the help of `serve` lists it, to keep the other helps short."""
     for command in group.commands.values():
         if isinstance(command, click.Group):
             _take_verbose_anywhere(command)
@@ -101,11 +101,11 @@ SECTIONS = {
     "Improve": ("lint", "eval", "embed"),
     "Build your own agent": ("describe", "instructions", "grammar", "schema"),
 }
-"""The commands as `--help` groups them. Others stand in a section of their own at the end."""
+"""The commands as `--help` groups them. Commands that are not listed here appear in a last section."""
 
 
 class _Sections(click.Group):
-    """Shows its commands by purpose: one list of all of them is hard to scan."""
+    """Shows its commands in groups, because one list of all commands is hard to scan."""
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         known = {name for names in SECTIONS.values() for name in names}
@@ -137,10 +137,14 @@ def main(verbose: bool) -> None:
 
 
 def _operations(context: click.Context, _: click.Parameter, value: str) -> str:
-    """`value`, where it is a set of operations or names some."""
-    if value in ("compact", "all"):  # most often, and then nothing else is imported for it
+    """Return `value` if it is a set of operations or a list of their names.
+
+    Raises:
+        click.BadParameter: `value` is neither.
+    """
+    if value in ("compact", "all"):  # the common values are checked first, to start faster without the imports below
         if value == "all" and context.command.name != "serve":
-            raise click.BadParameter("`all` is for `serve` alone: there are no operations then")
+            raise click.BadParameter("only `serve` accepts `all`, because `all` has no operations")
         return value
     from toolcrib.core.errors import InvalidConfig
     from toolcrib.operations.tools import chosen
@@ -157,7 +161,7 @@ def _operations(context: click.Context, _: click.Parameter, value: str) -> str:
 @click.option(
     "--http",
     metavar="HOST:PORT",
-    help="Serve many clients there: MCP at /mcp, and an API. A port alone is one of this machine.",
+    help="Serve over HTTP on this address: MCP at /mcp, the HTTP API at /v1. A port alone means 127.0.0.1.",
 )
 @click.option(
     "--operations",
@@ -165,9 +169,9 @@ def _operations(context: click.Context, _: click.Parameter, value: str) -> str:
     default="compact",
     show_default=True,
     callback=_operations,
-    help="What a client sees: four operations; all six of the protocol; four and call_read_only_tool, which it may "
-    "approve for good; four that find by category; every tool, for clients that search by themselves; or the "
-    "operations that you name, such as list,search_tools,expand_tool.",
+    help="Which tools a client sees: `compact` (four), `full` (six), `guarded` (adds call_read_only_tool), "
+    "`discovery` (finds by category), `all` (every tool, for clients that search by themselves), or the operations "
+    "that you name, such as list,search_tools,expand_tool.",
 )
 @click.option(
     "--cache",
@@ -175,28 +179,28 @@ def _operations(context: click.Context, _: click.Parameter, value: str) -> str:
     type=click.Path(path_type=Path, dir_okay=False),
     envvar="TOOLCRIB_CACHE",
     show_envvar=True,
-    help="Where the last known definitions are kept; in the cache folder of this system if not said.",
+    help="Where to cache tool definitions. Default: your system's cache folder.",
 )
-@click.option("--no-cache", is_flag=True, help="Keep no definitions: start every server at once.")
-@click.option("--bundle", metavar="NAME", help="Serve only what this bundle of CONFIG holds.")
-@click.option("--no-audit", is_flag=True, help="Write down nothing of what is done, whatever CONFIG says.")
+@click.option("--no-cache", is_flag=True, help="Do not cache definitions. Start every server immediately.")
+@click.option("--bundle", metavar="NAME", help="Serve only the tools of this bundle.")
+@click.option("--no-audit", is_flag=True, help="Turn the audit off, even if CONFIG turns it on.")
 def serve(**options: Any) -> None:
     """Serve the tools of CONFIG's servers over MCP, on standard input and output or over HTTP.
 
-    A client sees four tools: list, search_tools, expand_tool and call_tool. Changes of CONFIG are taken over while it
-    runs. The definitions of every server are kept, so that from the second start on a server is started only when it
-    is called. To use it, put this in your client's configuration in place of its servers:
+    A client sees four tools: list, search_tools, expand_tool and call_tool. You can edit CONFIG while the gateway
+    runs: it applies the changes. It caches tool definitions, so after the first start it starts a server only when
+    one of its tools is called. To use it, replace the servers in your client's configuration with this entry:
 
     \b
       {"mcpServers": {"toolcrib": {"command": "toolcrib", "args": ["serve", "/path/to/mcp.json"]}}}
 
-    CONFIG may also be MODULE:NAME, for the Toolcrib that is called NAME in a Python module of yours. The options on
-    the cache and the audit are for servers alone.
+    CONFIG can also be MODULE:NAME, for a Toolcrib object called NAME in your Python module. Then the options for the
+    cache and the audit do not apply.
     """
     import gc
 
-    # What a start makes is there to stay. Looking for garbage among it, over and over as it becomes more, takes an
-    # eighth of the time until the first answer; `serve` has garbage looked for once it serves.
+    # Almost everything that a start allocates stays alive. Searching it for garbage again and again takes an eighth
+    # of the time to the first answer. The `serve` function runs one collection when the gateway is ready.
     gc.disable()
     try:
         from toolcrib.cli.serve import serve as run
@@ -214,17 +218,18 @@ def serve(**options: Any) -> None:
     required=True,
     envvar="TOOLCRIB_MODEL",
     show_envvar=True,
-    help="A model as Pydantic AI names it, like openai:gpt-5; or scripted:FILE, which plays a script.",
+    help="A Pydantic AI model name, such as openai:gpt-5, or scripted:FILE to run a script without a model.",
 )
-@click.option("--bundle", metavar="NAME", help="Of CONFIG, only what this bundle holds.")
-@click.option("--no-sessions", is_flag=True, help="Keep no conversations: none can be loaded later on.")
-@click.option("--no-audit", is_flag=True, help="Write down nothing of what is done, whatever CONFIG says.")
+@click.option("--bundle", metavar="NAME", help="Use only the tools of this bundle of CONFIG.")
+@click.option("--no-sessions", is_flag=True, help="Do not save conversations. They cannot be loaded later.")
+@click.option("--no-audit", is_flag=True, help="Turn the audit off, even if CONFIG turns it on.")
 def acp(**options: Any) -> None:
-    """Be an agent in an editor that speaks the Agent Client Protocol, on standard input and output.
+    """Run as an agent in an editor that speaks the Agent Client Protocol, on standard input and output.
 
-    What the editor offers (files, terminals, its own tools, MCP servers) is found out when a conversation begins, and
-    stands with the tools of CONFIG, if you name one, behind the same four operations. The editor asks you before
-    anything runs that may change something. Needs the extra `acp`, and what Pydantic AI needs for your MODEL.
+    When a conversation starts, Toolcrib finds out what the editor offers: files, terminals, its own tools and MCP
+    servers. The agent finds all of these, and the tools of CONFIG if you pass one, through the same four operations.
+    The editor asks you before a tool runs that may change something. This needs the extra `acp`, and the packages that
+    Pydantic AI needs for your MODEL.
 
     \b
       {"agent_servers": {"Toolcrib": {"command": "toolcrib", "args": ["acp", "--model", "openai:gpt-5"]}}}
@@ -235,12 +240,12 @@ def acp(**options: Any) -> None:
 
 
 @main.command(short_help="Start sample servers and run real tasks through them.")
-@click.option("--keep", is_flag=True, help="Keep the folder that the demo works in.")
+@click.option("--keep", is_flag=True, help="Keep the folder that the demo creates.")
 @json_option
 def demo(**options: Any) -> None:
-    """Start published MCP servers, do real tasks through them, and count what that cost.
+    """Start published MCP servers, run real tasks through them, and count the tokens that this takes.
 
-    Needs uvx (from uv) on the PATH; the first run downloads the servers.
+    This needs uvx (from uv) on the PATH. The first run downloads the servers.
     """
     from toolcrib.cli.demo import demo as run
 
@@ -249,17 +254,17 @@ def demo(**options: Any) -> None:
 
 @main.command(short_help="Print the instructions that a model receives.")
 @config_either_way
-@click.option("--full", is_flag=True, help="All of them, for a system prompt of your own; a client is told fewer.")
+@click.option("--full", is_flag=True, help="Print the long version, for your own system prompt.")
 @click.option(
     "--operations",
     metavar="[compact|full|guarded|discovery|NAME,NAME...]",
     default="compact",
     show_default=True,
     callback=_operations,
-    help="For which operations.",
+    help="The operations that the instructions explain.",
 )
 def instructions(**options: Any) -> None:
-    """Print what a model is told of the operations and of what stands at the top of CONFIG's catalog."""
+    """Print what a model is told about the operations and about the top-level categories of CONFIG's catalog."""
     from toolcrib.cli.protocol import instructions as run
 
     run(**options)
@@ -267,7 +272,7 @@ def instructions(**options: Any) -> None:
 
 @main.command(short_help="Print the protocol's messages as JSON Schema.")
 def schema() -> None:
-    """Print every request and response of the discovery protocol, and its error, as one JSON Schema document."""
+    """Print one JSON Schema document with every request, every response and the error of the discovery protocol."""
     from toolcrib.cli.protocol import schema as run
 
     run()
@@ -275,23 +280,23 @@ def schema() -> None:
 
 @main.group(short_help="Register a command or an HTTP endpoint as a tool.")
 def add() -> None:
-    """Register a tool beside the configuration: it survives restarts, and running gateways take it over.
+    """Register a tool in addition to the configuration. It survives restarts, and running gateways pick it up.
 
-    What a tool can be besides this, and what else can be registered, goes by `toolcrib import`.
+    To register other kinds of tools, categories or bundles, use `toolcrib import`.
     """
 
 
 def _registering(command: Callable[..., None]) -> Callable[..., None]:
-    """What every kind of tool that is added has."""
+    """Add the options that all kinds of tools share."""
     for option in (
         json_option,
         config_option,
         click.option(
             "--schema",
             type=click.Path(path_type=Path, exists=True, dir_okay=False),
-            help="The JSON Schema of its arguments; if not said, every {name} in it is a required text.",
+            help="A file with the JSON Schema of the arguments. Default: every {name} is a required string.",
         ),
-        click.option("--description", required=True, metavar="TEXT", help="What it does; models read it."),
+        click.option("--description", required=True, metavar="TEXT", help="What the tool does. Models read it."),
         click.argument("tool_id", metavar="ID"),
     ):
         command = option(command)
@@ -302,7 +307,7 @@ def _registering(command: Callable[..., None]) -> Callable[..., None]:
 @_registering
 @click.argument("words", metavar="-- PROGRAM [ARGUMENT]...", nargs=-1, required=True)
 def add_command(tool_id: str, words: tuple[str, ...], description: str, **options: Any) -> None:
-    """Register a command as the tool ID; no shell reads it, and each {name} in it is an argument.
+    """Register a command as the tool ID. It runs without a shell, and each {name} in it becomes an argument.
 
     \b
       toolcrib add command ops.disk_free --description "Free room on a disk." -- df -h -- {path}
@@ -315,13 +320,13 @@ def add_command(tool_id: str, words: tuple[str, ...], description: str, **option
 @add.command("http", short_help="Register an HTTP endpoint.")
 @_registering
 @click.argument("url")
-@click.option("--method", default="GET", show_default=True, help="How it is asked.")
-@click.option("--header", "headers", metavar="'NAME: VALUE'", multiple=True, help="May be given several times.")
-@click.option("--body", metavar="TEXT", help="What is sent, as a text.")
-@click.option("--json-body", metavar="JSON", help='What is sent, as JSON: \'{"text": "{text}"}\'.')
-@click.option("--allow-private", is_flag=True, help="It is on this machine, or in a private network.")
+@click.option("--method", default="GET", show_default=True, help="The HTTP method.")
+@click.option("--header", "headers", metavar="'NAME: VALUE'", multiple=True, help="A header to send. Repeatable.")
+@click.option("--body", metavar="TEXT", help="The request body, as plain text.")
+@click.option("--json-body", metavar="JSON", help='The request body, as JSON: \'{"text": "{text}"}\'.')
+@click.option("--allow-private", is_flag=True, help="Allow an address on this machine or in a private network.")
 def add_http(tool_id: str, url: str, description: str, **options: Any) -> None:
-    """Register an HTTP endpoint as the tool ID; each {name} in path, query, headers and body is an argument.
+    """Register an HTTP endpoint as the tool ID. Each {name} in the URL, headers and body becomes an argument.
 
     \b
       toolcrib add http weather.current "https://weather.example.com/v1/now?city={city}" \\
@@ -338,15 +343,15 @@ def add_http(tool_id: str, url: str, description: str, **options: Any) -> None:
 @main.command(short_help="Unregister tools.")
 @click.argument("tool_ids", metavar="[ID]...", nargs=-1)
 @click.option("--category", "categories", metavar="PATH", multiple=True, help="A category: `Coding/Refactoring`.")
-@click.option("--override", "overrides", metavar="PATTERN", multiple=True, help="What is said of these tools.")
+@click.option("--override", "overrides", metavar="PATTERN", multiple=True, help="The metadata of these tools.")
 @click.option("--bundle", "bundles", metavar="NAME", multiple=True, help="A bundle.")
 @click.option("--capability", "capabilities", metavar="NAME", multiple=True, help="A capability.")
 @config_option
 @json_option
 def remove(**options: Any) -> None:
-    """Register the tools ID no longer, or what the options name: all of it, or nothing where something is wrong."""
+    """Unregister the tools ID, or what the options name. If one of them is not registered, nothing is removed."""
     if not any(options[key] for key in ("tool_ids", "categories", "overrides", "bundles", "capabilities")):
-        raise click.UsageError("Nothing is named that is to go; `toolcrib export` shows what is registered.")
+        raise click.UsageError("Name what to remove. Run `toolcrib export` to see what is registered.")
     from toolcrib.cli.registering import remove as run
 
     run(**options)
@@ -354,9 +359,14 @@ def remove(**options: Any) -> None:
 
 @main.command(short_help="Write everything that is registered to one file.")
 @config_either_way
-@click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="Where to, if not shown.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="The file to write. Default: standard output.",
+)
 def export(**options: Any) -> None:
-    """Write what is registered beside CONFIG as one JSON document, for `toolcrib import` or for the mcp.json itself."""
+    """Write everything that was registered for CONFIG to one JSON document, for `toolcrib import` or for mcp.json."""
     from toolcrib.cli.registering import export as run
 
     run(**options)
@@ -365,24 +375,24 @@ def export(**options: Any) -> None:
 @main.command("import", short_help="Register everything in a file.")
 @click.argument("file", type=click.Path(path_type=Path, exists=True, dir_okay=False))
 @config_either_way
-@click.option("--replace", "replacing", is_flag=True, help="Take the place of what is registered and differs.")
-@click.option("--dry-run", is_flag=True, help="Show what would change and write nothing.")
+@click.option("--replace", "replacing", is_flag=True, help="Replace registered items that differ from the file.")
+@click.option("--dry-run", is_flag=True, help="Show what would change, but write nothing.")
 @json_option
 def import_(**options: Any) -> None:
-    """Register all that FILE holds beside CONFIG, or nothing: tools, categories, bundles, capabilities, metadata."""
+    """Register everything in FILE for CONFIG: tools, categories, bundles, capabilities, metadata. All or nothing."""
     from toolcrib.cli.registering import import_ as run
 
     run(**options)
 
 
 @main.command(short_help="Show or revoke calls that people approved permanently.")
-@click.option("--revoke", metavar="NUMBER", type=int, multiple=True, help="Ask again from now on.")
+@click.option("--revoke", metavar="NUMBER", type=int, multiple=True, help="Ask people again about this one.")
 @click.option(
-    "--store", metavar="FILE", type=click.Path(path_type=Path, dir_okay=False), help="Where approvals are kept."
+    "--store", metavar="FILE", type=click.Path(path_type=Path, dir_okay=False), help="The file with the approvals."
 )
 @json_option
 def approvals(**options: Any) -> None:
-    """Show which tools run without asking because somebody answered `always`, and for whom."""
+    """Show which tools run without asking because a person answered `always`, and for which principal."""
     from toolcrib.cli.approvals import approvals as run
 
     run(**options)
@@ -392,10 +402,8 @@ def approvals(**options: Any) -> None:
 @click.argument("path", nargs=-1)
 @config_option
 @tools_option
-@click.option(
-    "--tag", "tags", metavar="TAG", multiple=True, help="Only what carries this tag; may be given several times."
-)
-@click.option("--query", help="Only what matches, best first.")
+@click.option("--tag", "tags", metavar="TAG", multiple=True, help="Show only tools with this tag. Repeatable.")
+@click.option("--query", help="Show only what matches this query, best first.")
 @click.option(
     "-n",
     "--limit",
@@ -403,14 +411,14 @@ def approvals(**options: Any) -> None:
     metavar="COUNT",
     default=50,
     show_default=True,
-    help="How many to show.",
+    help="How many entries to show.",
 )
 @bundle_option
 @as_option
 @wait_option
 @json_option
 def list_(**options: Any) -> None:
-    """Show the nodes and tools at a path, one name after another: `toolcrib list Coding Refactoring`."""
+    """List the categories and tools at a path, given name by name: `toolcrib list Coding Refactoring`."""
     from toolcrib.cli.browse import list_ as run
 
     run(**options)
@@ -424,7 +432,7 @@ def list_(**options: Any) -> None:
 @wait_option
 @json_option
 def tree(**options: Any) -> None:
-    """Show the catalog: its sources, categories and tools."""
+    """Show the whole catalog: its sources, categories and tools."""
     from toolcrib.cli.browse import tree as run
 
     run(**options)
@@ -436,7 +444,7 @@ def tree(**options: Any) -> None:
 @wait_option
 @json_option
 def categories(**options: Any) -> None:
-    """Show the categories at the top of the catalog: how many tools each has, and its version where it is a source."""
+    """Show the top-level categories: how many tools each one has, and the version of each source."""
     from toolcrib.cli.browse import categories as run
 
     run(**options)
@@ -460,18 +468,16 @@ def categories(**options: Any) -> None:
     "category",
     metavar="NODE",
     multiple=True,
-    help="Only at or below this node; `--in Work --in Files` for one within another.",
+    help="Search only this category and those below it. Repeat to go deeper: `--in Work --in Files`.",
 )
-@click.option(
-    "--tag", "tags", metavar="TAG", multiple=True, help="Only what carries this tag; may be given several times."
-)
+@click.option("--tag", "tags", metavar="TAG", multiple=True, help="Show only tools with this tag. Repeatable.")
 @bundle_option
 @wait_option
 @json_option
 def search(query: tuple[str, ...], **options: Any) -> None:
     """Find tools by what they do, in plain words: `toolcrib search show the last commits`.
 
-    Best first; before each stands how likely it is to serve, from 0 to 1.
+    The best match comes first. The number before each tool is its confidence, from 0 to 1.
     """
     from toolcrib.cli.browse import search as run
 
@@ -486,7 +492,7 @@ def search(query: tuple[str, ...], **options: Any) -> None:
 @wait_option
 @json_option
 def expand(tool_id: str, **options: Any) -> None:
-    """Show what the tool ID takes and gives: its description and schemas."""
+    """Show the full definition of the tool ID: its description, input schema and output schema."""
     from toolcrib.cli.browse import expand as run
 
     run(tool_id, **options)
@@ -500,7 +506,7 @@ def expand(tool_id: str, **options: Any) -> None:
     type=click.Choice(["name", "summary", "full"]),
     default="full",
     show_default=True,
-    help="How much to tell of each tool at most; full: what it takes, and the handle to call it by.",
+    help="The most to print about each tool. `full` adds its arguments and the handle for calling it.",
 )
 @click.option(
     "--budget",
@@ -509,16 +515,16 @@ def expand(tool_id: str, **options: Any) -> None:
     metavar="TOKENS",
     default=2_000,
     show_default=True,
-    help="The longest text, at four bytes a token.",
+    help="The maximum length of the text, at four bytes per token.",
 )
 @bundle_option
 @wait_option
 @json_option
 def describe(**options: Any) -> None:
-    """Print the tools of CONFIG's servers as text for a system prompt, for agents without tool calling of their own.
+    """Print the tools of CONFIG's servers as text for a system prompt, for agents that cannot call tools natively.
 
-    Grouped by category, the required ones first. Where not all have room, the least needed are told less of, then
-    counted.
+    The text groups tools by category, required tools first. If the budget is too small, tools that matter less are
+    shortened, and then only counted.
     """
     from toolcrib.cli.describe import describe as run
 
@@ -535,23 +541,23 @@ def describe(**options: Any) -> None:
     type=click.Choice(["call", "arguments", "text-or-call"]),
     default="call",
     show_default=True,
-    help="A call of one of the tools, the arguments of the one TOOL, or text or a call.",
+    help="What to allow: a call of one of the tools, the arguments of the one TOOL, or text or a call.",
 )
 @click.option(
     "--style",
     type=click.Choice(["plain", "hermes", "llama"]),
     default="plain",
     show_default=True,
-    help='How the model calls: {"name", "arguments"}; the same in <tool_call> tags; {"name", "parameters"}.',
+    help='How the model writes a call: {"name", "arguments"}; the same in <tool_call> tags; {"name", "parameters"}.',
 )
 @click.option("--strict", is_flag=True, help="Print schemas for the strict modes of OpenAI and Anthropic instead.")
 @bundle_option
 @wait_option
 @json_option
 def grammar(**options: Any) -> None:
-    """Print a grammar for llama.cpp (GBNF) of calls of TOOLs, or of all tools of CONFIG's servers.
+    """Print a grammar for llama.cpp (GBNF) that allows calls of TOOLs, or of all tools of CONFIG's servers.
 
-    What of their schemas it does not hold is told on standard error.
+    Rules of their schemas that the grammar cannot express are listed on standard error.
 
     \b
       toolcrib grammar files.read files.write > calls.gbnf
@@ -570,9 +576,9 @@ def grammar(**options: Any) -> None:
 @wait_option
 @json_option
 def call(tool_id: str, arguments: tuple[str, ...], **options: Any) -> None:
-    """Run the tool ID with JSON as its arguments (`-` reads them from standard input), or with KEY=VALUE for each.
+    """Run the tool ID. Pass its arguments as one JSON object (`-` reads it from standard input), or as KEY=VALUE pairs.
 
-    A VALUE is JSON where it is a number, true, false, null, a list or an object, and else a string.
+    A VALUE that is a JSON number, true, false, null, list or object is read as JSON. Any other VALUE is a string.
 
     \b
       toolcrib call git.git_log '{"repo_path": ".", "max_count": 3}'
@@ -589,9 +595,9 @@ def call(tool_id: str, arguments: tuple[str, ...], **options: Any) -> None:
 @wait_option
 @json_option
 def bundles(words: tuple[str, ...], config: Path, **options: Any) -> None:
-    """Show the bundles of CONFIG and whether all that they require is there; with NAME, the tools of that one.
+    """Show the bundles of CONFIG and whether their required tools are available. With NAME, show that bundle's tools.
 
-    Exits with 1 where something that NAME requires is missing.
+    Exits with 1 if a tool that NAME requires is missing.
     """
     from toolcrib.catalog.bundles import is_bundle_name
     from toolcrib.cli.bundle import bundles as run
@@ -601,7 +607,7 @@ def bundles(words: tuple[str, ...], config: Path, **options: Any) -> None:
     context = click.get_current_context()
     files += [config] if not files or context.get_parameter_source("config") is ParameterSource.COMMANDLINE else []
     if len(names) > 1 or len(files) > 1:
-        raise click.UsageError("One configuration and one bundle can be named.")
+        raise click.UsageError("Pass at most one configuration and one bundle.")
     context.params["config"] = files[0]
     run(files[0], names[0] if names else None, **options)
 
@@ -611,10 +617,10 @@ def bundles(words: tuple[str, ...], config: Path, **options: Any) -> None:
 @wait_option
 @json_option
 def doctor(**options: Any) -> None:
-    """Start every server of CONFIG and tell what is wrong: does it start, how long does it take, what does it offer?
+    """Start every server of CONFIG and report problems: whether it starts, how long that takes and what it offers.
 
-    Names what is probably a slip in policy and categories, too, and which definitions are quarantined or suspicious.
-    Exits with 1 when a server cannot be used, or a tool is quarantined.
+    Also reports possible mistakes in the policy and the categories, and quarantined or suspicious definitions. Exits
+    with 1 if a server cannot be used or a tool is quarantined.
     """
     from toolcrib.cli.doctor import doctor as run
 
@@ -624,20 +630,20 @@ def doctor(**options: Any) -> None:
 @main.command(short_help="Pin the current tool definitions.")
 @click.argument("what", metavar="[WHAT]...", nargs=-1)
 @config_option
-@click.option("--yes", is_flag=True, help="Ask nothing.")
-@click.option("--full", is_flag=True, help="Show each definition that is new or changed in full.")
-@click.option("--by", metavar="NAME", help="Who approves; the user of this system if not said.")
-@click.option("--remove", "mode", flag_value="remove", help="Take approvals back instead; no server is started.")
-@click.option("--list", "mode", flag_value="list", help="Show what is approved; no server is started.")
-@click.option("--log", "mode", flag_value="log", help="Show all approvals there were, and their ends; likewise.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@click.option("--full", is_flag=True, help="Show each new or changed definition in full.")
+@click.option("--by", metavar="NAME", help="Who pins. Default: your user name on this system.")
+@click.option("--remove", "mode", flag_value="remove", help="Remove pins instead. No server starts.")
+@click.option("--list", "mode", flag_value="list", help="Show what is pinned. No server starts.")
+@click.option("--log", "mode", flag_value="log", help="Show the history of all pins. No server starts.")
 @wait_option
 @json_option
 def pin(what: tuple[str, ...], config: Path, mode: str | None, full: bool, wait_s: float, **options: Any) -> None:
-    """Approve of the definitions of CONFIG's servers as they are now: what changes later is shown to nobody before
-    somebody has approved of that. WHAT: servers, ids of tools, or patterns of ids; all if nothing is named.
+    """Pin the definitions of CONFIG's servers as they are now. Agents do not see later changes until you pin them.
 
-    Shows what is new, what changed and what is suspicious in it, and asks. Exits with 1 where something was not
-    approved of.
+    WHAT: servers, tool ids or patterns of tool ids. Default: everything.
+
+    Shows what is new, changed or suspicious, and asks for confirmation. Exits with 1 if something was not pinned.
 
     \b
       toolcrib pin git 'tracker.get_*'
@@ -659,11 +665,12 @@ def pin(what: tuple[str, ...], config: Path, mode: str | None, full: bool, wait_
 @wait_option
 @json_option
 def drift(what: tuple[str, ...], **options: Any) -> None:
-    """Show what changed in the definitions of CONFIG's servers since somebody approved of them with `toolcrib pin`.
-    WHAT: servers, ids of tools, or patterns of ids; all if nothing is named.
+    """Show how the definitions of CONFIG's servers changed since they were pinned with `toolcrib pin`.
 
-    Exits with 1 where something changed, is gone, or is not approved and does not pass; with 2 where a server could
-    not be asked.
+    WHAT: servers, tool ids or patterns of tool ids. Default: everything.
+
+    Exits with 1 if a definition changed, is gone, or is quarantined because it is not pinned. Exits with 2 if a server
+    did not answer.
     """
     from toolcrib.cli.drift import drift as run
 
@@ -677,16 +684,16 @@ def drift(what: tuple[str, ...], **options: Any) -> None:
     "modules",
     metavar="MODULE[:NAME]",
     multiple=True,
-    help="A module whose tools are looked at, imported for that; may be given several times.",
+    help="A module with tools to check. It is imported. Repeatable.",
 )
 @tools_option
-@click.option("--rule", "only", metavar="RULE", multiple=True, help="Only what this rule finds; may be given again.")
+@click.option("--rule", "only", metavar="RULE", multiple=True, help="Report only this rule. Repeatable.")
 @click.option(
     "--ignore",
     "ignored",
     metavar="RULE[:PATTERN]",
     multiple=True,
-    help="Nothing that this rule finds, or not in tools of such ids; may be given again.",
+    help="Do not report this rule, or not for tools with these ids. Repeatable.",
 )
 @click.option(
     "--max-tokens",
@@ -694,44 +701,48 @@ def drift(what: tuple[str, ...], **options: Any) -> None:
     metavar="TOKENS",
     default=1_000,
     show_default=True,
-    help="What one definition may take, in estimated tokens.",
+    help="The largest allowed definition, in estimated tokens.",
 )
 @click.option(
     "--fail-on",
     type=click.Choice(["error", "warning", "note"]),
     default="warning",
     show_default=True,
-    help="Exit with 1 where something is as bad as this.",
+    help="Exit with 1 if a finding has this level or worse.",
 )
-@click.option("--sarif", "as_sarif", is_flag=True, help="Print one SARIF 2.1.0 log, for code hosts and editors.")
+@click.option("--sarif", "as_sarif", is_flag=True, help="Print a SARIF 2.1.0 log, for code hosts and editors.")
 @wait_option
 @json_option
 def lint(config: Path, tools: Path | None, modules: tuple[str, ...], **options: Any) -> None:
-    """Tell what is wrong with the definitions of CONFIG's servers and with what CONFIG says of them, with definitions
-    in a file, and with tools in Python: tools that a model would confuse, descriptions that say nothing, parameters to
-    guess at, names that clients refuse, schemas that do not agree with what is called, patterns that match nothing.
+    """Check tool definitions for problems: those of CONFIG's servers, those in a file, and those of Python modules.
 
-    CONFIG is looked at where it is named, or no MODULE or FILE is. Exits with 1 where something is wrong, for CI.
+    Finds tools that a model would confuse, descriptions that say nothing, parameters that a model must guess, names
+    that clients refuse, schemas that do not match the function, and patterns in CONFIG that match nothing.
+
+    CONFIG is checked if you name it, or if you pass neither a MODULE nor a FILE. Exits with 1 if there are problems.
     """
     from toolcrib.cli.lint import lint as run
 
     if options["as_json"] and options["as_sarif"]:
-        raise click.UsageError("--json and --sarif are two ways to print the same.")
+        raise click.UsageError("Pass either --json or --sarif, not both.")
     context = click.get_current_context()
     source = context.get_parameter_source("config")
-    # A FILE stands in place of what the environment names, as for other commands.
+    # A FILE replaces a configuration from the environment, as for other commands.
     is_typed = context.params["argument"] or source is ParameterSource.COMMANDLINE
     is_named = is_typed or (source is not ParameterSource.DEFAULT and tools is None)
     run(config if is_named or not (modules or tools) else None, tools, modules, **options)
 
 
 audit_path_option = click.option(
-    "--path", metavar="FILE", type=click.Path(path_type=Path, dir_okay=False), help="The audit, wherever CONFIG has it."
+    "--path",
+    metavar="FILE",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Read this audit instead of CONFIG's.",
 )
 
 
 class _Audit(click.Command):
-    """Shows it; `forget` after it, which begins no trace id, is a command of its own."""
+    """Shows the audit. `audit forget` runs a separate command: no trace id begins with `forget`."""
 
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
@@ -746,24 +757,24 @@ class _Audit(click.Command):
 @config_option
 @audit_path_option
 @click.option("--principal", metavar="ID", help="Traces of this principal.")
-@click.option("--bundle", metavar="NAME", help="Traces in which something was done within this bundle.")
-@click.option("--tool", metavar="ID", help="Traces in which this tool, or one of this source, was expanded or called.")
-@click.option("--since", type=Since(), metavar="WHEN", help="Traces since then: 90s, 30m, 2h, 7d, 1w, or a date.")
-@click.option("--failed", is_flag=True, help="Traces in which something failed.")
+@click.option("--bundle", metavar="NAME", help="Traces with an operation in this bundle.")
+@click.option("--tool", metavar="ID", help="Traces that expanded or called this tool, or any tool of this source.")
+@click.option("--since", type=Since(), metavar="WHEN", help="Traces since this time: 90s, 30m, 2h, 7d, 1w, or a date.")
+@click.option("--failed", is_flag=True, help="Traces with a failure.")
 @click.option(
     "-n",
     "--limit",
     type=click.IntRange(0),
     metavar="COUNT",
-    help="How many traces to show: 20 if not said, or all of them with --json.",
+    help="How many traces to show. Default: 20, or all of them with --json.",
 )
-@click.option("-f", "--follow", is_flag=True, help="Go on and show what comes, one operation after another.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object on a line for each operation.")
+@click.option("-f", "--follow", is_flag=True, help="Keep running and show new operations as they happen.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line, one for each operation.")
 def audit(trace: str | None, **options: Any) -> None:
-    """Show what agents looked for, expanded and called, and how it ended: the newest traces, the newest last.
+    """Show what agents searched for, expanded and called, and how it ended. Prints the latest traces, newest last.
 
-    TRACE is what the id of a trace begins with: that trace is shown with all that is known of it. `toolcrib audit
-    forget` deletes traces; see its own --help.
+    TRACE is the beginning of a trace id: it shows everything known about that trace. To delete traces, run `toolcrib
+    audit forget`, which has its own --help.
     """
     from toolcrib.cli.audit import audit as run
 
@@ -774,40 +785,42 @@ def audit(trace: str | None, **options: Any) -> None:
 @config_option
 @audit_path_option
 @click.option("--principal", metavar="ID", help="Traces of this principal.")
-@click.option("--tool", metavar="ID", help="Traces in which this tool, or one of this source, was named at all.")
-@click.option("--query", metavar="TEXT", help="Traces with a query that has TEXT in it, upper or lower case.")
+@click.option("--tool", metavar="ID", help="Traces that name this tool, or any tool of this source, in any way.")
+@click.option("--query", metavar="TEXT", help="Traces with a query that contains TEXT, in upper or lower case.")
 @click.option(
     "--before", type=Since(), metavar="WHEN", help="Traces that ended before a date, or 90s, 30m, 2h, 7d ago."
 )
 @click.option("--all", "everything", is_flag=True, help="All traces.")
-@click.option("--yes", is_flag=True, help="Ask nothing.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @json_option
 def audit_forget(config: Path, path: Path | None, everything: bool, yes: bool, as_json: bool, **said: Any) -> None:
-    """Delete traces from the audit for good: those in which all that is said is met.
+    """Delete traces from the audit permanently. A trace is deleted if it matches all the options that you pass.
 
-    Programs that have the audit open go on; search in running gateways forgets these traces a few seconds later.
+    Programs that use the audit keep running. Search in running gateways forgets these traces within a few seconds.
     """
     from toolcrib.audit.file import Unwanted
     from toolcrib.cli.forgetting import forget as run
 
     unwanted = Unwanted(**said)
     if unwanted.is_all != everything or "" in said.values():
-        raise click.UsageError("Say which traces, by --principal, --tool, --query or --before; or --all of them.")
+        raise click.UsageError(
+            "Say which traces: pass --principal, --tool, --query or --before, or --all for all of them."
+        )
     run(unwanted, config, path, yes=yes, as_json=as_json)
 
 
 @main.group(short_help="Download an embedding model.")
 def embed() -> None:
-    """Fetch a model for search. Nothing else in Toolcrib downloads one."""
+    """Download an embedding model for search. No other command downloads one."""
 
 
 @embed.command(short_help="Download the files that a manifest pins.")
 @click.argument("manifest", type=click.Path(path_type=Path, dir_okay=False))
 @click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
 def fetch(manifest: Path, folder: Path) -> None:
-    """Download the files that MANIFEST names into FOLDER, and check each against its sha256.
+    """Download the files that MANIFEST names into FOLDER, and check the SHA-256 hash of each file.
 
-    FOLDER appears when all of them are there. MANIFEST is JSON:
+    FOLDER is created when all files are complete. MANIFEST is JSON:
 
     \b
       {"files": {"model.safetensors": {"url": "https://...", "sha256": "..."}}}
@@ -823,9 +836,10 @@ def fetch(manifest: Path, folder: Path) -> None:
 @wait_option
 @json_option
 def worth_it(**options: Any) -> None:
-    """Weigh all definitions of CONFIG's servers as a client would show them to a model, against what Toolcrib costs.
+    """Compare the tokens of all definitions of CONFIG's servers, as a client shows them to a model, with Toolcrib's
+    cost.
 
-    Ends with a verdict: worth it, or leave it. Exits with 1 where that hangs on servers that cannot be listed.
+    Ends with a verdict: worth it, or not. Exits with 1 if the verdict depends on servers that cannot be listed.
     """
     from toolcrib.cli.worth_it import worth_it as run
 
@@ -839,7 +853,8 @@ def worth_it(**options: Any) -> None:
 @click.option(
     "--scope",
     type=click.Choice(["user", "local", "project"]),
-    help="For whom it counts: you everywhere (the default), you in this project, or everybody in this project.",
+    help="Who gets the change: `user` (you, in every project; the default), `local` (you, in this project), "
+    "`project` (everyone in this project).",
 )
 @click.option(
     "-c",
@@ -847,20 +862,20 @@ def worth_it(**options: Any) -> None:
     type=click.Path(path_type=Path, dir_okay=False),
     envvar="TOOLCRIB_CONFIG",
     show_envvar=True,
-    help="The mcp.json that Toolcrib is to serve; one in its own folder if not said.",
+    help="The mcp.json that Toolcrib serves. Default: one in Toolcrib's own folder.",
 )
-@click.option("--move/--keep", default=None, help="Move the client's servers behind Toolcrib, or keep them there.")
-@click.option("--yes", is_flag=True, help="Ask nothing: move what can be moved, and write it.")
-@click.option("--dry-run", is_flag=True, help="Show the change and write nothing.")
-@click.option("--undo", "take_back", is_flag=True, help="Put back what was there before this command changed it.")
+@click.option("--move/--keep", default=None, help="Move the client's servers behind Toolcrib, or keep them in place.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@click.option("--dry-run", is_flag=True, help="Show the change, but write nothing.")
+@click.option("--undo", "take_back", is_flag=True, help="Restore the previous configuration.")
 @json_option
 def install(client: str, **options: Any) -> None:
-    """Put `toolcrib serve` into the configuration of CLIENT as an MCP server, and its other servers behind it.
+    """Add `toolcrib serve` to the configuration of CLIENT as an MCP server, and move its other servers behind it.
 
     CLIENT is claude-code, claude-desktop, cursor, vscode or zed.
 
-    Shows the exact change, asks, and keeps what was there. Servers that only the client can start stay where they are
-    and are named with the reason.
+    Shows the exact change, asks for confirmation, and saves a backup. Servers that only the client can start are not
+    moved, and the command says why.
     """
     from toolcrib.cli.install import install as run
 
@@ -878,9 +893,9 @@ def install(client: str, **options: Any) -> None:
 )
 @json_option
 def token(principal: str, **options: Any) -> None:
-    """Make a random bearer token for NAME, and show what to write into the configuration: its hash alone.
+    """Create a random bearer token for NAME, and show the entry for the configuration, which contains only its hash.
 
-    The token is shown this once. Whoever sends it to `toolcrib serve --http` asks on behalf of NAME.
+    The token is shown only once. Every request with this token to `toolcrib serve --http` acts on behalf of NAME.
     """
     from toolcrib.cli.token import token as run
 
@@ -894,22 +909,20 @@ def token(principal: str, **options: Any) -> None:
     "--queries",
     required=True,
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
-    help='One {"query": ..., "relevant": [tool ids]} a line; no ids where nothing serves it.',
+    help='A file with one {"query": ..., "relevant": [tool ids]} per line. No ids means that no tool fits.',
 )
-@click.option(
-    "--without", metavar="SIGNAL", multiple=True, help="Rank without this signal; may be given several times."
-)
+@click.option("--without", metavar="SIGNAL", multiple=True, help="Rank without this signal. Repeatable.")
 @click.option(
     "--compare",
     metavar="SETTINGS",
-    help="Rank with these as well: `toolcrib.search` of another mcp.json, or `without:SIGNAL,SIGNAL`.",
+    help="Also rank with these settings: `toolcrib.search` of a different mcp.json, or `without:SIGNAL,SIGNAL`.",
 )
 @click.option(
     "--floor",
     "floors",
     metavar="[METRIC=]VALUE",
     multiple=True,
-    help="Exit with 1 where the mean is below: `0.8` (of nDCG@10), `recall@5=0.9`; may be given several times.",
+    help="Exit with 1 if the mean is lower: `0.8` (of nDCG@10), `recall@5=0.9`. Repeatable.",
 )
 @click.option(
     "--worst",
@@ -924,7 +937,7 @@ def token(principal: str, **options: Any) -> None:
 def evaluate(**options: Any) -> None:
     """Measure how well search finds the right tools of CONFIG's servers: nDCG@10, recall@1/5/10 and MRR.
 
-    With intervals, by category, and the worst queries with what stands above the right tools.
+    Prints intervals, results by category, and the worst queries with the tools that ranked above the right ones.
 
     \b
       toolcrib eval --queries queries.jsonl --floor ndcg@10=0.8
