@@ -58,8 +58,8 @@ def test_what_was_approved_for_good_runs_on_the_command_line_too_until_it_is_rev
     assert (approval["tool_id"], approval["principal"]) == ("bench.echo", "local")
     revoked = toolcrib("approvals", "--revoke", approval["number"])
     assert (revoked.code, revoked.out) == (0, "")
-    assert f"Revoked {approval['number']}: `bench.echo` is asked about again for local." in revoked.err
-    assert "Nothing is approved for good" in revoked.err
+    assert f"Revoked {approval['number']}: local is asked again before `bench.echo` runs." in revoked.err
+    assert "No permanent approvals" in revoked.err
     assert toolcrib(*call).code == 1
 
 

@@ -108,14 +108,14 @@ def test_each_trace_is_a_block_and_the_newest_is_last(path: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "shown"),
     [
-        ({"operation": "list", "node_count": 6}, "→ 6 nodes"),
-        ({"operation": "list", "node_count": 1, "tool_ids": ("git.log",)}, "→ 1 node, git.log"),
+        ({"operation": "list", "node_count": 6}, "→ 6 categories"),
+        ({"operation": "list", "node_count": 1, "tool_ids": ("git.log",)}, "→ 1 category, git.log"),
         ({"operation": "list", "node_count": 0}, "→ nothing"),
-        ({"operation": "search_nodes", "query": "files", "node_count": 2}, "→ 2 nodes"),
+        ({"operation": "search_nodes", "query": "files", "node_count": 2}, "→ 2 categories"),
         ({"operation": "search_nodes", "query": "files", "node_count": 0}, "→ nothing"),
         (
             {"operation": "list_categories", "node_count": 2, "tool_ids": ("a", "b", "c", "d")},
-            "→ 2 nodes, a, b, c and 1 more",
+            "→ 2 categories, a, b, c and 1 more",
         ),
         ({"operation": "search_tools", "query": "files"}, "→ nothing"),
         ({"operation": "list"}, None),  # written by an earlier version, which did not count nodes
@@ -183,11 +183,11 @@ def test_how_a_call_came_to_run_or_not_is_shown_in_words(tmp_path: Path) -> None
     told = {
         None: "ok",
         "once": "approved",
-        "always": "approved for good",
-        "kept": "approved for good before",
-        "refused": "NOT_AUTHORIZED a person said no",
-        "unasked": "NOT_AUTHORIZED nobody could be asked",
-        "unanswered": "NOT_AUTHORIZED nobody answered",
+        "always": "approved permanently",
+        "kept": "approved permanently before",
+        "refused": "NOT_AUTHORIZED refused by a person",
+        "unasked": "NOT_AUTHORIZED could not ask a person",
+        "unanswered": "NOT_AUTHORIZED no answer",
         "[red]new": "[red]new",
     }
     call = {"operation": "call_tool", "query": None, "tool_ids": ("git.push",), "trace_id": "1"}
@@ -230,7 +230,7 @@ def test_a_prompt_or_resource_that_was_asked_for_is_named(tmp_path: Path) -> Non
     )
     assert [line.partition("100 B ")[2] for line in blocks(path)[0][1:]] == [
         "desk__plan",
-        "[red]://x NOT_AUTHORIZED a person said no",
+        "[red]://x NOT_AUTHORIZED refused by a person",
     ]
     assert '{"day": "1"}' in audit(path, "1").out
     assert [line["item"] for line in lines(path)] == ["desk__plan", "[red]://x"]
@@ -254,7 +254,7 @@ def test_a_long_trace_is_cut_in_the_middle_unless_it_is_asked_for(tmp_path: Path
     assert "300 operations in" in cut[0]
     shown = [line.partition("100 B ")[2] for line in cut if "query" in line]
     assert shown == [f"query {number}" for number in (*range(4), *range(292, 300))]
-    assert [line for line in cut if "between" in line] == ["… 288 operations between, of which 1 failed"]
+    assert [line for line in cut if "between" in line] == ["… 288 operations between, 1 of them failed"]
     whole = audit(path, "1").out
     assert whole.count("query") == 300
     assert "between" not in whole
@@ -355,17 +355,17 @@ def test_the_file_is_where_the_configuration_has_it(
         assert "github.find" in toolcrib("audit", *words).out
     off = toolcrib("audit", "-c", write_config(config, toolcrib={"audit": False}))
     assert (off.code, off.out) == (2, "")
-    assert "switched off" in off.err
+    assert "turned off" in off.err
     assert "github.find" in toolcrib("audit", "-c", config, "--path", path).out
 
 
 def test_what_is_not_there_is_said(path: Path, tmp_path: Path) -> None:
     nothing = audit(tmp_path / "absent")
     assert nothing.out == ""
-    assert "Nothing is written down" in nothing.err
+    assert "has no traces yet" in nothing.err
     assert (audit(path, "--tool", "x").out, audit(path, "--tool", "x").err.strip()) == (
         "",
-        "Nothing like that is written down.",
+        "The audit has no matching traces.",
     )
     unknown = toolcrib("audit", "--path", path, "abc")
     assert (unknown.code, unknown.out) == (1, "")

@@ -102,8 +102,11 @@ def test_a_search_gives_no_more_than_asked_for(tools: str) -> None:
 
 def test_what_is_cut_short_is_said_to_have_more(tools: str) -> None:
     for words in (["search", "garden"], ["list", "garden"]):
-        assert "There is more; `-n` shows up to 50." in run(*words, "-n", "1", "--tools", tools).stderr
-        assert "There is more" not in run(*words, "--tools", tools).stderr
+        assert (
+            "More results are available: pass a larger `-n` (at most 50)."
+            in run(*words, "-n", "1", "--tools", tools).stderr
+        )
+        assert "More results" not in run(*words, "--tools", tools).stderr
 
 
 def test_a_page_of_fifty_is_not_said_to_grow(tmp_path: Path) -> None:
@@ -112,7 +115,7 @@ def test_a_page_of_fifty_is_not_said_to_grow(tmp_path: Path) -> None:
     ]
     (path := tmp_path / "garden.json").write_text(json.dumps({"tools": definitions}))
     shown = run("search", "dig", "-n", "50", "--tools", str(path))
-    assert "There is more; `--in` and `--tag` leave less of it." in shown.stderr
+    assert "More results are available: narrow the search with `--in` or `--tag`." in shown.stderr
 
 
 def test_of_a_search_without_words_no_confidence_is_shown(tools: str) -> None:
@@ -130,10 +133,10 @@ def test_where_nothing_is_the_commands_that_look_around_say_so(tmp_path: Path, t
     for command in ("list", "tree"):
         shown = run(command, "-c", str(empty))
         assert (shown.exit_code, shown.stdout) == (0, "")
-        assert "Nothing here." in shown.stderr
+        assert "No tools found." in shown.stderr
     unmet = run("list", "garden", "--tag", "quux", "--tools", tools)
     assert (unmet.exit_code, unmet.stdout) == (0, "")
-    assert "Nothing here matches." in unmet.stderr
+    assert "No matching tools or categories here." in unmet.stderr
 
 
 def test_a_person_is_shown_the_beginning_of_a_long_summary(tmp_path: Path) -> None:
@@ -205,7 +208,7 @@ def test_results_that_would_show_a_confidence_of_zero_are_counted_and_not_shown(
     shown = run(*words)
     assert low
     assert not any(tool_id in shown.stdout for tool_id in low)
-    assert f"{len(low)} more with a confidence below 0.01" in shown.stderr
+    assert f"{len(low)} more have a confidence below 0.01" in shown.stderr
 
 
 def test_an_expansion_shows_what_a_tool_takes_and_what_it_claims(tools: str) -> None:

@@ -73,7 +73,7 @@ def test_one_bundle_as_json_tells_the_same_and_ends_alike(config: Path) -> None:
 
 def test_a_bundle_that_holds_nothing_says_so(config: Path) -> None:
     shown = toolcrib("bundles", config, "none")
-    assert (shown.code, shown.out) == (0, "none\nIt holds nothing.\n")
+    assert (shown.code, shown.out) == (0, "none\nThis bundle is empty.\n")
 
 
 def test_a_bundle_that_is_not_there_and_too_many_words_are_errors(config: Path) -> None:
@@ -89,7 +89,7 @@ def test_without_bundles_it_is_said_where_they_are_set_up(tmp_path: Path) -> Non
     assert shown.code == 0
     assert [line.split()[0] for line in shown.out.splitlines()] == ["bundle", "code_agent", "blog_agent"]
     assert "incomplete: 5 missing" in shown.out, "none of what an agent for code requires is there"
-    assert "These come with Toolcrib; set up your own under `toolcrib.bundles`" in shown.err
+    assert "These bundles come with Toolcrib. Define your own under `toolcrib.bundles`" in shown.err
 
 
 def test_a_shipped_bundle_is_listed_beside_those_that_are_set_up_unless_one_has_its_name(tmp_path: Path) -> None:

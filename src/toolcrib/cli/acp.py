@@ -1,4 +1,4 @@
-"""`toolcrib acp`."""
+"""`toolcrib acp`: run as an agent in an editor that speaks ACP."""
 
 from __future__ import annotations
 
@@ -29,15 +29,13 @@ if TYPE_CHECKING:
 
 SCRIPTED = "scripted:"
 
-_NAME_ONE = (
-    "Name one as PROVIDER:MODEL, with the provider's key in the environment; or scripted:FILE, which asks nobody."
-)
+_NAME_ONE = "Pass --model PROVIDER:MODEL and set the provider's API key, or use scripted:FILE to run without a model."
 
 
 def acp(config: Path | None, model: str, bundle: str | None, *, no_sessions: bool, no_audit: bool) -> None:
-    """Be an agent over standard input and output until the editor goes away."""
+    """Serve the agent over standard input and output until the editor disconnects."""
     if bundle is not None and config is None:
-        raise click.UsageError("--bundle says what is taken of a CONFIG: name one.")
+        raise click.UsageError("--bundle needs a CONFIG: the bundle is defined there.")
     log_warnings()
     store = (
         None if no_sessions else ConversationStore(platformdirs.user_state_path("toolcrib") / "conversations.sqlite")
@@ -49,19 +47,21 @@ def acp(config: Path | None, model: str, bundle: str | None, *, no_sessions: boo
         from toolcrib.surfaces.acp_agent.serving import serve_stdio
 
         if sys.stdin.isatty():
-            stderr.print("Toolcrib speaks ACP here, to an editor: give it to yours as an agent. Ctrl-C ends it.")
+            stderr.print(
+                "Toolcrib is waiting for an editor that speaks ACP. Configure it there, or press Ctrl-C to stop."
+            )
         if config is None:
             async with Toolcrib(policy=CAREFUL) as crib:
                 await serve_stdio(Setup(crib, chosen, store=store))
             return
         from toolcrib.sources.mcp.connection import stop_servers_quickly
 
-        stop_servers_quickly()  # an editor waits for us no longer than for a server
+        stop_servers_quickly()  # an editor waits only a short time for the agent to exit
         with audited(config, no_audit=no_audit) as audit, closing(VectorStore(default_vectors())) as vectors:
             crib = _crib(config, read_config(config), audit, vectors)
             read = crib.add_config(config)
             if bundle is not None:
-                _ = crib.bundles[bundle]  # told of now: no conversation could begin
+                _ = crib.bundles[bundle]  # fail now if the bundle does not exist: every conversation would fail later
             async with crib, anyio.create_task_group() as tasks:
                 tasks.start_soon(crib.follow, read)
                 await serve_stdio(Setup(crib, chosen, bundle=bundle, store=store))
@@ -82,17 +82,17 @@ def _crib(path: Path, config: Config, audit: AuditStore | None, vectors: VectorS
 
 
 def _model(name: str) -> Model:
-    """The model of a name, or one that plays a script.
+    """Return the model called `name`, or a model that plays a script.
 
     Raises:
-        InvalidConfig: there is none, or it cannot be used here.
+        InvalidConfig: the model is unknown, or cannot be used here.
     """
     try:
-        import acp as _  # noqa: F401  the protocol
+        import acp as _  # noqa: F401  fails early if the protocol's package is not installed
         from pydantic_ai.exceptions import UserError
         from pydantic_ai.models import infer_model
     except ImportError as error:
-        raise InvalidConfig(f"an agent for editors needs `{error.name}`: pip install 'toolcrib[acp]'") from error
+        raise InvalidConfig(f"`toolcrib acp` needs `{error.name}`: pip install 'toolcrib[acp]'") from error
     if name.startswith(SCRIPTED):
         from toolcrib.adapters.pydantic_ai.scripted import scripted_model
 
@@ -100,4 +100,4 @@ def _model(name: str) -> Model:
     try:
         return infer_model(name)
     except (UserError, ImportError, ValueError) as error:
-        raise InvalidConfig(f"the model `{name}` cannot be used: {plain(str(error))}", hints=[_NAME_ONE]) from error
+        raise InvalidConfig(f"cannot use the model `{name}`: {plain(str(error))}", hints=[_NAME_ONE]) from error

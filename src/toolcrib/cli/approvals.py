@@ -1,4 +1,4 @@
-"""`toolcrib approvals`: what may run without asking again, and taking it back."""
+"""`toolcrib approvals`: show and revoke permanent approvals."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def approvals(store: Path | None, revoke: tuple[int, ...], *, as_json: bool) -> None:
-    """List them, or take back those of the given numbers."""
+    """List permanent approvals, or revoke those with the given numbers."""
 
     async def main() -> None:
         kept = ApprovalStore(store or default_approvals())
@@ -31,33 +31,33 @@ def approvals(store: Path | None, revoke: tuple[int, ...], *, as_json: bool) -> 
             print_json({"approvals": [*map(_wire, left)], "revoked": [*map(_wire, revoked)]})
             return
         for approval in revoked:
-            told = f"Revoked {approval.number}: `{approval.tool_id}` is asked about again for {approval.principal}."
+            told = f"Revoked {approval.number}: {approval.principal} is asked again before `{approval.tool_id}` runs."
             stderr.print(plain(told), markup=False)
         if left:
             stdout.print(_table(left))
         else:
-            stderr.print("Nothing is approved for good: people are asked each time.")
+            stderr.print("No permanent approvals. People are asked every time.")
 
     run(main, as_json=as_json)
 
 
 def _revoked(kept: ApprovalStore, numbers: tuple[int, ...]) -> list[Approval]:
-    """Take back those of the given numbers, or none of them.
+    """Revoke the approvals with these numbers, all or none. Returns what was revoked.
 
     Raises:
-        NotFound: there is none of one of the numbers.
+        NotFound: there is no approval with one of the numbers.
         OSError, sqlite3.Error: the file cannot be read or written.
     """
     there = {approval.number: approval for approval in kept.all()}
     wanted = dict.fromkeys(numbers)
     for number in wanted:
         if number not in there:
-            raise NotFound(f"There is no approval {number}.", hints=["`toolcrib approvals` lists them."])
+            raise NotFound(f"Approval {number} not found.", hints=["Run `toolcrib approvals` to list them."])
     return [there[number] for number in wanted if kept.revoke(number)]
 
 
 def default_approvals() -> Path:
-    """Where approvals are kept unless somebody says otherwise."""
+    """Return the default path of the approvals."""
     return platformdirs.user_state_path("toolcrib") / "approvals.sqlite"
 
 

@@ -1,4 +1,4 @@
-"""`toolcrib audit`: what agents looked for, expanded and called, as a person reads it."""
+"""`toolcrib audit`: show what agents searched for, expanded and called."""
 
 from __future__ import annotations
 
@@ -33,46 +33,46 @@ from toolcrib.config.audit import DEFAULT_AUDIT
 from toolcrib.core.errors import InvalidConfig, NotFound
 
 FOLLOW_S = 0.5
-"""How often a followed audit is looked at."""
+"""Seconds between two looks at an audit that is followed."""
 
 SHOWN_TRACES = 20
-"""Unless somebody says otherwise; as JSON all are shown."""
+"""The default number of traces to show. With `--json`, the default is all of them."""
 
 SHOWN_IDS = 3
-"""Of the tools that one operation showed."""
+"""How many of the tools that one operation showed are printed."""
 
 CUT_FROM = 24
-"""Operations of one trace from which on only the first and last are shown, unless that trace was asked for."""
+"""A trace with this many operations is shortened to its first and last ones, unless that trace was asked for."""
 
 SHOWN_FIRST, SHOWN_LAST = 4, 8
-"""Of those."""
+"""How many operations of a shortened trace are printed at its start and at its end."""
 
 SHORT_ID = 12
-"""Characters of a trace id, zeros aside: enough to name it, and to tell it from the others."""
+"""How many characters of a trace id are printed, after leading zeros: enough to name the trace."""
 
 _APPROVALS = {
     "once": "approved",
-    "always": "approved for good",
-    "kept": "approved for good before",
-    "refused": "a person said no",
-    "unasked": "nobody could be asked",
-    "unanswered": "nobody answered",
+    "always": "approved permanently",
+    "kept": "approved permanently before",
+    "refused": "refused by a person",
+    "unasked": "could not ask a person",
+    "unanswered": "no answer",
 }
-"""In words; see `Consent`."""
+"""How each `Consent` is printed."""
 
 _EVERYTHING = -1
-"""To SQLite, a limit that is none."""
+"""SQLite reads a negative limit as no limit."""
 
 
 class Display(Protocol):
-    """A way to show what stands in an audit."""
+    """A way to show the traces of an audit."""
 
     def traces(self, traces: Sequence[Trace], gaps: Iterable[Gap]) -> None:
-        """Show what is there, oldest first."""
+        """Show all these traces and gaps, oldest first."""
         ...
 
     def entry(self, entry: Entry) -> None:
-        """Show what has just come."""
+        """Show an operation that was just recorded."""
         ...
 
     def gap(self, gap: Gap) -> None: ...
@@ -92,7 +92,7 @@ def audit(
     follow: bool,
     as_json: bool,
 ) -> None:
-    """Show the newest traces that are wanted; with `follow`, also what comes, until somebody interrupts."""
+    """Show the newest matching traces. With `follow`, keep showing new operations until interrupted."""
     display: Display = JsonLines() if as_json else Blocks(whole=trace is not None)
     if limit is None:
         limit = _EVERYTHING if as_json else SHOWN_TRACES
@@ -116,26 +116,26 @@ def audit(
 
 
 def place_of(config: Path) -> Path:
-    """Where a gateway that serves `config` writes its audit.
+    """Return the path of the audit that a gateway writes if it serves `config`.
 
     Raises:
-        InvalidConfig: the file cannot be used, or switches the audit off.
+        InvalidConfig: the configuration cannot be used, or turns the audit off.
     """
     from toolcrib.cli.app import DEFAULT_CONFIG
 
-    if config == DEFAULT_CONFIG and not config.exists():  # nobody named one
+    if config == DEFAULT_CONFIG and not config.exists():  # no configuration was named
         return DEFAULT_AUDIT.place
     settings = read_config(config).audit
     if settings is None:
-        hint = "--path FILE shows one that was written before."
-        raise InvalidConfig(f"{config}: toolcrib.audit: it is switched off", hints=[hint])
+        hint = "Pass --path FILE to show an audit that was written before."
+        raise InvalidConfig(f"{config}: toolcrib.audit: the audit is turned off", hints=[hint])
     return settings.place
 
 
 def missing_from(place: Path, since: float) -> str | None:
-    """In a sentence: how many operations from `since` on are missing from the audit at `place`; None if none are.
+    """Return a sentence about operations that are missing from the audit at `place`, from `since` on.
 
-    If that cannot be read, the sentence says why.
+    Returns None if none is missing. If the audit cannot be read, the sentence says why.
     """
     try:
         with closing(AuditReader(place)) as reader:
@@ -153,7 +153,7 @@ def missing_from(place: Path, since: float) -> str | None:
 
 
 class _Watch:
-    """An audit that is looked at, whether its file is there yet, stays, or makes way for another."""
+    """Follows an audit file that may not exist yet, or that may be replaced by a different file."""
 
     def __init__(self, place: Path, wanted: Wanted, display: Display) -> None:
         self._place = place
@@ -161,13 +161,13 @@ class _Watch:
         self._display = display
         self._reader: AuditReader | None = None
         self._hindered = False
-        """Was it told that the audit cannot be read, so that it is not told again?"""
+        """Whether it was reported that the audit cannot be read, so that it is not reported twice."""
         self._seen = 0
-        """The id of the last operation that was shown or is not to be."""
+        """The id of the last operation that was shown or skipped."""
         self._gaps_seen = 0
 
     def show(self, limit: int) -> int | None:
-        """Show what is there, up to `limit` traces; gives how many those were, or None where there is no audit."""
+        """Show up to `limit` traces. Returns how many were shown, or None if there is no audit."""
         try:
             self._reader = reader = AuditReader(self._place)
         except NoAudit:
@@ -178,7 +178,7 @@ class _Watch:
             gaps = reader.gaps()
         self._gaps_seen = max((number for number, _ in gaps), default=0)
         oldest = self._wanted.since or 0.0
-        if len(traces) == limit:  # there are earlier ones, and gaps among them
+        if len(traces) == limit:  # there may be earlier traces, with gaps between them
             oldest = max(oldest, min((trace.entries[0].at for trace in traces), default=0.0))
         shows_gaps = limit and self._wanted.trace is None
         self._display.traces(traces, [gap for _, gap in gaps if shows_gaps and gap.until >= oldest])
@@ -188,17 +188,17 @@ class _Watch:
         """Say why nothing was shown.
 
         Raises:
-            NotFound: somebody asked for a trace that is not there.
+            NotFound: a trace was asked for that does not exist.
         """
         if found is None:
-            stderr.print(f"Nothing is written down in {plain(str(self._place))} yet.", markup=False)
+            stderr.print(f"{plain(str(self._place))} has no traces yet.", markup=False)
         elif not found and self._wanted.trace is not None:
-            raise NotFound(f"No trace in {self._place} has an id that begins with `{self._wanted.trace}`.")
+            raise NotFound(f"No trace id in {self._place} begins with `{self._wanted.trace}`.")
         elif not found:
-            stderr.print("Nothing like that is written down.")
+            stderr.print("The audit has no matching traces.")
 
     def show_new(self) -> None:
-        """Show what has come since it was looked at last; what cannot be read now is waited for."""
+        """Show what was recorded since the last look. If the file cannot be read now, try again next time."""
         found: list[Gap | Entry] = []
         try:
             self._look(found)
@@ -215,9 +215,9 @@ class _Watch:
                 self._display.entry(each)
 
     def _look(self, found: list[Gap | Entry]) -> None:
-        """Add to `found` what has come, up to where something cannot be read."""
+        """Append new gaps and entries to `found`. If reading fails, `found` keeps what was read before."""
         if self._reader is not None:
-            # Asked before the last look at it: what was written until it was moved is shown.
+            # Check this before the last read: operations that were written before the move are then still shown.
             moved = self._reader.was_moved()
             try:
                 found += self._read_on(self._reader)
@@ -226,7 +226,8 @@ class _Watch:
                     raise
             if not moved:
                 return
-        # The old file stays open until there is another: it may come back, and is then read on where that ended.
+        # Keep the old file open until a new one exists. The old file may come back, and reading continues where it
+        # ended.
         reader = AuditReader(self._place)
         if self._reader is not None:
             self._reader.close()
@@ -252,14 +253,14 @@ class _Watch:
 def _readable(place: Path) -> Generator[None]:
     try:
         yield
-    except BrokenPipeError:  # of what it is shown on
+    except BrokenPipeError:  # this is about standard output, not about the audit
         raise
     except (OSError, sqlite3.Error, ValueError) as error:
-        raise InvalidConfig(f"{place}: the audit cannot be read: {reason_of(error)}") from error
+        raise InvalidConfig(f"{place}: cannot read the audit: {reason_of(error)}") from error
 
 
 class JsonLines:
-    """One JSON object on a line for each operation or gap, in the order of time."""
+    """Prints one JSON object per line, one for each operation or gap, in the order of time."""
 
     def traces(self, traces: Sequence[Trace], gaps: Iterable[Gap]) -> None:
         found = [(entry.at, entry.to_wire()) for trace in traces for entry in trace.entries]
@@ -279,13 +280,13 @@ class JsonLines:
 
 
 class Blocks:
-    """A block of lines for each trace."""
+    """Prints a block of lines for each trace."""
 
     def __init__(self, *, whole: bool) -> None:
-        """`whole`: nothing is shortened."""
+        """With `whole`, nothing is shortened."""
         self._whole = whole
         self._last: tuple[str, str, str | None] | None = None
-        """The trace that the last line is about, the principal in it, and its bundle."""
+        """The trace id, the principal and the bundle of the last line."""
 
     def traces(self, traces: Sequence[Trace], gaps: Iterable[Gap]) -> None:
         found: list[tuple[float, Trace | Gap]] = [(trace.entries[-1].at, trace) for trace in traces]
@@ -347,7 +348,7 @@ class Blocks:
         table.add_row("", *when, escape(entry.operation), took, size, "\n".join(self._told(entry)))
 
     def _told(self, entry: Entry) -> Iterator[str]:
-        """What an operation was about and how it ended, line by line."""
+        """Yield lines that say what an operation was about and how it ended."""
         ended = "" if entry.is_ok else _outcome(entry)
         approval = "" if entry.approval is None else escape(_APPROVALS.get(entry.approval, _line(entry.approval)))
         yield "  ".join(filter(None, (self._about(entry), ended, approval)))
@@ -368,10 +369,14 @@ class Blocks:
         return escape(_path(entry.path or ())) or ("the top" if entry.operation in AT_THE_TOP else "")
 
     def _shown_by(self, entry: Entry) -> str:
-        """The nodes and tools that an operation showed; empty where that is not known."""
+        """Return the categories and tools that an operation showed, or an empty string if they were not recorded."""
         if entry.operation not in SHOWING_NODES:
             return self._ids(entry.tool_ids)
-        nodes = "" if not entry.node_count else f"{entry.node_count:,} node{'s' * (entry.node_count != 1)}"
+        nodes = (
+            ""
+            if not entry.node_count
+            else f"{entry.node_count:,} {'category' if entry.node_count == 1 else 'categories'}"
+        )
         tools = self._ids(entry.tool_ids) if entry.tool_ids or entry.node_count == 0 else ""
         return ", ".join(filter(None, (nodes, tools)))
 
@@ -381,7 +386,7 @@ class Blocks:
         return f"{escape(', '.join(map(_line, shown)))}{more}" if shown else "nothing"
 
     def _space(self) -> None:
-        """An empty line between two blocks."""
+        """Print an empty line between two blocks."""
         if self._shown:
             stdout.print()
         self._shown = True
@@ -390,7 +395,7 @@ class Blocks:
 
 
 def _line(text: str) -> str:
-    """A stranger's text on one line."""
+    """Put untrusted text on one line."""
     return " ".join(text.split())
 
 
@@ -404,14 +409,14 @@ def _summary(entries: Sequence[Entry]) -> str:
 
 
 def _within(entries: Iterable[Entry]) -> list[str]:
-    """The bundles that they were kept within, in words; nothing where that was none."""
+    """Name the bundles in which these operations ran. Returns an empty list if there were no bundles."""
     bundles = [*dict.fromkeys(entry.bundle for entry in entries if entry.bundle is not None)]
     return [f"in {escape(', '.join(map(_line, bundles)))}"] if bundles else []
 
 
 def _between(entries: Sequence[Entry]) -> str:
     failed = sum(not entry.is_ok for entry in entries)
-    return f"{_counted(len(entries))} between" + (f", of which {failed:,} failed" if failed else "")
+    return f"{_counted(len(entries))} between" + (f", {failed:,} of them failed" if failed else "")
 
 
 def _counted(operations: int) -> str:
@@ -425,7 +430,7 @@ def _outcome(entry: Entry) -> str:
 def _moment(at: float) -> str:
     try:
         return datetime.fromtimestamp(at).astimezone().strftime("%Y-%m-%d %H:%M:%S")
-    except (ValueError, OverflowError, OSError):  # a clock that was far off
+    except (ValueError, OverflowError, OSError):  # the clock was far off when this was written
         return f"{at:.0f}"
 
 

@@ -1,4 +1,4 @@
-"""`toolcrib list`, `tree`, `categories`, `search` and `expand`: looking around."""
+"""`toolcrib list`, `tree`, `categories`, `search` and `expand`: look around in the catalog."""
 
 from __future__ import annotations
 
@@ -38,22 +38,22 @@ from toolcrib.operations.messages import CategoryPointer, Missing, SearchPage
 from toolcrib.operations.showing import MAX_LIMIT, why_unavailable
 
 TREE_TOOLS = 200
-"""Tools shown below one node; the rest are counted."""
+"""How many tools are shown below one category. The rest are counted."""
 
 LEAST = 0.01
-"""The confidence from which a result is shown to a person."""
+"""The lowest confidence of a result that is shown to a person."""
 
 TOLD_CHARS = 90
-"""Of the summary of a node: one that is made up for models is longer than a person reads."""
+"""How many characters of a category's summary are shown. Generated summaries are longer, because models read them."""
 
 TREE_DEPTH = 50
-"""Levels shown; `list` goes deeper."""
+"""How many levels are shown. `list` can go deeper."""
 
 
 def tree(
     config: Path, tools: Path | None, wait_s: float, *, bundle: str | None, principal: str | None, as_json: bool
 ) -> None:
-    """The whole catalog, as a tree; that of `principal` where one is named."""
+    """Show the catalog as a tree, as `principal` sees it if one is named."""
 
     async def main() -> None:
         seen_by = principal_called(principal, config, tools)
@@ -86,7 +86,7 @@ def list_(
     principal: str | None,
     as_json: bool,
 ) -> None:
-    """One page of what stands at `path`, as `principal` sees it where one is named."""
+    """Show one page of the categories and tools at `path`, as `principal` sees it if one is named."""
 
     async def main() -> None:
         seen_by = principal_called(principal, config, tools)
@@ -106,16 +106,16 @@ def list_(
             if page.nodes or page.tools:
                 stdout.print(table, soft_wrap=False)
             else:
-                stderr.print("Nothing here matches." if tags or query else _NOTHING, markup=False)
+                stderr.print("No matching tools or categories here." if tags or query else _NOTHING, markup=False)
             if page.next_cursor is not None:
-                _tell_of_more(limit, "`--query` finds in it")
+                _tell_of_more(limit, "search in it with `--query`")
             _tell(page.missing)
 
     run(main, as_json=as_json)
 
 
 def categories(config: Path, tools: Path | None, wait_s: float, *, as_json: bool) -> None:
-    """All that stands at the top."""
+    """Show all top-level categories."""
 
     async def main() -> None:
         async with opened(config, tools, wait_s=wait_s) as crib:
@@ -145,7 +145,7 @@ def categories(config: Path, tools: Path | None, wait_s: float, *, as_json: bool
 
 
 def _whole(shown: Iterable[CategoryPointer]) -> list[CategoryPointer]:
-    """Each category once, with the ids of all the times that it is `shown`."""
+    """Merge entries of the same category: a category that spans several pages lists some of its tools on each."""
     found: dict[tuple[str, ...], CategoryPointer] = {}
     for category in shown:
         before = found.get(category.node.path)
@@ -166,7 +166,7 @@ def search(
     bundle: str | None,
     as_json: bool,
 ) -> None:
-    """The tools that serve `query`, best first; the process ends with 1 where there are none."""
+    """Show the tools that match `query`, best first. The process exits with 1 if there are none."""
 
     async def main() -> None:
         async with opened(config, tools, wait_s=wait_s, bundle=bundle, searched=True) as crib:
@@ -188,33 +188,33 @@ def _show_found(page: SearchPage, limit: int, *, is_tagged: bool) -> None:
         say(" ".join(page.suggestion.hints))
         tell_next(page.suggestion.next_action)
     elif not page.results:
-        stderr.print("No tool matches." if is_tagged else _NOTHING, markup=False)
+        stderr.print("No matching tools." if is_tagged else _NOTHING, markup=False)
     shown = [pointer for pointer in page.results if pointer.confidence is None or pointer.confidence >= LEAST]
     shown = shown or [*page.results]
     table = Table.grid(padding=(0, 2))
-    if any(pointer.confidence is not None for pointer in shown):  # of no words, nothing is estimated
+    if any(pointer.confidence is not None for pointer in shown):  # a query without words has no confidence
         table.add_column()
-    table.add_column(overflow="fold")  # an id that is cut can be given to no other command
+    table.add_column(overflow="fold")  # other commands do not accept a truncated id
     table.add_column()
     for pointer in shown:
         found = [f"[bold]{escape(pointer.tool_id)}[/]", _told_of(pointer)]
         table.add_row(*found if pointer.confidence is None else (f"{pointer.confidence:.2f}", *found))
     stdout.print(table, soft_wrap=False)
     if left_out := len(page.results) - len(shown):
-        stderr.print(f"{left_out} more with a confidence below {LEAST:.2f}; `--json` shows all.", markup=False)
+        stderr.print(f"{left_out} more have a confidence below {LEAST:.2f}. Pass `--json` to see them.", markup=False)
     elif page.next_cursor is not None:
-        _tell_of_more(limit, "`--in` and `--tag` leave less of it")
+        _tell_of_more(limit, "narrow the search with `--in` or `--tag`")
     _tell(page.missing)
 
 
 def _told_of(pointer: ToolPointer) -> str:
-    """Its summary, and why it cannot be called."""
+    """Return the summary of a tool, and the reason if it cannot be called."""
     told = escape(pointer.summary)
     return told if pointer.unavailable is None else f"{told}\n[yellow]unavailable: {escape(pointer.unavailable)}[/]"
 
 
 def expand(tool_id: str, config: Path, tools: Path | None, wait_s: float, *, bundle: str | None, as_json: bool) -> None:
-    """One tool, whole."""
+    """Show the full definition of one tool."""
 
     async def main() -> None:
         async with opened(config, tools, wait_s=wait_s, wanted=only_source_of(tool_id), bundle=bundle) as crib:
@@ -231,7 +231,7 @@ def expand(tool_id: str, config: Path, tools: Path | None, wait_s: float, *, bun
             if expansion.obstacle is not None:
                 stdout.print(f"\n{plain(expansion.obstacle)}", markup=False, style="yellow")
             _show_metadata(expansion.metadata)
-            for title, schema in (("takes", expansion.args_schema), ("gives", expansion.result_schema)):
+            for title, schema in (("arguments", expansion.args_schema), ("result", expansion.result_schema)):
                 if schema is not None:
                     stdout.print(f"\n{title}")
                     show_json(dict(schema))
@@ -246,7 +246,7 @@ def expand(tool_id: str, config: Path, tools: Path | None, wait_s: float, *, bun
 
 
 def _show_metadata(metadata: ToolMetadata) -> None:
-    """What the tool's owner says of it, a line each."""
+    """Print what the tool's owner wrote about it, one key per line."""
     said = metadata.to_wire()
     said.pop("category", None)
     for example in said.pop("examples", []):
@@ -261,7 +261,7 @@ def _show_metadata(metadata: ToolMetadata) -> None:
 
 
 def only_source_of(tool_id: str) -> Callable[[str], bool] | None:
-    """Start only the server or plugin whose tool this is, unless the id does not say which that is."""
+    """Return a filter that accepts only the source of `tool_id`, or None if the id does not name its source."""
     source = tool_id.partition(".")[0]
 
     def wanted(name: str) -> bool:
@@ -295,7 +295,7 @@ def _grow(tree: Tree, view: View, branch: Branch, depth: int = 0) -> None:
     ontology = view.ontology
     for child in ontology.children(branch):
         node = ontology.node(child)
-        if child.above is not branch:  # it hangs here too, and stands elsewhere
+        if child.above is not branch:  # this category has a second parent, and is shown in full below its first
             tree.add(_Line(node.name, f"see {'/'.join(node.path)}", "bold cyan"))
             continue
         below = tree.add(_Line(node.name, f"{child.count} · {summarize(node.summary, TOLD_CHARS)}", "bold cyan"))
@@ -312,7 +312,7 @@ def _grow(tree: Tree, view: View, branch: Branch, depth: int = 0) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    """A name in the tree with what is told of it, as much as fits beside it. The name is never cut."""
+    """A line of the tree: a name, and as much of its description as fits. The name is never truncated."""
 
     name: str
     told: str
@@ -328,7 +328,7 @@ class _Line:
 
 @dataclass(frozen=True, slots=True)
 class _Unbroken:
-    """Something shown to a program or a file, where no line is too long."""
+    """Renders something without line breaks, for a program or a file."""
 
     shown: RenderableType
 
@@ -336,12 +336,12 @@ class _Unbroken:
         yield from console.render(self.shown, options.update(width=100_000))
 
 
-_NOTHING = "Nothing here. `toolcrib doctor` tells what each server offers."
+_NOTHING = "No tools found. Run `toolcrib doctor` to check your servers."
 
 
 def _tell_of_more(limit: int, otherwise: str) -> None:
-    more = f"`-n` shows up to {MAX_LIMIT}" if limit < MAX_LIMIT else otherwise
-    stderr.print(f"There is more; {more}.", markup=False)
+    more = f"pass a larger `-n` (at most {MAX_LIMIT})" if limit < MAX_LIMIT else otherwise
+    stderr.print(f"More results are available: {more}.", markup=False)
 
 
 def _tell(missing: Missing) -> None:

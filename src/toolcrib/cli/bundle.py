@@ -1,4 +1,4 @@
-"""`toolcrib bundles`: which sets of tools are set up, and what is there of them."""
+"""`toolcrib bundles`: show the bundles and what each one is missing."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from toolcrib.core.tools import Tool
 
 
 def bundles(config: Path, name: str | None, wait_s: float, *, as_json: bool) -> None:
-    """All of them, or the one called `name`; then the process ends with 1 where that is incomplete."""
+    """Show all bundles, or the one called `name`. With a name, the process exits with 1 if that bundle is
+    incomplete."""
 
     async def main() -> None:
         async with opened(config, None, wait_s=wait_s) as crib:
@@ -39,7 +40,7 @@ def _show_all(found: list[tuple[ToolBundle, Resolution]], *, as_json: bool) -> N
         print_json({"bundles": [_wire(bundle, resolution) for bundle, resolution in found]})
         return
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    for column in ("bundle", "state", "tools", "what it is for"):
+    for column in ("bundle", "state", "tools", "purpose"):
         table.add_column(column, justify="right" if column == "tools" else "left", overflow="fold")
     for bundle, resolution in found:
         count = len(resolution.missing)
@@ -49,7 +50,8 @@ def _show_all(found: list[tuple[ToolBundle, Resolution]], *, as_json: bool) -> N
     stdout.print(table, soft_wrap=False)
     if all(bundle in SHIPPED for bundle, _ in found):
         stderr.print(
-            "These come with Toolcrib; set up your own under `toolcrib.bundles` in the configuration.", markup=False
+            "These bundles come with Toolcrib. Define your own under `toolcrib.bundles` in the configuration.",
+            markup=False,
         )
 
 
@@ -58,9 +60,9 @@ def _show(bundle: ToolBundle, found: Resolution) -> None:
     for kind, tools in (("required", found.required), ("optional", found.optional)):
         _show_tools(kind, tools)
     _show_missing("missing", found.missing, style="red")
-    _show_missing("not there, and not required", found.absent, style="dim")
+    _show_missing("optional, not available", found.absent, style="dim")
     if not (found.required or found.optional or found.missing or found.absent):
-        stdout.print("It holds nothing.")
+        stdout.print("This bundle is empty.")
 
 
 def _show_tools(kind: str, tools: Iterable[Tool]) -> None:
@@ -95,5 +97,6 @@ def _wire(bundle: ToolBundle, found: Resolution) -> dict[str, Any]:
 
 
 def _missing_wire(missing: Missing) -> dict[str, str]:
-    """With what only the owner may read, who this is."""
+    """Convert to JSON, with the diagnosis that only the owner may read. The person who runs this command is the
+    owner."""
     return {**missing.to_wire(), "why": missing.diagnosis}

@@ -27,13 +27,14 @@ from toolcrib.operations.desk import Desk
 def call(
     tool_id: str, arguments: Sequence[str], config: Path, wait_s: float, *, bundle: str | None, as_json: bool
 ) -> None:
-    """Expand and call at once: a person who types an id has seen what it takes, or is told by the error."""
+    """Expand and call a tool in one step. A person who passes a bare id does not need to expand it first."""
 
     async def main() -> None:
         given = _given(arguments)
         async with opened(config, None, wait_s=wait_s, wanted=only_source_of(tool_id), bundle=bundle) as crib:
             crib.desk = _asking_here(crib.desk, at_terminal=sys.stdin.isatty() and sys.stderr.isatty())
-            # A bare id is filled in: who types it has looked. A handle is taken at its word, like anybody's.
+            # A bare tool id gets the current handle, because the person typed it on purpose. A handle is checked as
+            # usual.
             handle = crib.expand_tool(tool_id).handle if crib.view().find(tool_id) is not None else tool_id
 
             async def progress(progress: float, total: float | None, message: str | None) -> None:
@@ -54,7 +55,7 @@ def call(
 
 
 class _TerminalApprover(Approver):
-    """Asks the person at the terminal, who waits for nothing else."""
+    """Asks the person at the terminal for approval."""
 
     async def _answered(self, intent: Intent, context: CallContext) -> Consent:
         question = Question.about(intent)
@@ -68,21 +69,21 @@ class _TerminalApprover(Approver):
 
 
 class _AbsentApprover(Approver):
-    """Has no terminal to ask at: only what was approved for good runs."""
+    """Refuses calls that need a question, because there is no terminal. Permanent approvals still apply."""
 
     async def _answered(self, intent: Intent, context: CallContext) -> Consent:
         context.note_approval("unasked")
         raise NotAuthorized(
-            f"`{intent.subject}` runs only after a person has approved, and there is no terminal to ask at.",
+            f"`{intent.subject}` needs a person's approval, and there is no terminal to ask on. Nothing ran.",
             hints=[
-                "Run this command at a terminal. If you answer `always` there, the tool then runs without one.",
-                "A rule of the policy that says `allow` lets it run without a question.",
+                "Run this command at a terminal. If you answer `always` there, the tool then runs without asking.",
+                "Or add a policy rule with `allow`, so that the tool runs without asking.",
             ],
         )
 
 
 def _asking_here(desk: Desk, *, at_terminal: bool) -> Desk:
-    """`desk`, where the person at this terminal approves of calls, or nobody does."""
+    """Return `desk` with an approver that asks at this terminal, or that refuses if there is no terminal."""
     approver = (_TerminalApprover if at_terminal else _AbsentApprover)(desk.runner.approver.approvals)
     return replace(desk, runner=replace(desk.runner, approver=approver))
 
@@ -92,18 +93,18 @@ _EXAMPLES = ("""For example: '{"path": "notes.txt"}', or path=notes.txt""",)
 
 
 def _given(words: Sequence[str]) -> dict[str, object]:
-    """The arguments of a call, as one JSON object or as KEY=VALUE."""
+    """Parse the arguments of a call from one JSON object or from KEY=VALUE pairs."""
     pairs = [_KEY_VALUE.fullmatch(word) for word in words]
     if words and all(pairs):
         return {pair["key"]: _value(pair["value"]) for pair in pairs if pair is not None}
     if len(words) > 1:
-        raise InvalidArguments("Several arguments are each KEY=VALUE.", hints=_EXAMPLES)
+        raise InvalidArguments("Pass one JSON object, or KEY=VALUE for each argument.", hints=_EXAMPLES)
     text = words[0] if words else "{}"
     return _parsed(sys.stdin.read() if text == "-" else text)
 
 
 def _value(text: str) -> object:
-    """What JSON calls a number, a list, an object, true, false or null; all else is a string."""
+    """Read JSON numbers, lists, objects, true, false and null as JSON. Everything else is a string."""
     try:
         value = json.loads(text)
     except ValueError:
@@ -124,14 +125,14 @@ def _parsed(text: str) -> dict[str, object]:
 def _show(result: ToolResult) -> None:
     for block in result.content:
         text = _text_of(block)
-        # To a file or another program it goes as it came.
+        # A file or a program gets the text unchanged. Only a terminal needs control characters made visible.
         stdout.print(plain(text) if stdout.is_terminal else text, markup=False)
     if not result.content and result.structured_content is not None:
         show_json(result.structured_content)
 
 
 def _text_of(block: Mapping[str, Any]) -> str:
-    """A block of content as text: itself where it is text, else what it is and how much of it there is."""
+    """Return the text of a content block, or a short note about a block that is not text."""
     match block:
         case {"type": "text", "text": str(text)} | {"type": "resource", "resource": {"text": str(text)}}:
             return text

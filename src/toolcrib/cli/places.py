@@ -1,4 +1,4 @@
-"""Where a command keeps what it is told, unless somebody says otherwise."""
+"""The default path of the registrations, and the store at that path."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from toolcrib.config.registration_store import RegistrationStore
 
 
 def default_registrations() -> Path:
-    """Where registrations are kept."""
+    """Return the default path of the registrations."""
     return platformdirs.user_state_path("toolcrib") / "registrations.sqlite"
 
 
 def store_of(config: Path) -> RegistrationStore:
-    """What is registered beside `config`."""
+    """Return the store of what is registered for `config`."""
     return RegistrationStore(default_registrations(), config)
