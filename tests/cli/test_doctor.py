@@ -217,7 +217,7 @@ def test_a_configuration_that_contains_toolcrib_itself_ends_and_says_so(tmp_path
     by_name = {source["name"]: source for source in ended.json["sources"]}
     assert by_name["bench"]["status"] == "ready"
     assert by_name["again"]["status"] == "failed"
-    assert "serves this file already" in by_name["again"]["reason"]
+    assert "serving the same file" in by_name["again"]["reason"]
 
 
 def test_a_server_that_each_principal_has_for_itself_is_tried_for_the_person_here_if_that_has_it(

@@ -170,7 +170,7 @@ async def test_a_source_is_declared_replaced_and_withdrawn_while_the_program_run
     assert (await crib.call_tool(handle)).text == "hello\n"
     crib.withdraw("ops")
     assert (dict(crib.declared), set(crib.view().tools), set(crib.registry.state.sources)) == ({}, set(), set())
-    with pytest.raises(ToolNotFound, match="no source `ops` was declared"):
+    with pytest.raises(ToolNotFound, match="no source `ops` was added with `declare"):
         crib.withdraw("ops")
 
 
@@ -179,12 +179,12 @@ async def test_what_is_declared_takes_nobodys_place(tmp_path: Path) -> None:
     crib.add_config(written(tmp_path / "mcp.json", {"ops": {"tools": {"hi": saying("hello")}}}))
     crib.add(saying)
     for name in ("ops", "functions"):
-        with pytest.raises(InvalidTool, match=f"a source named `{name}` is there already"):
+        with pytest.raises(InvalidTool, match=f"a source named `{name}` already exists"):
             crib.declare(declared(name))
     with pytest.raises(ToolNotFound):
         crib.withdraw("ops")
     crib.declare(declared("mine", hi=saying("mine")))
-    with pytest.raises(InvalidConfig, match="a source named `mine` is there already"):
+    with pytest.raises(InvalidConfig, match="a source named `mine` already exists"):
         crib.add_config(written(tmp_path / "more.json", {"mine": {}}))
     assert await call(crib, "mine.hi") == "mine\n"
 

@@ -189,7 +189,7 @@ async def test_credentials_that_are_missing_for_one_keep_nobody_else_from_the_se
     async with crib_of(config_of(tmp_path / "mcp.json", principals=principals), ADA, BOB, CYD) as crib:
         assert await token(crib, ADA) == "token-of-ada"
         assert crib.list(context=CallContext(BOB)).missing.unavailable == ("desk",)
-        with pytest.raises(SourceUnavailable, match="cannot be used as it is configured") as failed:
+        with pytest.raises(SourceUnavailable, match="Its configuration is invalid") as failed:
             crib.expand_tool("desk.env", context=CallContext(BOB))
         assert "TOOLCRIB_TEST_NOT_SET" not in str(failed.value.to_wire())
         assert "principals.bob.env.TOKEN: the environment variable `TOOLCRIB_TEST_NOT_SET` is not set" in (
@@ -361,7 +361,7 @@ async def test_a_file_that_was_cut_short_does_not_share_what_was_isolated(
     async with crib, following(crib, config) as taken_over:
         document = json.loads(path.read_text())
         replace_config(path, json.dumps({"mcpServers": document["mcpServers"]}))
-        await until(lambda: "`desk` was isolated" in caplog.text, "the file was read")
+        await until(lambda: "server `desk` was isolated" in caplog.text, "the file was read")
 
         assert taken_over == []
         assert await crib.ready(30, principal=ADA)
@@ -382,7 +382,7 @@ async def test_a_file_that_was_cut_short_does_not_give_a_server_to_principals_th
         desk = document["toolcrib"]["sources"]["desk"]
         del desk["principals"]
         replace_config(path, json.dumps(document))
-        await until(lambda: "only some principals had `desk`" in caplog.text, "the file was read")
+        await until(lambda: "only some principals had server `desk`" in caplog.text, "the file was read")
         assert taken_over == []
         assert "desk" not in crib.view(CYD).sources
 
@@ -455,9 +455,9 @@ async def test_a_reload_tries_again_what_failed_for_a_principal(
 async def test_the_name_of_an_isolated_server_is_taken(tmp_path: Path) -> None:
     crib = Toolcrib()
     crib.add_config(config_of(tmp_path / "mcp.json"))
-    with pytest.raises(InvalidTool, match="`desk` is there already"):
+    with pytest.raises(InvalidTool, match="a source named `desk` already exists"):
         crib.add_source(ScriptedSource("desk"))
-    with pytest.raises(InvalidConfig, match="`desk` is there already"):
+    with pytest.raises(InvalidConfig, match="a source named `desk` already exists"):
         crib.add_config(write_config(tmp_path / "other.json", desk=faulty_entry()))
 
 

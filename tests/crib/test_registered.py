@@ -196,7 +196,7 @@ async def test_what_the_configuration_says_wins_and_what_is_registered_is_told_o
         "the bundle `disks`",
         "the capability `shell`",
     }
-    assert "registered, and passed over: `bench.more`: a server, plugin or source" in caplog.text
+    assert "registered but not used: `bench.more`: a server, plugin or source" in caplog.text
     assert len(store.all()) == 8
 
     async with Toolcrib(registrations=RegistrationStore(path)) as alone:

@@ -187,7 +187,7 @@ async def test_a_file_that_says_nothing_of_pins_any_more_opens_nothing(place: Pl
     async with place.served() as client:
         assert await found(client) == []
         place.write(None)
-        await place.until_logged("it says nothing of `pins` any more")
+        await place.until_logged("`pins` is no longer set")
         assert await found(client) == []
         place.write({})
         await until_found(client, "git.commit")

@@ -288,7 +288,7 @@ async def test_one_failing_server_takes_nothing_with_it_and_is_named(tmp_path: P
         assert "it exited" in why["message"]
         assert "the vice is missing" not in str(why)  # for its owner alone, as paths and secrets may stand there
         unset = (await ask(client, "expand_tool", tool_id="unset.echo"))["error"]
-        assert unset["message"] == "The source `unset` is unavailable: It cannot be used as it is configured."
+        assert unset["message"] == "The source `unset` is unavailable: Its configuration is invalid."
         assert text_of(await run_tool(client, "bench.echo", text="fine")) == "fine"
 
 

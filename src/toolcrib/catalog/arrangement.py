@@ -59,7 +59,7 @@ class Arrangement:
 
 
 @dataclass(frozen=True)
-class Beside:
+class Reserved:
     """What a program has of its own, which what is registered makes way for."""
 
     arrangement: Arrangement = field(default_factory=Arrangement)
@@ -67,4 +67,4 @@ class Beside:
     """Names of them."""
 
 
-NOTHING_BESIDE = Beside()
+NOTHING_RESERVED = Reserved()

@@ -79,7 +79,7 @@ async def opened(
             if searched and is_config_named():
                 said = read_config(config)
                 crib.registry.set_weights(said.search.weights)
-                crib.insights.heed(said)
+                crib.insights.apply(said)
         else:
             crib.add_config(config, wanted)
         if bundle is not None:

@@ -12,7 +12,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from toolcrib.catalog.arrangement import NOTHING_BESIDE, Arrangement, Beside
+from toolcrib.catalog.arrangement import NOTHING_RESERVED, Arrangement, Reserved
 from toolcrib.catalog.bundles import Bundles, ToolBundle
 from toolcrib.catalog.capabilities import Capability
 from toolcrib.catalog.categories import Categories, Category
@@ -117,7 +117,7 @@ def read_document(text: str, path: Path) -> tuple[Registration, ...]:
 def document(rows: Rows) -> tuple[dict[str, Any], tuple[PassedOver, ...]]:
     """The document of those of `rows` that can be read, and the others."""
     values, unreadable = _read_all(rows, {})
-    joining = _Joining(Config(_STORE), NOTHING_BESIDE, [*unreadable])
+    joining = _Joining(Config(_STORE), NOTHING_RESERVED, [*unreadable])
     joining.arrangement(values)  # two that were registered at once may be wrong together
     passed_over = tuple(joining.passed_over)
     wrong = {each.row for each in passed_over}
@@ -388,10 +388,10 @@ def _nested(path: NodePath, body: JsonObject) -> JsonObject:
 # -- beside a configuration -------------------------------------------------------------------------------------------
 
 
-def joined(config: Config, rows: Rows, beside: Beside = NOTHING_BESIDE) -> Joined:
+def joined(config: Config, rows: Rows, reserved: Reserved = NOTHING_RESERVED) -> Joined:
     """`config` with what `rows` register, as if it stood there; the configuration and what is beside it win."""
     values, passed_over = _read_all(rows, config.source_names)
-    joining = _Joining(config, beside, [*passed_over])
+    joining = _Joining(config, reserved, [*passed_over])
     return Joined(
         replace(
             config,
@@ -411,14 +411,14 @@ T = TypeVar("T")
 class _Joining:
     """Takes in what can be, and notes the rest."""
 
-    def __init__(self, config: Config, beside: Beside, passed_over: list[PassedOver]) -> None:
+    def __init__(self, config: Config, reserved: Reserved, passed_over: list[PassedOver]) -> None:
         self._config = config
-        self._beside = beside
+        self._reserved = reserved
         self.passed_over = passed_over
 
     def declared(self, values: _Values) -> tuple[DeclaredTools, ...]:
         plugins = (plugin.name for plugin in self._config.plugins)
-        taken = self._beside.sources.union(self._config.source_names.values(), plugins)
+        taken = self._reserved.sources.union(self._config.source_names.values(), plugins)
         configured = {source.name: source for source in self._config.declared}
         found = dict(configured)
         for row, said in (*values.sources, *values.tools):
@@ -437,12 +437,12 @@ class _Joining:
 
     def capabilities(self, given: Iterable[tuple[Registration, Capability]]) -> tuple[Capability, ...]:
         configured = self._config.capabilities
-        known = {each.name for each in (*configured, *self._beside.arrangement.capabilities)}
+        known = {each.name for each in (*configured, *self._reserved.arrangement.capabilities)}
         return (*configured, *self._others(given, known, lambda each: each.name))
 
     def bundles(self, given: Iterable[tuple[Registration, ToolBundle]]) -> Bundles:
         configured = self._config.bundles.given
-        known = {each.name for each in (*configured, *self._beside.arrangement.bundles)}
+        known = {each.name for each in (*configured, *self._reserved.arrangement.bundles)}
         others = [(row, each) for row, each in given if not self._is_known(row, each.name, known)]
         # One may include another that comes later, so that it takes several rounds.
         taken: list[ToolBundle] = []
@@ -469,7 +469,7 @@ class _Joining:
         # A category that is there only because an override names it is not set up yet.
         bare = {path for path in claimed if Category(path, tools=claimed[path]) in mine.categories}
         set_up = tuple(each for each in mine.categories if each.path not in bare)
-        own = self._beside.arrangement
+        own = self._reserved.arrangement
         paths = {each.path for each in (*set_up, *own.categories)}
         categories = [each for each in values.categories if not self._is_known(each[0], each[1].path, paths)]
         merged = self._merged(set_up, categories, values.overrides)
@@ -484,7 +484,7 @@ class _Joining:
         categories: Iterable[tuple[Registration, Category]],
         overrides: Iterable[tuple[Registration, MetadataOverride]],
     ) -> Arrangement:
-        own, mine = self._beside.arrangement, self._config.overrides.given
+        own, mine = self._reserved.arrangement, self._config.overrides.given
         categories, overrides = [*categories], [*overrides]
 
         def of(some: Iterable[tuple[Registration, Category | MetadataOverride]]) -> Arrangement:
@@ -536,7 +536,7 @@ class Registering:
     """Changes of what is registered beside a configuration: what would count no longer is refused, all of it named."""
 
     config: Config
-    beside: Beside = NOTHING_BESIDE
+    reserved: Reserved = NOTHING_RESERVED
 
     def added(self, rows: Rows, new: Rows, *, replacing: bool = False) -> tuple[Registration, ...]:
         """`rows` and `new`; those of `new` that are there and differ take their place with `replacing`.
@@ -572,11 +572,11 @@ class Registering:
         return after
 
     def _check(self, before: Rows, after: Rows, otherwise: str) -> None:
-        known, now = (joined(self.config, rows, self.beside) for rows in (before, after))
+        known, now = (joined(self.config, rows, self.reserved) for rows in (before, after))
         if wrong := [str(each) for each in now.passed_over if each not in known.passed_over]:
             raise InvalidConfig(f"{otherwise}: {'; '.join(wrong)}")
         try:
-            Bundles([*now.config.bundles.given, *self.beside.arrangement.bundles])
+            Bundles([*now.config.bundles.given, *self.reserved.arrangement.bundles])
         except InvalidConfig as error:
             raise InvalidConfig(f"{otherwise}: {error.message}") from error
 

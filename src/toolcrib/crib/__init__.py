@@ -1,1 +1,1 @@
-"""`Toolcrib`, which connects sources, catalog and operations, and follows the configuration."""
+"""The `Toolcrib` class, which connects sources, catalog and operations and follows the configuration."""

@@ -1,4 +1,4 @@
-"""`Toolcrib`: the composition root, where sources, catalog, disclosure and calling come together."""
+"""The `Toolcrib` class: the composition root that connects sources, catalog, disclosure and calling."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from anyio import to_thread
 from anyio.lowlevel import current_token
 
 from toolcrib.catalog.access import ALLOW_ALL, NOTHING_CLAIMED, Access, Policy, may_show
-from toolcrib.catalog.arrangement import Arrangement, Beside
+from toolcrib.catalog.arrangement import Arrangement, Reserved
 from toolcrib.catalog.bundles import NOTHING, Bundles, Contents, Resolution, ToolBundle
 from toolcrib.catalog.capabilities import Capabilities, Capability
 from toolcrib.catalog.categories import Categories, Category
@@ -69,15 +69,15 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 POLL_S = 1.0
-"""How often a followed configuration file is looked at."""
+"""Seconds between two checks of a followed configuration file."""
 
 _TOLD_OF: Mapping[str, Callable[[Config], object]] = {
-    "servers that are switched off": lambda config: [each for each in config.servers if each.disabled],
-    "names of servers": lambda config: {label: name for label, name in config.source_names.items() if label != name},
+    "disabled servers": lambda config: [each for each in config.servers if each.disabled],
+    "server names": lambda config: {label: name for label, name in config.source_names.items() if label != name},
     "plugins": attrgetter("plugins", "chooses_plugins"),
     "declared tools": attrgetter("declared"),
     "policy": attrgetter("policy"),
-    "who may ask": attrgetter("auth"),
+    "authentication": attrgetter("auth"),
     "tools": attrgetter("overrides.given"),
     "categories": attrgetter("categories.given"),
     "bundles": attrgetter("bundles.given"),
@@ -85,24 +85,24 @@ _TOLD_OF: Mapping[str, Callable[[Config], object]] = {
     "search": attrgetter("search"),
     "limits": attrgetter("rate", "lookup_rate", "patience", "capacity", "room", "max_isolated_principals"),
     "pins": attrgetter("said_of_pins"),
-    "audit (from the next start)": attrgetter("audit"),
+    "audit (applied at the next start)": attrgetter("audit"),
 }
-"""All of a configuration besides its enabled servers, as the log names it where it changed."""
+"""Every part of a configuration except its enabled servers, by the name that the log uses for it when it changed."""
 
 _NO_CONFIG = Config(Path())
-"""That of a program which took in none."""
+"""The configuration of a program that added none."""
 
 _FunctionT = TypeVar("_FunctionT", bound=Callable[..., Any])
 
 FUNCTIONS = "functions"
-"""What the source of a crib's own functions is called, where no configured server has the name."""
+"""The name of the source for the functions of this program, unless a configured server already has it."""
 
 
 class Toolcrib(OperationMethods):
-    """All tools of an agent behind one counter.
+    """All tools of an agent, behind one interface.
 
-    Functions can be added, listed and searched at once. Servers start when the crib is entered (`async with crib:`),
-    in the background; `ready` waits for them.
+    Functions can be added, listed and searched at once. Servers start in the background when you enter the crib
+    (`async with crib:`). `ready` waits for them.
     """
 
     def __init__(
@@ -117,17 +117,20 @@ class Toolcrib(OperationMethods):
         vectors: Vectors | None = None,
         record: Recorder | None = None,
     ) -> None:
-        """With `definitions`, servers whose definitions are kept there are started when they are first called.
+        """Create a crib without tools. Every argument is optional.
 
-        `policy` stands before any that a configuration sets. `approvals` keeps what people approved for good, else that
-        lasts as long as the program. What stands in `registrations` is taken in with a configuration, or when the crib
-        is entered; `keep` puts more there. `pins` holds which definitions people approved of, and which versions there
-        were; without it nothing is approved, and versions are counted as long as the program lasts. `embedder` knows
-        what texts mean, and stands before any that a configuration names; `vectors` keeps what it made of tools.
-        `record` is told of every operation.
+        `policy` takes precedence over the policy of a configuration. With `definitions`, a server whose definitions are
+        cached there starts when it is first called. `approvals` stores permanent approvals; without it, they last as
+        long as the program. `registrations` stores what `keep` registers. The crib loads it together with a
+        configuration, or when you enter the crib. `pins` stores the pinned definitions and their versions; without it,
+        nothing is pinned, and versions are counted only while the program runs. `embedder` computes vectors for search
+        and takes precedence over the embedder of a configuration. `vectors` caches the vectors of tools. `record`
+        receives every operation.
         """
         self.client: Client = NOBODY
-        """Whom a server of the handshake era may count on from its start, and ask while nobody calls."""
+        """The client that servers of handshake-era MCP versions are told about at their start, and that they may ask
+        outside a call.
+        """
         self.registry: ToolRegistry = RunnableRegistry()
         runner = Runner(approver=Approver(approvals), view_of=self.seen_by)
         recorders = [record] if record is not None else []
@@ -135,31 +138,32 @@ class Toolcrib(OperationMethods):
         self._policy = policy
         self._configured = Arrangement()
         self._added = Arrangement()
-        """What was added one by one."""
+        """Categories, bundles, overrides and capabilities that were added one by one."""
         self._bundles = Bundles()
         self._capabilities = Capabilities(self.registry.set_findings)
         self._said = _NO_CONFIG
-        """The last configuration, without what is registered, and with what those before it declare."""
+        """The last configuration, without registered items, and with the declarations of the configurations before it.
+        """
         self._registered = Registered(registrations)
         self._closed_by: Config | None = None
-        """The last configuration with a policy."""
+        """The last configuration that had a policy."""
         self._is_running = False
         self._confined_to: str | None = None
-        """The bundle beside which nothing exists, whoever asks."""
+        """The only bundle that is visible, for every principal. None if the crib is not confined to a bundle."""
         self.guard = Guard(pins)
-        """Who says what is shown, given what people approved of."""
+        """Decides which definitions are shown, based on the pins."""
         self._intake = Intake(self.registry, self.guard)
         self._functions: FunctionSource | None = None
         self._servers = ConfiguredServers(self._intake, definitions, lambda: self.client, self.guard)
         self._plugins = ConfiguredPlugins(self._intake)
         self._declarations = Declarations(self.registry)
         self.lockers = self._servers.lockers
-        """What principals have for themselves."""
+        """The isolated sources: those that each principal has separately."""
         self.insights = Insights(self.registry, self.lockers, vectors, embedder)
-        """What is known of requests besides their words."""
+        """What search knows about a request in addition to its words."""
         self._views = Views(self.registry, policy or ALLOW_ALL, self.insights)
 
-    # -- what there is ------------------------------------------------------------------------------------------------
+    # -- content of the catalog ---------------------------------------------------------------------------------------
 
     @overload
     def add(
@@ -188,19 +192,19 @@ class Toolcrib(OperationMethods):
     ) -> Callable[[_FunctionT], _FunctionT]: ...
 
     def add(self, function: Callable[..., Any] | None = None, **given: Any) -> Callable[..., Any]:
-        """Take in a Python function as a tool; signature, annotations and docstring become its schema.
+        """Add a Python function as a tool. Its schema is made from the signature, annotations and docstring.
 
-        Gives back the function as it is, so it serves as a decorator too: `@crib.add`, or `@crib.add(name="hello")`.
-        The tool that was made of it is `tool_of(function)`.
+        Returns the function unchanged, so it also works as a decorator: `@crib.add`, or `@crib.add(name="hello")`.
+        `tool_of(function)` returns the tool.
 
         Raises:
-            InvalidTool: no schema can be made of it, one given by hand does not agree with it, an example does not
-                match the schema, or the name is taken; see `FunctionSource.add`.
+            InvalidTool: no schema can be made from the function, a given schema does not agree with it, an example does
+                not match the schema, or the name is taken. See `FunctionSource.add`.
         """
         if function is None:
             return partial(self.add, **given)
         if isinstance(function, Tool):
-            raise InvalidTool(f"`{function.id}` is a definition, which cannot be called; add the function itself")
+            raise InvalidTool(f"`{function.id}` is a tool definition, which cannot be called. Add the function itself")
         if self._functions is None:
             from toolcrib.sources.functions import FunctionSource  # noqa: PLC0415  reading signatures takes a parser
 
@@ -211,47 +215,50 @@ class Toolcrib(OperationMethods):
         return function
 
     def tool_of(self, function: Callable[..., Any]) -> Tool:
-        """The tool that `add` made of a function: of several, the last.
+        """Return the tool that `add` made from a function. If there are several, return the last one.
 
         Raises:
-            ToolNotFound: it was not added, or is removed.
+            ToolNotFound: the function was not added, or was removed.
         """
         tool = self._functions.tool_of(function) if self._functions is not None else None
         if tool is None:
-            raise ToolNotFound(f"`{getattr(function, '__name__', function)}` was not added with `add`, or is removed")
+            raise ToolNotFound(
+                f"`{getattr(function, '__name__', function)}` was not added with `add()`, or was removed"
+            )
         return self.registry.get(tool.id) or tool
 
     def remove(self, tool: Callable[..., Any] | Tool | str) -> None:
-        """Let go of a function that `add` took in, given by itself, its tool or its id; calls under way finish.
+        """Remove a function that was added with `add`. Pass the function, its tool or its tool id. Running calls
+        finish.
 
         Raises:
-            ToolNotFound: it is not there.
+            ToolNotFound: the tool does not exist, or was not added with `add`.
         """
         if not isinstance(tool, str | Tool):
             tool = self.tool_of(tool)
         tool_id = tool if isinstance(tool, str) else tool.id
         source, _, _ = tool_id.partition(".")
         if self._functions is None or source != self._functions.name:
-            raise ToolNotFound(f"`{tool_id}` was not added with `add`")
+            raise ToolNotFound(f"`{tool_id}` was not added with `add()`")
         self.registry.unregister(tool_id)
 
     def add_source(self, source: Source, *, title: str | None = None, summary: str = "", trusted: bool = False) -> None:
-        """Take in any source; it is listed in the background from when the crib is entered.
+        """Add a source. Its tools are listed in the background once the crib is entered.
 
-        `trusted`: what its tools claim of themselves (read-only, idempotent) may be relied on.
+        With `trusted`, Toolcrib relies on what the tools claim about themselves (read-only, idempotent).
 
         Raises:
-            InvalidTool: a source of this name is there already.
+            InvalidTool: a source with this name already exists.
         """
         if source.name in self._servers.names:
-            raise InvalidTool(f"a source named `{source.name}` is there already")
+            raise InvalidTool(f"a source named `{source.name}` already exists")
         self._intake.add(source, SourceEntry(source, title=title, summary=summary, trusted=trusted))
 
     def add_plugin(self, plugin: Plugin, *, trusted: bool = True) -> None:
-        """Take in a plugin of this program; `trusted` is as for any source.
+        """Add a plugin of this program. `trusted` has the same meaning as in `add_source`.
 
         Raises:
-            InvalidTool: its name is taken or cannot name a source, or two of its tools have the same name.
+            InvalidTool: the name is taken or is not valid for a source, or two of the tools have the same name.
         """
         dispatcher = self._plugins.dispatcher
         source = dispatcher.add(plugin)
@@ -262,130 +269,137 @@ class Toolcrib(OperationMethods):
             raise
 
     def add_plugins(self, names: Collection[str] | None = None, *, trusted: bool = False) -> None:
-        """Take in the installed plugins of these names, or all; one that cannot be used is kept, with the reason."""
+        """Add the installed plugins with these names, or all of them.
+
+        A plugin that cannot be used is listed as unavailable, with the reason.
+        """
         plugins = (PluginConfig(plugin, trusted=trusted) for plugin in installed_plugins(names))
         self._plugins.add(plugins, {*self.registry.state.sources, *self._servers.names})
 
     def declare(self, declared: DeclaredTools) -> None:
-        """Take in a declared source, or put it in the place of the one of its name that was declared in this way.
+        """Add a declared source, or replace the one with the same name that was declared with this method.
 
-        Its tools are there at once, trusted.
+        Its tools are available at once, and trusted.
 
         Raises:
-            InvalidTool: another source has the name.
+            InvalidTool: a different source has this name.
         """
         name = declared.name
         if name not in self.declared and (name in self.registry.state.sources or name in self._servers.names):
-            raise InvalidTool(f"a source named `{name}` is there already")
+            raise InvalidTool(f"a source named `{name}` already exists")
         self._declarations.put(declared)
 
     def withdraw(self, name: str) -> None:
-        """Let go of a source that was declared; calls that are under way finish.
+        """Remove a source that was added with `declare`. Running calls finish.
 
         Raises:
-            ToolNotFound: none of this name was declared, other than by the configuration.
+            ToolNotFound: no source with this name was added with `declare`. Declarations of the configuration do not
+            count.
         """
         self._declarations.drop(name)
 
     @property
     def declared(self) -> Mapping[str, DeclaredTools]:
-        """What was declared, by source name; without what the configuration declares."""
+        """The sources that were added with `declare`, by name. Declarations of the configuration are not included."""
         return self._declarations.added
 
     def add_category(self, category: Category) -> None:
-        """Set up a node, and the tools that hang in it; it claims tools after those of the configuration.
+        """Add a category with its tools. Categories of the configuration claim tools first.
 
         Raises:
-            InvalidConfig: one of its path is there already, or it would hang below itself.
+            InvalidConfig: a category with this path already exists, or the category would be its own descendant.
         """
         self._arrange(self._configured, replace(self._added, categories=(*self._added.categories, category)))
 
     def add_capability(self, capability: Capability) -> None:
-        """Set up what tools may need; it stands in the place of an earlier one of its name."""
+        """Add a capability that tools may need. It replaces an earlier one with the same name."""
         self._arrange(self._configured, replace(self._added, capabilities=(*self._added.capabilities, capability)))
 
     def add_bundle(self, bundle: ToolBundle) -> None:
-        """Set up a set of tools that a session can be kept within; those that it includes are there already.
+        """Add a bundle that a session can be confined to. Add the bundles that it includes first.
 
         Raises:
-            InvalidConfig: one of its name is there already, or one that it includes is not.
+            InvalidConfig: a bundle with this name already exists, or one that it includes does not exist.
         """
         self._arrange(self._configured, replace(self._added, bundles=(*self._added.bundles, bundle)))
 
     def add_override(self, override: MetadataOverride) -> None:
-        """Say something of tools that others define; it has the last word over what was said before.
+        """Override the metadata of tools that are defined elsewhere. The last override wins.
 
         Raises:
-            InvalidConfig: the category that it names would hang below itself.
+            InvalidConfig: the category that it names would be its own descendant.
         """
         self._arrange(self._configured, replace(self._added, overrides=(*self._added.overrides, override)))
 
     def keep(self, *things: Registrable, replacing: bool = False) -> None:
-        """Register these for this program and all that share its `registrations`, beyond its end; all of them or none.
+        """Register things permanently, for this program and all others that share its `registrations`.
 
-        With `replacing`, they may take the place of what is registered under their names.
+        Either all of them are registered or none. With `replacing`, they may replace registered things with the same
+        names.
 
         Raises:
-            InvalidConfig: one of them is there already and differs, would not count beside what is there, or cannot be
-                kept, as a function or a `Tool`, which live in this program; or the store cannot be written.
+            InvalidConfig: one of them exists already and differs, would have no effect because of what exists already,
+                or cannot be stored, such as a function or a `Tool`, which exist only in this program; or the store
+                cannot be written.
         """
-        from toolcrib.config.registrations import Registering, rows_of  # noqa: PLC0415  mostly nothing is registered
+        from toolcrib.config.registrations import Registering, rows_of  # noqa: PLC0415  most programs register nothing
 
-        registering, new = Registering(self._said, self._beside(changing=False)), rows_of(things)
+        registering, new = Registering(self._said, self._reserved(changing=False)), rows_of(things)
         self._registered.change(lambda rows: registering.added(rows, new, replacing=replacing))
         self._registered.read()
         self._take_registered()
 
     def forget(self, kind: Kind | str, name: str) -> None:
-        """Register this no longer, here and wherever it was taken in; `name` is as `Kind` says.
+        """Unregister something, here and in every program that loaded it. `Kind` says what `name` is for each kind.
 
         Raises:
             NotFound: nothing of this kind and name is registered.
-            InvalidConfig: something else that is registered needs it, or the store cannot be written.
+            InvalidConfig: a different registered thing needs it, or the store cannot be written.
         """
-        from toolcrib.config.registrations import Kind, Registering  # noqa: PLC0415  likewise
+        from toolcrib.config.registrations import Kind, Registering  # noqa: PLC0415  see `keep`
 
         if kind == Kind.BUNDLE and name == self._confined_to:
-            raise InvalidConfig(f"the bundle `{name}` is served; it cannot be let go of here")
-        registering = Registering(self._said, self._beside(changing=False))
+            raise InvalidConfig(f"the bundle `{name}` is being served, so it cannot be unregistered here")
+        registering = Registering(self._said, self._reserved(changing=False))
         self._registered.change(lambda rows: registering.removed(rows, [(kind, name)]))
         self._registered.read()
         self._take_registered()
 
     @property
     def registration_problems(self) -> tuple[str, ...]:
-        """What is registered and does not count, and why; see `Registered.problems`."""
+        """What is registered but not used, and why. See `Registered.problems`."""
         return self._registered.problems
 
     def with_registered(self, config: Config) -> Config:
-        """`config`, with what is registered and counts beside it."""
-        return self._registered.joined(config, self._beside(changing=True))
+        """Return `config` together with the registered things that apply to it."""
+        return self._registered.joined(config, self._reserved(changing=True))
 
     def add_config(self, path: str | Path, wanted: Callable[[str], bool] | None = None) -> Config:
-        """Take in the servers of an `mcp.json`, its plugins and declared sources, or those whose names are `wanted`.
+        """Add the servers, plugins and declared sources of an `mcp.json`, or those whose names are `wanted`.
 
-        A server that is wrong in itself is kept as unavailable, with the reason. One called as the crib's own functions
-        already are gets a number after its name. A plugin with the name of a server is unavailable.
+        A server with an invalid entry is listed as unavailable, with the reason. A server with the same name as the
+        source of this program's functions gets a number appended to its name. A plugin with the name of a server is
+        unavailable.
 
         Raises:
-            InvalidConfig: the file as a whole cannot be used, or a server or declared source has the name of a source
-                that is there.
+            InvalidConfig: the file as a whole cannot be used, or a server or declared source has the name of an
+                existing source.
         """
         refuse_own_file(Path(path))
-        said = self._kept_closed(self._beside_functions(read_config(Path(path))))
+        said = self._kept_closed(self._with_free_names(read_config(Path(path))))
         servers = [server for server in said.enabled if wanted is None or wanted(server.name)]
         declared = [each for each in said.declared if wanted is None or wanted(each.name)]
         before = {each.name for each in self._said.declared}
         self._check_free(said, [*servers, *declared], self._declarations.configured - before)
-        said = self._beside_said(replace(said, declared=tuple(declared)))
+        said = self._joined_with_earlier(replace(said, declared=tuple(declared)))
         self._registered.read()
-        config = self._registered.joined(said, self._beside(changing=False))
+        config = self._registered.joined(said, self._reserved(changing=False))
         self._check_arrangement(config)
         more = [plugin for plugin in config.plugins if wanted is None or wanted(plugin.name)]
-        plugins = self._plugins.change_to([*self._plugins.wanted, *more], self._beside_plugins(config, servers=True))
+        plugins = self._plugins.change_to([*self._plugins.wanted, *more], self._other_names(config, servers=True))
         self._plugins.leave(plugins)
         self._declarations.leave(config.declared)
-        self._heed(config, said)
+        self._apply(config, said)
         self._servers.add(config, servers)
         self._plugins.join(plugins)
         self._declarations.join(config.declared, config.capacity)
@@ -397,13 +411,13 @@ class Toolcrib(OperationMethods):
         changed: Callable[[Config], None] | None = None,
         before: Callable[[Config], None] | None = None,
     ) -> None:
-        """Keep in step with the file of `config`, with what is registered and with what is approved, until cancelled.
+        """Apply changes of the file of `config`, of the registrations and of the pins, until cancelled.
 
-        What is new is started, and what left is stopped.
+        New servers are started, and removed ones are stopped.
 
-        A file that became unusable, or cannot be taken over, changes nothing; the reason is logged. Each that can is
-        told to `before` as long as nothing of it counts, and to `changed` when all of it does; in between, no other
-        task runs.
+        If the file becomes invalid or cannot be applied, nothing changes, and the reason is logged. Each valid
+        configuration is passed to `before` while none of it is in effect, and to `changed` when all of it is. No other
+        task runs between the two.
         """
         seen, known = _stamp(config), self._registered.version
         while True:
@@ -413,9 +427,9 @@ class Toolcrib(OperationMethods):
                 await to_thread.run_sync(self._registered.read, abandon_on_cancel=True)
             counts = None
             if config is not None and now != seen:
-                counts = _unless_refused(partial(self._reread, config.path, before), "the configuration before it")
+                counts = _unless_refused(partial(self._reread, config.path, before), "the previous configuration")
             if counts is None and self._registered.version != known:
-                counts = _unless_refused(self._take_registered, "what was registered before")
+                counts = _unless_refused(self._take_registered, "the previous set of registrations")
             seen, known = now, self._registered.version
             if await self.guard.has_turned():
                 await self.judge_again()
@@ -423,15 +437,15 @@ class Toolcrib(OperationMethods):
                 changed(counts)
 
     async def judge_again(self) -> None:
-        """Show what may be shown by now, given what is approved; no source is asked."""
+        """Show exactly the definitions that the current pins allow. No source is asked."""
         await self._intake.judge_again()
         await self.lockers.judge_again()
 
-    # -- its life -----------------------------------------------------------------------------------------------------
+    # -- life cycle ----------------------------------------------------------------------------------------------------
 
     @property
     def is_running(self) -> bool:
-        """Whether it is entered."""
+        """Whether the crib has been entered."""
         return self._is_running
 
     async def __aenter__(self) -> Self:
@@ -449,7 +463,7 @@ class Toolcrib(OperationMethods):
     ) -> None:
         self._is_running = False
         self._capabilities.loop = None
-        self.lockers.close()  # first, so that all servers end side by side
+        self.lockers.close()  # first, so that all servers stop at the same time
         try:
             await self._intake.__aexit__(kind, error, traceback)
         finally:
@@ -465,16 +479,16 @@ class Toolcrib(OperationMethods):
         *,
         principal: Principal | None = LOCAL,
     ) -> bool:
-        """Wait until every source that `principal` has, or each of `sources`, has listed its tools or failed to.
+        """Wait until each source that `principal` has, or each of `sources`, has listed its tools or has failed.
 
-        For None, those that principals share.
+        For None, wait for the sources that all principals share. The isolated sources of `principal` are started. Then
+        wait for a first answer about each capability that the tools need, until that answer's own deadline.
 
-        Those that it has for itself are begun. Then for a first answer on each capability that its tools need, until
-        the deadline of that. False when `timeout_s` ran out first, or nothing is running.
+        Returns False if `timeout_s` ran out first, or if the crib is not running.
         """
         with anyio.move_on_after(timeout_s):
             if principal is not None:
-                self.lockers.overlay(principal)  # begun now, to start beside the others
+                self.lockers.overlay(principal)  # start them now, at the same time as the others
             listed = await self._intake.ready(None, sources)
             if principal is not None:
                 listed = listed and await self.lockers.ready(principal, None, sources)
@@ -485,11 +499,13 @@ class Toolcrib(OperationMethods):
 
     @property
     def has_kept(self) -> bool:
-        """Whether kept definitions stand in for any source."""
+        """Whether cached definitions are used in place of any server that has not started."""
         return self._servers.has_kept
 
     def may_show(self, source: str, principal: Principal) -> bool:
-        """Whether `principal` may see something of a shared source, as far as is known before it is listed."""
+        """Whether `principal` may see something of a shared source, as far as that is known before the source is
+        listed.
+        """
         permissions, categories = self._views.policy.permissions(principal), self.registry.state.categories
         return may_show(permissions, source) or any(
             permissions.decide(subject_of(tool, categories)) is not Access.HIDDEN
@@ -500,11 +516,11 @@ class Toolcrib(OperationMethods):
 
     @property
     def starting(self) -> tuple[str, ...]:
-        """Names of the shared sources that have neither listed their tools nor failed to; see `lockers` for others."""
+        """Names of the shared sources that have neither listed their tools nor failed. For others, see `lockers`."""
         return self._intake.starting
 
     def condition(self, source: str) -> Condition | None:
-        """How a shared server of the configuration is doing; None where the source is no such server."""
+        """The state of a shared server of the configuration. None if the source is not such a server."""
         return self._servers.condition(source)
 
     # -- the operations -----------------------------------------------------------------------------------------------
@@ -514,17 +530,17 @@ class Toolcrib(OperationMethods):
         return context.own.on(view) if isinstance(context.own, OwnTools) else view
 
     def view(self, principal: Principal = LOCAL, bundle: str | None = None) -> View:
-        """What `principal` may see of the catalog as it is now, within `bundle`.
+        """Return what `principal` may see of the current catalog, within `bundle`.
 
         Raises:
-            UnknownBundle: no bundle is called so.
+            UnknownBundle: no bundle has this name.
         """
         return self._looked(principal, self.lockers.overlay(principal), self._within(bundle, principal))
 
     def glance(self, principal: Principal, bundle: str | None = None) -> View:
-        """The same for whoever only looks: nothing that `principal` has for itself is begun, and nobody was seen.
+        """Return the view of `principal` without starting its isolated sources and without counting it as active.
 
-        Within a bundle that is unknown there is nothing.
+        Within an unknown bundle, the view is empty.
         """
         return self._looked(
             principal, self.lockers.open_overlay(principal.id), self._within_or_nothing(bundle, principal)
@@ -542,14 +558,14 @@ class Toolcrib(OperationMethods):
         client: Client | None = None,
         saved: str | None = None,
     ) -> Session:
-        """The operations on behalf of `principal`, within `bundle` if one is named, and a conversation.
+        """Create a session: the operations on behalf of `principal`, optionally within `bundle`, and a conversation.
 
-        `client` is asked where a person has to approve a call, or a tool asks for input.
-        `saved` is a conversation that `Session.to_json` wrote; the session continues it.
+        `client` is asked when a person has to approve a call, or when a tool asks for input. `saved` is a conversation
+        that `Session.to_json` wrote. The session continues it.
 
         Raises:
-            UnknownBundle: no bundle is called so.
-            InvalidPrompt: `saved` is no saved conversation.
+            UnknownBundle: no bundle has this name.
+            InvalidPrompt: `saved` is not a saved conversation.
         """
         from toolcrib.agent.conversation.conversation import Conversation  # noqa: PLC0415  a gateway never has a session
         from toolcrib.agent.session import Session  # noqa: PLC0415  see above
@@ -560,14 +576,14 @@ class Toolcrib(OperationMethods):
         return session
 
     def resolve(self, bundle: str, principal: Principal | None = LOCAL) -> Resolution:
-        """What is there of a bundle for `principal` by now; for None, of all that principals share.
+        """Report which tools of a bundle `principal` has now. For None, report those that all principals share.
 
-        Before its sources are `ready`, what they have is missing.
+        Before its sources are `ready`, their tools count as missing.
 
         Raises:
-            UnknownBundle: no bundle is called so.
+            UnknownBundle: no bundle has this name.
         """
-        self.glance(principal or LOCAL)  # for what its tools need to have been looked at
+        self.glance(principal or LOCAL)  # so that the capabilities that its tools need are checked
         whole = View.of(
             self.registry.state, overlay=self.lockers.open_overlay(principal.id) if principal else NO_OVERLAY
         )
@@ -575,25 +591,25 @@ class Toolcrib(OperationMethods):
 
     @property
     def bundles(self) -> Bundles:
-        """Those of the configuration and those that were added."""
+        """The bundles of the configuration and those that were added."""
         return self._bundles
 
     def confine(self, bundle: str) -> None:
-        """From now on nothing exists but what `bundle` holds, whoever asks and within whichever other bundle.
+        """Restrict the crib to `bundle` from now on, for every principal and within every other bundle.
 
         Raises:
-            UnknownBundle: no bundle is called so.
+            UnknownBundle: no bundle has this name.
         """
         self._bundles.contents(bundle)
         self._confined_to = bundle
 
     @property
     def differs_by_principal(self) -> bool:
-        """Whether what one principal sees of the catalog may be another's secret; any policy may make it so."""
+        """Whether the catalog that one principal sees may be secret from others. Every policy may have this effect."""
         return self._views.policy is not ALLOW_ALL or bool(self._servers.isolated)
 
     def tops(self, config: Config, principal: Principal, bundle: str | None = None) -> tuple[Top, ...]:
-        """The top of the catalog that `principal` has and may know of, and that `bundle` may hold; see `tops`."""
+        """Return the top level of the catalog that `principal` may see, limited to `bundle`. See `tops`."""
         permissions = self._views.policy.permissions(principal)
         permissions = permissions_within(permissions, self._within_or_nothing(bundle, principal))
         if self._added.categories:
@@ -605,10 +621,10 @@ class Toolcrib(OperationMethods):
         return tops(config, permissions, principal, program=mine, tools=state.tools.values() if mine else ())
 
     def bundle_for(self, name: str, principal: Principal) -> ToolBundle:
-        """The bundle `name`.
+        """Return the bundle `name`.
 
         Raises:
-            UnknownBundle: there is none. Hints name only bundles in which `principal` sees a tool.
+            UnknownBundle: it does not exist. The hints name only bundles in which `principal` sees a tool.
         """
         if name not in self._bundles:
             shows = partial(self._shows_something, principal=principal) if self.differs_by_principal else None
@@ -619,7 +635,7 @@ class Toolcrib(OperationMethods):
         return bool(self.glance(principal, bundle).tools)
 
     def _within(self, bundle: str | None, principal: Principal) -> tuple[Contents, ...]:
-        """What all hold that an operation of `principal` is kept within."""
+        """The contents of every bundle that an operation of `principal` is confined to."""
         names = dict.fromkeys(name for name in (self._confined_to, bundle) if name is not None)
         return tuple(self._bundles.contents(self.bundle_for(name, principal).name) for name in names)
 
@@ -630,22 +646,22 @@ class Toolcrib(OperationMethods):
             return (NOTHING,)
 
     def _looked(self, principal: Principal, overlay: Overlay, within: tuple[Contents, ...]) -> View:
-        """What `principal` may see, once the capabilities that its tools need have been looked at."""
+        """The view of `principal`, after checking the capabilities that its tools need."""
         self._capabilities.look(self.registry.state.needing, overlay.needed)
         return self._views.of(principal, overlay, within)
 
     # -- serving ------------------------------------------------------------------------------------------------------
 
     async def serve_stdio(self, *, operations: str | Sequence[str] = DEFAULT_SET) -> None:
-        """Be an MCP server over standard input and output, until the client goes away or SIGINT or SIGTERM arrives.
+        """Serve MCP over standard input and output until the client disconnects or SIGINT or SIGTERM arrives.
 
-        `operations`: what a client sees, as `toolcrib serve --operations` takes it: the name of a set, names of
-        operations, or `"all"` for the tools themselves. The crib is entered with it, unless it is entered already.
+        `operations` says what a client sees, as in `toolcrib serve --operations`: the name of a set, names of
+        operations, or `"all"` for the tools themselves. The method enters the crib unless it is already entered.
 
         Raises:
-            InvalidConfig: there is no such set or operation.
+            InvalidConfig: no such set or operation exists.
         """
-        from toolcrib.surfaces.program import serve_stdio  # noqa: PLC0415  no program that serves nothing needs it
+        from toolcrib.surfaces.program import serve_stdio  # noqa: PLC0415  a program that does not serve does not need it
 
         await serve_stdio(self, self._config, operations)
 
@@ -657,17 +673,17 @@ class Toolcrib(OperationMethods):
         auth: Mapping[str, Any] | None = None,
         listening: Callable[[str], None] | None = None,
     ) -> None:
-        """Serve at `HOST:PORT` what `toolcrib serve --http` does, until SIGINT or SIGTERM arrives or it is cancelled.
+        """Serve at `HOST:PORT` what `toolcrib serve --http` serves, until SIGINT, SIGTERM or cancellation.
 
-        `operations` are as for `serve_stdio`; those that are named one by one are all that the HTTP API has, too.
-        `auth` is what `toolcrib.auth` of a configuration holds; without it, that of the configuration that was added.
-        Port 0 takes a free one; `listening` is told the address of MCP.
+        `operations` is as for `serve_stdio`. If you name operations one by one, the HTTP API has only those too. `auth`
+        holds the settings of `toolcrib.auth`; without it, those of the configuration that was added are used. Port 0
+        picks a free port. `listening` receives the address of the MCP endpoint.
 
         Raises:
-            InvalidConfig: the address is taken, others reach it and nobody is asked who they are, `auth` cannot be
-                read, or there is no such set or operation.
+            InvalidConfig: the address is in use, it can be reached from other machines but authentication is off,
+                `auth` is invalid, or no such set or operation exists.
         """
-        from toolcrib.surfaces.program import serve_http  # noqa: PLC0415  likewise
+        from toolcrib.surfaces.program import serve_http  # noqa: PLC0415  see `serve_stdio`
 
         await serve_http(self, self._config, address, operations, auth=auth, listening=listening)
 
@@ -678,35 +694,35 @@ class Toolcrib(OperationMethods):
         auth: Mapping[str, Any] | None = None,
         url: str | None = None,
     ) -> CribApp:
-        """What `serve_http` serves as an ASGI application, to be mounted in that of a program.
+        """Return an ASGI application with what `serve_http` serves, to be mounted in your own application.
 
-        `url` is where clients reach it, as in `https://example.com/tools`; without it, only requests that name this
-        machine are answered. `operations` and `auth` are as for `serve_http`. Its `lifespan` has to be that of the
-        program's application, which does not run those of applications that are mounted in it.
+        `url` is the address that clients use, for example `https://example.com/tools`. Without it, the application only
+        answers requests that name this machine. `operations` and `auth` are as for `serve_http`. Pass its `lifespan` to
+        your own application, because an application does not run the lifespan of mounted applications.
 
         Raises:
-            InvalidConfig: as `serve_http` does.
+            InvalidConfig: for the same reasons as `serve_http`.
         """
-        from toolcrib.surfaces.program import CribApp  # noqa: PLC0415  likewise
+        from toolcrib.surfaces.program import CribApp  # noqa: PLC0415  see `serve_stdio`
 
         return CribApp(self, self._config, operations, auth=auth, url=url)
 
     @property
     def _config(self) -> Config:
-        """The configuration that was added last, with what is registered."""
-        return self._registered.joined(self._said, self._beside(changing=False))
+        """The configuration that was added last, together with registered things."""
+        return self._registered.joined(self._said, self._reserved(changing=False))
 
     # -- the configuration --------------------------------------------------------------------------------------------
 
     def _reread(self, path: Path, before: Callable[[Config], None] | None) -> Config:
-        """Take over what the file at `path` says by now; raises as `_take_over` does."""
-        return self._take_over(self._kept_closed(self._beside_functions(read_config(path))), before)
+        """Apply the current content of the file at `path`. Raises the same errors as `_take_over`."""
+        return self._take_over(self._kept_closed(self._with_free_names(read_config(path))), before)
 
     def _take_over(self, said: Config, before: Callable[[Config], None] | None) -> Config:
-        """Have exactly what `said` says from now on, and what is registered beside it; that is given.
+        """Apply exactly `said` and the registered things. Returns the configuration that is now in effect.
 
         Raises:
-            ToolcribError: nothing of it counts.
+            ToolcribError: nothing was changed.
         """
         config = self.with_registered(said)
         if self._confined_to not in self._said.bundles:  # it was registered
@@ -715,54 +731,57 @@ class Toolcrib(OperationMethods):
         self._check_free(config, [*change.added, *config.declared], {*change.gone, *self._declarations.configured})
         self._check_isolated(config)
         self._check_chosen(config)
-        plugins = self._plugins.change_to(config.plugins, self._beside_plugins(config, servers=False))
+        plugins = self._plugins.change_to(config.plugins, self._other_names(config, servers=False))
         self._check_arrangement(config)
         if before is not None:
             before(config)
         earlier = self._said
-        # What goes is out of sight before rules count that may have nothing to say of it any more; what is new comes
-        # when those count that are about it.
+        # Order matters: removed sources disappear before the new rules apply, because the new rules may not mention
+        # them. New sources appear only after the rules that are about them apply.
         self._servers.leave(change)
         self._plugins.leave(plugins)
         self._declarations.leave(config.declared)
-        self._heed(config, said)
+        self._apply(config, said)
         self._servers.join(change)
         self._plugins.join(plugins)
         self._declarations.join(config.declared, config.capacity)
         told = [f"servers {change.told}"] if change.told else []
         told += [f"{what} changed" for what, of in _TOLD_OF.items() if of(earlier) != of(said)]
-        logger.info("%s was taken over: %s", said.path, "; ".join(told) or "it says the same as before")
+        logger.info("applied %s: %s", said.path, "; ".join(told) or "no changes")
         return config
 
     def _take_registered(self) -> Config:
-        """Have what is registered now, beside the configuration as it is; both are given.
+        """Apply the current registrations to the current configuration. Returns the configuration that is now in
+        effect.
 
         Raises:
-            ToolcribError: nothing of it counts.
+            ToolcribError: nothing was changed.
         """
-        config = self._still_confined(self._registered.joined(self._said, self._beside(changing=False)))
+        config = self._still_confined(self._registered.joined(self._said, self._reserved(changing=False)))
         self._check_arrangement(config)
         self._declarations.leave(config.declared)
         self._arrange(config.arrangement, self._added)
         self._declarations.join(config.declared, config.capacity)
         return config
 
-    def _beside(self, *, changing: bool) -> Beside:
-        """What what is registered makes way for; where the configuration is `changing`, what that starts is its own
-        matter."""
+    def _reserved(self, *, changing: bool) -> Reserved:
+        """The names that registered items must not take.
+
+        With `changing`, the sources that the configuration starts are excluded, because they are checked separately.
+        """
         started = self._servers.names | self._plugins.names
         own = self.registry.state.sources.keys() - self._declarations.configured - started
-        return Beside(self._added, frozenset(own if changing else own | started))
+        return Reserved(self._added, frozenset(own if changing else own | started))
 
-    def _heed(self, config: Config, said: Config) -> None:
-        """Take over what a configuration says besides its servers; `said` is it without what is registered."""
-        # Rules go by categories: those of the one must never be all that holds over the other.
+    def _apply(self, config: Config, said: Config) -> None:
+        """Apply a configuration except for its servers. `said` is the configuration without registered items."""
+        # Rules refer to categories, so the old rules must never apply to the new categories alone, nor the reverse.
         with self._views.turning_to(self._policy or config.policy or ALLOW_ALL):
             self._arrange(config.arrangement, self._added)
         self.desk.runner.limits.rate = config.rate
         self.desk.lookups.rate = config.lookup_rate
         self.registry.set_weights(config.search.weights)
-        self.insights.heed(config)
+        self.insights.apply(config)
         self.guard.policy = config.pins
         self._said = said
         last = self._closed_by
@@ -770,24 +789,23 @@ class Toolcrib(OperationMethods):
             self._closed_by = said
 
     def _kept_closed(self, config: Config) -> Config:
-        """`config`, with the last policy where it has none: a file that was cut short must not open what was closed.
+        """Return `config` with the last policy if it has none, so that a truncated file does not open what was closed.
 
-        The same of what becomes of definitions that nobody approved of.
-
-        The categories that stood beside that policy stay with it, and what was said of tools: its rules may go by them.
+        The setting for definitions that are not pinned is kept in the same way. The kept policy also keeps its
+        categories and overrides, because its rules may refer to them.
         """
         last, pins = self._closed_by, self._said.said_of_pins
         if pins is not None and config.said_of_pins is None:
             logger.warning(
-                "%s: it says nothing of `pins` any more; what it said last stays in force until the next start",
+                "%s: `pins` is no longer set; the previous setting stays in force until the next start",
                 config.path,
             )
             config = replace(config, said_of_pins=pins)
         if self._policy is not None or config.policy is not None or last is None:
             return config
         logger.warning(
-            "%s: it has no policy; the last one stays in force, with its categories, until the next start "
-            '(one of {"otherwise": "allow"} opens everything)',
+            "%s: `policy` is no longer set; the previous policy and its categories stay in force until the next start "
+            '(set it to {"otherwise": "allow"} to allow everything)',
             config.path,
         )
         more = [category for category in config.categories.given if category.path not in last.categories]
@@ -795,8 +813,8 @@ class Toolcrib(OperationMethods):
         overrides = Overrides((*last.overrides.given, *config.overrides.given))
         return replace(config, policy=last.policy, categories=categories, overrides=overrides)
 
-    def _beside_said(self, config: Config) -> Config:
-        """`config` with what those before it said besides their servers."""
+    def _joined_with_earlier(self, config: Config) -> Config:
+        """Return `config` together with the settings of the configurations before it, except their servers."""
         before = self._said
         more = (category for category in config.categories.given if category.path not in before.categories)
         return replace(
@@ -812,7 +830,7 @@ class Toolcrib(OperationMethods):
 
     def _arrange(self, configured: Arrangement, added: Arrangement) -> None:
         whole = Arrangement.of((configured, added))
-        categories, bundles = whole.all_categories, whole.all_bundles  # refused here, before anything has changed
+        categories, bundles = whole.all_categories, whole.all_bundles  # raises here, before anything has changed
         self.registry.set_overrides(whole.all_overrides)
         self.lockers.set_overrides(whole.all_overrides)
         self.registry.set_categories(categories)
@@ -821,9 +839,11 @@ class Toolcrib(OperationMethods):
         self._capabilities.set_up(whole.capabilities)
         self._configured, self._added = configured, added
 
-    def _beside_plugins(self, config: Config, *, servers: bool) -> frozenset[str]:
-        """Names of all sources but plugins of configurations, once `config` counts; with `servers`, beside those there
-        are."""
+    def _other_names(self, config: Config, *, servers: bool) -> frozenset[str]:
+        """Names of all sources that are not configured plugins, once `config` is in effect.
+
+        With `servers`, the names of the current servers and configured declarations are included.
+        """
         mine = self._servers.names
         others = self.registry.state.sources.keys() - mine - self._plugins.names - self._declarations.configured
         theirs = {each.name for each in (*config.enabled, *config.declared)}
@@ -832,18 +852,21 @@ class Toolcrib(OperationMethods):
     def _check_free(
         self, config: Config, sources: Iterable[ServerConfig | DeclaredTools], going: Collection[str] = ()
     ) -> None:
-        """Pass where no source but those that are `going` has the name of one of `sources`; a plugin makes way."""
+        """Raise unless the name of each of `sources` is free. Sources that are `going` and plugins do not count."""
         taken = (self.registry.state.sources.keys() - self._plugins.names | self._servers.names).difference(going)
         for source in sources:
             if source.name in taken:
-                raise InvalidConfig(f"{config.path}: a source named `{source.name}` is there already")
+                raise InvalidConfig(f"{config.path}: a source named `{source.name}` already exists")
 
     def _still_confined(self, config: Config) -> Config:
-        """`config` with the bundle that everything is kept within as it was, where another program let go of it."""
+        """Return `config` with the confining bundle as it was, in case a different program unregistered it."""
         name = self._confined_to
         if name is None or name in Arrangement.of((config.arrangement, self._added)).all_bundles:
             return config
-        logger.warning("the bundle `%s` is registered no more; until the next start nothing else is served", name)
+        logger.warning(
+            "the bundle `%s` is no longer registered; it stays the only bundle served until the next start",
+            name,
+        )
         was = self._bundles.contents(name)
         bundle = ToolBundle(name, required=was.required, optional=was.optional)
         return replace(config, bundles=Bundles([*config.bundles.given, bundle]))
@@ -852,29 +875,35 @@ class Toolcrib(OperationMethods):
         whole = Arrangement.of((config.arrangement, self._added))
         _ = whole.all_categories
         if self._confined_to is not None and self._confined_to not in whole.all_bundles:
-            raise InvalidConfig(f"{config.path}: the bundle `{self._confined_to}` is served, and not there any more")
+            raise InvalidConfig(
+                f"{config.path}: the bundle `{self._confined_to}` is being served, but it is no longer defined"
+            )
 
     def _check_isolated(self, config: Config) -> None:
-        """A file that was cut short must not share a principal's server, nor give one to a principal that had none."""
+        """Raise if a truncated file would share an isolated server, or give it to principals that did not have it."""
         for server in config.enabled:
             was, is_shared = server.name in self._servers.isolated, server.isolation == "shared"
             if was and is_shared and not server.is_expressly_shared:
                 raise InvalidConfig(
-                    f'{config.path}: `{server.name}` was isolated; say `"isolation": "shared"` if it is to be shared'
+                    f'{config.path}: server `{server.name}` was isolated. To share it, set `"isolation": "shared"`'
                 )
             if server.name in self._servers.for_some and not is_shared and server.principals is None:
                 raise InvalidConfig(
-                    f"{config.path}: only some principals had `{server.name}`; "
-                    'say `"principals": {"*": {}}` if each principal is to have one'
+                    f"{config.path}: only some principals had server `{server.name}`. "
+                    'To give it to every principal, set `"principals": {"*": {}}`'
                 )
 
     def _check_chosen(self, config: Config) -> None:
-        """Nor may it bring in every plugin that is installed."""
+        """Raise if a truncated file would add every installed plugin."""
         if self._said.chooses_plugins and not config.chooses_plugins:
-            raise InvalidConfig(f'{config.path}: `plugins` was said; say `"plugins": true` if all are to be taken in')
+            raise InvalidConfig(
+                f'{config.path}: `plugins` is no longer set. To add all installed plugins, set `"plugins": true`'
+            )
 
-    def _beside_functions(self, config: Config) -> Config:
-        """`config` without the name that the crib's own functions have: handles of theirs are out already."""
+    def _with_free_names(self, config: Config) -> Config:
+        """Return `config` without the source name of the crib's own functions, because handles with that name are in
+        use.
+        """
         if self._functions is None:
             return config
         mine = self._functions.name
@@ -884,7 +913,7 @@ class Toolcrib(OperationMethods):
 
 
 def _unless_refused(take: Callable[[], Config], earlier: str) -> Config | None:
-    """What `take` gives; None where it refuses: the reason is logged, and that `earlier` goes on to count."""
+    """Return the result of `take`, or None if it raises. The log then has the reason, and says that `earlier` stays."""
     try:
         return take()
     except ToolcribError as error:
@@ -893,7 +922,7 @@ def _unless_refused(take: Callable[[], Config], earlier: str) -> Config | None:
 
 
 def _stamp(config: Config | None) -> tuple[int, int, int] | None:
-    """What changes when the file of `config` is written or replaced; None while there is none."""
+    """A value that changes when the file of `config` is written or replaced. None if there is no such file."""
     if config is None:
         return None
     try:

@@ -1,4 +1,4 @@
-"""The declared sources there are: those of configurations, and those that were declared while the program runs."""
+"""The declared sources in the catalog: those of configurations, and those that the program declared itself."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class _Placed:
     is_configured: bool
     source: DeclaredSource
     limited: LimitedSource
-    """The same, as it stands in the catalog."""
+    """`source` with its limits, as the catalog holds it."""
 
 
 class Declarations:
-    """There is nothing to start, so that each is in the catalog, or out of it, as soon as it is said."""
+    """Adds declared sources to the catalog and removes them. This takes effect at once: nothing has to start."""
 
     def __init__(self, registry: ToolRegistry, environ: Mapping[str, str] = os.environ) -> None:
         self._registry = registry
@@ -39,30 +39,32 @@ class Declarations:
 
     @property
     def configured(self) -> frozenset[str]:
-        """Names of those that stand in configurations."""
+        """Names of the sources that configurations declare."""
         return frozenset(name for name, placed in self._placed.items() if placed.is_configured)
 
     @property
     def added(self) -> Mapping[str, DeclaredTools]:
-        """Those that were declared while the program runs, by name."""
+        """The sources that the program declared itself, by name."""
         return {name: placed.declared for name, placed in self._placed.items() if not placed.is_configured}
 
     def put(self, declared: DeclaredTools) -> None:
-        """Take one in while the program runs, or put it in the place of the one of its name."""
+        """Add a source for the program, or replace the one with the same name."""
         self._put(declared, DEFAULT_CAPACITY, is_configured=False)
 
     def drop(self, name: str) -> None:
-        """Let go of one that was taken in so; calls that are under way finish.
+        """Remove a source that was added with `put`. Running calls finish.
 
         Raises:
-            ToolNotFound: there is none of this name.
+            ToolNotFound: the program declared no source with this name.
         """
         if name not in self.added:
-            raise ToolNotFound(f"no source `{name}` was declared while this program runs")
+            raise ToolNotFound(f"no source `{name}` was added with `declare()`")
         self._drop(name)
 
     def leave(self, wanted: Iterable[DeclaredTools]) -> None:
-        """The first half of having exactly `wanted` of configurations: what goes is out of sight, and what changes."""
+        """Do the first half of changing the configured sources to `wanted`: remove old tools, and old versions of
+        tools.
+        """
         by_name = {declared.name: declared for declared in wanted}
         for name in self.configured:
             if name not in by_name:
@@ -74,7 +76,9 @@ class Declarations:
                 self._put(replace(before.declared, tools=left), before.capacity, is_configured=True)
 
     def join(self, wanted: Iterable[DeclaredTools], capacity: Capacity = DEFAULT_CAPACITY) -> None:
-        """The second half, when what goes by names of sources counts; each takes so many calls at once."""
+        """Do the second half, after the new rules apply: add new tools. `capacity` limits the calls that a source runs
+        at once.
+        """
         for declared in wanted:
             placed = self._placed.get(declared.name)
             if placed is None or (placed.declared, placed.capacity) != (declared, capacity):
@@ -83,7 +87,7 @@ class Declarations:
     def _put(self, declared: DeclaredTools, capacity: Capacity, *, is_configured: bool) -> None:
         placed = self._placed.get(declared.name)
         if placed is None or placed.capacity != capacity:
-            from toolcrib.sources.declared.source import DeclaredSource  # noqa: PLC0415  mostly nothing is declared
+            from toolcrib.sources.declared.source import DeclaredSource  # noqa: PLC0415  most programs declare nothing
 
             source = DeclaredSource(declared, self._environ)
             placed = _Placed(declared, capacity, is_configured, source, LimitedSource(source, capacity))

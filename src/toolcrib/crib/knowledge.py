@@ -1,4 +1,4 @@
-"""What is known of a request besides its words: what it means, and what came of requests like it."""
+"""What search knows about a request in addition to its words: its meaning, and the outcome of similar requests."""
 
 from __future__ import annotations
 
@@ -36,47 +36,49 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _SHARED = None
-"""Who wants vectors of what all principals have; the others are called by their ids."""
+"""The owner of vectors for tools that all principals share. Other owners are principal ids."""
 
 _COMPUTING = 4
-"""Requests of which a model on this machine makes vectors at once."""
+"""How many requests a local model embeds at the same time."""
 
 
 class Insights:
-    """An `Insight` that follows what there is: of tools that come, vectors are made in the background."""
+    """An `Insight` that follows the catalog. It embeds new tools in the background."""
 
     def __init__(
         self, registry: ToolRegistry, lockers: Lockers[Any], store: Vectors | None, embedder: Embedder | None = None
     ) -> None:
-        """`embedder` stands before any that a configuration names.
+        """`embedder` takes precedence over the embedder of a configuration.
 
         Raises:
-            TypeError: it lacks something of the protocol.
+            TypeError: `embedder` does not implement the protocol.
         """
         if embedder is not None and not isinstance(cast("object", embedder), Embedder):
-            raise TypeError(f"{embedder!r} is no embedder: it lacks something of `toolcrib.search.embedders.Embedder`")
+            raise TypeError(
+                f"{embedder!r} is not an embedder: it does not implement `toolcrib.search.embedders.Embedder`"
+            )
         self._registry = registry
         self._lockers = lockers
         self._store = store
         self._search = DEFAULT_SEARCH
-        self._heeded: Config | None = None
+        self._applied: Config | None = None
         self._is_resting = False
         self._audit: Path | None = None
         self._histories: Histories | None = None
         self._wanting = threading.Lock()
-        """Held from looking at what there is to saying so: of two threads, what the later saw has to count."""
+        """Held while the catalog is read and passed on. Without it, an older state could replace a newer one."""
         self._threads = anyio.CapacityLimiter(_COMPUTING)
-        """Of their own: functions that take long hold up no search."""
+        """A limiter of its own, so that slow tool functions do not delay searches."""
         self.embedding: Embedding | None = None
-        """None where no model is set up."""
+        """None if no embedding model is configured."""
         self._given = embedder
         self._take_given()
 
-    def heed(self, config: Config) -> None:
-        """From now on, what it says of searching holds. A model that could not be used is tried once more."""
+    def apply(self, config: Config) -> None:
+        """Apply the search settings of `config`. A model that could not be used is tried once more."""
         if self._is_resting:
             return
-        self._heeded = config
+        self._applied = config
         search, audit = config.search, config.audit.place if config.audit is not None else None
         known = self.embedding
         is_lost = known is not None and known.condition.is_final
@@ -90,20 +92,20 @@ class Insights:
         self._search = search
 
     def resume(self) -> None:
-        """Go on where `aclose` ended; nothing where it did not."""
+        """Continue after `aclose`. Without an earlier `aclose`, nothing happens."""
         self._take_given()
-        if self._search is DEFAULT_SEARCH and self._heeded is not None:
-            self.heed(self._heeded)
+        if self._search is DEFAULT_SEARCH and self._applied is not None:
+            self.apply(self._applied)
 
     def rest(self) -> None:
-        """Know of nothing, whatever a configuration will say: for whoever will not search."""
+        """Use no model and no history, whatever a configuration says. For programs that do not search."""
         self._detach()
         self._is_resting = True
 
     async def settled(self, timeout_s: float) -> bool:
-        """Wait until every tool that is there by now has its vector, or a problem says why not, and the past is known.
+        """Wait until every tool has a vector or a known problem, and the history of past calls is loaded.
 
-        False where that takes longer.
+        Returns False if that takes longer than `timeout_s`.
         """
         until = time.monotonic() + timeout_s
         waits: list[Callable[[float], bool]] = []
@@ -118,9 +120,9 @@ class Insights:
         return True
 
     async def aclose(self) -> None:
-        """Make no more vectors, and forget what was asked; searches go on by words.
+        """Stop embedding tools and discard the embedded queries. Searches continue by words.
 
-        Waits for what is under way, for some seconds at most.
+        Waits for running work, but only for a few seconds.
         """
         embedding, histories = self.embedding, self._histories
         self._detach()
@@ -140,17 +142,19 @@ class Insights:
         return histories.history_for(principal) if histories is not None else None
 
     async def prepare(self, text: str) -> None:
-        """Look up what `text` means where that takes a while, so that a search need not wait; never for long."""
+        """Embed `text` in advance where that takes time, so that a search does not wait. Returns after a short time
+        limit.
+        """
         if (embedding := self.embedding) is not None:
             texts = Query.parse(text).texts
             await embedding.prepare(texts)
             if embedding.computes(texts):
-                from toolcrib.search.embedding import PATIENCE_S  # noqa: PLC0415  it is there by now
+                from toolcrib.search.embedding import PATIENCE_S  # noqa: PLC0415  already imported here
 
                 with anyio.move_on_after(PATIENCE_S) as scope:
                     await to_thread.run_sync(embedding.queries, texts, limiter=self._threads, abandon_on_cancel=True)
                 if scope.cancelled_caught:
-                    embedding.rest()  # or the search would run the model once more, and wait
+                    embedding.rest()  # otherwise the search would run the model once more, and wait
 
     # -- vectors ------------------------------------------------------------------------------------------------------
 
@@ -159,7 +163,7 @@ class Insights:
             self._embed(partial(_as_it_is, self._given))
 
     def _embed(self, open_embedder: Callable[[], Embedder]) -> None:
-        from toolcrib.search.embedding import Embedding  # noqa: PLC0415  with numpy, and only where there is a model
+        from toolcrib.search.embedding import Embedding  # noqa: PLC0415  imports numpy; only needed with a model
 
         self.embedding = Embedding(open_embedder, store=self._store)
         self._registry.subscribe(self._note)
@@ -188,15 +192,15 @@ class Insights:
 
     def _remember(self, search: Search, audit: Path | None) -> None:
         if search.history is not None and audit is None:
-            logger.warning("nothing is learned from past calls: `toolcrib.audit` is off, so none are known")
+            logger.warning("nothing is learned from past calls: `toolcrib.audit` is off, so no calls are recorded")
         if search.history is None or audit is None or audit != self._audit:
             self._close_histories()
         if search.history is not None and audit is not None:
-            from toolcrib.search.past_calls import Histories  # noqa: PLC0415  likewise
+            from toolcrib.search.past_calls import Histories  # noqa: PLC0415  only if history is configured
 
             if self._histories is None:
                 self._histories, self._audit = Histories(audit), audit
-            self._histories.heed(search.history)
+            self._histories.apply(search.history)
 
     def _close_histories(self) -> None:
         if (histories := self._histories) is not None:
@@ -204,7 +208,7 @@ class Insights:
             histories.close(wait_s=0)
 
     def _detach(self) -> None:
-        """End both, and wait for neither."""
+        """Close the embedding and the history without waiting for them."""
         self._close_embedding()
         self._close_histories()
         self._search = DEFAULT_SEARCH
@@ -215,9 +219,9 @@ def _as_it_is(embedder: Embedder) -> Embedder:
 
 
 def _wanted(state: CatalogState) -> Wanted:
-    import numpy as np  # noqa: PLC0415  only where there is a model
+    import numpy as np  # noqa: PLC0415  only needed with a model
 
-    from toolcrib.search.embedding import Wanted  # noqa: PLC0415  likewise
+    from toolcrib.search.embedding import Wanted  # noqa: PLC0415  imports numpy too
 
     keys = [part.segment.keys[part.mask] for part in state.index.parts]
     return Wanted(np.concatenate(keys) if keys else np.empty(0, np.uint64), _Texts(state).at)
@@ -225,7 +229,7 @@ def _wanted(state: CatalogState) -> Wanted:
 
 @dataclass
 class _Texts:
-    """Those of the tools of one state, in the order in which they stand in its index."""
+    """The texts to embed for the tools of one catalog state, in the order of its index."""
 
     state: CatalogState
 

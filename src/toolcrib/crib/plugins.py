@@ -1,4 +1,4 @@
-"""The installed plugins that configurations take in: under which name each stands in the catalog, and as what."""
+"""The installed plugins that configurations load: the source name of each, and its settings."""
 
 from __future__ import annotations
 
@@ -16,36 +16,36 @@ from toolcrib.sources.unavailable import UnavailableSource
 
 @dataclass(frozen=True, slots=True)
 class PluginChange:
-    """What another configuration makes of the plugins there are; nothing of it counts yet."""
+    """The difference between the current plugins and those of a new configuration. Nothing of it is applied yet."""
 
     wanted: tuple[PluginConfig, ...]
     gone: tuple[str, ...]
-    """Names of the sources that are left."""
+    """Names of the sources to remove."""
     new: tuple[tuple[str, PluginConfig], ...]
-    """What comes, by the name of its source."""
+    """The plugins to add, with the names of their sources."""
 
 
 class ConfiguredPlugins:
-    """Each is a source of the intake. One whose name is taken stands beside that as unavailable, with the reason."""
+    """Adds each configured plugin as a source. A plugin whose name is taken is unavailable, with the reason."""
 
     def __init__(self, intake: Intake) -> None:
         self._intake = intake
         self._placed: dict[str, PluginConfig] = {}
-        """By the name of its source."""
+        """The settings of each plugin, by source name."""
         self.dispatcher = PluginDispatcher()
-        """Of these plugins and those that were added one by one."""
+        """The dispatcher for these plugins and for those that the program added itself."""
         self.wanted: tuple[PluginConfig, ...] = ()
-        """Those that configurations ask for."""
+        """The plugins that configurations ask for."""
 
     @property
     def names(self) -> frozenset[str]:
-        """Of their sources."""
+        """The names of the sources of configured plugins."""
         return frozenset(self._placed)
 
     def change_to(self, plugins: Iterable[PluginConfig], taken: Collection[str]) -> PluginChange:
-        """What it takes to have exactly these; `taken` are the names of all other sources.
+        """Compute the change to exactly `plugins`. `taken` has the names of all other sources.
 
-        A plugin that was added in Python stays, and is not taken in once more.
+        A plugin that was added in Python stays, and is not added a second time.
         """
         wanted = tuple({plugin.name: plugin for plugin in plugins}.values())
         theirs = [plugin for plugin in wanted if not self._is_added(plugin.name)]
@@ -56,7 +56,7 @@ class ConfiguredPlugins:
         return PluginChange(wanted, gone, tuple(new))
 
     def leave(self, change: PluginChange) -> None:
-        """The first half of a change: what goes is out of sight at once."""
+        """Do the first half of a change: remove plugins at once."""
         self.wanted = change.wanted
         self._intake.remove(change.gone)
         for name in change.gone:
@@ -64,20 +64,20 @@ class ConfiguredPlugins:
             self.dispatcher.remove(name)
 
     def join(self, change: PluginChange) -> None:
-        """The second half, when what goes by names of sources counts."""
+        """Do the second half, after the new rules apply: add plugins."""
         for name, plugin in change.new:
             self._intake.add((entry := self._entry(name, plugin)).source, entry)
             self._placed[name] = plugin
 
     def add(self, plugins: Iterable[PluginConfig], taken: Collection[str]) -> None:
-        """Take in more, whatever configurations ask for; those that are there already are passed over."""
+        """Add plugins, independent of configurations. Plugins that already exist are skipped."""
         for plugin in plugins:
             if plugin.name not in self.dispatcher:
                 name, planned = _planned(plugin, taken, taken)
                 self._intake.add((entry := self._entry(name, planned)).source, entry)
 
     def clear(self) -> None:
-        """Forget all of them, which were left."""
+        """Discard the state of all plugins. The intake has already removed their sources."""
         self._placed.clear()
         self.wanted = ()
         self.dispatcher = PluginDispatcher()
@@ -105,10 +105,13 @@ class ConfiguredPlugins:
 
 
 def _planned(plugin: PluginConfig, taken: Container[str], used: Container[str]) -> tuple[str, PluginConfig]:
-    """A plugin with the name of its source. Its tools are never called otherwise: rules are written by their ids."""
+    """Return a plugin with the name of its source.
+
+    A usable plugin never gets a different name, because rules refer to tool ids.
+    """
     if plugin.name not in taken:
         return plugin.name, plugin
-    problem = "a server or another source has its name; call that otherwise"
+    problem = "a server or a different source already has this name. Rename that one"
     return free_name(plugin.name, used), replace(plugin, installed=replace(plugin.installed, problem=problem))
 
 

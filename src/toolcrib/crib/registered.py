@@ -1,4 +1,4 @@
-"""What a crib has of a store of registrations: as it was read last, and what of it counts."""
+"""The registrations that a crib has read from its store, and which of them are in use."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import logging
 import threading
 from typing import TYPE_CHECKING
 
-from toolcrib.catalog.arrangement import Beside
+from toolcrib.catalog.arrangement import Reserved
 from toolcrib.config import Config
 from toolcrib.config.registration_store import Change, Registration, Registrations
 from toolcrib.core.errors import InvalidConfig
@@ -18,32 +18,34 @@ logger = logging.getLogger(__name__)
 
 
 class Registered:
-    """Where the store cannot be read, what was read before stays, and that is said once."""
+    """Reads a store of registrations. If the store cannot be read, the last contents stay, and the log says so once."""
 
     def __init__(self, store: Registrations | None) -> None:
         self._store = store
         self._reading = threading.Lock()
         self.version: str | None = None
-        """Of what was read last."""
+        """The version of the contents that were read last."""
         self._rows: tuple[Registration, ...] = ()
         self._passed_over: tuple[PassedOver, ...] = ()
         self._problem: str | None = None
 
     @property
     def is_kept(self) -> bool:
-        """Whether there is a store."""
+        """Whether a store is configured."""
         return self._store is not None
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """Why nothing is read any more, and what does not count and why, in sentences without a full stop."""
+        """Why the store cannot be read, and which registrations are not used and why. Each is a sentence without a full
+        stop.
+        """
         return (*([self._problem] if self._problem else ()), *map(str, self._passed_over))
 
     def read(self) -> bool:
-        """Look at the store; whether something else is registered than before. Any thread may do so.
+        """Read the store. Returns whether the registrations changed. May be called from any thread.
 
         Raises:
-            InvalidConfig: it cannot be read, and never was.
+            InvalidConfig: the store cannot be read, and was never read before.
         """
         with self._reading:
             return self._store is not None and self._read(self._store)
@@ -52,40 +54,40 @@ class Registered:
         try:
             version = store.version()
             if version is None and self.version is not None:
-                self._note("what was registered is gone, and stays in force until the next start")
+                self._note("the registration store is gone; its last contents stay in force until the next start")
                 return False
-            # In this order: what comes in between is read, and once more the next time.
+            # Read the version first: a change between the two reads is then read again next time, and not missed.
             rows = self._rows if version == self.version else store.all()
         except InvalidConfig as error:
-            if self.version is None:  # something that keeps out may stand there
+            if self.version is None:  # the unread rows may include a rule that denies access
                 raise
-            self._note(f"{error.message}; what was registered before stays in force")
+            self._note(f"{error.message}; the previous registrations stay in force")
             return False
         self._note(None)
         is_new, self.version, self._rows = version != self.version, version, rows
         return is_new
 
     def change(self, change: Change) -> None:
-        """Have the store changed, all or nothing.
+        """Apply `change` to the store, completely or not at all.
 
         Raises:
-            InvalidConfig: there is no store, it cannot be written, or `change` refuses.
+            InvalidConfig: no store is configured, it cannot be written, or `change` raises it.
         """
         if self._store is None:
-            raise InvalidConfig("there is no store to keep it in: `Toolcrib(registrations=...)` takes one")
+            raise InvalidConfig("no registration store is configured: pass one as `Toolcrib(registrations=...)`")
         self._store.update(change)
 
-    def joined(self, config: Config, beside: Beside) -> Config:
-        """`config` with what counts of it; what does not is logged when that is new."""
+    def joined(self, config: Config, reserved: Reserved) -> Config:
+        """Return `config` together with the registrations that are used. New unused registrations are logged."""
         if not self._rows:
             self._passed_over = ()
             return config
-        from toolcrib.config.registrations import joined  # noqa: PLC0415  mostly nothing is registered
+        from toolcrib.config.registrations import joined  # noqa: PLC0415  most programs register nothing
 
-        found = joined(config, self._rows, beside)
+        found = joined(config, self._rows, reserved)
         for each in found.passed_over:
             if each not in self._passed_over:
-                logger.warning("registered, and passed over: %s", each)
+                logger.warning("registered but not used: %s", each)
         self._passed_over = found.passed_over
         return found.config
 

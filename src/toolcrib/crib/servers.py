@@ -1,4 +1,4 @@
-"""The servers of configurations: what each is made of, whose it is, and how it is doing."""
+"""The servers of configurations: how each is built, which principals have it, and its state."""
 
 from __future__ import annotations
 
@@ -34,7 +34,10 @@ if TYPE_CHECKING:
     from toolcrib.sources.mcp.source import McpSource
 
 SERVING = "TOOLCRIB_SERVING"
-"""Tells the servers of a configuration which file they stand in: one that would start Toolcrib on it again must not."""
+"""The environment variable that tells servers which configurations they were started from.
+
+A server that is Toolcrib must not serve one of these files again.
+"""
 
 
 @dataclass(frozen=True)
@@ -53,14 +56,14 @@ class _Assembled:
 
 @dataclass(frozen=True)
 class _Placed:
-    """A server as it stands in a file."""
+    """A server of a configuration file."""
 
     config: ServerConfig
     path: Path
     assembled: _Assembled | None = None
-    """None where it cannot be started, or each principal has one of its own."""
+    """None if the server cannot be started, or if it is isolated."""
     entry: SourceEntry | None = None
-    """None where each principal has one of its own."""
+    """None if the server is isolated."""
 
     @property
     def is_isolated(self) -> bool:
@@ -69,22 +72,22 @@ class _Placed:
 
 @dataclass(frozen=True)
 class Change:
-    """What another configuration makes of the servers there are; nothing of it counts yet."""
+    """The difference between the current servers and those of a new configuration. Nothing of it is applied yet."""
 
     config: Config
     gone: tuple[str, ...]
-    """Names of those that are left: they are not in it, or not as they were."""
+    """Names of the servers that are removed or changed."""
     new: tuple[_Placed, ...]
-    """Those that come, in its order."""
+    """The servers to add, in the order of the configuration."""
 
     @property
     def added(self) -> tuple[ServerConfig, ...]:
-        """Those that come under a name that none of them had."""
+        """The servers to add whose names are new."""
         return tuple(placed.config for placed in self.new if placed.config.name not in self.gone)
 
     @property
     def told(self) -> str:
-        """What it changes, in words for the owner's log; empty where it changes no server."""
+        """A summary of the change for the owner's log. Empty if no server changes."""
         new = {placed.config.name for placed in self.new}
         changes = {
             "added": [server.name for server in self.added],
@@ -95,74 +98,76 @@ class Change:
 
 
 class ConfiguredServers:
-    """Shared ones are handed to the intake; those that each principal has for itself stand in its locker."""
+    """Passes shared servers to the intake, and creates isolated servers for each principal."""
 
     def __init__(
         self, intake: Intake, definitions: Definitions | None, client: Callable[[], Client], judge: Judge | None = None
     ) -> None:
-        """`client`: whom a server may ask while nobody calls; `judge` says which tools of one's own are shown."""
+        """`client` is the client that a server may ask outside a call. `judge` decides which tools of isolated servers
+        are shown.
+        """
         self._intake = intake
         self._definitions = definitions
         self._client = client
         self._placed: dict[str, _Placed] = {}
         self._coming: frozenset[str] = frozenset()
-        """Names of the servers that a change is about to bring."""
+        """Names of the servers that a running change is about to add."""
         self._own_servers: weakref.WeakSet[McpSource] = weakref.WeakSet()
-        """Those that principals have for themselves, as long as their lockers hold them."""
+        """The isolated servers of all principals, while `lockers` holds them."""
         self.lockers = Lockers(self._isolated_for, self._isolated_entry, judge=judge)
-        """What principals have for themselves."""
+        """The isolated sources of each principal."""
 
     @property
     def names(self) -> frozenset[str]:
-        """Of those there are and those that are about to come: no other source can have one of them."""
+        """Names of current servers and of those about to be added. No other source can have one of these names."""
         return self._coming.union(self._placed)
 
     @property
     def isolated(self) -> frozenset[str]:
-        """Names of the servers that each principal has for itself."""
+        """Names of the isolated servers."""
         return frozenset(name for name, placed in self._placed.items() if placed.is_isolated)
 
     @property
     def for_some(self) -> frozenset[str]:
-        """Those of them that only the principals named in the configuration have."""
+        """Names of the isolated servers that only the principals named in the configuration have."""
         return frozenset(name for name in self.isolated if self._placed[name].config.principals is not None)
 
     @property
     def has_kept(self) -> bool:
-        """Whether kept definitions stand in for any of them."""
+        """Whether cached definitions are used in place of any of the servers."""
         assembled = (placed.assembled for placed in self._placed.values())
         return any(each.kept.stands_in for each in assembled if each is not None and each.kept is not None)
 
     def condition(self, name: str) -> Condition | None:
-        """How a shared server is doing; None where there is no such server."""
+        """The state of a shared server. None if there is no such server."""
         placed = self._placed.get(name)
         return None if placed is None or placed.assembled is None else placed.assembled.condition
 
     def add(self, config: Config, servers: Iterable[ServerConfig]) -> None:
-        """Take in some servers of `config`."""
+        """Add some servers of `config`."""
         self.lockers.most = config.max_isolated_principals
         for server in servers:
             self._put(self._placed_in(server, config.path))
 
     def change_to(self, config: Config) -> Change:
-        """What it takes to have exactly the servers of `config`; those that are the same go on."""
+        """Compute the change to exactly the servers of `config`. Unchanged servers keep running."""
         wanted = {server.name: server for server in config.enabled}
         gone = tuple(name for name, placed in self._placed.items() if wanted.get(name) != placed.config)
         new = (server for name, server in wanted.items() if name in gone or name not in self._placed)
         return Change(config, gone, tuple(self._placed_in(server, config.path) for server in new))
 
     def leave(self, change: Change) -> None:
-        """The first half of a change: what goes is out of sight at once, in its earlier form too, and ends later."""
+        """Do the first half of a change: hide removed servers, and old versions of changed servers. They stop later."""
         self._coming = frozenset(placed.config.name for placed in change.new)
         for name in change.gone:
             del self._placed[name]
         self._intake.remove(change.gone)
-        # Of one of these, each principal keeps what is as it was for it; none is started before lockers are fitted.
+        # Each principal keeps an isolated server that is unchanged for it. None starts before `refit`.
         self._placed |= {placed.config.name: placed for placed in change.new if placed.is_isolated}
         self.lockers.withdraw()
 
     def join(self, change: Change) -> None:
-        """The second half, with nothing in between that waits: what is new is started once what was left has ended."""
+        """Do the second half, without waiting in between: a new server starts after the old one has stopped."""
         self.lockers.most = change.config.max_isolated_principals
         running = (placed.assembled.server for placed in self._placed.values() if placed.assembled is not None)
         for server in (*running, *self._own_servers):
@@ -173,7 +178,7 @@ class ConfiguredServers:
         self.lockers.refit()
 
     def clear(self) -> None:
-        """Forget all of them, which were left."""
+        """Discard the state of all servers. The intake has already removed them."""
         self._placed.clear()
 
     def _placed_in(self, config: ServerConfig, path: Path) -> _Placed:
@@ -205,7 +210,7 @@ class ConfiguredServers:
         from toolcrib.sources.mcp.source import McpSource  # noqa: PLC0415  the SDK takes half a second to import
 
         def client() -> Client:
-            # Whoever is at this machine is not to be asked for what the server of somebody else wants to know.
+            # The local user must not be asked for input that the server of a different principal wants.
             return self._client() if principal_id in {None, LOCAL.id} else NOBODY
 
         definitions = self._definitions
@@ -218,30 +223,33 @@ class ConfiguredServers:
         )
         kept = None
         if definitions is not None:
-            # Under what the file says, not under where it stands: a configuration that moved finds its definitions.
+            # The cache key is the content of the entry and not its file, so a configuration that moved finds its
+            # definitions.
             at = address(server) if principal_id is None else {**address(server), "principal": principal_id}
             kept = CachedSource(source, definitions, at, client=client)
         return _Assembled(source, kept, LimitedSource(kept or source, config.capacity))
 
 
 def refuse_own_file(path: Path) -> None:
-    """Pass where `path` is not a configuration that this very program was started from as one of its servers.
+    """Raise if one of the servers in `path` started this program to serve the same file.
 
     Raises:
-        InvalidConfig: it is.
+        InvalidConfig: this program runs as one of the servers of `path`.
     """
     if os.path.realpath(path) in os.environ.get(SERVING, "").split(os.pathsep):
-        raise InvalidConfig(f"{path}: Toolcrib serves this file already, and one of its servers is Toolcrib again")
+        raise InvalidConfig(
+            f"{path}: one of the servers in this file is Toolcrib serving the same file. Remove that entry"
+        )
 
 
 def _entry(config: ServerConfig, path: Path, assembled: _Assembled | None, written: McpServer | None) -> SourceEntry:
-    """`written`: the server as it stands in the file, whoever has it."""
+    """`written` is the server as the file describes it, before settings of a principal are applied."""
     source: Source = (
         assembled.limited
         if assembled is not None
         else UnavailableSource(
             config.name,
-            "It cannot be used as it is configured.",
+            "Its configuration is invalid.",
             diagnosis=f"{config.problem}, in {path}.",
             remedy=_remedy(config.problem or ""),
         )
@@ -259,19 +267,19 @@ def _entry(config: ServerConfig, path: Path, assembled: _Assembled | None, writt
 
 
 def _remedy(problem: str) -> str:
-    """What the owner of a server whose entry cannot be used can do, where its problem does not say that itself."""
-    unset = re.search(r"the environment variable `(\w+)` is not set", problem)
+    """Return what the owner of a server with an invalid entry can do, if the problem does not already say so."""
+    unset = re.search(r"environment variable `(\w+)` is not set", problem)
     if unset is None:
         return ""
-    return f"Set {unset[1]} where you start Toolcrib, or write a default into the file: ${{{unset[1]}:-VALUE}}."
+    return f"Set {unset[1]} where you start Toolcrib, or add a default in the file: ${{{unset[1]}:-VALUE}}."
 
 
 _redaction = cache(Redaction)
-"""Made once: its patterns take longer than what they are searched in."""
+"""Cached, because compiling its patterns takes longer than a search with them."""
 
 
 def shown(server: McpServer) -> str:
-    """What makes it the one that somebody means, on one line and without what looks like a secret."""
+    """Return one line that identifies the server for a person, without anything that looks like a secret."""
     if isinstance(server, HttpServer):
         told = _redaction().text(uris.shown(server.url))
     else:
@@ -281,7 +289,7 @@ def shown(server: McpServer) -> str:
 
 
 def _marked(server: McpServer, path: Path) -> McpServer:
-    """`server`, told which configurations it is started from."""
+    """Return `server` with an environment variable that lists the configurations it was started from."""
     if not isinstance(server, StdioServer):
         return server
     above = os.environ.get(SERVING)

@@ -1,4 +1,4 @@
-"""The top of the catalog as a configuration tells of it: what a model hears of before anything has started."""
+"""The top level of the catalog according to a configuration: what a model sees before any server has started."""
 
 from __future__ import annotations
 
@@ -27,12 +27,13 @@ def tops(
     program: Iterable[SourceEntry] = (),
     tools: Iterable[Tool] = (),
 ) -> tuple[Top, ...]:
-    """The top of the catalog that a principal has, as the configuration tells of it, whatever has started by now.
+    """Return the top level of the catalog for a principal, according to the configuration.
 
-    `program` are sources that a program added, which are told of by their tools among `tools`.
+    The result does not depend on which servers have started. `program` are sources that the program added. If they have
+    no summary, the names of their tools among `tools` are used.
 
-    Without what could hold nothing that the principal may see, and without sources that a list of the top leaves out
-    because categories claim all their tools. For a server only a pattern such as `git.*` says so before it has started.
+    Left out are nodes in which the principal may see nothing, and sources whose tools are all claimed by categories.
+    For a server that has not started, only a pattern such as `git.*` shows that.
     """
 
     def may_show(path: Path) -> bool:
@@ -41,7 +42,7 @@ def tops(
         return any(permissions.decide(subject) is not Access.HIDDEN for subject in subjects)
 
     def is_named(name: str) -> bool:
-        """Whether a list of the top may show the source `name` to the principal, as far as is known by now."""
+        """Whether the list of the top level may show the source `name` to the principal, as far as is known now."""
         is_hidden = permissions.decide(something_of(name)) is Access.HIDDEN
         return not is_hidden and not _is_left_out(name, config.categories)
 
@@ -67,7 +68,7 @@ def tops(
     ]
     told += _of_program(program, tools, config.categories, permissions)
     by_name: dict[str, Top] = {}
-    for top in told:  # a category with the name of a source is that source's node
+    for top in told:  # a category with the name of a source is the node of that source
         if not by_name.setdefault(top.name, top).summary:
             by_name[top.name] = top
     return tuple(by_name.values())
@@ -76,7 +77,7 @@ def tops(
 def _of_program(
     program: Iterable[SourceEntry], tools: Iterable[Tool], categories: Categories, permissions: Permissions
 ) -> Iterator[Top]:
-    """Those of `program` below whose own node somebody sees a tool, or may see one once they are listed."""
+    """Yield the sources of `program` in whose own node the principal sees a tool, or may see one after listing."""
     names: dict[str, list[str] | None] = {entry.name: None for entry in program}
     for tool in tools:
         if tool.source in names:
@@ -93,10 +94,10 @@ def _of_program(
 
 
 def _is_left_out(source: str, categories: Categories) -> bool:
-    """Whether categories claim all tools that `source` can have, so that a list of the top does not show it."""
+    """Whether categories claim all tools that `source` can have, so that the top level does not list the source."""
     if categories.leads_to_one((source,)):
         return False
-    # A pattern that ends in `*` and matches an id without its end matches the id, whatever that end is.
+    # A pattern that ends in `*` and matches the start of an id matches every id with that start.
     patterns = (pattern for category in categories.given for pattern in category.tools if pattern.endswith("*"))
     return any(fnmatchcase(f"{source}.", pattern) for pattern in patterns)
 

@@ -82,7 +82,7 @@ class Histories:
         self._reading: _Reading | None = None
         self._problem: str | None = None
 
-    def heed(self, config: HistoryConfig | None) -> None:
+    def apply(self, config: HistoryConfig | None) -> None:
         """From now on, this holds; None forgets everything."""
         with self._changed:
             if config == self._config or self._has_ended:

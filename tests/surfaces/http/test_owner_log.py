@@ -29,7 +29,7 @@ async def test_the_log_says_in_one_line_what_a_changed_file_changed(
     caplog.set_level(logging.INFO, "toolcrib.crib.crib")
 
     def told() -> list[str]:
-        return [record.getMessage() for record in caplog.records if "was taken over" in record.getMessage()]
+        return [record.getMessage() for record in caplog.records if record.getMessage().startswith("applied ")]
 
     async with served_here(tmp_path, one=faulty_entry(), two=faulty_entry()) as here:
         write_config(here.config, one=faulty_entry(), three=faulty_entry())
@@ -42,10 +42,10 @@ async def test_the_log_says_in_one_line_what_a_changed_file_changed(
         replace_config(here.config, here.config.read_text() + "\n")
         await until(lambda: len(told()) == 4, "the fourth change")
     assert told() == [
-        f"{here.config} was taken over: servers added: three; removed: two",
-        f"{here.config} was taken over: servers changed: one",
-        f"{here.config} was taken over: servers removed: three; policy changed; who may ask changed",
-        f"{here.config} was taken over: it says the same as before",
+        f"applied {here.config}: servers added: three; removed: two",
+        f"applied {here.config}: servers changed: one",
+        f"applied {here.config}: servers removed: three; policy changed; authentication changed",
+        f"applied {here.config}: no changes",
     ]
 
 
@@ -72,8 +72,8 @@ CHANGES: dict[str, tuple[Json, str]] = {
     ),
     "bundles": ({"bundles": {"few": {"optional": ["one.echo"]}}}, "bundles changed"),
     "policy": ({"policy": {"otherwise": "allow"}}, "policy changed"),
-    "auth": ({"auth": {"tokens": TOKENS}}, "who may ask changed"),
-    "audit": ({"audit": False}, "audit (from the next start) changed"),
+    "auth": ({"auth": {"tokens": TOKENS}}, "authentication changed"),
+    "audit": ({"audit": False}, "audit (applied at the next start) changed"),
     "pins": ({"pins": {"otherwise": "warn"}}, "pins changed"),
     "search": ({"search": {"refuse": False}}, "search changed"),
     "sources": ({"sources": {"one": {"title": "First"}}}, "servers changed: one"),
@@ -95,9 +95,9 @@ async def test_the_log_names_every_setting_that_changed(
         tasks.start_soon(crib.follow, read)
         await anyio.wait_all_tasks_blocked()
         write_config(config, toolcrib=settings, one={"command": "x"})
-        await until(lambda: "was taken over" in caplog.text, "the change")
+        await until(lambda: "applied " in caplog.text, "the change")
         tasks.cancel_scope.cancel()
-    assert named in caplog.text.rpartition("was taken over: ")[2]
+    assert named in caplog.text.rpartition(f"applied {config}: ")[2]
 
 
 async def test_a_fault_of_ours_stands_in_the_log_and_not_in_the_answer(
