@@ -658,7 +658,7 @@ def test_what_is_forgotten_is_in_the_file_no_more_while_another_process_has_it_o
         assert bytes_of(path).count(CANARY.encode()) >= 200
         ended = toolcrib_process("audit", "forget", "--path", path, "--query", CANARY.upper(), "--yes")
         assert (ended.code, ended.out) == (0, "")
-        assert ended.err == "Forgot 200 traces with 200 operations.\n"
+        assert ended.err == "Deleted 200 traces with 200 operations.\n"
         assert CANARY.encode() not in bytes_of(path)
         store.record(performed(query="written on"))
         until_written(store)
@@ -672,7 +672,7 @@ def test_a_reader_that_stands_still_keeps_a_copy_and_that_is_said(path: Path) ->
         record(path, {"query": CANARY})
         ended = toolcrib_process("audit", "forget", "--path", path, "--query", CANARY, "--yes")
         assert ended.code == 1
-        assert "Forgot 1 trace with 1 operation." in ended.err
+        assert "Deleted 1 trace with 1 operation." in ended.err
         assert f"{path.name}-wal" in ended.err.replace("\n", "")
     assert toolcrib("audit", "forget", "--path", path, "--query", CANARY, "--yes").code == 0
     assert CANARY.encode() not in bytes_of(path)
@@ -733,7 +733,7 @@ def test_what_was_deleted_is_told_even_where_the_file_cannot_be_written_anew(
     ended = toolcrib("audit", "forget", "--path", path, "--all", "--yes")
     assert (ended.code, traces(path)) == (1, [])
     told = ended.err.replace("\n", " ")
-    assert told.startswith("Forgot 3 traces with 6 operations.")
+    assert told.startswith("Deleted 3 traces with 6 operations.")
     assert "database or disk is full" in told
 
 

@@ -294,7 +294,7 @@ def test_a_server_that_starts_slowly_is_waited_for_no_longer_than_asked(tmp_path
     config = write_config(tmp_path / "mcp.json", mute=faulty_entry("silent"))
     tree = toolcrib("tree", config, "--wait", "0")
     assert tree.code == 0
-    assert "Not waiting any longer for mute." in tree.err
+    assert "Timed out while waiting for: mute." in tree.err
     assert toolcrib("tree", config, "--wait", "0", "--json").json["starting"] == ["mute"]
     expansion = toolcrib("expand", "mute.echo", "-c", config, "--wait", "0", "--json")
     assert (expansion.code, expansion.json["error"]["code"]) == (1, "SOURCE_UNAVAILABLE")
@@ -304,7 +304,7 @@ def test_a_model_that_cannot_be_used_holds_up_no_search_and_is_named(tmp_path: P
     search = {"search": {"embedder": {"endpoint": "http://127.0.0.1:9/v1", "model": "none"}}}
     config = write_config(tmp_path / "mcp.json", toolcrib=search, bench=faulty_entry())
     ended = toolcrib("search", "--config", config, "echo")
-    assert (ended.code, "By words alone:" in ended.err) == (0, True)
+    assert (ended.code, "Searching by words only:" in ended.err) == (0, True)
 
 
 def test_over_a_file_of_definitions_a_configuration_that_is_named_says_how_is_searched(

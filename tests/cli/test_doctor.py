@@ -97,7 +97,7 @@ def test_everything_that_is_wrong_is_named_with_its_reason_and_it_ends_with_1(tm
     said = " ".join(shown.out.split())
     assert "[red]no[/] [/vice] :bug:" in said
     assert "the vice is missing" in said
-    assert "`array_schema` is set aside" in said
+    assert "`array_schema` is ignored" in said
 
 
 LIMITS = {"call_timeout_s": 90, "calls_per_minute": 60, "sources": {"bench": {"max_concurrent_calls": 4}}}
@@ -118,7 +118,7 @@ def test_verbose_tells_the_limits_of_every_source_once_and_what_differs_beside_i
     assert "  bench: 4 calls at once" in shown
     assert not any(line.startswith("  other") for line in shown)
     assert "Limits per principal: 60 calls a minute, 60 of them at once." in shown
-    assert "Failed once; a gateway tries again" in "".join(shown)
+    assert "Failed once; a gateway retries" in "".join(shown)
     unlimited = write_config(tmp_path / "mcp.json", toolcrib={"calls_per_minute": 0}, bench=faulty_entry())
     assert "Limits per principal: no limit." in toolcrib("doctor", unlimited, "-v").out
 
@@ -240,7 +240,7 @@ def test_a_server_that_each_principal_has_for_itself_is_tried_for_the_person_her
     count = 2 * len(faulty.BASE_TOOLS) + 3
     assert f"{count} tools; servers: 1 ready, 2 isolated" in ended.out
     said = " ".join(ended.out.split())
-    assert "Who has it: ada, bob. Not started here: `local` does not have it." in said
+    assert "Available to: ada, bob. Not started: the principal `local` has no access to it." in said
     assert "Who has it: everybody. For `local`: ready." in said
     assert not log.exists()
     desk, opened = sorted(toolcrib("doctor", config, "--json").json["isolated"], key=lambda each: each["name"])
@@ -295,7 +295,7 @@ def test_a_model_that_cannot_be_used_is_told_with_the_reason_and_makes_the_whole
     assert (found["model"], found["embedded"], found["next_try_in_s"]) == (None, 0, None)
     assert found["problem"] == f"{tmp_path / 'none'}: there is no such folder"
     shown = " ".join(toolcrib("doctor", config).out.split())
-    assert "there is no such folder. Without a vector a tool is found by its words alone." in shown
+    assert "there is no such folder. Tools without an embedding are found by their words only." in shown
 
 
 # -- definitions ------------------------------------------------------------------------------------------------------
@@ -357,7 +357,7 @@ def test_what_is_only_warned_of_leaves_the_whole_healthy(shop: Shop) -> None:
     ended = toolcrib("doctor", shop.config)
     assert ended.code == 0
     assert "Definitions of shop: 1 pass, 1 with a warning." in ended.out
-    assert "Not approved as they are: shop.refund, shown as they are. It is not as it was approved" in ended.out
+    assert "Not pinned as they are: shop.refund, shown as they are. It is not as it was approved" in ended.out
     assert toolcrib("doctor", shop.config, "--json").json["definitions"]["warned_of"][0]["tool_id"] == "shop.refund"
 
 
@@ -380,8 +380,8 @@ def test_where_what_was_approved_cannot_be_read_it_says_what_to_do_and_is_unheal
     ended = toolcrib("doctor", shop.config)
     assert ended.code == 1
     said = " ".join(ended.out.split())
-    assert f"What was approved cannot be read: {shop.store}: file is not a database." in said
-    assert f"Restore {shop.store}, or move it away and approve again: `toolcrib pin`." in said
+    assert f"The pins cannot be read: {shop.store}: file is not a database." in said
+    assert f"Restore {shop.store}, or move it away and run `toolcrib pin` again." in said
     report = toolcrib("doctor", shop.config, "--json").json
     assert str(shop.store) in report["definitions"]["problem"]
     shop.configured(pins={"unreadable": "pass"})
@@ -393,12 +393,12 @@ def test_a_policy_on_what_is_approved_where_nothing_is_gets_a_hint(shop: Shop) -
     shop.configured(pins={"breaking": "warn"})
     ended = toolcrib("doctor", shop.config)
     assert ended.code == 0
-    assert "`toolcrib.pins` is set, and nothing is approved yet" in ended.out
+    assert "`toolcrib.pins` is set, but nothing is pinned yet" in ended.out
     shop.configured(pins={"unpinned": "quarantine"})
     strict = toolcrib("doctor", shop.config)
-    assert (strict.code, "nothing is approved yet" in strict.out) == (1, True)
+    assert (strict.code, "nothing is pinned yet" in strict.out) == (1, True)
     toolcrib("pin", "--yes", "-c", shop.config)
-    assert "nothing is approved yet" not in toolcrib("doctor", shop.config).out
+    assert "nothing is pinned yet" not in toolcrib("doctor", shop.config).out
 
 
 STRANGE_SERVER = """
@@ -456,7 +456,7 @@ def test_a_server_that_is_still_starting_has_a_reason_too(tmp_path: Path) -> Non
     shown = toolcrib("doctor", config, "--wait", "0.2")
     assert shown.code == 1
     said = " ".join(shown.out.split())
-    assert "It did not finish starting within 0.2 s. Fix: Raise --wait." in said
+    assert "It did not finish starting within 0.2 s. Fix: Increase --wait." in said
 
 
 def test_a_file_without_servers_says_how_to_add_one_and_is_not_well(tmp_path: Path) -> None:
@@ -494,7 +494,7 @@ def test_without_a_file_the_one_that_a_client_has_toolcrib_serve_is_checked(
     write_config(home / ".cursor" / "mcp.json", toolcrib=None, toolcrib_gateway=entry)
     checked = toolcrib("doctor")
     assert (checked.code, "bench" in checked.out) == (0, True)
-    assert f"There is no mcp.json here. Checking {served}, which is for Cursor." in checked.err
+    assert f"mcp.json does not exist. Checking {served}, which is for Cursor." in checked.err
 
     other = write_config(tmp_path / "other.json")
     (home / ".claude.json").write_text(json.dumps({"mcpServers": {"t": {**entry, "args": ["serve", str(other)]}}}))

@@ -47,7 +47,7 @@ def squeezed(ended: Ended) -> list[str]:
 
 def test_as_long_as_nothing_changes_it_ends_with_0(shop: Shop) -> None:
     ended = drift(shop)
-    assert (ended.code, ended.out, ended.err) == (0, "     2  as approved\n", "")
+    assert (ended.code, ended.out, ended.err) == (0, "     2  as pinned\n", "")
     report = drift(shop, "--json").json
     assert (report["drifted"], report["unchanged"]) == (False, 2)
 
@@ -57,12 +57,12 @@ def test_what_changed_is_told_with_versions_verdict_and_what_callers_see(shop: S
     ended = drift(shop)
     assert ended.code == 1
     lines = squeezed(ended)
-    at = lines.index(next(line for line in lines if line.startswith("shop.refund breaking 1.0.0 → 2.0.0, approved ")))
+    at = lines.index(next(line for line in lines if line.startswith("shop.refund breaking 1.0.0 → 2.0.0, pinned ")))
     assert lines[at].endswith(" by Ada")
     assert lines[at + 1 : at + 3] == ["quarantine: hidden", 'breaking /inputSchema/required ["order"] was added']
     at = lines.index(next(line for line in lines if line.startswith("shop.search_orders compatible 1.0.0 → 1.1.0,")))
     assert lines[at + 1 : at + 3] == [
-        "quarantine: callers see it as it was approved",
+        "quarantine: callers see the pinned definition",
         'compatible /inputSchema/properties/state/enum ["lost"] was added',
     ]
     assert lines[-1] == "2 changed"
@@ -108,8 +108,8 @@ def test_tools_that_are_gone_and_new_ones_beside_approved_ones_are_drift(shop: S
     ended = drift(shop)
     assert ended.code == 1
     lines = squeezed(ended)
-    assert any(line.startswith("shop.refund gone 1.0.0, approved ") for line in lines)
-    assert lines[lines.index("shop.ship not approved") + 1] == "quarantine: hidden"
+    assert any(line.startswith("shop.refund gone 1.0.0, pinned ") for line in lines)
+    assert lines[lines.index("shop.ship not pinned") + 1] == "quarantine: hidden"
     report = drift(shop, "--json").json
     assert (ids(report["gone"]), ids(report["new"]), report["unchanged"]) == (["shop.refund"], ["shop.ship"], 1)
     assert drift(shop, "shop.search_orders").code == 0
@@ -121,15 +121,17 @@ def test_tools_that_are_gone_and_new_ones_beside_approved_ones_are_drift(shop: S
 def test_one_that_is_offered_and_cannot_be_used_any_more_says_so(shop: Shop) -> None:
     shop.offers(ORDERS, {**REFUND, "inputSchema": {"type": "array"}})
     lines = squeezed(drift(shop))
-    assert any(line.startswith("it is offered and cannot be used: its input schema has the type") for line in lines)
+    assert any(
+        line.startswith("the source offers it, but it cannot be used: its input schema has the type") for line in lines
+    )
 
 
 def test_sources_that_were_never_approved_of_are_counted_in_one_line_and_are_no_drift(shop: Shop) -> None:
     shop.configured(bench=faulty_entry())
     ended = drift(shop)
     assert ended.code == 0
-    (line,) = [line for line in squeezed(ended) if "never approved" in line]
-    assert line.endswith("never approved, which the policy lets pass (1 source)")
+    (line,) = [line for line in squeezed(ended) if "never pinned" in line]
+    assert line.endswith("never pinned, and allowed by the policy (1 source)")
     assert "bench" not in ended.out
     assert drift(shop, "--json").json["not_approved"].keys() == {"bench"}
 
@@ -152,7 +154,7 @@ def test_another_command_is_told_once_for_all_tools_of_a_server(shop: Shop) -> N
     lines = squeezed(ended)
     (told,) = [line for line in lines if "its source" in line]
     assert "--verbose" in told
-    assert "1 tool as approved but for that; quarantine: hidden" in lines
+    assert "1 tool otherwise as pinned; quarantine: hidden" in lines
     assert any(line.startswith("shop.refund source, breaking ") for line in lines)
     assert [each["grade"] for each in drift(shop, "--json").json["changed"]] == ["source", "source"]
 
@@ -163,7 +165,7 @@ def test_where_a_server_could_not_be_asked_it_ends_with_2_and_tells_of_the_other
     ended = drift(shop)
     assert ended.code == 2
     assert "shop.search_orders" in ended.out
-    assert "Not looked at: broken:" in ended.err
+    assert "Not compared: broken:" in ended.err
     report = drift(shop, "--json")
     assert (report.code, report.json["not_looked_at"][0]["source"]) == (2, "broken")
     assert drift(shop, "shop").code == 1
@@ -203,4 +205,4 @@ def test_whoever_only_looks_is_told_that_something_is_kept_away(shop: Shop) -> N
     assert "quarantine" not in toolcrib("list", "-c", shop.config).err
     shop.offers(WIDER, NARROWER)
     ended = toolcrib("list", "-c", shop.config)
-    assert "1 hidden, 1 shown as approved" in ended.err
+    assert "1 hidden, 1 shown as pinned" in ended.err

@@ -176,7 +176,7 @@ def test_what_others_have_for_themselves_is_named_as_not_looked_at(shop: Shop) -
     theirs = '{"toolcrib": {"sources": {"shop": {"isolation": "principal", "principals": {"ada": {}}}}}, '
     shop.config.write_text(shop.config.read_text().replace("{", theirs, 1))
     ended = pin(shop, "shop")
-    assert "Not looked at, for `local` does not have it: shop." in ended.err
+    assert "Not compared, because `local` has no access: shop." in ended.err
 
 
 # -- taking it back ---------------------------------------------------------------------------------------------------

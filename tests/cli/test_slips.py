@@ -166,7 +166,4 @@ def test_a_category_with_the_name_of_a_source_is_said_to_be_one_node_with_it(tmp
     report = reported(tmp_path, settings)
     assert report["categories_named_as_sources"] == ["bench"]
     assert report["warnings"] == []
-    assert (
-        "Categories with the name of a source are one node with it: bench."
-        in toolcrib("doctor", tmp_path / "mcp.json").out
-    )
+    assert "Categories merged with the source of the same name: bench." in toolcrib("doctor", tmp_path / "mcp.json").out

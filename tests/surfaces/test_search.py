@@ -127,7 +127,7 @@ async def test_with_a_model_that_cannot_be_used_search_goes_on_by_words_and_doct
     assert (condition["model"], condition["embedded"]) == (None, 0)
     assert str(tmp_path / "tiny") in condition["problem"]
     assert told in condition["problem"]
-    assert "found by its words alone" in " ".join(toolcrib_process("doctor", config).out.split())
+    assert "found by their words only" in " ".join(toolcrib_process("doctor", config).out.split())
     assert toolcrib_process("search", "mail", "-c", config, "--json").json["results"] == []
 
 

@@ -1,4 +1,4 @@
-"""The definitions that servers offer, beside what was approved of them, and how a person is shown both."""
+"""Compares the definitions that servers offer with what was pinned, and prints both for a person."""
 
 from __future__ import annotations
 
@@ -30,24 +30,24 @@ from toolcrib.definitions.drift import Change, Drift, Grade, Judgement, Suspicio
 from toolcrib.definitions.pins import Pin, PinStore
 
 PLACE_CHARS = 100
-"""Of a place in a definition: its keys are a stranger's, and may be of any length."""
+"""How many characters of a place in a definition are shown. Servers choose its keys, which can have any length."""
 
 NAME_CHARS = 160
-"""Likewise, of an id."""
+"""How many characters of an id are shown."""
 
 SHOWN_NAMES = 4
-"""Of several tools of which the same is to be said."""
+"""How many tools are named when the same applies to several."""
 
 
 class Standing(StrEnum):
-    """How a definition stands to what was approved."""
+    """How a definition compares with what was pinned."""
 
     UNCHANGED = "unchanged"
     CHANGED = "changed"
     NEW = "new"
-    """Nobody approved of it, and somebody did of others of its source."""
+    """This definition is not pinned, but others of its source are."""
     UNPINNED = "unpinned"
-    """Nobody approved of anything of its source."""
+    """No definition of this source is pinned."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class Definition:
     entry: SourceEntry
     judgement: Judgement
     pin: Pin | None
-    """What was approved of it last."""
+    """The latest pin of this name."""
 
     @property
     def id(self) -> str:
@@ -72,7 +72,7 @@ class Definition:
 
     @property
     def suspicions(self) -> tuple[Suspicion, ...]:
-        """Those that nobody approved of, also where the policy lets them pass."""
+        """The suspicions that were not pinned, even if the policy lets them pass."""
         policy = self.judgement.policy
         if policy.suspicious is not Verdict.PASS:
             return self.judgement.suspicions
@@ -80,7 +80,7 @@ class Definition:
 
     @property
     def seen_as(self) -> str:
-        """What callers see of it: `offered`, `approved`, or `hidden`."""
+        """What callers see: `offered` (the current definition), `approved` (the pinned one), or `hidden`."""
         shown = self.judgement.shown
         return "hidden" if shown is None else "offered" if shown is self.judgement.tool else "approved"
 
@@ -101,11 +101,11 @@ class Definition:
 
 @dataclass(frozen=True, slots=True)
 class Gone:
-    """A tool that was approved, and that its source does not offer any more."""
+    """A pinned tool that its source does not offer any more."""
 
     pin: Pin
     why: str | None
-    """Where it is offered and cannot be used."""
+    """Why the tool cannot be used, if its source still offers it."""
 
     @property
     def id(self) -> str:
@@ -117,33 +117,33 @@ class Gone:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What there is, by id."""
+    """The result of listing all sources, sorted by id."""
 
     definitions: tuple[Definition, ...]
     gone: tuple[Gone, ...]
     unlisted: tuple[SourceEntry, ...]
-    """Sources that were not listed, by name."""
+    """Sources that did not list their tools, by name."""
     unjudged: tuple[str, ...]
-    """Names of sources of which nobody can say what is behind them: their tools stand in the configuration itself."""
+    """Names of sources without a known origin: their tools are written in the configuration itself."""
     elsewhere: tuple[str, ...]
-    """Names of servers that others have for themselves, and whoever looks does not."""
+    """Names of isolated servers that the local principal has no access to."""
 
     @classmethod
     async def at(cls, config: Path, wait_s: float) -> Look:
-        """Start the servers of `config`, all of them: what is suspicious in one definition hangs on the others.
+        """Start all servers of `config`: a definition can be suspicious because of the others.
 
         Raises:
-            InvalidConfig: it cannot be used, or nobody can say what was approved.
+            InvalidConfig: the configuration cannot be used, or the pins cannot be read.
         """
         store = pins_of(config)
         with using(store):
-            store.all()  # before anything is started
+            store.all()  # fail before a server is started
         async with opened(config, None, wait_s=wait_s, tells_of_quarantine=False) as crib:
             return cls._of(crib, store, crib.with_registered(read_config(config)))
 
     @classmethod
     def _of(cls, crib: Toolcrib, store: PinStore, config: Config) -> Look:
-        # All that was listed: whoever runs this owns the policy.
+        # Read everything that was listed, whatever the policy hides: the person who runs this owns the policy.
         entries = {**crib.registry.state.sources, **crib.lockers.open_overlay(LOCAL.id).sources}
         definitions: list[Definition] = []
         gone: list[Gone] = []
@@ -171,10 +171,10 @@ class Look:
         )
 
     def only(self, what: Sequence[str], config: Path) -> Look:
-        """Of `what`: names of sources, ids of tools, or patterns of ids; everything where nothing is named.
+        """Keep only what `what` names: sources, tool ids or patterns of ids. An empty `what` keeps everything.
 
         Raises:
-            NotFound: one of them meets nothing.
+            NotFound: a word in `what` matches nothing.
         """
         if not what:
             return self
@@ -185,7 +185,7 @@ class Look:
             if any(map(chosen.meets(word), ids)) or any(_may_be_of(word, name) for name in sources):
                 continue
             if _may_be_of_one(word, self.unjudged):
-                text = f"`{word}` stands in the configuration itself: there is nothing behind it that could change."
+                text = f"`{word}` is defined in your configuration, so there is nothing to pin."
                 raise NotFound(text)
             raise chosen.unmet(word, ids)
         return Look(
@@ -198,10 +198,10 @@ class Look:
 
 
 class Chosen:
-    """The ids that somebody names: by source, one by one, or by patterns."""
+    """Tool ids chosen by source name, by id or by pattern."""
 
     def __init__(self, what: Iterable[str], labels: Mapping[str, str]) -> None:
-        """`labels`: the names of sources by what the file calls them."""
+        """`labels` maps the keys of the configuration file to source names."""
         self.what = tuple(labels.get(word, word) for word in what)
 
     def __contains__(self, tool_id: str) -> bool:
@@ -216,12 +216,12 @@ class Chosen:
         near = nearest(word, [*dict.fromkeys(tool_id.partition(".")[0] for tool_id in ids), *ids])
         meant = f" Did you mean `{visible(near)}`?" if near is not None else ""
         is_file = word.endswith(".json") and Path(word).is_file()
-        hints = [f"To name a configuration, use `-c {word}`."] if is_file else []
+        hints = [f"To name a configuration, pass `-c {word}`."] if is_file else []
         return NotFound(f"No server or tool is named `{word}`.{'' if is_file else meant}", hints=hints)
 
 
 def _may_be_of(word: str, source: str) -> bool:
-    """Whether `word` may mean tools of `source`, whatever those are."""
+    """Return whether `word` could match a tool of `source`. The tools of the source do not need to be known."""
     return fnmatchcase(source, word.partition(".")[0])
 
 
@@ -234,7 +234,7 @@ def _may_be_of_one(word: str, sources: Iterable[str]) -> bool:
 
 @contextmanager
 def using(store: PinStore, done: str = "read") -> Generator[None]:
-    """For the block, in which it is `done`, what keeps `store` from that is an error of the configuration."""
+    """Turn errors of `store` in this block into `InvalidConfig`. `done` says what is attempted: `read` or `written`."""
     try:
         yield
     except (OSError, sqlite3.Error, ValueError) as error:
@@ -242,12 +242,12 @@ def using(store: PinStore, done: str = "read") -> Generator[None]:
 
 
 def unusable(store: PinStore, problem: str, done: str = "read") -> InvalidConfig:
-    """The error where nobody can say what was approved; `problem` names the file."""
-    return InvalidConfig(f"What was approved cannot be {done}: {problem}.", hints=[remedy(store)])
+    """Return the error for pins that cannot be read or written. `problem` names the file."""
+    return InvalidConfig(f"The pins cannot be {done}: {problem}.", hints=[remedy(store)])
 
 
 def remedy(store: PinStore) -> str:
-    return f"Restore {store.path}, or move it away and approve again: `toolcrib pin`."
+    return f"Restore {store.path}, or move it away and run `toolcrib pin` again."
 
 
 def id_of(pin: Pin) -> str:
@@ -279,19 +279,19 @@ _STYLES = {
 
 
 def shown_name(text: str, most: int = NAME_CHARS) -> str:
-    """A stranger's name on one line, cut where it is too long."""
+    """Put an untrusted name on one line, truncated to `most` characters."""
     text = visible(text)
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def grades_of(drift: Drift) -> Text:
-    """The gravest first."""
+    """List the grades of a change, the most serious first."""
     told = sorted(drift.grades, key=tuple(Grade).index, reverse=True)
     return Text(", ").join(Text(grade.value, _STYLES[grade]) for grade in told)
 
 
 def show_details(changes: Iterable[Change], suspicions: Iterable[Suspicion], omitted: int = 0) -> None:
-    """Each on a line of its own, below the tool that they are about."""
+    """Print each change and suspicion on a line of its own, below the tool that they are about."""
     grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_column(width=0)
     grid.add_column(no_wrap=True)
@@ -317,38 +317,38 @@ def _moved(change: Change) -> Text:
         case None, _:
             return Text.assemble((after, "green"), " was added")
         case _, None:
-            return Text.assemble((before, "red"), " is gone")
+            return Text.assemble((before, "red"), " was removed")
         case _:
             return Text.assemble((before, "red"), " became ", (after, "green"))
 
 
 def show_unlisted(unlisted: Iterable[SourceEntry]) -> None:
-    """On standard error: why nothing is known of these."""
+    """Print on standard error why these sources were not compared."""
     for entry in unlisted:
-        told = f"Not looked at: {shown_name(entry.name)}: {plain(_why(entry))}"
+        told = f"Not compared: {shown_name(entry.name)}: {plain(_why(entry))}"
         stderr.print(told, markup=False, style="red", soft_wrap=False)
 
 
 def show_elsewhere(names: Collection[str]) -> None:
     if names:
-        whose = f"Not looked at, for `{LOCAL.id}` does not have it: {', '.join(map(shown_name, names))}."
+        whose = f"Not compared, because `{LOCAL.id}` has no access: {', '.join(map(shown_name, names))}."
         stderr.print(whose, markup=False, style="yellow")
 
 
 def not_looked_at(look: Look) -> list[dict[str, str | None]]:
     return [
         *({"source": entry.name, "reason": _why(entry)} for entry in look.unlisted),
-        *({"source": name, "reason": f"`{LOCAL.id}` does not have it"} for name in look.elsewhere),
+        *({"source": name, "reason": f"`{LOCAL.id}` has no access to it"} for name in look.elsewhere),
     ]
 
 
 def _why(entry: SourceEntry) -> str:
-    """Why a source was not listed, with what only its owner may read."""
+    """Return why a source was not listed, including what only its owner may read."""
     return " ".join(filter(None, (entry.reason, entry.diagnosis))) or "it did not list its tools in time"
 
 
 def show(what: RenderableType) -> None:
-    """On standard output; a program or a file is given neither broken lines nor spaces at their ends."""
+    """Print on standard output. Programs and files get neither wrapped lines nor trailing spaces."""
     if stdout.is_terminal:
         stdout.print(what, soft_wrap=False)
         return
@@ -358,11 +358,11 @@ def show(what: RenderableType) -> None:
 
 
 _UNBROKEN = 100_000
-"""Columns, more than any line has."""
+"""A number of columns that no line exceeds."""
 
 
 def some_of(names: Sequence[str]) -> str:
-    """`a, b`, and how many more."""
+    """List the first names, and say how many more there are."""
     shown = ", ".join(map(shown_name, names[:SHOWN_NAMES]))
     return f"{shown} and {len(names) - SHOWN_NAMES:,} more" if len(names) > SHOWN_NAMES else shown
 

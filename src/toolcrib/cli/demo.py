@@ -1,4 +1,4 @@
-"""`toolcrib demo`: published servers, real tasks through `toolcrib serve`, and what they cost a model to read."""
+"""`toolcrib demo`: run real tasks on published servers through `toolcrib serve`, and count the tokens."""
 
 from __future__ import annotations
 
@@ -27,26 +27,26 @@ if TYPE_CHECKING:
     from mcp import Client
 
 FOUND = 5
-"""Results a search asks for; the tool must be among them."""
+"""How many results each search asks for. The right tool must be among them."""
 
 SHOWN_LINES = 4
-"""Lines of a result that are shown."""
+"""How many lines of a result are shown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One thing a model would want, and the call that does it."""
+    """One search that a model would send, and the call that follows."""
 
     query: str
     tool_id: str
     arguments: Mapping[str, Any]
     expect: str
-    """What the result must hold for the step to have worked."""
+    """A string that the result must contain for the step to succeed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """Steps that together do something a person would ask for."""
+    """Steps that together do what a person would ask for."""
 
     title: str
     steps: tuple[Step, ...]
@@ -54,14 +54,14 @@ class Task:
 
 @dataclass(slots=True)
 class Bill:
-    """Bytes a model would have read."""
+    """How many bytes a model would have read."""
 
     up_front: int = 0
-    """Every definition of every server."""
+    """The definitions of all tools of all servers."""
     operations: int = 0
-    """The four operations and the instructions."""
+    """The definitions of the four operations, and the instructions."""
     answers: int = 0
-    """What search and expand answered in all tasks."""
+    """The results of all searches and expansions."""
 
     @property
     def with_toolcrib(self) -> int:
@@ -70,7 +70,7 @@ class Bill:
 
 @dataclass(slots=True)
 class Report:
-    """What happened, for `--json`."""
+    """What the demo did, for `--json`."""
 
     servers: dict[str, int] = field(default_factory=dict[str, int])
     steps: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
@@ -92,7 +92,7 @@ class Report:
 
 
 def demo(*, keep: bool, as_json: bool) -> None:
-    """Run every task in a scratch folder; the process ends with 1 when one of them did not work."""
+    """Run every task in a temporary folder. The process exits with 1 if a task failed."""
     report = Report()
     with ExitStack() as stack:
         if keep:
@@ -120,11 +120,12 @@ def demo(*, keep: bool, as_json: bool) -> None:
 
 
 def servers(folder: Path, repository: Path) -> dict[str, Any]:
-    """The `mcp.json` of the demo: six published servers, none of them ours, each pinned."""
+    """Return the `mcp.json` of the demo: six published servers, none of them ours, each at a fixed version."""
     uvx = shutil.which("uvx") or shutil.which("uvx", path=Path(sys.executable).parent)
     if uvx is None:
         raise InvalidConfig(
-            "The demo starts its servers with `uvx`, which is not on the PATH.", hints=["pip install uv brings it."]
+            "The demo starts its servers with `uvx`, which is not on the PATH.",
+            hints=["Install it with `pip install uv`."],
         )
 
     def published(package: str, *command: str, below: str | None = None) -> dict[str, Any]:
@@ -146,7 +147,7 @@ def servers(folder: Path, repository: Path) -> dict[str, Any]:
 
 
 def tasks(folder: Path, repository: Path) -> tuple[Task, ...]:
-    """What is asked for. The queries are worded as a person would say them, not as the tools describe themselves."""
+    """Return the tasks. The queries use the words of a person, not the words of the tool definitions."""
     rows = [["tool", "days"], ["plane", 3], ["chisel", 5], ["total", "=SUM(B2:B3)"]]
     book, text, slides = (str(folder / name) for name in ("loans.xlsx", "report.docx", "loans.pptx"))
     return (
@@ -250,24 +251,24 @@ def tasks(folder: Path, repository: Path) -> tuple[Task, ...]:
 
 
 async def _weigh(config: Path, report: Report, *, as_json: bool) -> None:
-    """Start the servers as a client without Toolcrib would, and weigh every definition it would send."""
+    """Start the servers directly, as a client without Toolcrib does, and add up the size of all definitions."""
     began = time.monotonic()
     async with opened(config, None, wait_s=300) as crib:
         view = crib.view()
         failed = {name: f"{e.reason} {e.diagnosis}" for name, e in view.sources.items() if e.reason}
         if failed:
-            raise ToolFailed(f"Not every server started: {failed}", hints=["The first run downloads them."])
+            raise ToolFailed(f"Not every server started: {failed}", hints=["The first run has to download them."])
         for tool in view.tools.values():
             report.servers[tool.source] = report.servers.get(tool.source, 0) + 1
             report.bill.up_front += size_of(tool.wire)
     if not as_json:
         counts = ", ".join(f"{name} {count}" for name, count in report.servers.items())
         stdout.print(f"[bold]{sum(report.servers.values())} tools[/] in {time.monotonic() - began:.1f} s: {counts}")
-        stdout.print(f"A client without Toolcrib sends all of their definitions: {_tokens(report.bill.up_front)}.\n")
+        stdout.print(f"Without Toolcrib, a client sends all their definitions: {_tokens(report.bill.up_front)}.\n")
 
 
 async def _work(config: Path, tasks: tuple[Task, ...], report: Report, *, as_json: bool) -> None:
-    """The same servers behind `toolcrib serve`, met over its wire; this code stands where the model would."""
+    """Run the tasks through `toolcrib serve` over its protocol. This code takes the place of the model."""
     from mcp import Client
     from mcp.client.stdio import StdioServerParameters
 
@@ -279,7 +280,7 @@ async def _work(config: Path, tasks: tuple[Task, ...], report: Report, *, as_jso
         report.bill.operations = sum(map(size_of, shown)) + len((client.instructions or "").encode())
         if not as_json:
             names = ", ".join(tool.name for tool in listed.tools)
-            stdout.print(f"Behind Toolcrib it sends {names}: {_tokens(report.bill.operations)}.\n")
+            stdout.print(f"With Toolcrib, it sends {names}: {_tokens(report.bill.operations)}.\n")
         for task in tasks:
             if not as_json:
                 stdout.print(f"[bold cyan]{escape(task.title)}[/]")
@@ -293,7 +294,7 @@ async def _work(config: Path, tasks: tuple[Task, ...], report: Report, *, as_jso
 
 
 async def _take(client: Client, step: Step, bill: Bill) -> dict[str, Any]:
-    """Search, expand, call: what a model would send, and what it would have read."""
+    """Search, expand and call, and add what a model would have read to `bill`."""
     found = await client.call_tool("search_tools", {"query": step.query, "limit": FOUND})
     bill.answers += size_of(found.structured_content)
     ids = [result["tool_id"] for result in found.structured_content.get("results", ())]
@@ -304,7 +305,7 @@ async def _take(client: Client, step: Step, bill: Bill) -> dict[str, Any]:
         "worked": False,
     }
     if step.tool_id not in ids:
-        return {**outcome, "result": f"not among the first {FOUND}: {', '.join(ids)}"}
+        return {**outcome, "result": f"not among the top {FOUND}: {', '.join(ids)}"}
     expanded = await client.call_tool("expand_tool", {"tool_id": step.tool_id})
     bill.answers += size_of(expanded.structured_content)
     began = time.monotonic()
@@ -317,7 +318,7 @@ async def _take(client: Client, step: Step, bill: Bill) -> dict[str, Any]:
 
 
 def _repository(folder: Path) -> Path:
-    """The git repository of the current folder, or a small one made in `folder` where there is none with commits."""
+    """Return the git repository of the current folder, or create a small one in `folder` if there is none."""
     here = subprocess.run(["git", "rev-parse", "--show-toplevel", "HEAD"], capture_output=True, text=True, check=False)
     if here.returncode == 0:
         return Path(here.stdout.splitlines()[0])
@@ -335,8 +336,8 @@ def _repository(folder: Path) -> Path:
 
 
 def _introduce(config: Path, *, keep: bool) -> None:
-    stdout.print("Six published MCP servers, and one counter in front of them.", style="bold")
-    stdout.print("The first run downloads the servers; that can take a minute." + f" Configuration: {config}" * keep)
+    stdout.print("Six published MCP servers, with one gateway in front of them.", style="bold")
+    stdout.print("The first run downloads the servers, which can take a minute." + f" Configuration: {config}" * keep)
 
 
 def _show(outcome: Mapping[str, Any]) -> None:
@@ -353,24 +354,22 @@ def _show(outcome: Mapping[str, Any]) -> None:
 
 def _sum_up(report: Report) -> None:
     bill = report.bill
-    table = Table(title="What a model would have read to do this", title_justify="left", box=None, padding=(0, 3, 0, 0))
+    table = Table(title="What a model would have read", title_justify="left", box=None, padding=(0, 3, 0, 0))
     table.add_column("")
     table.add_column("bytes", justify="right")
     table.add_column("≈ tokens", justify="right")
     for label, size in (
-        ("every definition up front", bill.up_front),
+        ("all definitions up front", bill.up_front),
         ("with Toolcrib", bill.with_toolcrib),
-        ("  the four operations and the rules", bill.operations),
-        (f"  what {len(report.steps)} searches and expansions answered", bill.answers),
+        ("  four operations and instructions", bill.operations),
+        (f"  results of {len(report.steps)} searches and expansions", bill.answers),
     ):
         table.add_row(label, f"{size:,}", f"{size // BYTES_PER_TOKEN:,}")
     stdout.print(table)
     worked = sum(step["worked"] for step in report.steps)
     less = f"{bill.up_front / bill.with_toolcrib:.1f} times less to read" if bill.with_toolcrib else ""
     stdout.print(f"\n[bold]{worked} of {len(report.steps)} steps worked, {less}.[/]")
-    stdout.print(
-        "[dim]A token is estimated as four bytes. Results of the tools themselves are the same on both sides.[/]"
-    )
+    stdout.print("[dim]A token is estimated as four bytes. Results of the tools are the same in both cases.[/]")
 
 
 def _weight(size: int) -> dict[str, int]:

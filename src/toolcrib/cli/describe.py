@@ -19,7 +19,7 @@ def describe(
     bundle: str | None,
     as_json: bool,
 ) -> None:
-    """Print the text alone on standard output, as it goes into a prompt."""
+    """Print the text for the prompt on standard output, and everything else on standard error."""
 
     async def main() -> None:
         async with opened(config, tools, wait_s=wait_s, bundle=bundle) as crib:
@@ -29,12 +29,12 @@ def describe(
                 return
             if stdout.is_terminal:
                 stdout.print(plain(told.text), markup=False, end="")
-            else:  # to the byte, for a prompt cache goes by that
+            else:  # keep every byte: a prompt cache depends on it
                 write(told.text)
             if lost := crib.list().missing.unavailable:
                 tell_unavailable(lost)
             count = len(told.left_out)
-            left = f"; {count:,} left out" if count else ""
+            left = f"; {count:,} more not shown" if count else ""
             stderr.print(f"About {told.tokens:,} tokens; {len(told.shown):,} tools{left}.", style="dim", markup=False)
 
     run(main, as_json=as_json)

@@ -1,9 +1,8 @@
-"""`toolcrib doctor`: does every source start, how long does it take, what does it offer, what is wrong with it?
+"""`toolcrib doctor`: start every source, and report how long that takes, what it offers and what is wrong.
 
-It tells which limits hold, too: those of all sources once, and for a source what differs; which capabilities that
-tools need are missing; whether a policy is in force; which definitions are quarantined; what is missing from the
-audit; and what in the file is probably a slip. A server that each principal has for itself is started for the one at
-this machine, if that has it. Nobody else has credentials here.
+The report also has the limits of all sources and of each source that differs, missing capabilities that tools need,
+whether a policy is in force, quarantined definitions, gaps in the audit, and possible mistakes in the file. An isolated
+server is started for the local principal, if it has access. The other principals' credentials are not available here.
 """
 
 from __future__ import annotations
@@ -53,16 +52,16 @@ _MARKS = {
 
 
 def doctor(config: Path, wait_s: float, *, as_json: bool) -> None:
-    """Start everything and report; the process ends with 1 when a source cannot be used, or a tool is quarantined.
+    """Start every source and report. The process exits with 1 if a source cannot be used or a tool is quarantined.
 
-    Without a file, the one that the clients here have Toolcrib serve.
+    If no file is named and the default does not exist, check the file that the clients on this machine serve.
     """
     config = _to_check(config, as_json=as_json)
 
     async def main() -> bool:
         async with opened(config, None, wait_s=wait_s, searched=True, tells_of_quarantine=False) as crib:
-            crib.glance(LOCAL)  # so that capabilities are looked at
-            # All that was listed: whoever runs this owns the policy.
+            crib.glance(LOCAL)  # makes the capabilities be checked
+            # Show everything that was listed, whatever the policy hides: the person who runs this owns the policy.
             view = View.of(crib.registry.state, overlay=crib.lockers.open_overlay(LOCAL.id))
             conditions = {name: crib.condition(name) for name in view.sources}
             embedding = await _embedding(crib.insights.embedding, wait_s)
@@ -108,7 +107,7 @@ def doctor(config: Path, wait_s: float, *, as_json: bool) -> None:
 
 
 def _to_check(config: Path, *, as_json: bool) -> Path:
-    """`config`, or where nobody named it and it is not there, the only configuration that clients here serve."""
+    """Return `config`, or the only configuration that clients here serve if `config` is an absent default."""
     if is_config_named() or config.exists():
         return config
     served = {path: clients for path, clients in served_here(Surroundings.here()).items() if path.is_file()}
@@ -117,50 +116,50 @@ def _to_check(config: Path, *, as_json: bool) -> Path:
         return config
     if len(told) > 1:
         hints = [f"toolcrib doctor {quote(str(path))}    # for {clients}" for path, clients in told.items()]
-        fail(InvalidConfig(f"{config}: there is no such file", hints=hints), as_json=as_json)
+        fail(InvalidConfig(f"{config}: file not found", hints=hints), as_json=as_json)
     ((only, clients),) = told.items()
-    stderr.print(plain(f"There is no {config} here. Checking {only}, which is for {clients}."), markup=False)
-    click.get_current_context().params["config"] = only  # errors that propose a command read it there
+    stderr.print(plain(f"{config} does not exist. Checking {only} instead, which is for {clients}."), markup=False)
+    click.get_current_context().params["config"] = only  # hints that propose a command read it there
     return only
 
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """What there is to say about one source."""
+    """The findings about one source."""
 
     entry: SourceEntry
     tool_count: int
     condition: Condition | None
     configured: ServerConfig | None
-    """As the file says by now, where the source is in it."""
+    """The server's entry in the file as it is now. None if the source is not in the file."""
     waited_s: float
 
     @property
     def reason(self) -> str | None:
-        """Why the source cannot be used, with what only its owner may read."""
+        """Return why the source cannot be used, including what only its owner may read."""
         if self.entry.status is SourceStatus.STARTING:
             return f"It did not finish starting within {self.waited_s:g} s."
         return " ".join(filter(None, (self.entry.reason, self.entry.diagnosis))) or None
 
     @property
     def remedy(self) -> str | None:
-        """What its owner can do about it, if that is known."""
+        """Return what the owner can do about it, if that is known."""
         if self.entry.status is SourceStatus.STARTING:
-            return "Raise --wait. The first start of a server may have to download it."
+            return "Increase --wait. The first start of a server may have to download it."
         return self.entry.remedy or None
 
 
 @dataclass(frozen=True, slots=True)
 class _Isolated:
-    """What there is to say about a server that each principal has for itself."""
+    """The findings about an isolated server."""
 
     name: str
     principals: list[str] | None
-    """Who has it; None where everybody does."""
+    """The principals with access. None means everyone."""
     problems: list[str]
-    """Why some or all of them cannot use it."""
+    """Why some or all principals cannot use the server."""
     local: _Found | None
-    """How it is doing for the person at this machine; None where that does not have it, or it cannot be started."""
+    """The server's state for the local principal. None if it has no access, or if the server cannot start."""
 
     @classmethod
     def of(cls, server: ServerConfig, local: _Found | None) -> Self:
@@ -185,15 +184,15 @@ class _Isolated:
 
 @dataclass(frozen=True, slots=True)
 class _Lacking:
-    """A capability that is missing and needed."""
+    """A missing capability that at least one tool needs."""
 
     name: str
     why: str
-    """With what to do about it, in sentences."""
+    """The reason and what to do about it, in sentences."""
     looked_for: str | None
-    """For the owner alone; None where the file does not say how to look for it."""
+    """How Toolcrib looks for it, for the owner only. None if the file does not define a check."""
     tool_count: int
-    """How many tools cannot be called before it is there."""
+    """The number of tools that cannot be called until the capability is available."""
 
     def to_wire(self) -> dict[str, Any]:
         return {
@@ -205,12 +204,12 @@ class _Lacking:
 
 
 def _lacking(config: Config, view: View) -> Iterator[_Lacking]:
-    """By name."""
+    """Yield the missing capabilities, sorted by name."""
     findings, checks = view.visible.state.findings, {each.name: each.check for each in config.capabilities}
     needed = Counter(name for tool_id in view.lacking for name in {*view.tools[tool_id].metadata.requires_capabilities})
     for name in sorted(needed.keys() - findings.there):
         looked_for = checks[name].looked_for if name in checks else None
-        # Only the owner reads which others there are.
+        # Suggest a similar name here only: callers must not learn which other capabilities exist.
         near = None if name in checks else nearest(name, checks)
         why = findings.why_missing(name) + (f" Did you mean `{near}`?" if near is not None else "")
         yield _Lacking(name, why, looked_for, needed[name])
@@ -218,7 +217,7 @@ def _lacking(config: Config, view: View) -> Iterator[_Lacking]:
 
 @dataclass(frozen=True, slots=True)
 class _Report:
-    """All that there is to say."""
+    """All findings."""
 
     config: Config
     found: list[_Found]
@@ -226,16 +225,16 @@ class _Report:
     lacking: list[_Lacking]
     slips: Slips
     matches: tuple[Matches, ...]
-    """Of each rule of the policy."""
+    """What each rule of the policy matches."""
     registered: tuple[str, ...]
-    """What is registered and does not count, and why."""
+    """Registered items that are not used, with the reason."""
     embedding: EmbeddingCondition | None
-    """None where no model is configured."""
+    """None if no embedding model is configured."""
     verdicts: Verdicts
     incomplete: Sequence[tuple[str, Sequence[Missing]]]
-    """Bundles by name, with what they require and do not have."""
+    """Incomplete bundles by name, with their missing required tools."""
     audit: str | None
-    """What is missing from the audit, in a sentence."""
+    """A sentence about operations that are missing from the audit."""
 
     @property
     def is_empty(self) -> bool:
@@ -297,7 +296,7 @@ def _wire(found: _Found) -> dict[str, Any]:
 
 
 def _limits_of(configured: Config | ServerConfig) -> dict[str, float]:
-    """The limits of a server by the names that they have in the file."""
+    """Return the limits of a server by their keys in the file."""
     patience, capacity = configured.patience, configured.capacity
     return {
         "start_timeout_s": patience.start_s,
@@ -327,11 +326,11 @@ def _policy_wire(config: Config, matches: Sequence[Matches]) -> dict[str, Any] |
 
 
 _EMBEDDING_S = 3.0
-"""How long is waited for vectors, so that those that are kept are counted; the others take as long as they take."""
+"""How many seconds to wait for embeddings. Stored ones are counted in this time; new ones may take longer."""
 
 
 async def _embedding(embedding: Embedding | None, wait_s: float) -> EmbeddingCondition | None:
-    """How it is doing once its model is there, or cannot be had."""
+    """Return the condition of the embedding model after it was loaded, or after loading failed."""
     if embedding is None:
         return None
     await to_thread.run_sync(embedding.opened, wait_s)
@@ -352,16 +351,18 @@ def _embedding_wire(condition: EmbeddingCondition) -> dict[str, Any]:
 
 
 def _show_embedding(condition: EmbeddingCondition) -> None:
-    model = "the model is not there" if condition.model is None else f"{condition.model}, {condition.dim} dimensions"
+    model = (
+        "the model is not available" if condition.model is None else f"{condition.model}, {condition.dim} dimensions"
+    )
     if condition.model is None and condition.problem is not None:
         lines = ["Embedding:"]
     else:
-        lines = [f"Embedding: {model}; {condition.embedded} of {condition.wanted} tools have vectors."]
+        lines = [f"Embedding: {model}; {condition.embedded} of {condition.wanted} tools have embeddings."]
     if condition.refused:
-        lines.append(f"{condition.refused} of them the model does not take.")
+        lines.append(f"The model refused {condition.refused} of them.")
     if condition.problem is not None:
-        when = "" if condition.retry_after_s is None else f" Tried again in {condition.retry_after_s:.0f} s."
-        lines.append(f"{condition.problem}.{when} Without a vector a tool is found by its words alone.")
+        when = "" if condition.retry_after_s is None else f" Toolcrib retries in {condition.retry_after_s:.0f} s."
+        lines.append(f"{condition.problem}.{when} Tools without an embedding are found by their words only.")
     style = "dim" if condition.problem is None else "yellow"
     stdout.print(plain(" ".join(lines)), markup=False, style=style, soft_wrap=False)
 
@@ -374,7 +375,7 @@ def _show(report: _Report, *, verbose: bool) -> None:
     for each in report.lacking:
         tools = "1 tool needs" if each.tool_count == 1 else f"{each.tool_count} tools need"
         looked_for = f" Looked for: {plain(each.looked_for)}." if each.looked_for is not None else ""
-        told = f"Missing: {plain(each.name)}, which {tools}: {plain(each.why)}{looked_for}"
+        told = f"Missing capability: {plain(each.name)}, which {tools}: {plain(each.why)}{looked_for}"
         stdout.print(told, markup=False, style="yellow", soft_wrap=False)
     for name, missing in report.incomplete:
         absent = "; ".join(f"{each.entry}: {each.diagnosis}" for each in missing)
@@ -388,7 +389,7 @@ def _show(report: _Report, *, verbose: bool) -> None:
         rules = f"{policy['rules']} rule{'s' * (policy['rules'] != 1)}, else `{policy['otherwise']}`"
     lines = [f"Policy: {rules if policy is not None else f'none, {rules}'}."]
     if both := report.slips.named_as_sources:
-        lines.append(f"Categories with the name of a source are one node with it: {', '.join(map(plain, both))}.")
+        lines.append(f"Categories merged with the source of the same name: {', '.join(map(plain, both))}.")
     for line in lines:
         stdout.print(line, markup=False, style="dim", soft_wrap=False)
     for each in report.matches:
@@ -421,11 +422,11 @@ def _show_sources(report: _Report) -> None:
         table.add_row(*_row(each, _MARKS[each.entry.status]))
         told[each.entry.name] = [*_wrong(each)], each.remedy
     for server in report.isolated:
-        whose = "everybody" if server.principals is None else ", ".join(server.principals) or "nobody"
-        said = [f"Started for each principal that asks. Who has it: {whose}.", *server.problems]
+        whose = "everyone" if server.principals is None else ", ".join(server.principals) or "no one"
+        said = [f"Each principal gets their own instance. Available to: {whose}.", *server.problems]
         label = "isolated" if server.is_healthy else "[red]isolated[/]"
         if server.local is None:
-            said += [] if server.problems else [f"Not started here: `{LOCAL.id}` does not have it."]
+            said += [] if server.problems else [f"Not started: the principal `{LOCAL.id}` has no access to it."]
             table.add_row(f"[bold]{escape(server.name)}[/]", label, "", "")
             told[server.name] = said, None
             continue
@@ -450,7 +451,7 @@ def _show_sources(report: _Report) -> None:
 
 
 def _show_wrong(name: str, said: Sequence[str], remedy: str | None) -> None:
-    """Below the table: beside it, a narrow terminal has no room for sentences."""
+    """Print the problems of a source below the table: a narrow terminal has no room for sentences next to it."""
     stdout.print(f"\n[bold]{escape(name)}[/]")
     lines = Table.grid()
     lines.add_column(overflow="fold")
@@ -468,19 +469,19 @@ def _row(found: _Found, label: str) -> tuple[str, ...]:
 
 
 def _wrong(found: _Found) -> Iterator[str]:
-    """All that is wrong with a source."""
+    """Yield everything that is wrong with a source."""
     entry = found.entry
     if reason := found.reason:
         told = reason.removeprefix(f"`{entry.name}` ")
         yield told[:1].upper() + told[1:]
     yield from _troubles(found.condition)
-    yield from (f"`{aside.name[:60]}` is set aside: {aside.reason}" for aside in entry.set_aside)
+    yield from (f"`{aside.name[:60]}` is ignored: {aside.reason}" for aside in entry.set_aside)
     yield from entry.warnings
     yield from _doubts_about_extras(entry)
 
 
 def _doubts_about_extras(entry: SourceEntry) -> Iterator[str]:
-    """What is suspicious in the definitions of prompts and resources: clients show them to people and models."""
+    """Yield suspicious texts in prompts and resources. They matter because clients show them to people and models."""
     kinds = (
         ("prompt", entry.extras.prompts),
         ("resource", entry.extras.resources),
@@ -494,17 +495,17 @@ def _doubts_about_extras(entry: SourceEntry) -> Iterator[str]:
 
 
 def _troubles(condition: Condition | None) -> Iterator[str]:
-    """What keeps a source from being called, or calls from it."""
+    """Yield what prevents calls to a source, or delays them."""
     if condition is None:
         return
     if condition.failures:
         often = "Failed once" if condition.failures == 1 else f"Failed {condition.failures} times in a row"
         when = "with the next call" if condition.retry_after_s is None else f"after {condition.retry_after_s:g} s"
-        yield f"{often}; a gateway tries again {when}."
+        yield f"{often}; a gateway retries {when}."
     elif condition.retry_after_s is not None:
-        yield f"Asked to be left alone; a gateway tries again after {condition.retry_after_s:g} s."
+        yield f"The server asked clients to wait; a gateway retries after {condition.retry_after_s:g} s."
     if condition.waiting:
-        yield f"{condition.running} calls are running, {condition.waiting} wait in line."
+        yield f"{condition.running} calls are running, {condition.waiting} are queued."
 
 
 def _show_limits(config: Config, found: list[_Found]) -> None:
@@ -515,7 +516,7 @@ def _show_limits(config: Config, found: list[_Found]) -> None:
         if own:
             lines.append(f"  {plain(each.entry.name)}: {_told(own)}")
     rate = config.rate
-    told = f"{rate.calls_per_minute} calls a minute, {rate.burst_calls} of them at once" if rate else "no limit"
+    told = f"{rate.calls_per_minute} calls per minute, burst of {rate.burst_calls}" if rate else "no limit"
     lines.append(f"Limits per principal: {told}.")
     for line in lines:
         stdout.print(line, markup=False, style="dim", soft_wrap=False)
@@ -527,7 +528,7 @@ _TOLD = {
     "call_timeout_s": "{:g} s to answer",
     "idle_timeout_s": "stopped after {:g} s unused",
     "max_concurrent_calls": "{:g} calls at once",
-    "max_queued_calls": "{:g} more in line",
+    "max_queued_calls": "{:g} more queued",
 }
 
 

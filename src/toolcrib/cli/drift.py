@@ -1,4 +1,4 @@
-"""`toolcrib drift`: what changed since somebody approved of it."""
+"""`toolcrib drift`: show how definitions changed since they were pinned."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ from toolcrib.core.errors import InvalidConfig, NotFound
 from toolcrib.definitions.drift import Change, Grade, Verdict
 
 _STYLES = {Verdict.PASS: "green", Verdict.WARN: "yellow", Verdict.QUARANTINE: "red"}
-_SEEN = {"offered": "callers see it as it is", "approved": "callers see it as it was approved", "hidden": "hidden"}
+_SEEN = {"offered": "callers see it as it is", "approved": "callers see the pinned definition", "hidden": "hidden"}
 
 
 def drift(what: Sequence[str], config: Path, wait_s: float, *, as_json: bool) -> None:
-    """Show it; the process ends with 1 where there is any, and with 2 where it could not look."""
+    """Print the changes. The process exits with 1 if there are any, and with 2 if a source could not be compared."""
     codes: list[int] = []
 
     async def main() -> None:
         look = await Look.at(config, wait_s)
         try:
             found = _Found.of(look.only(what, config))
-        except NotFound as error:  # which ends otherwise than drift does, or a slip would pass for it
+        except NotFound as error:  # as InvalidConfig it exits with 2: an exit code of 1 would look like drift
             raise InvalidConfig(error.message, hints=error.hints) from error
         if as_json:
             print_json({"config": str(config), **found.to_wire()})
@@ -60,9 +60,9 @@ class _Found:
     look: Look
     changed: tuple[Definition, ...]
     new: tuple[Definition, ...]
-    """Those that nobody approved of, and that the policy does not let pass."""
+    """Definitions that are not pinned, and that the policy does not let pass."""
     passed: Mapping[str, int]
-    """How many others nobody approved of, by source."""
+    """The number of other definitions that are not pinned, by source."""
 
     @classmethod
     def of(cls, look: Look) -> _Found:
@@ -93,7 +93,7 @@ class _Found:
 
 
 def _verdict_unapproved(each: Definition) -> Verdict:
-    """What becomes of it because nobody approved of it, whatever is suspicious in it."""
+    """Return what the policy says about a definition that is not pinned. Suspicions are not considered."""
     policy = each.judgement.policy
     return policy.new if each.judgement.origin.is_pinned else policy.unpinned
 
@@ -117,7 +117,7 @@ def _show(found: _Found) -> None:
 
 
 def _show_changed(definitions: Sequence[Definition]) -> None:
-    """Those of one source: that it is run otherwise is said once."""
+    """Print the changed definitions of one source. A change of the source itself is printed only once."""
     moves = {change for each in definitions for change in _changes(each) if change.grade is Grade.SOURCE}
     only_moved: list[Definition] = []
     for each in definitions:
@@ -134,7 +134,7 @@ def _show_changed(definitions: Sequence[Definition]) -> None:
         name = definitions[0].entry.name
         show(Text.assemble((shown_name(name), "bold"), "  ", ("source", "red")))
         if only_moved:
-            show(_verdict(only_moved[0], f"{counted(len(only_moved), 'tool')} as approved but for that; "))
+            show(_verdict(only_moved[0], f"{counted(len(only_moved), 'tool')} otherwise as pinned; "))
         show_details(moves, ())
 
 
@@ -145,7 +145,7 @@ def _changes(each: Definition) -> tuple[Change, ...]:
 def _since(each: Definition) -> Text:
     told = ""
     if each.pin is not None:
-        told = f"  {each.pin.version} → {each.judgement.version}, approved {told_of(each.pin)}"
+        told = f"  {each.pin.version} → {each.judgement.version}, pinned {told_of(each.pin)}"
     return Text(told, "dim")
 
 
@@ -155,14 +155,14 @@ def _verdict(each: Definition, before: str = "") -> Text:
 
 
 def _show_gone(each: Gone) -> None:
-    told = f"  {each.pin.version}, approved {told_of(each.pin)}"
+    told = f"  {each.pin.version}, pinned {told_of(each.pin)}"
     show(Text.assemble((shown_name(each.id), "bold"), "  ", ("gone", "red"), (told, "dim")))
     if each.why is not None:
-        show(Text(f"  it is offered and cannot be used: {shown_name(each.why)}"))
+        show(Text(f"  the source offers it, but it cannot be used: {shown_name(each.why)}"))
 
 
 def _show_new(each: Definition) -> None:
-    show(Text.assemble((shown_name(each.id), "bold"), "  ", ("not approved", "yellow")))
+    show(Text.assemble((shown_name(each.id), "bold"), "  ", ("not pinned", "yellow")))
     show(_verdict(each))
     show_details((), each.suspicions)
 
@@ -171,13 +171,13 @@ def _counts(found: _Found) -> Iterator[str]:
     for count, told in (
         (len(found.changed), "[red]changed[/]"),
         (len(found.look.gone), "[red]gone[/]"),
-        (len(found.new), "[yellow]not approved[/]"),
-        (found.unchanged, "as approved"),
+        (len(found.new), "[yellow]not pinned[/]"),
+        (found.unchanged, "as pinned"),
     ):
         if count:
             yield f"{count:>6,}  {told}"
     if found.passed:
         sources = counted(len(found.passed), "source")
-        yield f"[dim]{sum(found.passed.values()):>6,}  never approved, which the policy lets pass ({sources})[/]"
+        yield f"[dim]{sum(found.passed.values()):>6,}  never pinned, and allowed by the policy ({sources})[/]"
     if not (found.look.definitions or found.look.gone or found.look.unlisted):
         yield "There is nothing to compare."

@@ -1,4 +1,4 @@
-"""`toolcrib embed fetch`: download a model that a manifest pins."""
+"""`toolcrib embed fetch`: download the embedding model that a manifest pins."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from toolcrib.search.embedders.download import Manifest, download
 
 
 def fetch(manifest: Path, folder: Path) -> None:
-    """Fetch what is not there yet, and say how to use it.
+    """Download the missing files, and print how to configure the model.
 
-    The process ends with 2 if the manifest cannot be used, and with 1 if the download fails.
+    The process exits with 2 if the manifest cannot be used, and with 1 if the download fails.
     """
     try:
         wanted = Manifest.read(manifest)
@@ -32,24 +32,24 @@ def fetch(manifest: Path, folder: Path) -> None:
             is_new = download(wanted, folder.absolute(), lambda line: stderr.print(plain(line), markup=False), progress)
         except EmbeddingFailed as error:
             fail(ProviderFailed(str(error)), as_json=False)
-    stdout.print(f"{folder} {'is there' if is_new else 'was there already'}: name it in the configuration, as")
+    stdout.print(f"{folder} {'is complete' if is_new else 'was already complete'}. Add it to the configuration:")
     stdout.print_json(data={"toolcrib": {"search": {"embedder": {"folder": str(folder.absolute())}}}})
 
 
 def _check_whole(path: Path, manifest: Manifest) -> None:
-    """Pass if the files of `manifest` can be a model: no download may end in a folder that cannot be used.
+    """Check that the files of `manifest` can be a model, before anything is downloaded.
 
     Raises:
-        EmbeddingFailed: the model itself or its tokenizer is not among them.
+        EmbeddingFailed: the model file or its tokenizer is missing.
     """
     from toolcrib.search.embedders.static import TOKENIZERS, WEIGHTS
     from toolcrib.search.embedders.transformer import GRAPHS
 
     names = {file.name for file in manifest.files}
     if names.isdisjoint((*WEIGHTS, *GRAPHS)):
-        raise EmbeddingFailed(f"{path}: files: there is no model, which is `model.onnx` or `model.safetensors`")
+        raise EmbeddingFailed(f"{path}: files: needs a model, which is `model.onnx` or `model.safetensors`")
     if names.isdisjoint(TOKENIZERS):
-        raise EmbeddingFailed(f"{path}: files: there is no `tokenizer.json`, which every model needs")
+        raise EmbeddingFailed(f"{path}: files: needs `tokenizer.json`, because every model has one")
 
 
 def _megabytes(size: int) -> str:

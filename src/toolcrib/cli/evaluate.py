@@ -1,4 +1,4 @@
-"""`toolcrib eval`: how well search finds the right tools, where it fails, and what other settings would change."""
+"""`toolcrib eval`: measure how well search finds the right tools, where it fails, and what other settings change."""
 
 from __future__ import annotations
 
@@ -24,21 +24,23 @@ from toolcrib.search.index.weights import SIGNALS, Weights
 from toolcrib.sources.catalog_file import CatalogFileSource
 
 WITHOUT = "without:"
-"""What `--compare` begins with where it names signals and not a file."""
+"""The prefix of a `--compare` value that names signals instead of a file."""
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """A way to rank, and what to call it."""
+    """Settings to rank with, and their name in the report."""
 
     name: str
     search: Search
 
     def without(self, names: Sequence[str], option: str) -> Setting:
-        """This one with some signals switched off, called by what `option` says."""
+        """Return these settings with some signals turned off. `option` names the option in error messages."""
         for name in names:
             if name not in SIGNALS:
-                raise click.BadParameter(f"`{name}` is no signal; there are: {', '.join(SIGNALS)}", param_hint=option)
+                raise click.BadParameter(
+                    f"`{name}` is not a signal; use one of: {', '.join(SIGNALS)}", param_hint=option
+                )
         return replace(self, search=replace(self.search, weights=self.search.weights.without(*names)))
 
 
@@ -54,9 +56,9 @@ def evaluate(
     wait_s: float,
     as_json: bool,
 ) -> None:
-    """Ask every query of the whole catalog, and report; the process ends with 1 where a floor is missed.
+    """Search the whole catalog with every query, and report. The process exits with 1 if a floor is missed.
 
-    Relevant tools are named by tool id or, of a file of rows, by row id.
+    Queries name relevant tools by tool id, or by row id if the definitions come from a file of rows.
     """
     least = tuple(map(_floor, floors))
     missed: list[Floor] = []
@@ -90,7 +92,7 @@ def evaluate(
 
 
 def weighted(view: View, weights: Weights) -> View:
-    """`view` with `weights` in place of its own; all else that its searches know stays."""
+    """Return `view` with `weights` instead of its own. Everything else in the search stays the same."""
     visible = view.visible
     state = replace(visible.state, index=visible.state.index.weighted(weights))
     return replace(view, visible=replace(visible, state=state, earlier=None, base=None))
@@ -111,10 +113,10 @@ def _own(config: Path | None, without: Sequence[str]) -> Setting:
 
 
 def _other(compare: str, own: Setting) -> Setting:
-    """What `--compare` names.
+    """Return the settings that `--compare` names.
 
     Raises:
-        InvalidConfig: it cannot be used, or knows what this run does not.
+        InvalidConfig: the file cannot be used, or needs a model or a history that this run does not have.
     """
     if compare.startswith(WITHOUT):
         names = [name.strip() for name in compare.removeprefix(WITHOUT).split(",")]
@@ -129,8 +131,8 @@ def _other(compare: str, own: Setting) -> Setting:
             weights = weights.without(signal)
         elif has != this_has:
             raise InvalidConfig(
-                f"{compare}: its `{signal}` is not that of this run, which has to be there before anything is asked",
-                hints=["Run it on that configuration, and compare with this one."],
+                f"{compare}: its `{signal}` differs from the `{signal}` of this run",
+                hints=["Run `toolcrib eval` with that configuration, and pass this one to --compare."],
             )
     return Setting(compare, replace(other, weights=weights))
 
@@ -145,7 +147,7 @@ def _floor(text: str) -> Floor:
 def _resolved(
     view: View, judged: Sequence[JudgedQuery]
 ) -> tuple[tuple[JudgedQuery, ...], Mapping[str, tuple[str, ...]]]:
-    """The queries with tool ids for whatever names a tool, and categories; and what names none, by query id."""
+    """Replace names of tools by tool ids, and fill in categories. Also return the unknown names by query id."""
     sources = [entry.source for entry in view.sources.values()]
     rows = ChainMap(*(dict(source.row_ids) for source in sources if isinstance(source, CatalogFileSource)))
     asked: list[JudgedQuery] = []

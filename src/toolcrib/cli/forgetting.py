@@ -1,4 +1,4 @@
-"""`toolcrib audit forget`: delete traces from the audit, so that they are found in it no more."""
+"""`toolcrib audit forget`: delete traces from the audit permanently."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from toolcrib.cli.output import plain, print_json, run, stderr
 from toolcrib.core.errors import InvalidConfig
 
 PATIENCE_S = 10.0
-"""How long to wait for other programs that write the file."""
+"""How long to wait for other programs that are writing the file."""
 
 
 def forget(unwanted: Unwanted, config: Path, path: Path | None, *, yes: bool, as_json: bool) -> None:
-    """Say how many traces are `unwanted`, ask, and delete them; without a terminal to ask at, only with `yes`."""
+    """Count the `unwanted` traces, ask, and delete them. Without a terminal, delete only with `yes`."""
 
     async def main() -> None:
         place = path if path is not None else place_of(config)
-        if not place.exists():  # opening it would begin one
+        if not place.exists():  # opening it would create a new audit
             _tell(place, 0, 0, as_json=as_json)
             return
         try:
@@ -35,39 +35,41 @@ def forget(unwanted: Unwanted, config: Path, path: Path | None, *, yes: bool, as
             finally:
                 file.close()
         except (OSError, sqlite3.Error) as error:
-            raise InvalidConfig(f"{place}: the audit cannot be changed: {reason_of(error)}") from error
+            raise InvalidConfig(f"{place}: cannot change the audit: {reason_of(error)}") from error
         _tell(place, traces, operations, as_json=as_json)
         if left is not None:
-            stderr.print(f"{plain(left)} Repeat this later.", markup=False)
+            stderr.print(f"{plain(left)} Run this command again later.", markup=False)
             sys.exit(1)
 
     run(main, as_json=as_json)
 
 
 def _left_after(file: AuditFile, place: Path) -> str | None:
-    """Why copies of what was deleted may be left, as a sentence; None where there are none."""
+    """Return a sentence that says why copies of deleted traces may remain, or None if there are none."""
     try:
         is_gone = file.scrub()
-    except (OSError, sqlite3.Error) as error:  # what was deleted is deleted all the same
-        return f"Copies may be found in {place}, which cannot be written anew: {reason_of(error)}."
-    return None if is_gone else f"Something else reads the audit: copies may be found in {place}-wal."
+    except (OSError, sqlite3.Error) as error:  # the traces are already deleted at this point
+        return f"{place} may still contain copies, because it could not be rewritten: {reason_of(error)}."
+    return None if is_gone else f"A program is reading the audit, so {place}-wal may still contain copies."
 
 
 def _ask(traces: int, operations: int, *, as_json: bool) -> None:
-    """Go on only if a person agrees, or there is nothing to delete."""
+    """Ask for confirmation. Exit unless the person agrees. If there is nothing to delete, do not ask."""
     if not traces:
         return
     if as_json or not all(stream.isatty() for stream in (sys.stdin, sys.stderr)):
-        stderr.print("Nothing was forgotten: there is nobody to ask. With --yes it is.")
+        stderr.print(
+            "Nothing was deleted, because there is no terminal to confirm on. Pass --yes to delete without asking."
+        )
         sys.exit(1)
-    question = f"Forget {_counted(traces, 'trace')} with {_counted(operations, 'operation')}, for good?"
+    question = f"Delete {_counted(traces, 'trace')} with {_counted(operations, 'operation')} permanently?"
     try:
         agreed = click.confirm(question, default=False, err=True)
     except click.Abort:
         agreed = False
         stderr.print()
     if not agreed:
-        stderr.print("Nothing was forgotten.")
+        stderr.print("Nothing was deleted.")
         sys.exit(1)
 
 
@@ -75,9 +77,9 @@ def _tell(place: Path, traces: int, operations: int, *, as_json: bool) -> None:
     if as_json:
         print_json({"traces": traces, "operations": operations})
     elif traces:
-        stderr.print(f"Forgot {_counted(traces, 'trace')} with {_counted(operations, 'operation')}.")
+        stderr.print(f"Deleted {_counted(traces, 'trace')} with {_counted(operations, 'operation')}.")
     else:
-        stderr.print(f"Nothing like that is written down in {plain(str(place))}.", markup=False)
+        stderr.print(f"{plain(str(place))} has no matching traces.", markup=False)
 
 
 def _counted(count: int, what: str) -> str:

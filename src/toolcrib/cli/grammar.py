@@ -1,4 +1,4 @@
-"""`toolcrib grammar`: what holds a model to valid calls."""
+"""`toolcrib grammar`: print a grammar that only allows valid tool calls."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ def grammar(
     bundle: str | None,
     as_json: bool,
 ) -> None:
-    """Print the grammar alone on standard output, to be kept in a file; with `strict`, schemas by name as JSON."""
+    """Print only the grammar on standard output. With `strict`, print JSON with the schema of each tool instead."""
     if what == "arguments" and len(tool_ids) != 1:
-        raise click.UsageError("Arguments are those of one tool: name it.")
+        raise click.UsageError("`--of arguments` needs exactly one TOOL.")
 
     async def main() -> None:
         async with opened(config, tools, wait_s=wait_s, wanted=_sources_of(tool_ids), bundle=bundle) as crib:
@@ -63,24 +63,24 @@ def grammar(
 
 
 def _sources_of(tool_ids: Sequence[str]) -> Callable[[str], bool] | None:
-    """Start only the servers whose tools these are, unless an id does not say which that is."""
+    """Return a filter for the sources of these tools, or None if an id does not name its source."""
     sources = {tool_id.partition(".")[0] for tool_id in tool_ids}
     return sources.__contains__ if sources and all("." in tool_id for tool_id in tool_ids) else None
 
 
 def _schemas(crib: Toolcrib, tool_ids: Sequence[str]) -> dict[str, Mapping[str, Any]]:
-    """Input schemas by the names under which a model is given the tools; of all that may be seen where none is named.
+    """Return input schemas by the names that models see. Without `tool_ids`, return those of all visible tools.
 
     Raises:
-        ToolNotFound: there is no such tool, or none at all.
+        ToolNotFound: a tool does not exist, or there are no tools at all.
     """
     view = crib.view()
     found = {tool_id: view.find(tool_id) for tool_id in tool_ids} if tool_ids else dict(view.tools)
     for tool_id, tool in found.items():
         if tool is None:
-            crib.expand_tool(tool_id)  # which says what was probably meant
+            crib.expand_tool(tool_id)  # raises an error that suggests similar ids
     if not found:
-        raise ToolNotFound("there is no tool that could be called")
+        raise ToolNotFound("there are no tools to call")
     return {view.visible.names[tool.id]: tool.input_schema for tool in found.values() if tool is not None}
 
 
@@ -94,9 +94,9 @@ def _print_strict(schemas: Mapping[str, Mapping[str, Any]]) -> None:
 def _tell(made: Grammar) -> None:
     for degraded in made.degraded:
         name = plain(degraded.tool or "its arguments")
-        stderr.print(f"Any object is allowed for {name}: {plain(degraded.why)}.", style="yellow", markup=False)
+        stderr.print(f"The grammar allows any object for {name}: {plain(degraded.why)}.", style="yellow", markup=False)
     for each in made.unenforced:
-        stderr.print(f"Not held: {_place(each)}: {plain(each.why)}.", style="yellow", markup=False)
+        stderr.print(f"Not enforced: {_place(each)}: {plain(each.why)}.", style="yellow", markup=False)
 
 
 def _place(each: Unenforced) -> str:

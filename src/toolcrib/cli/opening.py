@@ -1,4 +1,4 @@
-"""Open the catalog that a command was pointed at, and show on standard error what is still starting."""
+"""Opens the catalog that a command works on, and shows on standard error which servers are still starting."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from toolcrib.search.vector_store import VectorStore
 REFRESH_S = 0.1
 
 SHOWN_ASIDE = 5
-"""Definitions that could not be used and are told of one by one."""
+"""How many ignored definitions are listed one by one."""
 
 
 def pins_of(config: Path) -> PinStore:
-    """What was approved of the tools in `config`."""
+    """Return the store of the pins for `config`."""
     return PinStore(platformdirs.user_state_path("toolcrib") / "pins.sqlite", config)
 
 
 def default_vectors() -> Path:
-    """Where the vectors of tools are kept unless somebody says otherwise."""
+    """Return the default path of the embeddings of tools."""
     return platformdirs.user_cache_path("toolcrib") / "vectors.sqlite"
 
 
@@ -50,16 +50,16 @@ async def opened(
     tells_of_quarantine: bool = True,
     principal: Principal = LOCAL,
 ) -> AsyncGenerator[Toolcrib]:
-    """A crib of the servers in `config`, or of the definitions in `tools`, once all have listed or `wait_s` is over.
+    """Yield a `Toolcrib` with the servers of `config`, or with the definitions in `tools`.
 
-    With `wanted`, only the servers and plugins of such names are started. Nothing exists in it but what `bundle` holds.
-    Where it is to be `searched`, the model and the past that the configuration names count, and over `tools` all that
-    it says of searching, if somebody named one. Unless the command does so itself, standard error tells of definitions
-    that are kept away.
+    It is yielded when all sources have listed their tools, or after `wait_s`. With `wanted`, only servers and plugins
+    with accepted names start. With `bundle`, only the tools of that bundle exist. With `searched`, search uses the
+    configured embedding model and history. Together with `tools`, it uses all search settings of the configuration, if
+    one was named. With `tells_of_quarantine`, quarantined definitions are reported on standard error.
 
     Raises:
         InvalidConfig: the file cannot be used.
-        UnknownBundle: no bundle is called so.
+        UnknownBundle: the bundle does not exist.
     """
     registrations = store_of(config) if tools is None else None
     with closing(VectorStore(default_vectors())) as vectors:
@@ -86,7 +86,7 @@ async def opened(
             crib.confine(bundle)
         async with crib:
             await _wait(crib, wait_s, principal)
-            if await crib.guard.has_turned():  # by now it is known what each tool stands beside
+            if await crib.guard.has_turned():  # only now all tools are known that a definition can be confused with
                 await crib.judge_again()
             if tells_of_quarantine:
                 _tell_of_quarantine(crib)
@@ -96,7 +96,7 @@ async def opened(
 
 
 def principal_called(name: str | None, config: Path, tools: Path | None) -> Principal:
-    """The principal `name`, with the scopes of its first token in `config`; whoever runs this command for None.
+    """Return the principal `name`, with the scopes of its first token in `config`. None means the local principal.
 
     Raises:
         InvalidConfig: the file cannot be used.
@@ -108,7 +108,7 @@ def principal_called(name: str | None, config: Path, tools: Path | None) -> Prin
 
 
 def is_config_named() -> bool:
-    """Whether whoever runs this command said which configuration, and did not only leave it at the default."""
+    """Return whether the user named a configuration, as an argument, as an option or in the environment."""
     context = click.get_current_context()
     if context.params.get("argument") is not None:
         return True
@@ -116,15 +116,16 @@ def is_config_named() -> bool:
 
 
 async def until_understood(crib: Toolcrib, wait_s: float) -> None:
-    """Until every tool has its vector and the past is known, or `wait_s` is over."""
-    with stderr.status("embedding what tools say"):
+    """Wait until all tools are embedded and the history is loaded, or until `wait_s` is over."""
+    with stderr.status("embedding tools"):
         is_settled = await crib.insights.settled(wait_s)
     embedding = crib.insights.embedding
     if embedding is not None and (problem := embedding.condition.problem) is not None:
-        stderr.print(f"By words alone: {plain(problem)}.", markup=False, style="yellow")
+        stderr.print(f"Searching by words only: {plain(problem)}.", markup=False, style="yellow")
     elif not is_settled:
         stderr.print(
-            "Not waiting any longer for vectors and the past; words alone count where they lack.", style="yellow"
+            "Timed out while waiting for embeddings and history. Tools without them are found by their words only.",
+            style="yellow",
         )
 
 
@@ -133,23 +134,23 @@ def _tell_of_quarantine(crib: Toolcrib) -> None:
     judged = [each for entry in entries for each in entry.judgements.values() if each.shown is not each.tool]
     if judged:
         hidden = sum(each.shown is None for each in judged)
-        counts = {"hidden": hidden, "shown as approved": len(judged) - hidden}
+        counts = {"hidden": hidden, "shown as pinned": len(judged) - hidden}
         told = ", ".join(f"{count} {how}" for how, count in counts.items() if count)
-        stderr.print(f"Definitions in quarantine: {told}; `toolcrib drift` says why.", style="yellow")
+        stderr.print(f"Quarantined definitions: {told}. Run `toolcrib drift` to see why.", style="yellow")
 
 
 def _tell_of_set_aside(crib: Toolcrib, tools: Path) -> None:
     aside = [aside for entry in crib.view().sources.values() for aside in entry.set_aside]
     for each in aside[:SHOWN_ASIDE]:
-        stderr.print(f"Set aside: {plain(each.name[:80])}: {plain(each.reason)}", markup=False, style="yellow")
+        stderr.print(f"Ignored: {plain(each.name[:80])}: {plain(each.reason)}", markup=False, style="yellow")
     if len(aside) > SHOWN_ASIDE:
-        stderr.print(f"… and {len(aside) - SHOWN_ASIDE} more definitions are set aside.", style="yellow")
+        stderr.print(f"… and {len(aside) - SHOWN_ASIDE} more definitions are ignored.", style="yellow")
     if not crib.view().tools:
-        raise InvalidConfig(f"{tools}: there is no definition in it that can be used")
+        raise InvalidConfig(f"{tools}: contains no usable tool definition")
 
 
 async def _wait(crib: Toolcrib, wait_s: float, principal: Principal) -> None:
-    """Wait for what `principal` has to be ready, naming on a terminal the servers it waits for."""
+    """Wait until the sources of `principal` are ready. On a terminal, name the servers that are still starting."""
     with stderr.status("") as status:
         async with anyio.create_task_group() as tasks:
 
@@ -162,7 +163,7 @@ async def _wait(crib: Toolcrib, wait_s: float, principal: Principal) -> None:
             await crib.ready(wait_s, principal=principal)
             tasks.cancel_scope.cancel()
     if starting := _starting(crib, principal):
-        stderr.print(f"Not waiting any longer for {', '.join(starting)}.", style="yellow")
+        stderr.print(f"Timed out while waiting for: {', '.join(starting)}.", style="yellow")
 
 
 def _starting(crib: Toolcrib, principal: Principal) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""What a person sees: results on standard output, everything else on standard error."""
+"""Prints results on standard output and everything else on standard error, and sets up logging."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 WIDTH_IN_A_PIPE = 200
-"""Columns of a table that no terminal shows: whoever reads it is a program or a file."""
+"""The width of tables, in columns, if standard output is not a terminal but a program or a file."""
 
 
 class _WhenUsed:
-    """A console that is made when something is first shown on it: `serve` mostly shows nothing, and starts sooner."""
+    """A console that is created at its first use. `serve` rarely prints anything, and starts faster this way."""
 
     def __init__(self, *, stderr: bool) -> None:
         self._stderr = stderr
@@ -38,7 +38,7 @@ class _WhenUsed:
     def _console(self) -> Console:
         from rich.console import Console
 
-        # Without emoji: what a server wrote as `:bug:` stays that.
+        # Without emoji: `:bug:` in a server's text must not turn into a picture.
         made = partial(Console, emoji=False, highlight=False, soft_wrap=True)
         if self._stderr:
             return made(stderr=True)
@@ -51,7 +51,7 @@ class _WhenUsed:
 
 
 class _Trimmed:
-    """Standard output, without the spaces that tables put at the ends of lines."""
+    """Standard output without the trailing spaces that tables add to lines."""
 
     def write(self, text: str) -> int:
         return sys.stdout.write(re.sub(r" +(?=\n)", "", text))
@@ -65,49 +65,49 @@ stderr = cast("Console", _WhenUsed(stderr=True))
 
 
 def plain(text: str) -> str:
-    """A stranger's text with `\ufffd` for each character that a terminal would obey: cursor, colours, direction."""
+    """Replace each character that a terminal would obey (cursor, colour, direction) with `\ufffd` in untrusted text."""
     return OBEYED.sub("\ufffd", text.replace("\r\n", "\n"))
 
 
 def plain_json(document: str) -> str:
-    """The same JSON document with escapes for what a terminal would obey: such characters can only be in strings."""
+    """Escape each character that a terminal would obey in a JSON document. Such characters only occur in strings."""
     return OBEYED.sub(lambda found: f"\\u{ord(found[0]):04x}", document)
 
 
 def escape(text: str) -> str:
-    """A stranger's text for a place where Rich reads markup."""
+    """Escape untrusted text for places where Rich reads markup."""
     from rich.markup import escape as rich_escape
 
     return rich_escape(plain(text))
 
 
 def set_up_logging(*, verbose: bool) -> None:
-    """Log to standard error: nothing but what is fatal, or with `verbose` everything, the SDK's included.
+    """Log to standard error: only fatal errors, or with `verbose` everything, including the log of the SDK.
 
-    Commands report what concerns a person themselves. Only `serve` logs warnings: it has nobody to report to.
+    Commands print what matters to a person themselves. Only `serve` logs warnings, because it has no other output.
     """
     handler: logging.Handler = logging.StreamHandler()
     if sys.stderr.isatty():
         from rich.logging import RichHandler
 
         handler = RichHandler(console=stderr, show_path=False, rich_tracebacks=False)
-        handler.setFormatter(_Formatter("%(message)s"))  # it shows time and level by itself
+        handler.setFormatter(_Formatter("%(message)s"))  # this handler adds the time and the level itself
     else:
         handler.setFormatter(_Formatter("%(asctime)s %(levelname)s %(message)s", "%Y-%m-%dT%H:%M:%S%z"))
     logging.basicConfig(level=logging.INFO if verbose else logging.CRITICAL, handlers=[handler])
 
 
 def log_everything() -> None:
-    """Log as with `verbose` from now on."""
+    """Switch to the logging of `verbose`."""
     logging.getLogger().setLevel(logging.INFO)
 
 
 class _Formatter(logging.Formatter):
-    """Writes each record on one line, addresses as they are shown, and what a terminal would obey as `⟨U+001B⟩`.
+    """Writes each record on one line, with secrets in addresses hidden and control characters as `⟨U+001B⟩`.
 
-    Servers choose names, keys and last words that are logged: a line feed in one would forge a record, and an escape
-    would move the cursor. Libraries log each request with its whole address, keys in it included. The lines of a
-    traceback are indented, so that none of them looks like a record.
+    Servers choose names, keys and output that are logged. A line feed in them would forge a record, and an escape
+    would move the cursor. Libraries log each request with its full address, including keys. The lines of a traceback
+    are indented, so that none of them looks like a record.
     """
 
     def format(self, record: logging.LogRecord) -> str:
@@ -121,29 +121,29 @@ class _Formatter(logging.Formatter):
 
 
 def log_warnings() -> None:
-    """Log warnings of ours as well, and what changed in the configuration."""
+    """Also log Toolcrib's warnings, and changes of the configuration."""
     everything = logging.getLogger().level
     logging.getLogger("toolcrib").setLevel(min(logging.WARNING, everything))
     logging.getLogger("toolcrib.crib.crib").setLevel(min(logging.INFO, everything))
 
 
 def print_json(value: Any) -> None:
-    """One JSON value on standard output, for a person's eye where that is a terminal."""
+    """Print one JSON value on standard output, indented if standard output is a terminal."""
     at_terminal = sys.stdout.isatty()
     document = orjson.dumps(value, option=orjson.OPT_APPEND_NEWLINE | (orjson.OPT_INDENT_2 if at_terminal else 0))
     write(plain_json(document.decode()) if at_terminal else document)
 
 
 def write(document: str | bytes) -> None:
-    """Put a document on standard output as it is; a text for a terminal has been through `plain` or `plain_json`."""
+    """Write a document to standard output unchanged. Text for a terminal must have gone through `plain` first."""
     sys.stdout.buffer.write(document if isinstance(document, bytes) else document.encode())
     sys.stdout.buffer.flush()
 
 
 def show_json(value: Any) -> None:
-    """A JSON value within what a command shows to a person, in colours.
+    """Print a JSON value in colours, as part of what a command shows to a person.
 
-    Rich's own `print_json` writes C1 controls and direction marks as they are.
+    Rich's own `print_json` does not escape C1 control characters and direction marks.
     """
     from rich.highlighter import JSONHighlighter
     from rich.text import Text
@@ -154,7 +154,7 @@ def show_json(value: Any) -> None:
 
 
 def run(main: Callable[[], Any], *, as_json: bool) -> None:
-    """Run an async command; an error of ours is shown as one, and the process ends with 1, or 2 for a wrong config."""
+    """Run an async command. On a Toolcrib error, print it and exit with 1, or with 2 for an invalid configuration."""
     try:
         anyio.run(main)
     except* ToolcribError as group:
@@ -167,16 +167,16 @@ def run(main: Callable[[], Any], *, as_json: bool) -> None:
 
 
 def fail(error: ToolcribError, *, as_json: bool) -> NoReturn:
-    """Show `error` and end the process."""
+    """Print `error` and exit."""
     if as_json:
         print_json(error.to_wire())
     else:
         say(f": {error.message}", heading=error.code.value)
         for hint in error.hints:
             say(f"  {hint}")
-        for violation in error.details.get("violations", ())[3:]:  # the message has the first ones
+        for violation in error.details.get("violations", ())[3:]:  # the message already contains the first three
             stderr.print(f"  - {plain(violation['message'])}", markup=False)
-        if isinstance(error, SourceUnavailable):  # who types a command owns the configuration
+        if isinstance(error, SourceUnavailable):  # the person who types a command owns the configuration
             if error.diagnosis:
                 say(f"  {error.diagnosis}")
             stderr.print(f"  Next: toolcrib doctor{_pointed_at()}", markup=False)
@@ -186,25 +186,25 @@ def fail(error: ToolcribError, *, as_json: bool) -> NoReturn:
 
 
 def say(sentences: str, *, heading: str = "") -> None:
-    """Show a stranger's text on standard error, behind `heading`: on a terminal broken between words, else nowhere."""
+    """Print untrusted text on standard error, after `heading`. A terminal wraps it between words."""
     from rich.text import Text
 
     stderr.print(Text.assemble((heading, "bold red"), plain(sentences)), soft_wrap=not stderr.is_terminal)
 
 
 def tell_unavailable(sources: Iterable[str]) -> None:
-    """Name the sources whose tools are missing, with the command that says why."""
-    told = f"Unavailable: {', '.join(sources)}. `toolcrib doctor{_pointed_at()}` says why."
+    """Print the sources whose tools are missing, and the command that says why."""
+    told = f"Unavailable: {', '.join(sources)}. Run `toolcrib doctor{_pointed_at()}` to see why."
     stderr.print(plain(told), markup=False, style="yellow")
 
 
 def tell_next(action: NextAction) -> None:
-    """What to do next, as a command."""
+    """Print the next action as a command."""
     stderr.print(f"  Next: {_as_command(action.operation, action.arguments)}", markup=False)
 
 
 def _as_command(operation: str, arguments: Mapping[str, Any]) -> str:
-    """The next action as a person would type it into a shell, on the catalog the command was pointed at."""
+    """Format the next action as a shell command, with the options that select the same catalog."""
     where = f"{_pointed_at()}{_within()}"
     match operation, arguments:
         case "search_tools", {"include_unavailable": True}:
@@ -221,7 +221,7 @@ def _as_command(operation: str, arguments: Mapping[str, Any]) -> str:
 
 
 def _pointed_at() -> str:
-    """The option that says which catalog this command is about, after a space; empty where it is the default."""
+    """Return the option that selects this command's catalog, after a space, or an empty string for the default."""
     given = _given()
     if given.get("tools") is not None:
         return f" --tools {quote(str(given['tools']))}"
@@ -231,13 +231,13 @@ def _pointed_at() -> str:
 
 
 def _within() -> str:
-    """The option that says within which bundle this command looks, likewise."""
+    """Return the option that selects this command's bundle, after a space, or an empty string if there is none."""
     bundle = _given().get("bundle")
     return f" --bundle {quote(bundle)}" if bundle is not None else ""
 
 
 def _given() -> Mapping[str, Any]:
-    """What this command was given, by the names of its options."""
+    """Return the options of the current command, by name."""
     context = click.get_current_context(silent=True)
     return context.params if context is not None else {}
 

@@ -1,4 +1,4 @@
-"""`toolcrib instructions` and `schema`: what models and programs are told of the protocol."""
+"""`toolcrib instructions` and `schema`: print the instructions for models and the JSON Schema of the protocol."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from toolcrib.operations.tools import chosen
 
 
 def instructions(config: Path, operations: str, *, full: bool) -> None:
-    """Print the rules for a set of operations over the servers of `config`, none of which is started."""
+    """Print the instructions for a set of operations over the servers of `config`. No server starts."""
 
     async def main() -> None:
         exposed, inside = chosen(operations), tops(joined(read_config(config), store_of(config).all()).config)
@@ -28,5 +28,5 @@ def instructions(config: Path, operations: str, *, full: bool) -> None:
 
 
 def schema() -> None:
-    """Print the messages."""
+    """Print the JSON Schema of all messages."""
     stdout.print(json.dumps(document(), indent=2), markup=False, soft_wrap=True)

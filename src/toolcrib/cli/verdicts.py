@@ -1,4 +1,4 @@
-"""What `toolcrib doctor` says of definitions: what becomes of those that nobody approved of as they are, and why."""
+"""What `toolcrib doctor` reports about definitions: quarantined, unpinned and suspicious ones, with the reasons."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from toolcrib.crib.crib import Toolcrib
 from toolcrib.definitions.drift import DEFAULT_PINS, PinPolicy, Verdict
 
 SHOWN = 20
-"""Suspicious places that are told one by one."""
+"""How many suspicious places are listed one by one."""
 
 _TOLD = {Verdict.PASS.value: "pass", Verdict.WARN.value: "with a warning", Verdict.QUARANTINE.value: "quarantined"}
-_SEEN = {"offered": "shown as they are", "approved": "shown as they were approved", "hidden": "hidden"}
+_SEEN = {"offered": "shown as they are", "approved": "shown as pinned", "hidden": "hidden"}
 
 
 @dataclass(frozen=True, slots=True)
 class Verdicts:
-    """What becomes of all that is judged."""
+    """The verdicts on all definitions."""
 
     definitions: tuple[Definition, ...]
     problem: str | None
-    """Why nobody can say what was approved, with what to do about it."""
+    """Why the pins cannot be read, and what to do about it."""
     hint: str | None
 
     @classmethod
@@ -42,16 +42,16 @@ class Verdicts:
         except InvalidConfig as error:
             return cls(definitions, " ".join((error.message, *error.hints)), None)
         if any(not each.judgement.origin.is_known for each in definitions):
-            text = f"What was approved cannot be read: {crib.guard.problem or store.path}. {remedy(store)}"
+            text = f"The pins cannot be read: {crib.guard.problem or store.path}. {remedy(store)}"
             return cls(definitions, text, None)
         hint = None
         if policy != DEFAULT_PINS and not is_used:
-            hint = "`toolcrib.pins` is set, and nothing is approved yet: `toolcrib pin` approves of what is there."
+            hint = "`toolcrib.pins` is set, but nothing is pinned yet. Run `toolcrib pin`."
         return cls(definitions, None, hint)
 
     @property
     def is_healthy(self) -> bool:
-        """Whether nobody has to act."""
+        """Whether the owner does not need to do anything."""
         return self.problem is None and not self._of(Verdict.QUARANTINE)
 
     def to_wire(self) -> dict[str, Any]:
@@ -69,7 +69,7 @@ class Verdicts:
         }
 
     def show(self) -> None:
-        """Nothing where there is nothing to say."""
+        """Print the verdicts. Prints nothing if there is nothing to report."""
         if self.problem is not None:
             stdout.print(plain(self.problem), markup=False, style="red", soft_wrap=False)
         for name, counts in self._counts().items():
@@ -78,14 +78,14 @@ class Verdicts:
         for line in self._grouped(Verdict.QUARANTINE, "Quarantined"):
             stdout.print(line, markup=False, style="red", soft_wrap=False)
         if self.problem is None and not self.is_healthy:
-            stdout.print("`toolcrib drift` shows what changed, `toolcrib pin` approves of it.", style="red")
-        for line in self._grouped(Verdict.WARN, "Not approved as they are"):
+            stdout.print("Run `toolcrib drift` to see the changes and `toolcrib pin` to accept them.", style="red")
+        for line in self._grouped(Verdict.WARN, "Not pinned as they are"):
             stdout.print(line, markup=False, style="yellow", soft_wrap=False)
         lines = [*self._doubts()]
         for line in lines[:SHOWN]:
             stdout.print(line, markup=False, style="yellow", soft_wrap=False)
         if len(lines) > SHOWN:
-            told = f"… and {len(lines) - SHOWN:,} more; `toolcrib pin` shows all."
+            told = f"… and {len(lines) - SHOWN:,} more. Run `toolcrib pin` to see them all."
             stdout.print(told, markup=False, style="yellow", soft_wrap=False)
         if self.hint is not None:
             stdout.print(self.hint, markup=False, style="yellow", soft_wrap=False)
@@ -94,7 +94,7 @@ class Verdicts:
         return [each for each in self.definitions if each.judgement.verdict is verdict]
 
     def _counts(self) -> Mapping[str, Mapping[str, int]]:
-        """How many of each verdict, by the names of the sources of which not all pass."""
+        """Count the verdicts per source. Sources whose definitions all pass are left out."""
         found: defaultdict[str, Counter[Verdict]] = defaultdict(Counter)
         for each in self.definitions:
             found[each.entry.name][each.judgement.verdict] += 1
@@ -105,7 +105,7 @@ class Verdicts:
         }
 
     def _grouped(self, verdict: Verdict, what: str) -> Iterator[str]:
-        """Those of one source of which the same is to be said, on one line."""
+        """Yield one line for all definitions of a source that have the same reason."""
         groups: defaultdict[tuple[str, str, str], list[str]] = defaultdict(list)
         for each in self._of(verdict):
             groups[each.entry.name, each.seen_as, _why(each, verdict)].append(each.id)
@@ -114,7 +114,7 @@ class Verdicts:
                 yield f"{what}: {some_of(ids)}, {_SEEN[seen_as]}. {why}"
 
     def _doubts(self) -> Iterator[str]:
-        """The first of each rule in each definition."""
+        """Yield the first suspicion of each rule in each definition."""
         for each in self.definitions:
             counts = Counter(found.rule for found in each.judgement.suspicions)
             firsts = {found.rule: found for found in reversed(each.judgement.suspicions)}
@@ -125,12 +125,12 @@ class Verdicts:
 
 
 def _why(each: Definition, verdict: Verdict) -> str:
-    """In sentences, without what is suspicious, which is told place by place; empty where nothing else is wrong."""
+    """Return the reasons, except suspicions, which are listed one by one. Empty if there is no other reason."""
     judgement = each.judgement
     rest = replace(judgement, policy=replace(judgement.policy, suspicious=Verdict.PASS))
     if rest.why:
         return " ".join(rest.why)
-    return "For what is suspicious in it." if verdict is Verdict.QUARANTINE else ""
+    return "The definition is suspicious." if verdict is Verdict.QUARANTINE else ""
 
 
 def _wire(each: Definition) -> dict[str, Any]:

@@ -247,7 +247,7 @@ def test_the_command_tells_what_it_downloads_before_it_has_it(server: Server, tm
 
 
 @pytest.mark.parametrize(
-    ("names", "lacking"), [(["model.onnx"], "no `tokenizer.json`"), (["tokenizer.json", "README"], "no model")]
+    ("names", "lacking"), [(["model.onnx"], "needs `tokenizer.json`"), (["tokenizer.json", "README"], "needs a model")]
 )
 def test_a_manifest_that_makes_no_whole_model_is_refused_before_anything_is_asked(
     names: list[str], lacking: str, server: Server, tmp_path: Path
