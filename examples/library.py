@@ -1,4 +1,4 @@
-"""Toolcrib as a library: a function and the servers of an mcp.json behind one counter."""
+"""Use Toolcrib as a library, with one function and the servers of an mcp.json."""
 
 import anyio
 

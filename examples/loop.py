@@ -1,6 +1,6 @@
-"""A prompt whose section opens, with its tool, when the model asks: `python loop.py openai:gpt-5.6`.
+"""Run a prompt with a section that the model opens, together with its tool: `python loop.py openai:gpt-5.6`.
 
-Without a model's name, a script plays the model.
+Without the name of a model, a script plays the model.
 """
 
 import sys
@@ -23,12 +23,12 @@ def loan_fee(days: int, daily_rate: float = 1.5) -> float:
 lending = MarkdownSection(
     title="Lending",
     key="lending",
-    template="A day that has begun counts as a whole one.",
+    template="A day that has begun counts as a full day.",
     summary="What it costs to borrow a tool.",
     visibility=SectionVisibility.SUMMARY,
     tools=[loan_fee],
 )
-task = MarkdownSection("Task", "task", "You stand at the counter of a tool crib, and answer whoever asks.")
+task = MarkdownSection("Task", "task", "You work at the counter of a tool crib. Answer the questions of its customers.")
 prompt = PromptTemplate[float]("example", "counter", [task, lending]).bind()
 
 adapter = get_adapter(sys.argv[1]) if sys.argv[1:] else ScriptedAdapter(SCRIPT)
