@@ -36,9 +36,9 @@ def test_what_agrees_passes() -> None:
 @pytest.mark.parametrize(
     ("given", "miss"),
     [
-        ({}, "the key `message` is missing from the input"),
+        ({}, "the input: the required key `message` is missing"),
         ({"message": 5}, "`/message` must be string, not integer"),
-        ({"message": "x", "sing": True}, "`sing` is not a key of the input (did you mean `sign`?)"),
+        ({"message": "x", "sing": True}, "the input: unknown key `sing` (did you mean `sign`?)"),
     ],
 )
 def test_an_example_that_the_schema_refuses_is_named_with_its_place(given: dict[str, object], miss: str) -> None:
@@ -61,16 +61,16 @@ def test_an_example_of_a_schema_that_cannot_be_used_is_refused_with_the_tool() -
 @pytest.mark.parametrize("condition", [None, "", "  "])
 def test_a_conditional_tool_states_its_condition(condition: str | None) -> None:
     told = complaint(ToolMetadata(optionality=Optionality.CONDITIONAL, condition=condition))
-    assert told == "`git.commit`: condition: a conditional tool says here when it is required"
+    assert told == "`git.commit`: condition: a conditional tool needs a condition: say when it is required"
 
 
 @pytest.mark.parametrize("optionality", [Optionality.OPTIONAL, Optionality.REQUIRED])
 def test_a_condition_belongs_to_a_conditional_tool(optionality: Optionality) -> None:
     told = complaint(ToolMetadata(optionality=optionality, condition="Where it rains."))
-    assert told == "`git.commit`: condition: this is for a tool whose `optionality` is `conditional`"
+    assert told == "`git.commit`: condition: only allowed if `optionality` is `conditional`"
 
 
 @pytest.mark.parametrize("key", ["category", "tags", "requires_capabilities", "aliases", "intents"])
 def test_none_of_several_texts_is_blank(key: str) -> None:
     blank: dict[str, Any] = {key: ("x", " ")}
-    assert complaint(ToolMetadata(**blank)) == f"`git.commit`: {key}: one of these is blank"
+    assert complaint(ToolMetadata(**blank)) == f"`git.commit`: {key}: must not contain a blank string"

@@ -95,20 +95,20 @@ def test_a_lone_text_is_a_list_of_one_and_null_is_as_nothing() -> None:
     assert read == ToolMetadata(category=("vcs",), tags=("slow",))
 
 
-EXAMPLE = "`description` (a text), `input` (an object) and perhaps `output` (a text) belong here"
-SURROGATE = "the text holds half a surrogate pair, which is no Unicode text"
+EXAMPLE = "needs `description` (a string), `input` (an object) and optionally `output` (a string)"
+SURROGATE = "the string contains half a surrogate pair, which is not valid Unicode"
 
 WRONG: list[tuple[object, str]] = [
-    ([], "an object is expected here"),
-    ("x", "an object is expected here"),
-    ({"alias": "x"}, "alias: there is no such key (did you mean `aliases`?)"),
-    ({"xyzzy": "x"}, f"xyzzy: there is no such key; known are: {', '.join(KEYS)}"),
-    ({"optionality": "always"}, "optionality: one of required, optional, conditional is expected here"),
-    ({"optionality": ["required"]}, "optionality: one of required, optional, conditional is expected here"),
-    ({"optionality": True}, "optionality: one of required, optional, conditional is expected here"),
-    ({"requires_permission": "yes"}, "requires_permission: true or false is expected here"),
-    ({"requires_permission": 1}, "requires_permission: true or false is expected here"),
-    ({"examples": {"input": {}}}, "examples: a list of objects is expected here"),
+    ([], "must be an object"),
+    ("x", "must be an object"),
+    ({"alias": "x"}, "alias: unknown key (did you mean `aliases`?)"),
+    ({"xyzzy": "x"}, f"xyzzy: unknown key; known: {', '.join(KEYS)}"),
+    ({"optionality": "always"}, "optionality: must be one of: required, optional, conditional"),
+    ({"optionality": ["required"]}, "optionality: must be one of: required, optional, conditional"),
+    ({"optionality": True}, "optionality: must be one of: required, optional, conditional"),
+    ({"requires_permission": "yes"}, "requires_permission: must be true or false"),
+    ({"requires_permission": 1}, "requires_permission: must be true or false"),
+    ({"examples": {"input": {}}}, "examples: must be a list of objects"),
     ({"examples": ["x"]}, f"examples.0: {EXAMPLE}"),
     ({"examples": [{"description": "x", "input": {}}, {"description": "x"}]}, f"examples.1: {EXAMPLE}"),
     ({"examples": [{"description": 5, "input": {}}]}, f"examples.0: {EXAMPLE}"),
@@ -117,17 +117,14 @@ WRONG: list[tuple[object, str]] = [
     ({"examples": [{"description": "x", "input": {}, "out": "x"}]}, f"examples.0: {EXAMPLE}"),
     ({"examples": [{"description": "\ud800", "input": {}}]}, f"examples.0.description: {SURROGATE}"),
     ({"examples": [{"description": "x", "input": {"a": ["\ud800"]}}]}, f"examples.0.input: {SURROGATE}"),
-    *(
-        ({key: 5}, f"{key}: a text is expected here, and not an empty one")
-        for key in ("condition", "usage_hint", "cost")
-    ),
-    ({"risk": "  "}, "risk: a text is expected here, and not an empty one"),
+    *(({key: 5}, f"{key}: must be a non-empty string") for key in ("condition", "usage_hint", "cost")),
+    ({"risk": "  "}, "risk: must be a non-empty string"),
     ({"risk": "\ud800"}, f"risk: {SURROGATE}"),
-    *(({key: 5}, f"{key}: a list of texts is expected here") for key in ("category", "tags", "requires_capabilities")),
-    ({"aliases": ["x", 5]}, "aliases.1: a text is expected here, and not an empty one"),
-    ({"intents": ["x", " "]}, "intents.1: a text is expected here, and not an empty one"),
+    *(({key: 5}, f"{key}: must be a list of strings") for key in ("category", "tags", "requires_capabilities")),
+    ({"aliases": ["x", 5]}, "aliases.1: must be a non-empty string"),
+    ({"intents": ["x", " "]}, "intents.1: must be a non-empty string"),
     ({"tags": ["x\udc00"]}, f"tags.0: {SURROGATE}"),
-    ({"tags": ""}, "tags: a text is expected here, and not an empty one"),
+    ({"tags": ""}, "tags: must be a non-empty string"),
 ]
 
 

@@ -67,7 +67,7 @@ def test_a_value_that_becomes_smaller_keeps_its_place_and_gives_room_back() -> N
     assert table.can_take("ada", 7)
     assert not table.can_take("ada", 8)
     assert table.put("ada", "third", bytes(8)) == [bytes(1)]
-    with pytest.raises(ValueError, match="of 2 was to make room for one of 3"):
+    with pytest.raises(ValueError, match="a value of size 2 by a value of size 3"):
         table.replace("second", bytes(3))
 
 

@@ -1,1 +1,1 @@
-"""Values and laws: nothing in here does I/O or knows what lies above it."""
+"""Values and rules without I/O. No module here imports from a package above `core`."""

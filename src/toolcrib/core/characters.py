@@ -1,4 +1,4 @@
-"""Characters that are there and cannot be seen, or that change the order of what can."""
+"""Characters that are invisible or that change the order of visible text."""
 
 from __future__ import annotations
 
@@ -14,54 +14,56 @@ _BLANKS = (
     "\u2060-\u2065\u206a-\u206f\u3164\ufeff\uffa0\ufff0-\ufffb\U0001d173-\U0001d17a"
 )
 UNSEEN = re.compile(f"[{_TAGS}{_BIDI}{_MARKS}{_SELECTORS}{_BLANKS}]")
-"""Source: Unicode's `Default_Ignorable_Code_Point` and `Bidi_Control`, with the control characters of ASCII and
-Latin-1; but for tabs and the ends of lines."""
+"""Invisible characters. Tabs and line ends are not included.
+
+Source: Unicode's `Default_Ignorable_Code_Point` and `Bidi_Control`, and the control characters of ASCII and Latin-1.
+"""
 
 TAGS = re.compile(f"[{_TAGS}]+")
 BIDI = re.compile(f"[{_BIDI}]")
 
 OBEYED_CLASS = f"\x00-\x08\x0b-\x1f\x7f-\x9f{_BIDI}{_MARKS}\u2028\u2029"
 OBEYED = re.compile(f"[{OBEYED_CLASS}]")
-"""What a terminal obeys instead of showing, carriage returns among it, or what changes the order of a line.
+"""Characters that a terminal executes instead of showing (carriage returns included), or that reorder a line.
 
-Characters that scripts and emojis are spelled with are not in it, nor are line feeds and tabs.
+Invisible characters that scripts and emojis need are not included, nor are line feeds and tabs.
 """
 
 _FLAGS = frozenset(
     "\U0001f3f4" + "".join(chr(0xE0000 + ord(letter)) for letter in region) + "\U000e007f"
     for region in ("gbeng", "gbsct", "gbwls")
 )
-"""England, Scotland and Wales: all that Unicode recommends to write with tags."""
+"""The flags of England, Scotland and Wales: the only ones that Unicode recommends to write with tags."""
 _FLAG = re.compile("|".join(sorted(_FLAGS)))
 
 _SELECTOR = re.compile(f"[{_SELECTORS}]")
 _RIGHT_TO_LEFT = frozenset({"R", "AL"})
 _JOINING = re.compile("[\u0600-\u1cff\ua800-\uabff\U00010a00-\U00011fff]")
-"""Scripts in which a joiner, or the lack of one, is spelling; and those that mark where a word ends with no space."""
+"""Scripts whose spelling uses joiners and non-joiners, and scripts that mark word ends without a space."""
 
 
 def visible(text: str) -> str:
-    """`text` on one line, with what cannot be seen as `⟨U+200B⟩`, and ends of lines as `⏎`."""
+    """Return `text` on one line, with invisible characters written as `⟨U+200B⟩` and line ends as `⏎`."""
     return UNSEEN.sub(lambda found: f"⟨U+{ord(found[0]):04X}⟩", re.sub(r"\r\n|\r|\n", "⏎", text)).replace("\t", " ")
 
 
 def is_tag(character: str) -> bool:
-    """Whether it is one of Unicode's tag characters."""
+    """Return whether `character` is one of Unicode's tag characters."""
     return "\U000e0000" <= character <= "\U000e007f"
 
 
 def without_flags(text: str) -> str:
-    """`text` without the flags that are written with tags; as long as it was."""
+    """Replace flags that are written with tags by spaces. The length of `text` does not change."""
     return _FLAG.sub(lambda found: " " * len(found[0]), text) if "\U0001f3f4" in text else text
 
 
 def unspelled(text: str) -> list[int]:
-    """Positions of invisible characters, without those that a script or an emoji is spelled with."""
+    """Return the positions of invisible characters, without those that are part of a script's or emoji's spelling."""
     found = [match.start() for match in UNSEEN.finditer(text)]
     if not found:
         return []
     reads_left = any(unicodedata.bidirectional(character) in _RIGHT_TO_LEFT for character in UNSEEN.sub("", text))
-    # Most of a text made of them is tags, which spell nothing once flags are out: not worth a call each.
+    # For speed, `_is_spelling` is not called for tags: they are never spelling after flags are removed.
     return [at for at in found if is_tag(text[at]) or not _is_spelling(text, at, reads_left)]
 
 
@@ -85,5 +87,5 @@ def _is_spelling(text: str, at: int, reads_left: bool) -> bool:
 
 
 def _is_pictured(character: str) -> bool:
-    """Whether a part of an emoji: a picture, a tone of skin, or what makes a sign one."""
+    """Return whether `character` is part of an emoji: a picture, a skin tone, or the emoji variation selector."""
     return character == "\ufe0f" or (bool(character) and unicodedata.category(character) in {"So", "Sk"})

@@ -1,4 +1,4 @@
-"""What a definition must hold besides a schema that compiles: its metadata agrees with the rest of it."""
+"""Checks of tool definitions beyond a schema that compiles: nesting, metadata and examples."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from toolcrib.core.tools import Tool
 
 
 def check_tool(tool: Tool) -> None:
-    """Pass where what is said of `tool` agrees with its schema and with itself, and can be sent.
+    """Check that the metadata of `tool` is consistent and matches its schema, and that its schemas can be sent.
 
     Raises:
-        InvalidTool: an example that the input schema would refuse, a schema that is nested too deeply, or what
-            `check_metadata` refuses; the message names the tool and the place.
+        InvalidTool: an example does not match the input schema, a schema is nested too deeply, or `check_metadata`
+            refuses the metadata. The message names the tool and the place.
     """
     try:
         check_nesting(tool.input_schema)
@@ -29,23 +29,23 @@ def check_tool(tool: Tool) -> None:
 
 
 def check_metadata(metadata: ToolMetadata) -> None:
-    """Pass where `metadata` agrees with itself.
+    """Check that `metadata` is consistent.
 
     Raises:
-        InvalidTool: a conditional tool without its condition, a condition of another, or a blank text.
+        InvalidTool: a conditional tool has no condition, a tool that is not conditional has one, or a string is blank.
     """
     is_conditional = metadata.optionality is Optionality.CONDITIONAL
     if is_conditional and not (metadata.condition or "").strip():
-        raise InvalidTool("condition: a conditional tool says here when it is required")
+        raise InvalidTool("condition: a conditional tool needs a condition: say when it is required")
     if metadata.condition is not None and not is_conditional:
-        raise InvalidTool("condition: this is for a tool whose `optionality` is `conditional`")
+        raise InvalidTool("condition: only allowed if `optionality` is `conditional`")
     for key in ("category", "tags", "requires_capabilities", "aliases", "intents"):
         if any(not text.strip() for text in getattr(metadata, key)):
-            raise InvalidTool(f"{key}: one of these is blank")
+            raise InvalidTool(f"{key}: must not contain a blank string")
 
 
 def example_problems(tool: Tool, examples: tuple[ToolExample, ...]) -> Iterator[str]:
-    """For each of `examples` that the input schema of `tool` would refuse, which it is and where it misses."""
+    """Yield a problem for each of `examples` whose input does not match the input schema of `tool`."""
     for number, example in enumerate(examples, start=1):
         if violations := tool.arguments.violations(dict(example.input), "the input"):
             yield f"example {number} ({example.description}) does not match its schema: {violations[0].message}"

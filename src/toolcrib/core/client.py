@@ -1,4 +1,4 @@
-"""Whoever called, as far as a source may ask it for something in the middle of a request, or tell it something."""
+"""The client behind a request: a source can ask it for input or send it log messages while the request runs."""
 
 from __future__ import annotations
 
@@ -9,75 +9,80 @@ from typing import Any, Protocol
 from toolcrib.core.errors import ToolFailed
 
 LOG_LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
-"""From the least to the most severe. Source: MCP, "Logging"; RFC 5424, section 6.2.1."""
+"""Log levels, from the least to the most severe. Source: MCP, "Logging"; RFC 5424, section 6.2.1."""
 
 ANSWER_S = 600.0
-"""How long a client may take to answer a question, in seconds: a person thinks."""
+"""How long a client can take to answer a question, in seconds. It is long because a person needs time to think."""
 
 
 def is_as_severe(level: str, lowest: str) -> bool:
-    """Whether a message of `level` is for someone who wants those from `lowest` on; both are of `LOG_LEVELS`."""
+    """Return whether `level` is at least as severe as `lowest`. Both must be in `LOG_LEVELS`."""
     return LOG_LEVELS.index(level) >= LOG_LEVELS.index(lowest)
 
 
 class Client(Protocol):
-    """The program that a request came from, and the person in front of it. Two calls of one client have equal ones."""
+    """The program that sent a request, and the person who uses it. Two calls of one client have equal objects."""
 
     @property
     def capabilities(self) -> Mapping[str, Any]:
-        """What it can be asked for, in the form of MCP's `ClientCapabilities`: `elicitation`, `roots`, `sampling`."""
+        """What the client can be asked for (`elicitation`, `roots`, `sampling`), as MCP's `ClientCapabilities`."""
         ...
 
     async def ask(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Its answer to `elicitation/create`, `roots/list` or `sampling/createMessage`, as MCP writes them.
+        """Send `elicitation/create`, `roots/list` or `sampling/createMessage` and return the answer, as MCP writes it.
 
         Raises:
-            ToolFailed: it cannot be asked that, or refused; a person who declines is an ordinary answer.
+            ToolFailed: the client does not support the request, or refused it. If a person declines, that is an
+                ordinary answer.
         """
         ...
 
     @property
     def log_level(self) -> str | None:
-        """From which of `LOG_LEVELS` on it asked to be told what sources log; None where it did not ask."""
+        """The lowest of `LOG_LEVELS` that the client wants from sources; None if it did not ask for log messages."""
         ...
 
     def log(self, params: Mapping[str, Any]) -> None:
-        """Tell it one log message: the parameters of MCP's `notifications/message`, whose level is of `LOG_LEVELS`.
+        """Send one log message to the client.
 
-        Never waits, so that a source which logs faster than a client reads holds up nobody. What the client does not
-        want is dropped, and so is what it has no room for.
+        `params` are those of MCP's `notifications/message`, with a level from `LOG_LEVELS`. This method never waits,
+        so a source that logs faster than the client reads blocks no one. It drops messages that the client did not ask
+        for, and messages that do not fit into the client's queue.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class SilentClient:
-    """Can be asked for `capabilities` while it calls; nobody can be asked or told anything through this."""
+    """A client whose `capabilities` are known, but which can no longer be asked anything or receive messages."""
 
     capabilities: Mapping[str, Any]
 
     async def ask(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
-        raise ToolFailed("There is nobody who could be asked now.")
+        raise ToolFailed("The client that sent this request cannot be asked now.")
 
     @property
     def log_level(self) -> None:
         return None
 
     def log(self, params: Mapping[str, Any]) -> None:
-        """Nobody listens."""
+        """Discard the message."""
 
 
-NOBODY = SilentClient({})
-"""Stands where no client is."""
+NO_CLIENT = SilentClient({})
+"""Used where no client is connected."""
 
 
 _APPROVED = "toolcrib-approved:"
-"""How states begin that name an approval besides. A source whose own states begin alike misses theirs, and no more."""
+"""The prefix of states that also name an approval.
+
+If a source's own state begins with it, that source does not get its state back. Nothing else goes wrong.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Resumption:
-    """What goes with a request that is sent again, because it asked for more input the first time.
+    """What the client adds when it sends a request again, because the tool asked for more input the first time.
 
     Source: MCP 2026-07-28, "Multi Round-Trip Requests".
     """
@@ -85,14 +90,16 @@ class Resumption:
     responses: Mapping[str, Any]
     """Answers by the key of the question."""
     state: str | None = None
-    """What the source gave with its questions, to be given back as it was."""
+    """The state that the source sent with its questions. The source gets it back unchanged."""
     approval: str | None = None
-    """Names the approval under which the request was begun; None where none was given for it alone."""
+    """The approval under which the request began; None if no approval was given for this request alone."""
 
     @classmethod
     def of(cls, responses: Mapping[str, Any], handed_out: str | None) -> Resumption:
-        """The one of a client that gives back the state of a result, which names an approval if `approved_state` made
-        it."""
+        """Build the resumption from a client's answers and the state that the client returned.
+
+        A state that was made by `approved_state` is split into the approval and the source's own state.
+        """
         if handed_out is None or not handed_out.startswith(_APPROVED):
             return cls(responses, handed_out)
         approval, has_state, state = handed_out.removeprefix(_APPROVED).partition(":")
@@ -100,5 +107,5 @@ class Resumption:
 
 
 def approved_state(approval: str, state: str | None) -> str:
-    """A state to hand out in place of `state`, which is a source's own; `approval` is without colons."""
+    """Return the state to send to the client instead of the source's own `state`. `approval` must contain no colon."""
     return f"{_APPROVED}{approval}" + (f":{state}" if state is not None else "")

@@ -1,4 +1,4 @@
-"""What of a JSON Schema binds a call, told from its words; and the words."""
+"""Splits a JSON Schema into its contract, which decides what calls are valid, and the words that explain it."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from toolcrib.core.schema import pointer
 from toolcrib.core.subschemas import at_reference
 
 WORDS = frozenset({"title", "description", "$comment", "examples"})
-"""Keywords that a model reads and that bind nobody."""
+"""Keywords that a model reads and that have no effect on validation."""
 
 TARGETS = frozenset({"$defs", "definitions"})
-"""Where subschemas stand that apply only where something refers to them."""
+"""Keywords that hold subschemas which apply only if a reference leads to them."""
 
 MAX_DEPTH = 100
-"""Schemas within schemas that are looked into."""
+"""How deep schemas within schemas are read."""
 
 MAX_PARTS = 100_000
-"""Subschemas of one document, those that references lead to counted each time."""
+"""How many subschemas of one document are read. A subschema that several references lead to counts each time."""
 
 Json = Mapping[str, Any]
 
@@ -33,7 +33,7 @@ _SINGLE = frozenset({
 # fmt: on
 
 _NAMED = frozenset({"$id", "id", "$anchor", "$dynamicAnchor", "$dynamicRef", "$recursiveRef", "$recursiveAnchor"})
-"""Keywords by which a reference means something else than a JSON Pointer from the root."""
+"""Keywords that give a reference a meaning other than a JSON Pointer from the root."""
 
 # fmt: off
 _SAME_IN_ALL = WORDS | TARGETS | {
@@ -43,7 +43,8 @@ _SAME_IN_ALL = WORDS | TARGETS | {
     "format", "anyOf", "oneOf", "allOf", "not", "$ref",
 }
 # fmt: on
-"""Keywords that `_DIALECTS` read alike, but for lists of `items` and what stands beside a `$ref`."""
+"""Keywords that mean the same in all `_DIALECTS`, with two exceptions, which `_is_portable` handles: `items` as a list,
+and keywords next to a `$ref`."""
 
 _DIALECTS = frozenset(
     {
@@ -56,15 +57,15 @@ _DIALECTS = frozenset(
 
 
 class _Opaque(Exception):
-    """It is too large, or refers to its parts in ways that only a validator could follow."""
+    """The schema is too large, or it has references that only a validator can follow."""
 
 
 def contract_of(schema: Json) -> Any:
-    """What `schema` accepts, and what it says of defaults, as one JSON value: equal ones bind alike.
+    """Return what `schema` accepts, with its defaults, as one JSON value. Schemas with equal contracts accept the same.
 
-    Words and targets of no reference are left out; those of references follow in the order in which they are met, so
-    that a swapped one shows and a renamed one does not. The whole schema where that cannot be said: it is too large, or
-    names its parts in ways that only a validator could follow.
+    The contract omits words, and targets without a reference. Targets with a reference follow the schema, in the order
+    of their first reference. So a swapped target changes the contract, and a renamed target does not. If the schema is
+    too large, or has references that only a validator can follow, the contract is the schema without its words.
     """
     plain = without(schema, WORDS)
     followed: dict[str, int] = {}
@@ -86,16 +87,16 @@ def contract_of(schema: Json) -> Any:
 
     walk = _Walk(numbered)
     try:
-        # The list grows while it is read.
+        # `numbered` appends to `waiting` while this loop reads it.
         return [walk.through(target) for target in waiting]
     except _Opaque:
         return plain
 
 
 def without(schema: Json, keywords: frozenset[str]) -> Json:
-    """`schema` without `keywords` at any depth, and without a `$schema` that changes nothing.
+    """Return `schema` without `keywords` at any depth, and without a `$schema` that has no effect.
 
-    As it is where it is too large, or refers to what such a keyword holds.
+    The schema is returned unchanged if it is too large, or if a reference leads into one of `keywords`.
     """
     dialect = schema.get("$schema")
     is_portable = isinstance(dialect, str) and dialect.rstrip("#") in _DIALECTS
@@ -103,7 +104,7 @@ def without(schema: Json, keywords: frozenset[str]) -> Json:
     def bare(part: Json, _place: tuple[str, ...]) -> Json:
         nonlocal is_portable
         if isinstance(ref := part.get("$ref"), str) and not keywords.isdisjoint(unquote(ref).split("/")):
-            raise _Opaque  # what is left out would be a schema
+            raise _Opaque  # the removed value is used as a schema
         kept = {key: value for key, value in part.items() if key not in keywords}
         is_portable = is_portable and _is_portable(part)
         return kept
@@ -116,7 +117,7 @@ def without(schema: Json, keywords: frozenset[str]) -> Json:
 
 
 def words_of(schema: Json) -> Iterator[tuple[str, Any]]:
-    """The values of `WORDS` anywhere in `schema`, each with a JSON Pointer; none of one that is too large."""
+    """Yield the values of `WORDS` in `schema` at any depth, each with its JSON Pointer; nothing if it is too large."""
     found: list[tuple[str, Any]] = []
 
     def read(part: Json, place: tuple[str, ...]) -> Json:
@@ -131,7 +132,7 @@ def words_of(schema: Json) -> Iterator[tuple[str, Any]]:
 
 
 class _Walk:
-    """Rebuilds schemas with `change` done to each subschema before what is below it, in the order of keys."""
+    """Rebuilds a schema: applies `change` to each subschema, parents before children, with keys in sorted order."""
 
     def __init__(self, change: Callable[[Json, tuple[str, ...]], Json]) -> None:
         self._change = change
@@ -158,6 +159,8 @@ class _Walk:
 
 
 def _is_portable(part: Json) -> bool:
-    """Whether all `_DIALECTS` read it alike."""
-    beside = part.keys() - WORDS - {"$ref", "default", "$schema"} - TARGETS
-    return part.keys() <= _SAME_IN_ALL and not isinstance(part.get("items"), list) and not ("$ref" in part and beside)
+    """Return whether `part` means the same in all `_DIALECTS`."""
+    # Draft 7 and older ignore the keywords next to a `$ref`.
+    ref_siblings = part.keys() - WORDS - {"$ref", "default", "$schema"} - TARGETS
+    is_plain_ref = "$ref" not in part or not ref_siblings
+    return part.keys() <= _SAME_IN_ALL and not isinstance(part.get("items"), list) and is_plain_ref

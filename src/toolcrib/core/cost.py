@@ -1,4 +1,4 @@
-"""How much work a validator may have with a value: known before it begins, since nothing can interrupt it."""
+"""An upper bound for the work of validating a value, computed beforehand because a validation cannot be interrupted."""
 
 from __future__ import annotations
 
@@ -14,40 +14,41 @@ import orjson
 from toolcrib.core.subschemas import IN_PLACE, References, has_embedded_resources, references_of
 
 MAX_ENTRIES = 5_000
-"""Of the table of one schema. One that needs more is not measured: every value is too much work."""
+"""The largest table of one schema. If a schema needs more entries, every value counts as too much work."""
 
 MAX_NODES = 100_000
-"""Values within one another that are looked at; more are too much work."""
+"""How many nested values are counted. A value with more parts counts as too much work."""
 
 MAX_LEVELS = 250
-"""Levels of a value; a parser takes no more."""
+"""How many levels a value can have; JSON parsers accept no more."""
 
 CHARS_PER_UNIT = 64
-"""Of a string that is counted, compared or copied."""
+"""How many characters of a string cost one unit when the string is counted, compared or copied."""
 
 BACKTRACKING = 20_000
-"""What one try of a pattern that looks around may take, whatever the text."""
+"""Units for one attempt to match a pattern with lookaround, independent of the string."""
 
 _APPLIED = (*IN_PLACE, "dependencies")
 COMPARED = 20
-"""Units for each value in a list whose items are to be unique: all of it is compared."""
+"""Units for each value inside a list with `uniqueItems`, because the whole list is compared."""
 
 DIVIDED = 100
-"""Units for a division, which is exact where the number has a fraction."""
+"""Units for the division of a `multipleOf`, which the validator computes exactly for numbers with a fraction."""
 
 _LOOKS_AROUND = re.compile(r"\(\?<?[=!]|\(\?>|\\[1-9]|\\k|[*+?}]\+")
 _REPEATS = re.compile(r"(\)?)\{(\d*),?(\d*)\}")
 
 
 class Weight(NamedTuple):
-    """What a schema does to one value; sums are for several schemas on the same value."""
+    """The work of a schema on one value. The sum of weights is the work of several schemas on the same value."""
 
     units: float = 0
-    """Some 10 ns each where a value is only judged, some 10 µs and 1 kB where each miss is explained."""
+    """Units of work. One unit takes about 10 ns if the value is only checked. If each violation is explained, it takes
+    about 10 µs and 1 kB of memory."""
     per_char: float = 0
-    """Units for each character of a string, where there are patterns."""
+    """Units for each character of a string; more than 0 if the schema has patterns."""
     per_square: float = 0
-    """Units for the square of the length of a string, where patterns look around."""
+    """Units for the squared length of a string; more than 0 if a pattern has lookaround."""
 
     def plus(self, other: Weight) -> Weight:
         return Weight(self.units + other.units, self.per_char + other.per_char, self.per_square + other.per_square)
@@ -61,28 +62,28 @@ TOO_MUCH = Weight(math.inf, math.inf, math.inf)
 
 
 class Cost:
-    """The most work that values can be to a schema, in units; see `Weight.units`.
+    """The maximum work of validating values against one schema, in units; see `Weight.units`.
 
-    What counts is how often the schema looks at one value, level by level: a chain of choices doubles that with each
-    level, so that a value of sixty bytes can keep a validator busy for minutes.
+    The work depends on how often the schema looks at one value, level by level. A chain of choices doubles that number
+    with each level, so a value of sixty bytes can keep a validator busy for minutes.
     """
 
     def __init__(self, document: Mapping[str, Any]) -> None:
         self._document = document
         self._references = References(document)
         self._table: dict[tuple[int, int], Weight] = {}
-        """What a subschema, by its id, does to one value so many levels below the one it applies to."""
+        """The weight of a subschema on one value, by (`id` of the subschema, levels from its own value down to it)."""
         self._open: set[tuple[int, int]] = set()
         self._own: dict[int, Weight] = {}
         self._anchors: Mapping[str, list[object]] | None = None
-        """Subschemas by their anchors; empty where parts of the document have base URIs of their own."""
+        """Subschemas by their anchors; empty if parts of the document have base URIs of their own."""
         self._is_bundle = False
         self._levels: list[Weight] = []
-        """What the document does to one value, by its level."""
+        """The weight of the document on one value, by the level of the value."""
         self._lock = Lock()
 
     def of(self, value: object, enough: float) -> float:
-        """The most units that `value` may take. Beyond `enough` it is not told how many more."""
+        """Return the maximum units for `value`, or infinity if they are more than `enough`."""
         total, looked_at, all_above = 0.0, 0, 0.0
         level, keys = [value], 0
         for depth in range(MAX_LEVELS):
@@ -117,7 +118,7 @@ class Cost:
         return self._levels[depth]
 
     def _weight(self, schema: object, below: int) -> Weight:
-        """What `schema` does to one value that is so many levels below the one that it applies to."""
+        """Return the weight of `schema` on one value, `below` levels under the value that the schema applies to."""
         if not isinstance(schema, Mapping):
             return Weight(1) if below == 0 and isinstance(schema, bool) else NONE
         found = cast("Mapping[str, Any]", schema)
@@ -133,13 +134,13 @@ class Cost:
                 weight = weight.plus(self._weight(applied, below))
         finally:
             self._open.discard(key)
-        if "unevaluatedProperties" in found or "unevaluatedItems" in found:  # what applies is looked at again
+        if "unevaluatedProperties" in found or "unevaluatedItems" in found:  # the validator evaluates all of it again
             weight = weight.plus(weight).plus(weight)
         self._table[key] = weight
         return weight
 
     def _inside(self, schema: Mapping[str, Any], below: int) -> Weight:
-        """The same for what applies to the parts of a value: each is in an object, or in a list."""
+        """Return the weight of the subschemas that apply to the parts of a value: members of an object or a list."""
 
         def most(parts: Iterable[object]) -> Weight:
             heaviest = NONE
@@ -169,7 +170,7 @@ class Cost:
         return in_object.or_more(in_list)
 
     def _own_weight(self, schema: Mapping[str, Any]) -> Weight:
-        """Of its keywords, subschemas left out."""
+        """Return the weight of the keywords of `schema`, without its subschemas."""
         key = id(schema)
         if key not in self._own:
             listed = _names_in(schema.get("required"))
@@ -196,7 +197,7 @@ class Cost:
             yield from self._referred(reference)
 
     def _referred(self, reference: str) -> Sequence[object]:
-        """The subschemas that a reference may mean; where that is not known, one that is too much work."""
+        """Return the subschemas that a reference can mean. If unknown, return one that counts as too much work."""
         if self._anchors is None:
             self._is_bundle = has_embedded_resources(self._document)
             self._anchors = {} if self._is_bundle else _anchors_in(self._document)
@@ -208,11 +209,11 @@ class Cost:
 
 
 _UNKNOWN: Mapping[str, Any] = {"allOf": []}
-cast("list[object]", _UNKNOWN["allOf"]).append(_UNKNOWN)
+cast("list[object]", _UNKNOWN["allOf"]).append(_UNKNOWN)  # contains itself, so `Cost._weight` returns TOO_MUCH
 
 
 def _inside(level: Sequence[object]) -> tuple[list[object], int]:
-    """The values directly inside those of `level`, and how many characters their keys have."""
+    """Return the values directly inside the values of `level`, and the number of characters in their keys."""
     objects = [cast("Mapping[object, object]", each) for each in level if isinstance(each, dict | Mapping)]
     lists = [cast("Sequence[object]", each) for each in level if isinstance(each, list | tuple)]
     if sum(map(len, objects)) + sum(map(len, lists)) > MAX_NODES:
@@ -222,7 +223,7 @@ def _inside(level: Sequence[object]) -> tuple[list[object], int]:
 
 
 def _schemas(found: object) -> list[object]:
-    """The subschemas of a list or an object of them."""
+    """Return the subschemas in a list, or in the values of an object."""
     if isinstance(found, list):
         return cast("list[object]", found)
     return [*cast("Mapping[str, object]", found).values()] if isinstance(found, Mapping) else []
@@ -233,7 +234,7 @@ def _names_in(found: object) -> int:
 
 
 def _anchors_in(document: Mapping[str, Any]) -> Mapping[str, list[object]]:
-    """Subschemas by their anchors, of one schema resource."""
+    """Return the subschemas of one schema resource, by anchor."""
     anchors: dict[str, list[object]] = {}
     waiting: list[object] = [document]
     while waiting:
@@ -250,7 +251,7 @@ def _anchors_in(document: Mapping[str, Any]) -> Mapping[str, list[object]]:
 
 
 def _of_pattern(pattern: str) -> Weight:
-    """One whose repetitions are counted may have so many ways to try at each character."""
+    """Return the weight of a pattern. Counted repetitions multiply the ways to match at each character."""
     ways = 1.0
     for after_group, least, most in cast("list[tuple[str, str, str]]", _REPEATS.findall(pattern)):
         times = int((most or least or "1")[:9])
@@ -260,12 +261,12 @@ def _of_pattern(pattern: str) -> Weight:
 
 
 def _compared(values: object) -> float:
-    """Units for a comparison with one of these after the other, which objects and lists take long for."""
+    """Return the units for comparing a value with each of `values`. Objects and lists are slow to compare."""
     if not isinstance(values, list):
         return 0
     try:
         size = len(orjson.dumps(values))
-    except TypeError:  # an integer beyond 64 bits, say
+    except TypeError:  # for example an integer beyond 64 bits
         size = len(repr(cast("list[object]", values)))
     return (
         size if any(isinstance(each, dict | list) for each in cast("list[object]", values)) else size / CHARS_PER_UNIT

@@ -1,4 +1,4 @@
-"""One byte string for one JSON value, and its digest."""
+"""Canonical bytes of JSON values, and their SHA-256 digests."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import rfc8785
 
 
 class _Written(str):
-    """A piece of the bytes, among values that are still to be written."""
+    """A piece of finished output, in a list whose other items are values that are still to be written."""
 
     __slots__ = ()
 
@@ -21,17 +21,17 @@ _COMMA, _END_OF_LIST, _END_OF_OBJECT = _Written(","), _Written("]"), _Written("}
 
 
 def canonical_bytes(value: Any) -> bytes:
-    """`value` as RFC 8785 bytes, so that key order and spacing never matter, however deep it is.
+    """Write `value` as RFC 8785 bytes, so that key order and spacing do not matter. The depth is not limited.
 
-    What RFC 8785 cannot hold (integers beyond 2**53, as some schemas carry, half a surrogate pair, NaN) is written as
-    it is: still one byte string for one value, only not one that another language would compute. No Unicode folding:
-    it would hide an attack that swaps one letter for its twin.
+    RFC 8785 does not allow integers beyond 2**53 (which some schemas have), half a surrogate pair, or NaN. These are
+    written as they are. Equal values still have equal bytes, but a program in a different language would compute
+    different ones. Unicode is not normalized, because that would hide an attack that swaps a letter for a look-alike.
 
     Raises:
-        TypeError: something in it is no JSON value.
+        TypeError: a part of `value` is not a JSON value.
     """
     written: list[str] = []
-    waiting: list[Any] = [value]  # the next one last; a call for each level would bound the depth
+    waiting: list[Any] = [value]  # a stack, next value last; recursion would limit the depth
     while waiting:
         part = waiting.pop()
         if isinstance(part, _Written):
@@ -56,7 +56,7 @@ def canonical_bytes(value: Any) -> bytes:
 
 
 def digest(value: Any) -> str:
-    """SHA-256 of the canonical bytes of a JSON value, in hex."""
+    """Return the SHA-256 digest of the canonical bytes of a JSON value, in hex."""
     return hashlib.sha256(canonical_bytes(value)).hexdigest()
 
 

@@ -1,4 +1,4 @@
-"""One family of errors: a stable code, a sentence a model can act on, hints, and the next right step."""
+"""All errors of Toolcrib: each has a stable code, a message that a model can act on, hints and a next action."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from toolcrib.core.weight import size_of
 
 
 class ErrorCode(StrEnum):
-    """Stable on every surface. Source: discovery protocol v0.1, "Error model", and the codes Toolcrib adds to it."""
+    """The error codes, stable on every surface.
+
+    Source: discovery protocol v0.1, "Error model", and the codes that Toolcrib adds to it.
+    """
 
     UNKNOWN_PATH = "UNKNOWN_PATH"
     NO_MATCH_IN_CATEGORY = "NO_MATCH_IN_CATEGORY"
@@ -36,23 +39,24 @@ class ErrorCode(StrEnum):
 
 
 MAX_MESSAGE_CHARS = 2_000
-"""Of the message of an error on the wire, and of all its hints together."""
+"""The longest message of an error on the wire, in characters. All hints together have the same limit."""
 
 MAX_STEP_BYTES = 4_000
-"""Of the arguments of a next action on the wire, as JSON."""
+"""The largest arguments of a next action on the wire, in bytes of JSON."""
 
 
 @dataclass(frozen=True, slots=True)
 class NextAction:
-    """One operation with its arguments, ready to send."""
+    """An operation with its arguments, ready to send."""
 
     operation: str
     arguments: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     def to_wire(self) -> dict[str, Any]:
-        """As JSON. Arguments that are too large to be sent back are left to the client, which has them.
+        """Return the action as JSON.
 
-        Then the step looks at the tool that they are for, or at the catalog.
+        Arguments larger than `MAX_STEP_BYTES` are not sent back, because the client has them. The action is then to
+        expand the tool they are for, or to list the catalog.
         """
         if size_of(self.arguments) <= MAX_STEP_BYTES:
             return {"operation": self.operation, "arguments": dict(self.arguments)}
@@ -63,16 +67,17 @@ class NextAction:
 
 
 class ToolcribError(Exception):
-    """The root of every error Toolcrib raises on purpose.
+    """The base class of every error that Toolcrib raises on purpose.
 
-    `details` is what only this code carries (a violated schema path, an upstream's own error), as JSON values.
+    `details` holds JSON values that only errors of this code have, such as a violated schema path or an upstream's
+    own error.
 
-    On the wire an error is short, whatever a client sent; only an upstream's own error may be long.
+    On the wire an error is short, no matter what the client sent. Only an upstream's own error can be long.
     """
 
     code: ClassVar[ErrorCode]
     advice: ClassVar[str]
-    """What to do about it, for the table of all errors."""
+    """What to do about this error. The documentation's table of errors shows it."""
 
     def __init__(
         self,
@@ -89,17 +94,17 @@ class ToolcribError(Exception):
         self.next_action = next_action
         self.retryable = retryable
         self.details = dict(details or {})
-        for hint in self.hints:  # a traceback shows them below the message
+        for hint in self.hints:  # so that a traceback shows the hints below the message
             self.add_note(hint)
 
     def leading_to(self, step: NextAction) -> Self:
-        """A copy with `step` as its next action."""
+        """Return a copy of this error with `step` as its next action."""
         led = type(self).__new__(type(self), *self.args)
         vars(led).update(vars(self), next_action=step)
         return led
 
     def to_wire(self) -> dict[str, Any]:
-        """The error object every surface carries: `{"error": {code, message, hints, next_action, retryable, ...}}`."""
+        """Return the error as every surface sends it: `{"error": {code, message, hints, next_action, ...}}`."""
         error: dict[str, Any] = {"code": self.code.value, "message": cut(self.message, MAX_MESSAGE_CHARS)}
         if self.hints:
             room = MAX_MESSAGE_CHARS // len(self.hints)
@@ -114,76 +119,74 @@ class ToolcribError(Exception):
 
 
 def cut(text: str, chars: int) -> str:
-    """`text`, of which at most so many characters are left."""
+    """Return `text`, shortened to at most `chars` characters."""
     return text if len(text) <= chars else text[: max(0, chars - 1)] + "…"
 
 
 class UnknownPath(ToolcribError):
-    """The path names no node that may be seen."""
+    """No visible category has this path."""
 
     code = ErrorCode.UNKNOWN_PATH
-    advice = "Send `next_action`: hints name the closest node, and what is below the nearest that exists."
+    advice = "Send `next_action`. The hints name the closest existing category and what it contains."
 
 
 class NoMatchInCategory(ToolcribError):
     """Nothing in the category matches the query."""
 
     code = ErrorCode.NO_MATCH_IN_CATEGORY
-    advice = "Hints name categories where something does match; `next_action` searches everywhere."
+    advice = "The hints name categories with matches. `next_action` searches the whole catalog."
 
 
 class ToolNotFound(ToolcribError):
-    """No tool of this id exists, or it may not be seen."""
+    """No tool with this id exists, or the principal cannot see it."""
 
     code = ErrorCode.TOOL_NOT_FOUND
-    advice = (
-        "Hints name ids that are like it; `next_action` expands the tool if the id is one slip away, else searches."
-    )
+    advice = "The hints name similar ids. `next_action` expands the tool that was probably meant, or searches for it."
 
 
 class NotAuthorized(ToolcribError):
-    """The tool may be seen and not called, or nobody approved of the call."""
+    """The principal can see the tool but not call it, or the call was not approved."""
 
     code = ErrorCode.NOT_AUTHORIZED
-    advice = "Use another tool, or one that a person approves of; `next_action` lists the category of this one."
+    advice = "Use a different tool, or one that a person will approve. `next_action` lists the category of this tool."
 
 
 class NotExpanded(ToolcribError):
-    """A call named a tool by its id, and not by the handle that an expansion gave."""
+    """A call named a tool by its id instead of by the handle that an expansion returns."""
 
     code = ErrorCode.NOT_EXPANDED
-    advice = "Send `next_action`: the call by its handle where this server gave you one, else the expansion."
+    advice = "Send `next_action`: the same call with the handle if this server gave you one, otherwise the expansion."
 
 
 class StaleExpansion(ToolcribError):
-    """The definition changed since it was shown."""
+    """The definition changed after it was shown."""
 
     code = ErrorCode.STALE_EXPANSION
-    advice = "Send `next_action`; the new definition may need other arguments."
+    advice = "Send `next_action`. The new definition may need different arguments."
 
 
 class InvalidArguments(ToolcribError):
-    """Arguments of a tool or of an operation do not match its schema; nothing ran."""
+    """The arguments of a tool or an operation do not match its schema. Nothing ran."""
 
     code = ErrorCode.INVALID_ARGUMENTS
-    advice = "`details.violations` name each place; `next_action` holds the repaired request where a slip explains it."
+    advice = "`details.violations` names each problem. `next_action` is the corrected request if the mistake is clear."
 
 
 class InvalidCursor(ToolcribError):
-    """The cursor was not made by this server for this very request."""
+    """The cursor was not made by this server for this exact request."""
 
     code = ErrorCode.INVALID_CURSOR
-    advice = "Send `next_action`: the request from its beginning."
+    advice = "Send `next_action`: the same request from the first page."
 
 
 class RateLimited(ToolcribError):
-    """A principal calls faster than it may; nothing ran.
+    """A principal exceeded its rate limit. Nothing ran.
 
-    The same call may be made again `retry_after_s` from when it was refused, in seconds (`details.retry_after_s`).
+    The same call is allowed `retry_after_s` seconds after it was refused (`details.retry_after_s`).
     """
 
     code = ErrorCode.RATE_LIMITED
-    advice = "Try again in `details.retry_after_s` seconds."
+    advice = "Retry after `details.retry_after_s` seconds."
 
     def __init__(self, message: str, *, retry_after_s: float, hints: Sequence[str] = ()) -> None:
         super().__init__(message, hints=hints, retryable=True, details={"retry_after_s": retry_after_s})
@@ -191,29 +194,27 @@ class RateLimited(ToolcribError):
 
 
 class CapabilityMissing(ToolcribError):
-    """The system lacks something that the tool needs; nothing ran."""
+    """The system lacks something that the tool needs. Nothing ran."""
 
     code = ErrorCode.CAPABILITY_MISSING
-    advice = "The message says what is missing, and what can be done about it; `next_action` searches for another tool."
+    advice = "The message says what is missing and how to fix it. `next_action` searches for a different tool."
 
 
-OWNER_HINT = "The owner finds the cause with `toolcrib doctor` and in the log."
-"""Of an error whose cause callers do not read."""
+OWNER_HINT = "The gateway's owner can run `toolcrib doctor` or read the log for the cause."
+"""The hint of an error whose cause is not shown to callers."""
 
 
 class SourceUnavailable(ToolcribError):
-    """The tool's source cannot be reached, or went away before it answered.
+    """The tool's source cannot be reached, or it stopped before it answered.
 
-    `diagnosis` is for the source's owner: what a server wrote as it died, what its configuration says. It may hold
-    paths and secrets, so it goes to `doctor` and the log, never to a caller, who gets `OWNER_HINT`. `remedy` tells the
-    owner what to do, as far as that is known. `retry_after_s`: in how many seconds the source is next tried, where that
-    is known. Callers read it as `details.retry_after_s`.
+    `diagnosis` is for the source's owner: the last output of a server, or what its configuration says. It can contain
+    paths and secrets, so it goes to `doctor` and the log, never to a caller. The caller gets `OWNER_HINT`. `remedy`
+    tells the owner what to do, if Toolcrib knows. `retry_after_s` is the time in seconds until Toolcrib tries the
+    source again, if known. Callers read it as `details.retry_after_s`.
     """
 
     code = ErrorCode.SOURCE_UNAVAILABLE
-    advice = (
-        "Try again if `retryable`, in `details.retry_after_s` seconds where it says so; `toolcrib doctor` says why."
-    )
+    advice = "Retry if `retryable`, after `details.retry_after_s` seconds if given. `toolcrib doctor` shows the cause."
 
     def __init__(
         self,
@@ -235,7 +236,7 @@ class SourceUnavailable(ToolcribError):
         self.retry_after_s = retry_after_s
 
     def at(self, retry_after_s: float | None) -> SourceUnavailable:
-        """The same failure, with the time of the next try."""
+        """Return a copy of this error with `retry_after_s` replaced."""
         return SourceUnavailable(
             self.message,
             diagnosis=self.diagnosis,
@@ -248,31 +249,31 @@ class SourceUnavailable(ToolcribError):
 
 
 class ToolFailed(ToolcribError):
-    """The tool ran, or its source was asked to run it, and reported an error of its own."""
+    """The tool, or the source that was asked to run it, reported an error of its own."""
 
     code = ErrorCode.TOOL_FAILED
-    advice = "`details.upstream` is the server's own error."
+    advice = "Read `details.upstream`, the server's own error."
 
 
 class NotFound(ToolcribError):
-    """No prompt, resource, bundle or approval of this name exists, or it may not be seen."""
+    """No prompt, resource, bundle or approval with this name exists, or the principal cannot see it."""
 
     code = ErrorCode.NOT_FOUND
-    advice = "List them again."
+    advice = "List what exists, and use a name from that list."
 
 
 class UnknownBundle(NotFound):
-    """No bundle is called so."""
+    """No bundle has this name."""
 
 
 class BundleIncomplete(ToolcribError):
-    """Something that a bundle requires is not there, or may not be seen; `details.missing` names all of it.
+    """Tools that a bundle requires do not exist or are hidden. `details.missing` names all of them.
 
-    `diagnosis` tells the bundle's owner what is only hidden; it never goes to a caller, who reads that as unknown.
+    `diagnosis` is for the bundle's owner: it names tools that exist but are hidden. Callers see these as unknown.
     """
 
     code = ErrorCode.BUNDLE_INCOMPLETE
-    advice = "`details.missing` says what and why; `toolcrib bundles NAME` tells the owner more."
+    advice = "`details.missing` names each missing tool and the reason. The owner can run `toolcrib bundles NAME`."
 
     def __init__(
         self,
@@ -288,36 +289,35 @@ class BundleIncomplete(ToolcribError):
 
 
 class InvalidConfig(ToolcribError):
-    """A configuration is wrong; the message names file, server and key."""
+    """A configuration is invalid. The message names the file, the server and the key."""
 
     code = ErrorCode.INVALID_CONFIG
-    advice = "The message names file, server and key."
+    advice = "Fix the configuration. The message names the file, the server and the key."
 
 
 class InvalidTool(ToolcribError):
-    """A tool definition cannot be taken into a catalog; the message says why."""
+    """A tool definition cannot be added to a catalog. The message says why."""
 
     code = ErrorCode.INVALID_TOOL
-    advice = "The message says why."
+    advice = "Fix the definition. The message names the problem."
 
 
 class InvalidPrompt(ToolcribError):
-    """A prompt cannot be made as it is written, or rendered with what it is given; the message names the section."""
+    """A prompt cannot be built from its sections, or rendered with the given values. The message names the section."""
 
     code = ErrorCode.INVALID_PROMPT
-    advice = "The message names the section, and what is wrong with it."
+    advice = "Fix the section. The message names the section and the problem."
 
 
 class ProviderFailed(ToolcribError):
-    """A model's provider refused a request, failed at it, or cannot be reached.
+    """A model's provider refused a request, failed to answer it, or cannot be reached.
 
-    `retry_after_s`: in how many seconds it asks to be tried again (`details.retry_after_s`); None where it did not say.
+    `retry_after_s` is the time in seconds after which the provider wants the next request (`details.retry_after_s`);
+    None if the provider did not say.
     """
 
     code = ErrorCode.PROVIDER_FAILED
-    advice = (
-        "The message says what to do; try again if `retryable`, in `details.retry_after_s` seconds where it says so."
-    )
+    advice = "The message says what to do. Retry if `retryable`, after `details.retry_after_s` seconds if given."
 
     def __init__(
         self,
@@ -334,14 +334,14 @@ class ProviderFailed(ToolcribError):
 
 
 class BudgetExceeded(ToolcribError):
-    """A conversation took more turns, tokens, time or restarts than it may; every call in it is answered."""
+    """A conversation exceeded its budget of turns, tokens, time or restarts. Every call in it has an answer."""
 
     code = ErrorCode.BUDGET_EXCEEDED
-    advice = "Go on with the same session and a larger budget, or ask for less."
+    advice = "Continue the same session with a larger budget, or ask for less."
 
 
 class InvalidOutput(ToolcribError):
-    """A model's final answer is not of the type that was asked for, also after it was told why."""
+    """A model's final answer does not have the requested type, even after the model was told the problems."""
 
     code = ErrorCode.INVALID_OUTPUT
-    advice = "`details.problems` say what is wrong with it; a simpler type or another model may do."
+    advice = "`details.problems` names the problems. Try a simpler type or a different model."

@@ -1,4 +1,4 @@
-"""What happened, as frozen values, and who is told."""
+"""Events of the catalog and of operations as frozen values, and the types of their listeners."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from toolcrib.core.tools import Path, Tool
 
 @dataclass(frozen=True, slots=True)
 class ToolRegistered:
-    """A tool is in the catalog that was not there before. Source: ADR-001, `OnToolRegistered`."""
+    """A new tool is in the catalog. Source: ADR-001, `OnToolRegistered`."""
 
     tool: Tool
 
@@ -33,7 +33,7 @@ class ToolUnregistered:
 
 @dataclass(frozen=True, slots=True)
 class CatalogPublished:
-    """A new state is what readers see from now on; told last of all events of that publication."""
+    """Readers now see a new state of the catalog. This is the last event of each publication."""
 
     version: int
 
@@ -42,74 +42,84 @@ Event = ToolRegistered | ToolReplaced | ToolUnregistered | CatalogPublished
 
 
 class CatalogListener(Protocol):
-    """An object that is told of tools by its methods, which may be async. Source: ADR-001, `RegistryListener`."""
+    """An object with methods that are called when tools change. They can be async.
+
+    Source: ADR-001, `RegistryListener`.
+    """
 
     def on_tool_registered(self, tool: Tool) -> Awaitable[None] | None:
-        """`tool` was registered, or has replaced the one with its id."""
+        """Receive `tool`, which was registered or replaced the tool with the same id."""
         ...
 
-    def on_tool_unregistered(self, tool_id: str) -> Awaitable[None] | None: ...
+    def on_tool_unregistered(self, tool_id: str) -> Awaitable[None] | None:
+        """Receive the id of a tool that left the catalog."""
+        ...
 
 
 Listener = Callable[[Event], None] | Callable[[Event], Awaitable[None]] | CatalogListener
-"""Told of events after their publication, in order, outside any lock; an async one on the loop it subscribed on."""
+"""Receives events after their publication, in order, outside of any lock. An async listener runs on the event loop on
+which it subscribed."""
 
 
 OK = "ok"
 TOOL_ERROR = "TOOL_ERROR"
-"""The outcome of a call whose tool ran and reported a failure of its own."""
+"""The outcome of a call whose tool ran and reported an error of its own."""
 
 Consent: TypeAlias = Literal["once", "always", "kept", "refused", "unasked", "unanswered"]
-"""How it was settled whether a call may run that a person has to approve of.
+"""How the approval of a call was settled that a person must approve.
 
-`once`, `always`: a person said so, for this call (also where it then pauses, and goes on later) or for good; `kept`:
-one had said so for good before. `refused`: a person said no; `unasked`: nobody could be asked; `unanswered`: somebody
-was, and gave no answer.
+`once`: a person approved this call, which includes its continuation after a pause. `always`: a person approved
+permanently. `kept`: a permanent approval existed before. `refused`: a person refused. `unasked`: the client could not
+ask a person. `unanswered`: a person was asked and did not answer.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class OperationPerformed:
-    """One operation, however it ended: what an audit keeps.
+    """One finished operation, successful or not, as the audit records it.
 
-    An operation of the discovery protocol, or one of `prompts/get`, `resources/read` and `completion/complete` of MCP.
+    It is an operation of the discovery protocol, or MCP's `prompts/get`, `resources/read` or `completion/complete`.
 
     Source: discovery protocol v0.1, goal 5.
     """
 
     at: float
-    """When it began, in seconds since 1970."""
+    """The start time, in seconds since 1970."""
     trace_id: str
-    """The same for a search, the expansion of what it found, and the call of that."""
+    """The trace: the same for a search, the expansion of a tool that it found, and the call of that tool."""
     principal: str
     operation: str
     outcome: str
-    """`ok`, `TOOL_ERROR`, or the code of the error it ended with."""
+    """`ok`, `TOOL_ERROR`, or the code of the error that ended the operation."""
     duration_s: float
     answer_bytes: int
-    """Of the answer, or the error, as compact JSON."""
+    """The size of the answer, or of the error, as compact JSON."""
     query: str | None = None
     path: Path | None = None
     tool_ids: tuple[str, ...] = ()
-    """The tools that were shown, expanded or called, in that order."""
+    """The tools that were shown, expanded or called, in the order of the answer."""
     node_count: int | None = None
-    """How many nodes were shown; None for an operation that shows none."""
+    """How many categories were shown; None for an operation that shows no categories."""
     item: str | None = None
-    """The prompt or resource that was asked for, by its name or URI in the catalog.
+    """The requested prompt or resource, by its name or URI in the catalog.
 
-    Of a resource that is not listed it is the template, else the URI of its source with nothing behind it.
+    For a resource that is not listed, it is the URI template, or else the URI of its source without a path.
     """
     arguments: Mapping[str, Any] | None = None
-    """What a tool was called with, or what was filled into a prompt or a template; never to be written down unless
-    somebody switched that on."""
+    """The arguments of a tool, a prompt or a template. They must not be stored unless the owner turned that on."""
     input_schema: Mapping[str, Any] | None = None
-    """Of that tool: it marks what of the arguments is secret."""
+    """The input schema of the called tool, which marks the secret arguments."""
     approval: Consent | None = None
-    """Of a call, a prompt or a resource; None where it ended before that was asked, or needs nobody's."""
+    """How the approval of a call, a prompt or a resource was settled.
+
+    None if no approval was needed, or if the operation ended before the question.
+    """
     bundle: str | None = None
-    """The name of the bundle that it was kept within, the one it asked for itself if there is also one that all of
-    them are; None for all that the principal has."""
+    """The name of the bundle that limited the operation; None for everything that the principal can see.
+
+    If the request named a bundle and a bundle applies to all requests, it is the one that the request named.
+    """
 
 
 Recorder = Callable[[OperationPerformed], None]
-"""Told of every operation once it is over. Neither waits nor raises: the operation must not feel it."""
+"""Receives every operation after its end. It must not wait or raise, so that the operation is not affected."""

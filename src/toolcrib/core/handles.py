@@ -1,4 +1,4 @@
-"""Handles: what `expand_tool` gives and `call_tool` takes, as proof of what was shown."""
+"""Handles: `expand_tool` returns them and `call_tool` takes them, as proof of which definition was shown."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ _TRACE = re.compile(r"(?=.*[1-9a-f])[0-9a-f]{1,32}")  # no trace has only zeros
 
 @dataclass(frozen=True, slots=True)
 class Handle:
-    """`ID@DIGEST` or `ID@DIGEST.TRACE`: a tool, a digest of exactly what was shown of it, and in which trace it was.
+    """`ID@DIGEST` or `ID@DIGEST.TRACE`: a tool, a digest of the definition that was shown, and the trace.
 
-    Nobody keeps a session: whatever a call has to be bound to travels in here.
+    The server keeps no session for it. Everything that a call must be bound to is in the handle.
     """
 
     tool_id: str
@@ -23,9 +23,10 @@ class Handle:
 
     @classmethod
     def parse(cls, text: str) -> Self | None:
-        """The handle in `text`; None where it holds no `@` and so can be none.
+        """Read the handle in `text`; return None if `text` contains no `@`.
 
-        What stands where a trace should and is none makes the digest another, which no tool has.
+        If the part after the dot is not a trace, it stays in the digest. No tool has such a digest, so the handle is
+        stale.
         """
         tool_id, at, rest = text.rpartition("@")
         if not at:

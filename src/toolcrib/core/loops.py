@@ -1,4 +1,4 @@
-"""How a thread reaches an event loop without waiting for it."""
+"""Runs functions on an event loop from other threads, without waiting."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import anyio.lowlevel
 
 
 def soon() -> Callable[[Callable[[], Any]], Any]:
-    """What runs a function on the event loop of this task, and may be called from any thread; it raises `RuntimeError`
-    where the loop is closed.
+    """Return a function that schedules another function on the event loop of this task, from any thread.
 
-    `anyio.from_thread.run_sync` waits for the loop, and would wait for ever where it is called on it.
+    The returned function raises `RuntimeError` if the loop is closed. `anyio.from_thread.run_sync` is not used, because
+    it waits for the loop: called on the loop itself, it would wait forever.
 
     Raises:
         RuntimeError: no event loop is running here.

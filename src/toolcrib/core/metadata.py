@@ -1,4 +1,4 @@
-"""What the owner of a tool says of it beyond its schema, as a frozen value and as JSON."""
+"""Metadata that a tool's owner adds to its schema, as a frozen value and as JSON."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ class Optionality(StrEnum):
     """How much an agent depends on a tool. Source: ADR-001, `ToolOptionality`."""
 
     REQUIRED = "required"
-    """Without it the agent cannot do its work."""
+    """Without the tool, the agent cannot do its work."""
     OPTIONAL = "optional"
-    """It makes the work better."""
+    """The tool makes the work better."""
     CONDITIONAL = "conditional"
-    """It is required under a condition, which is stated."""
+    """The tool is required under a condition, which the metadata states."""
 
 
 def read_optionality(value: object) -> Optionality:
-    """The member that `value` is, or is the value of.
+    """Return `value` if it is a member, or the member that has this value.
 
     Raises:
-        InvalidTool: it is neither; the message names the values.
+        InvalidTool: `value` is neither; the message names the values.
     """
     return read_choice(value, "optionality", {each.value: each for each in Optionality}, InvalidTool)
 
@@ -38,7 +38,7 @@ class ToolExample:
 
     description: str
     input: Mapping[str, Any]
-    """Arguments as a call has them; they match the tool's input schema."""
+    """The arguments of the call; they match the tool's input schema."""
     output: str | None = None
 
     def to_wire(self) -> dict[str, Any]:
@@ -48,17 +48,18 @@ class ToolExample:
 
 @dataclass(frozen=True, slots=True)
 class ToolMetadata:
-    """What a tool's owner says of it beyond its schema. Source: ADR-001, `ToolMetadata`.
+    """What a tool's owner says about it in addition to its schema. Source: ADR-001, `ToolMetadata`.
 
-    Values are read as `mcp.json` has them: a lone string counts as a list of one, `"code/refactoring"` as a path, and
-    `"required"` as a member of `Optionality`.
+    The constructor reads values as in `mcp.json`: a lone string counts as a list of one, `"code/refactoring"` as a
+    path, and `"required"` as a member of `Optionality`.
 
     Raises:
-        InvalidTool: a value cannot be read like this; the message begins with the name of the field.
+        InvalidTool: a value has the wrong form; the message begins with the name of the field.
     """
 
     category: tuple[str, ...] = ()
-    """The node it hangs in besides below its source, as a path from the top of the catalog; empty for none."""
+    """An additional category of the tool, as a path from the root; empty for none. The source's category is always one.
+    """
     tags: tuple[str, ...] = ()
     optionality: Optionality = Optionality.OPTIONAL
     condition: str | None = None
@@ -67,13 +68,13 @@ class ToolMetadata:
     """When to use it, and when not."""
     examples: tuple[ToolExample, ...] = ()
     requires_capabilities: tuple[str, ...] = ()
-    """Names of what the system must offer; without one of them the tool is unavailable."""
+    """Names of capabilities that the system must have. If one is missing, the tool is unavailable."""
     requires_permission: bool = False
-    """Whether a person is asked before it runs, whatever the policy allows."""
+    """Whether a person must approve each call, even if the policy allows the tool."""
     aliases: tuple[str, ...] = ()
-    """Other names that people and bundles know it by."""
+    """Other names for the tool, which people and bundles can use."""
     intents: tuple[str, ...] = ()
-    """What somebody may say who wants what it does; searched, and never shown."""
+    """Phrases with which a user may ask for what the tool does. They are searched and never shown."""
     cost: str | None = None
     risk: str | None = None
 
@@ -84,17 +85,17 @@ class ToolMetadata:
 
     @classmethod
     def from_wire(cls, wire: object) -> Self:
-        """Read the keys that `to_wire` writes; those that are not there keep their defaults.
+        """Read the keys that `to_wire` writes. Missing keys get their defaults.
 
-        A lone text serves where a list of texts belongs, and as a path with `/` between its names.
+        A lone string counts as a list of one string. As a category, it is a path with `/` between the names.
 
         Raises:
-            InvalidTool: a key or a value is none of those; the message begins with its place.
+            InvalidTool: a key is unknown or a value has the wrong form; the message begins with its place.
         """
         return cls(**read_members(wire))
 
     def to_wire(self) -> dict[str, Any]:
-        """What differs from the defaults, under the names of the fields."""
+        """Return the fields that differ from their defaults, as JSON."""
         wire: dict[str, Any] = {}
         for field in fields(self):
             value = getattr(self, field.name)
@@ -108,46 +109,50 @@ _DEFAULTS = {field.name: field.default for field in fields(ToolMetadata)}
 NO_METADATA = ToolMetadata()
 
 KEYS: Mapping[str, str] = {
-    "category": 'The node it hangs in besides below its source, from the top: `"vcs"`, `["code", "refactoring"]`.',
-    "tags": "What it is about, in single words.",
+    "category": 'An additional category of the tool, from the root: `"vcs"`, `["code", "refactoring"]`.',
+    "tags": "What the tool is about, in single words.",
     "optionality": "`required`, `optional` (the default) or `conditional`.",
     "condition": "When a conditional tool is required, in words.",
-    "usage_hint": "When to use it, and when not.",
-    "examples": "Sample calls: `description`, `input`, and `output` if you like; the input must match the schema.",
-    "requires_capabilities": "What the system must offer, by the names of `toolcrib.capabilities`.",
-    "requires_permission": "`true`: a person is asked before it runs, whatever the policy allows.",
-    "aliases": "Other names that people and bundles know it by.",
-    "intents": "What somebody may say who wants what it does; searched, and never shown.",
+    "usage_hint": "When to use the tool, and when not.",
+    "examples": "Sample calls: `description`, `input`, and optionally `output`. The input must match the input schema.",
+    "requires_capabilities": "What the system must have, by the names in `toolcrib.capabilities`.",
+    "requires_permission": "`true`: a person must approve each call, even if the policy allows the tool.",
+    "aliases": "Other names for the tool, which people and bundles can use.",
+    "intents": "Phrases with which a user may ask for what the tool does. They are searched and never shown.",
     "cost": "What a call costs, in words.",
     "risk": "What can go wrong, in words.",
 }
-"""Every key of metadata, with what it says."""
+"""Every key of the metadata, with its meaning."""
 
 EXPANDED = ("usage_hint", "optionality", "condition", "requires_permission", "cost", "risk", "examples")
-"""What of it a model reads where the tool is expanded, in that order."""
+"""The keys that a model reads when the tool is expanded, in this order."""
 
 ADDING = ("tags", "aliases", "intents", "requires_capabilities")
-"""Members whose values add up where several speak of one tool; of all others the last word counts.
+"""Keys whose values are joined if several settings apply to one tool. For all other keys the last setting counts.
 
-Who says how much depends on a tool says with it under which condition, if any.
+A setting that contains `optionality` also replaces `condition`, which becomes empty if the setting has none.
 """
 
 
 def read_members(wire: object) -> dict[str, Any]:
-    """The members of a `ToolMetadata` that `wire` speaks of; raises as `ToolMetadata.from_wire` does."""
+    """Return the fields of a `ToolMetadata` that `wire` contains.
+
+    Raises:
+        InvalidTool: a key is unknown or a value has the wrong form; the message begins with its place.
+    """
     if not isinstance(wire, Mapping):
-        raise InvalidTool("an object is expected here")
+        raise InvalidTool("must be an object")
     given = cast("Mapping[str, object]", wire)
     for key in given:
         if key not in KEYS:
-            raise InvalidTool(f"{key}: there is no such key{unknown(key, KEYS)}")
+            raise InvalidTool(f"{key}: unknown key{unknown(key, KEYS)}")
     for key, value in given.items():
         _check_strings(key, value)
     return {key: _read(key, value) for key, value in given.items() if value is not None}
 
 
 def with_members(metadata: ToolMetadata, members: Mapping[str, Any]) -> ToolMetadata:
-    """`metadata` with what `members` say on top of it; see `ADDING`."""
+    """Return `metadata` with `members` applied to it; see `ADDING`."""
     said = {
         key: tuple(dict.fromkeys((*getattr(metadata, key), *value))) if key in ADDING else value
         for key, value in members.items()
@@ -167,7 +172,7 @@ def _read(key: str, value: object) -> Any:
             return read_flag(value, key, InvalidTool)
         case "examples":
             if not isinstance(value, list | tuple):
-                raise InvalidTool(f"{key}: a list of objects is expected here")
+                raise InvalidTool(f"{key}: must be a list of objects")
             each = enumerate(cast("Sequence[object]", value))
             return tuple(_example(f"{key}.{position}", example) for position, example in each)
         case "condition" | "usage_hint" | "cost" | "risk":
@@ -177,7 +182,7 @@ def _read(key: str, value: object) -> Any:
 
 
 def _check_strings(key: str, value: object) -> None:
-    """Pass where no string in `value` is blank; those in examples may be."""
+    """Refuse blank strings in `value`. Strings in examples can be blank."""
     if isinstance(value, str):
         check_string(value, key, InvalidTool)
     elif isinstance(value, list | tuple) and key != "examples":
@@ -200,7 +205,9 @@ def _example(place: str, wire: object) -> ToolExample:
             for key, part in example.items():
                 check_string(json.dumps(part, ensure_ascii=False, default=str), f"{place}.{key}", InvalidTool)
             return ToolExample(described, cast("Mapping[str, Any]", given), cast("str | None", output))
-    raise InvalidTool(f"{place}: `description` (a text), `input` (an object) and perhaps `output` (a text) belong here")
+    raise InvalidTool(
+        f"{place}: needs `description` (a string), `input` (an object) and optionally `output` (a string)"
+    )
 
 
 def _written(value: object) -> Any:

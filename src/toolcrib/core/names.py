@@ -1,4 +1,4 @@
-"""Under which name a tool stands in a model's own tool list."""
+"""Names of tools in a model's own tool list, and URIs of resources."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from urllib.parse import quote, unquote
 from toolcrib.core.tools import Tool
 
 MAX_CHARS = 63
-"""The longest name every client and provider takes: `^[a-zA-Z_][a-zA-Z0-9_-]{0,62}$`."""
+"""The longest name that every client and provider accepts, in characters: `^[a-zA-Z_][a-zA-Z0-9_-]{0,62}$`."""
 
 URI_SCHEME = "toolcrib"
-"""Resources stand under `toolcrib://SOURCE/URI`, so that two sources may use the same URI."""
+"""The URI scheme of resources: `toolcrib://SOURCE/URI`, so that two sources can use the same URI."""
 
 _HASH_CHARS = 6
 _ACCEPTED = re.compile(r"[a-zA-Z_][a-zA-Z0-9_-]{0,62}")
@@ -22,19 +22,20 @@ _ODD = re.compile(r"[^a-zA-Z0-9_-]+")
 
 
 def may_be_model_name(text: str) -> bool:
-    """Whether `text` could be a name of `model_names`; a tool id, with its dot, never is."""
+    """Return whether `text` could be a name from `model_names`. A tool id never is, because it contains a dot."""
     return _ACCEPTED.fullmatch(text) is not None
 
 
 def model_names(tools: Iterable[Tool], plain_sources: Container[str] = ()) -> dict[str, str]:
-    """A name for each tool, by tool id: `source__name`, or its own where its source is one of `plain_sources`."""
+    """Return a name for each tool, by tool id: `source__name`, or only `name` if its source is in `plain_sources`."""
     return unique_names(full_names({tool.id: (tool.source, tool.name) for tool in tools}, plain_sources))
 
 
 def full_names(named: Mapping[str, tuple[str, str]], plain_sources: Container[str] = ()) -> dict[str, str]:
-    """What each of `named`, a source and a name by id, is called if any name is accepted: `source__name`.
+    """Return the full name `source__name` for each item of `named`, which maps ids to (source, name).
 
-    Or its own name, where its source is one of `plain_sources` and none of the others is called the same.
+    If the source is one of `plain_sources` and no other item would have the same name, the result is only `name`.
+    These names can be longer than `MAX_CHARS`, or have characters that clients refuse; see `unique_names`.
     """
     full = {key: f"{source}__{name}" for key, (source, name) in named.items()}
     plain = {key: name for key, (source, name) in named.items() if source in plain_sources}
@@ -43,10 +44,11 @@ def full_names(named: Mapping[str, tuple[str, str]], plain_sources: Container[st
 
 
 def unique_names(plain: Mapping[str, str]) -> dict[str, str]:
-    """A name for each of `plain`, by id: as it is where that is accepted and free, else with a hash in its middle.
+    """Return an accepted name for each item of `plain`, which maps ids to names.
 
-    No two are the same, upper and lower case aside. The hash is of the id, so a name depends on its neighbours only
-    where two plain names are the same; then both carry one.
+    A name that clients accept and that no other item has stays as it is. Any other name gets a hash in its middle. The
+    names differ in more than upper and lower case. The hash is made from the id, so a name depends on other names only
+    if two plain names are equal. In that case both get a hash.
     """
     accepted = {tool_id: name for tool_id, name in plain.items() if _ACCEPTED.fullmatch(name)}
     owners = Counter(name.casefold() for name in accepted.values())
@@ -54,7 +56,7 @@ def unique_names(plain: Mapping[str, str]) -> dict[str, str]:
     taken = {name.casefold() for name in names.values()}
     waiting = plain.keys() - names.keys()
     hash_chars = _HASH_CHARS
-    while waiting:  # one round, unless hashes meet: by chance among thousands, or with a name that was made to
+    while waiting:  # one round, unless hashes collide: by chance among thousands, or with a name made for that purpose
         tried = {tool_id: _with_hash(plain[tool_id], tool_id, hash_chars) for tool_id in waiting}
         owners = Counter(name.casefold() for name in tried.values())
         names.update(
@@ -78,11 +80,11 @@ def _with_hash(name: str, tool_id: str, hash_chars: int) -> str:
 
 
 def resource_uri(source: str, uri: str) -> str:
-    """Under which URI a resource of a source is read through Toolcrib; a URI template becomes one as well."""
+    """Return the URI of a source's resource in Toolcrib. A URI template results in a URI template."""
     return f"{URI_SCHEME}://{quote(source, safe='')}/{uri}"
 
 
 def split_resource_uri(uri: str) -> tuple[str, str] | None:
-    """The source and its own URI that `resource_uri` made `uri` of; None where it made no such thing."""
+    """Return the source and its own URI, from a URI made by `resource_uri`; None for any other URI."""
     head, _, own = uri.removeprefix(f"{URI_SCHEME}://").partition("/")
     return (unquote(head), own) if uri.startswith(f"{URI_SCHEME}://") and head and own else None

@@ -1,4 +1,4 @@
-"""A category of the ontology, as whoever set it up describes it."""
+"""The description of one category in the catalog's tree."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from toolcrib.core.tools import Path
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A category that tools and other categories hang in. Source: discovery protocol v0.1, "Node"."""
+    """A category, which contains tools and other categories. Source: discovery protocol v0.1, "Node"."""
 
     path: Path
     title: str | None = None
@@ -18,5 +18,5 @@ class Node:
 
     @property
     def name(self) -> str:
-        """The last part of its path; empty for the root."""
+        """The last part of the path; empty for the root."""
         return self.path[-1] if self.path else ""

@@ -1,4 +1,4 @@
-"""On whose behalf an operation runs, in which trace, until when."""
+"""The principal of an operation, and the context that travels with the operation: trace, deadline, bundle, client."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from toolcrib.core.values import read_strings
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Who asks, with what its credentials say this time.
+    """The person or program that sends a request, with the scopes of its current credentials.
 
-    Two with equal ids are the same one: whatever is somebody's is its by the id alone. What may be seen and done
-    depends on the scopes as well, and a token that was renewed may bring others. A lone string counts as one scope.
+    Principals with equal ids are the same principal, and everything that is stored per principal is stored by id.
+    What a principal can see and do also depends on its scopes, and a renewed token can have different scopes. A lone
+    string counts as one scope.
 
     Raises:
         InvalidConfig: the scopes are not strings.
@@ -34,53 +35,53 @@ class Principal:
 
 
 LOCAL = Principal("local")
-"""The person at this machine: the caller over stdio, on the command line and in a library call that names nobody."""
+"""The person at this machine: the caller over stdio, on the command line, and in a library call without a principal."""
 
 
 def _unnoted(_: Consent) -> None:
-    """Of an operation that nobody records."""
+    """Discard the consent, for an operation that is not recorded."""
 
 
 @dataclass(frozen=True, slots=True)
 class CallContext:
-    """What travels with one operation from its surface to the source."""
+    """The values that travel with one operation from its surface to the source."""
 
     principal: Principal = LOCAL
     trace_id: str | None = None
-    """32 hex digits; None where nobody has said yet what the operation belongs to."""
+    """The trace of the operation: 32 hex digits, or None while it is not decided yet."""
     deadline: float | None = None
-    """When to give up, on the clock of `time.monotonic`, in seconds."""
+    """When to give up: a time in seconds on the clock of `time.monotonic`."""
     bundle: str | None = None
-    """The name of the bundle that the operation is kept within; None for all that the principal has."""
+    """The name of the bundle that limits the operation; None for everything that the principal can see."""
     own: object | None = None
-    """What belongs to the session that asks, beside what its principal has; the catalog knows it as `OwnTools`."""
+    """The session's own tools, in addition to those of its principal. The catalog reads them as `OwnTools`."""
     client: Client | None = None
-    """Who may be asked for input while the operation runs; None where nobody can be."""
+    """The client that can be asked for input while the operation runs; None if no client can be asked."""
     resumed: Resumption | None = None
-    """The answers to what the same operation asked for before."""
+    """The answers to the questions that the same operation asked before."""
     note_approval: Callable[[Consent], None] = field(default=_unnoted, compare=False)
-    """Told how it was settled whether the operation may run, where a person has to approve; the last word counts."""
+    """Receives how the approval of the operation was settled, if a person must approve it. The last call counts."""
 
     returned_as: Callable[[], Principal] | None = field(default=None, compare=False)
-    """As whom the client is here by now, where it may leave while the operation runs and come back with other scopes.
-    None where it stays."""
+    """Returns the client's current principal. It is set if the client can disconnect while the operation runs and come
+    back with different scopes; otherwise None."""
 
     @property
     def principal_now(self) -> Principal:
-        """The one that asks as of now."""
+        """The principal as it is now; its scopes can differ from those of `principal`."""
         return self.principal if self.returned_as is None else self.returned_as()
 
     def within(self, timeout_s: float) -> Self:
-        """The same context with a deadline at most `timeout_s` from now; an earlier one stays."""
+        """Return this context with a deadline at most `timeout_s` seconds from now. An earlier deadline stays."""
         deadline = time.monotonic() + timeout_s
         if self.deadline is not None and self.deadline <= deadline:
             return self
         return replace(self, deadline=deadline)
 
     def remaining_s(self) -> float | None:
-        """Seconds left, at least 0; None without a deadline."""
+        """Return the seconds until the deadline, at least 0; None without a deadline."""
         return None if self.deadline is None else max(0.0, self.deadline - time.monotonic())
 
 
 LOCAL_CONTEXT = CallContext()
-"""That of an operation of which nothing is said."""
+"""The default context: the principal is `LOCAL`, and nothing else is set."""

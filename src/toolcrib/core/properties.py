@@ -1,4 +1,4 @@
-"""Properties that are computed once for each object, by whichever thread comes first."""
+"""A `cached_property` that computes without a lock, on every supported version of Python."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ if TYPE_CHECKING:
     from functools import cached_property
 else:
 
-    class cached_property(functools.cached_property):  # noqa: N801  it stands for the one of the standard library
-        """Computed without a lock; of two threads that compute it at once, both get what the first one made.
+    class cached_property(functools.cached_property):  # noqa: N801  it replaces the one of the standard library
+        """A property that is computed once per object, without a lock.
 
-        Python 3.11 holds one lock for all objects of a class: a thread that computes something large for one of them
-        would keep the event loop from computing something small for any other. Python 3.12 has no lock, but there each
-        thread keeps what it made itself.
+        If two threads compute it at the same time, both get the value that was stored first. In Python 3.11, the
+        standard property holds one lock for all objects of a class, so a thread that computes a large value for one
+        object would block the event loop on every other object. Python 3.12 has no lock, but there each of the two
+        threads returns the value that it computed itself.
         """
 
         def __get__(self, instance, owner=None):

@@ -1,4 +1,4 @@
-"""What a tool answered, whole."""
+"""The complete answer of a tool, in MCP's form."""
 
 from __future__ import annotations
 
@@ -9,35 +9,38 @@ from typing import Any, Self
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """An answer in the form MCP gives it (`CallToolResult`), fields Toolcrib does not know included.
+    """The answer of a tool as MCP's `CallToolResult`, including fields that Toolcrib does not know.
 
-    `wire` is passed on as it came: text, images, embedded resources, `structuredContent`, `isError`, `_meta`.
+    `wire` is passed on unchanged: text, images, embedded resources, `structuredContent`, `isError`, `_meta`.
     """
 
     wire: Mapping[str, Any]
     warnings: tuple[str, ...] = ()
-    """What is odd about the answer, for people and logs; never a reason to lose it."""
+    """Problems with the answer, for people and logs. They never prevent the answer from being returned."""
 
     @classmethod
     def of(cls, value: Any, *, text: str) -> Self:
-        """An answer with one JSON value: `text` for a model, the value as structured content."""
+        """Make an answer with one JSON value: `text` is for the model, `value` becomes the structured content.
+
+        A value that is not an object becomes `{"result": value}`. None means that there is no structured content.
+        """
         wire: dict[str, Any] = {"content": [{"type": "text", "text": text}]}
         if value is not None:
             wire["structuredContent"] = value if isinstance(value, dict) else {"result": value}
         return cls(wire)
 
     def to_wire(self) -> Mapping[str, Any]:
-        """`wire`; the name that every answer to an operation has for it."""
+        """Return `wire`. Every answer to an operation has a method with this name."""
         return self.wire
 
     @property
     def is_error(self) -> bool:
-        """Whether the tool itself reported failure."""
+        """Whether the tool itself reported an error."""
         return self.wire.get("isError") is True
 
     @property
     def needs_input(self) -> bool:
-        """Whether this is no answer yet: the tool asks for more, and is to be called again with it (`Resumption`)."""
+        """Whether the tool asks for more input before it answers. The call is then repeated with a `Resumption`."""
         return self.wire.get("resultType") == "input_required"
 
     @property
@@ -46,10 +49,10 @@ class ToolResult:
 
     @property
     def structured_content(self) -> Any:
-        """The JSON value of the answer; None where there is none."""
+        """The JSON value of the answer; None if the answer has no structured content."""
         return self.wire.get("structuredContent")
 
     @property
     def text(self) -> str:
-        """All text of the answer, blocks joined by a line break."""
+        """All text blocks of the answer, joined by line breaks."""
         return "\n".join(str(block.get("text", "")) for block in self.content if block.get("type") == "text")

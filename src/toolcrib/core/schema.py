@@ -1,4 +1,4 @@
-"""JSON Schema: compile a tool's schema once, and say precisely what is wrong with some arguments."""
+"""Compiles JSON Schemas, and says precisely what is wrong with a value that does not match."""
 
 from __future__ import annotations
 
@@ -21,75 +21,77 @@ from toolcrib.core.subschemas import IN_PLACE, References, has_embedded_resource
 from toolcrib.core.weight import size_of
 
 MAX_VIOLATIONS = 8
-"""Violations reported of one value; more would drown the first."""
+"""How many violations of one value are reported. More would distract from the first."""
 
 MAX_ALLOWED = 20
-"""Allowed values or keys that one violation lists."""
+"""How many allowed values or keys one violation lists."""
 
 MAX_ALLOWED_BYTES = 1_500
-"""Of those values, as JSON."""
+"""The largest list of allowed values in one violation, in bytes of JSON."""
 
 MAX_TOLD_BYTES = 4_000
-"""Of the violations in one error, as JSON, the first one aside."""
+"""The largest list of violations in one error, in bytes of JSON. The first violation is always included."""
 
 MAX_COMPARED = 2_000
-"""Texts that are compared with one, letter by letter."""
+"""How many names `nearest` compares with one name, letter by letter."""
 
 MAX_COMPARED_CHARS = 200
-"""Of such a text; a longer one is no slip in a name."""
+"""The longest name that `nearest` compares, in characters. A longer string is not a misspelled name."""
 
 MAX_COMPARED_UNITS = 1_500_000
-"""Units of 10 ns that all comparisons of names in one value may take together: some 15 ms."""
+"""The limit for all comparisons of names in one value, in units of 10 ns: about 15 ms."""
 
 MAX_EXPLANATIONS = 64
-"""Violations that are looked at in one value. Several errors may have the same explanation, which is told once."""
+"""How many errors of one value are explained. Several errors can have the same explanation, which is reported once."""
 
 _LIKE = 0.6
-"""The least Ratcliff-Obershelp ratio of two names where one may be meant by the other."""
+"""The smallest Ratcliff-Obershelp ratio at which one name is suggested for another."""
 
 MAX_BRANCHES = 2_000
-"""Subschemas that may apply to one value, `$ref`s followed. A chain of choices doubles them with each link: a
-definition of a kilobyte could keep a validator busy for minutes.
+"""How many subschemas can apply to one value, with `$ref`s resolved. A chain of choices doubles the number with each
+link, so a definition of one kilobyte could keep a validator busy for minutes.
 
 Source: MCP 2026-07-28, "Composition-Keyword Resource Use"."""
 
 MAX_STRAYS = 8
-"""References by `$id` or anchor, and any in a schema with an `$id` inside; more of them could hide such a chain."""
+"""How many references only the validator can follow: references by `$id` or anchor, and all references in a schema with
+an `$id` inside. More of them could hide a chain of choices."""
 
 MAX_NESTING = 150
-"""Objects and lists within one another in a schema. With the messages around it, more could not be written or read:
-the usual parsers stop at 200 or 255."""
+"""How many levels of objects and lists a schema can have. With the messages around it, a deeper schema could not be
+written or read: common parsers stop at 200 or 255."""
 
 MAX_JUDGED = 1_000_000
-"""Units of work that judging a value may take where it keeps everything else waiting: some milliseconds. See `Cost`."""
+"""The limit of work for checking a value while everything else waits, in units: some milliseconds. See `Cost`."""
 
 MAX_EXPLAINED = 10_000
-"""The same for saying what is wrong where. The validator makes all errors before it hands over the first, each with a
-copy of what it is about."""
+"""The limit of work for explaining what is wrong with a value, in units. It is lower, because the validator makes all
+errors before it returns the first, each with a copy of the value in question."""
 
 _PATTERNS = jsonschema_rs.FancyRegexOptions(backtrack_limit=100_000)
-"""Patterns that look around try one way after the other; any other pattern takes time that grows with the text."""
+"""Patterns with lookaround are matched by backtracking, so they need a limit. The time for any other pattern grows with
+the length of the string."""
 
 _SCALARS = (str, int, float, type(None))
 
 _MESSAGE_CHARS = 300
 
 _NO_JSON = (ValueError, TypeError, RecursionError)
-"""What the validator raises on a value that JSON cannot hold: half a surrogate pair, a key that is no text."""
+"""What the validator raises for a value that is not JSON: half a surrogate pair, or a key that is not a string."""
 
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """One place where a value misses its schema."""
+    """One place where a value does not match its schema."""
 
     place: str
-    """Where, as a JSON Pointer into the value (RFC 6901); `""` is the value itself."""
+    """The place, as a JSON Pointer into the value (RFC 6901); `""` is the value itself."""
     message: str
-    """What was expected there, as a sentence without a full stop."""
+    """What was expected at the place, as a sentence without a full stop."""
     keyword: str
-    """The schema keyword that failed."""
+    """The schema keyword that failed; empty if the check was too much work."""
     allowed: tuple[Any, ...] = ()
-    """The values or keys that would have been accepted, where they can be listed."""
+    """The allowed values or keys, if they can be listed."""
     nearest: str | None = None
     """The key or value that was probably meant."""
 
@@ -108,7 +110,7 @@ class Violation:
 
 
 def violations_to_wire(violations: Iterable[Violation]) -> list[dict[str, Any]]:
-    """As many of them as an error has room for, the first ones."""
+    """Return the first of `violations` as JSON, as many as fit into `MAX_TOLD_BYTES`, and at least one."""
     told, room = list[dict[str, Any]](), MAX_TOLD_BYTES
     for violation in violations:
         wire = violation.to_wire()
@@ -120,17 +122,17 @@ def violations_to_wire(violations: Iterable[Violation]) -> list[dict[str, Any]]:
 
 
 class Schema:
-    """A compiled schema: draft 2020-12 unless its `$schema` names another; nothing is ever fetched.
+    """A compiled schema. The dialect is draft 2020-12 unless `$schema` names a different one. Nothing is downloaded.
 
     Raises:
-        InvalidTool: not a valid schema, an unknown dialect, or a `$ref` that leaves the document.
+        InvalidTool: the schema is invalid, its dialect is unknown, or a `$ref` leads out of the document.
     """
 
     def __init__(self, document: Mapping[str, Any]) -> None:
         self.document = document
         self._references = References(document)
         try:
-            if _has_references(document):  # without one, a schema has no more branches than it has text
+            if _has_references(document):  # without references, the number of branches is limited by its length
                 _check_size(document)
             self._validator = jsonschema_rs.validator_for(dict(document), retriever=_refuse, pattern_options=_PATTERNS)
         except (ValueError, TypeError, RecursionError) as error:  # ValidationError and ReferencingError are ValueErrors
@@ -138,17 +140,18 @@ class Schema:
 
     @cached_property
     def cost(self) -> Cost:
-        """How much work values may be to it."""
+        """The maximum work of checking a value against this schema."""
         return Cost(self.document)
 
     def is_valid(self, value: Any) -> bool:
-        """Whether `value` matches. It does not where it takes too much work to find out: more than `MAX_JUDGED`."""
+        """Return whether `value` matches. Return False if the check takes more work than `MAX_JUDGED`."""
         return self.cost.of(value, MAX_JUDGED) <= MAX_JUDGED and self.matches(value)
 
     def violations(self, value: Any, whole: str = "the arguments") -> tuple[Violation, ...]:
-        """What is wrong with `value`, at most `MAX_VIOLATIONS`; empty when it is valid. `whole` is what to call it.
+        """Return what is wrong with `value`: at most `MAX_VIOLATIONS`, and none if it is valid.
 
-        Takes no more than some milliseconds: where it would, the one violation says no more than that.
+        `whole` is the name of the value in messages. The check takes at most some milliseconds. If it would take
+        longer, the only violation says so.
         """
         found = self.quick_violations(value, whole)
         if found is not None:
@@ -156,14 +159,14 @@ class Schema:
         return (unexplained(whole) if self.cost.of(value, MAX_JUDGED) <= MAX_JUDGED else undecided(whole),)
 
     def quick_violations(self, value: Any, whole: str = "the arguments") -> tuple[Violation, ...] | None:
-        """The same; None where it takes more than some milliseconds to tell."""
+        """Return what is wrong with `value`, or None if the answer takes more than some milliseconds."""
         cost = self.cost.of(value, MAX_JUDGED)
         if cost <= MAX_EXPLAINED:
             return self.all_violations(value, whole)
         return () if cost <= MAX_JUDGED and self.matches(value) else None
 
     def first_violations(self, value: Any, whole: str) -> tuple[Violation, ...]:
-        """What is wrong in the first place that does not match, however long that takes; empty when it is valid."""
+        """Return what is wrong at the first place that does not match, without a time limit; nothing if it is valid."""
         try:
             self._validator.validate(value)
         except jsonschema_rs.ValidationError as error:
@@ -173,7 +176,7 @@ class Schema:
         return ()
 
     def all_violations(self, value: Any, whole: str = "the arguments") -> tuple[Violation, ...]:
-        """What `violations` tells, however much time and memory it takes."""
+        """Return what is wrong with `value`, at most `MAX_VIOLATIONS`, without a limit of time and memory."""
         if self.matches(value):
             return ()
         found: dict[tuple[str, str], Violation] = {}
@@ -186,9 +189,9 @@ class Schema:
                 if len(found) >= MAX_VIOLATIONS:
                     break
         except UnicodeEncodeError:
-            return (Violation("", "a text holds half a surrogate pair, which is no Unicode text", "type"),)
+            return (Violation("", "a string contains half a surrogate pair, which is not valid Unicode", "type"),)
         except _NO_JSON as error:
-            return (Violation("", f"this is no JSON value: {_first_line(error)}", "type"),)
+            return (Violation("", f"this is not a JSON value: {_first_line(error)}", "type"),)
         return tuple(found.values())[:MAX_VIOLATIONS]
 
     def matches(self, value: Any) -> bool:
@@ -208,7 +211,7 @@ class Schema:
                 near = nearest(missing, [key for key in given if key not in known], compared)
                 yield Violation(
                     place,
-                    f"the key `{missing}` is missing from {at}" + (f" (`{near}` was given)" if near else ""),
+                    f"{at}: the required key `{missing}` is missing" + (f" (`{near}` was given)" if near else ""),
                     "required",
                     allowed=tuple(sorted(known)),
                     nearest=missing if near else None,
@@ -222,7 +225,7 @@ class Schema:
                     meant = f" (did you mean `{near}`?)" if near else ""
                     yield Violation(
                         pointer([*error.instance_path, key]),
-                        f"`{key}` is not a key of {at}{meant}",
+                        f"{at}: unknown key `{key}`{meant}",
                         kind.name,
                         allowed=tuple(sorted(known)),
                         nearest=near,
@@ -256,12 +259,12 @@ class Schema:
         *,
         compared: Comparisons,
     ) -> Iterable[Violation]:
-        """Of several alternatives, explain the one the value comes closest to."""
+        """Explain the alternative that the value comes closest to."""
         branches = [branch for branch in context if branch]
         if not branches:
             return
         type_misses = [_types_of(branch, place) for branch in branches]
-        if all(type_misses):  # every alternative is another type: say them all at once
+        if all(type_misses):  # every alternative expects a different type: name all types in one violation
             names = dict.fromkeys(name for names in type_misses for name in names)
             expected = " or ".join(sorted(names, key=_NULL_LAST))
             instance = branches[0][0].instance
@@ -275,7 +278,7 @@ class Schema:
             yield from self._explain(error, whole, compared)
 
     def _properties_at(self, schema_path: Sequence[str | int]) -> set[str]:
-        """Keys that the subschema at `schema_path` declares; empty where a `$ref` leads elsewhere."""
+        """Return the keys that the subschema at `schema_path` declares; none if a `$ref` cannot be followed."""
         node: Any = self.document
         for step in schema_path:
             if isinstance(node, Mapping):
@@ -294,25 +297,25 @@ class Schema:
 
 
 def undecided(whole: str) -> Violation:
-    """The violation of a value of which it cannot be found out in time whether it matches, and where it does not."""
-    return Violation("", f"{whole} cannot be checked: too much work for this schema", "")
+    """Return the violation for a value that takes too long to check."""
+    return Violation("", f"{whole}: checking this value against this schema would take too long", "")
 
 
 def unexplained(whole: str) -> Violation:
-    """The violation of a value that does not match, and of which it cannot be found out in time where."""
-    return Violation("", f"{whole}: what is wrong would take too long to find", "")
+    """Return the violation for a value that does not match, if finding the place would take too long."""
+    return Violation("", f"{whole}: does not match, but finding what is wrong would take too long", "")
 
 
 def _has_references(document: Mapping[str, Any]) -> bool:
     try:
         text = orjson.dumps(document)
-    except (TypeError, RecursionError):  # an integer beyond 64 bits, say: nothing that a schema may not hold
+    except (TypeError, RecursionError):  # for example an integer beyond 64 bits, which is valid in a schema
         return True
     return any(keyword in text for keyword in (b'$ref"', b'$dynamicRef"', b'$recursiveRef"'))
 
 
 def _check_size(document: Mapping[str, Any]) -> None:
-    """Refuse a document that looks at one value in too many ways; one that looks for ever looks in too many.
+    """Refuse a document that applies too many subschemas to one value. A loop of references counts as too many.
 
     Raises:
         InvalidTool: more than `MAX_BRANCHES`, or more than `MAX_STRAYS` references that only the validator can follow.
@@ -321,11 +324,11 @@ def _check_size(document: Mapping[str, Any]) -> None:
     is_bundle, references = has_embedded_resources(document), References(document)
 
     def target(reference: str) -> object:
-        # In a bundle, equal references in different parts mean different subschemas: those of the root may be decoys.
+        # In a bundle, equal references in different parts lead to different subschemas. The root's can be decoys.
         return None if is_bundle else references.target(reference)
 
     def branches(value: object, above: frozenset[int]) -> int:
-        """How many subschemas `value`, a schema or a list or object of them, applies to one value."""
+        """Count the subschemas that `value` (a schema, or a list or object of schemas) applies to one value."""
         if isinstance(value, list):
             return sum(branches(part, above) for part in cast("list[object]", value))
         if not isinstance(value, Mapping):
@@ -351,25 +354,25 @@ def _check_size(document: Mapping[str, Any]) -> None:
             if strays > MAX_STRAYS:
                 raise InvalidTool(
                     f"its schema has more than {MAX_STRAYS} references that involve an `$id` or an anchor, "
-                    "so the ways in which it looks at one value cannot be counted"
+                    "so Toolcrib cannot count the subschemas that apply to one value"
                 )
             if branches(schema, frozenset()) > MAX_BRANCHES:
-                raise InvalidTool(f"its schema looks at one value in more than {MAX_BRANCHES} ways")
+                raise InvalidTool(f"its schema applies more than {MAX_BRANCHES} subschemas to one value")
 
 
 def check_nesting(document: object) -> None:
-    """Pass where `document` is nested no deeper than can be sent.
+    """Check that `document` is not nested too deeply to be sent.
 
     Raises:
-        InvalidTool: more than `MAX_NESTING` objects and lists stand within one another.
+        InvalidTool: `document` has more than `MAX_NESTING` levels of objects and lists.
     """
-    with suppress(TypeError):  # an integer beyond 64 bits, say, or far too deep
+    with suppress(TypeError):  # for example an integer beyond 64 bits, or nested far too deeply
         text = orjson.dumps(document)
-        if text.count(b"{") + text.count(b"[") <= MAX_NESTING:  # most by far, and a tenth of the time
+        if text.count(b"{") + text.count(b"[") <= MAX_NESTING:  # true for most documents, and ten times faster
             return
     level: list[object] = [document]
     for _ in range(MAX_NESTING + 1):
-        # Each once: of one that holds itself there would be more with each level.
+        # Keep each value once: a value that contains itself would otherwise multiply with each level.
         inside: dict[int, object] = {}
         for value in level:
             parts: Iterable[object] = ()
@@ -385,7 +388,7 @@ def check_nesting(document: object) -> None:
 
 
 def pointer(steps: Sequence[str | int]) -> str:
-    """A JSON Pointer (RFC 6901) of `steps`; `""` for none."""
+    """Return the JSON Pointer (RFC 6901) of `steps`; `""` for no steps."""
     return "".join("/" + str(step).replace("~", "~0").replace("/", "~1") for step in steps)
 
 
@@ -399,7 +402,7 @@ def _first_line(error: BaseException) -> str:
 
 
 def _types_of(branch: Sequence[jsonschema_rs.ValidationError], place: str) -> tuple[str, ...]:
-    """The types one alternative asked for at `place` where that is all it missed; empty otherwise."""
+    """Return the types that an alternative expects at `place`, if the type is its only error; otherwise none."""
     if len(branch) != 1 or pointer(branch[0].instance_path) != place:
         return ()
     kind = branch[0].kind
@@ -411,13 +414,13 @@ def _keys(value: Any) -> list[str]:
 
 
 class Comparisons:
-    """How much work comparing names may still take. All calls of `nearest` for one value share one of these."""
+    """The remaining budget for comparing names. All calls of `nearest` for one value share one budget."""
 
     def __init__(self, units: float = MAX_COMPARED_UNITS) -> None:
         self._left = units
 
     def allow(self, units: float) -> bool:
-        """Whether that much is left; if so, it is less from now on."""
+        """Take `units` from the budget, and return whether that much was left."""
         if units > self._left:
             return False
         self._left -= units
@@ -425,10 +428,11 @@ class Comparisons:
 
 
 def nearest(word: str, candidates: Iterable[str], compared: Comparisons | None = None) -> str | None:
-    """The candidate most like `word`, ignoring case and separators; None below a Ratcliff-Obershelp ratio of 0.6.
+    """Return the candidate most similar to `word`, ignoring case and separators.
 
-    Only the first `MAX_COMPARED` candidates are looked at, and no text of more than `MAX_COMPARED_CHARS`. Where the
-    work that `compared` allows ends, it is the best of those that have most letters in common with `word`, or None.
+    Return None if no Ratcliff-Obershelp ratio is at least 0.6. Only the first `MAX_COMPARED` candidates with at most
+    `MAX_COMPARED_CHARS` characters are compared. If the budget `compared` runs out, the result is the best of the
+    candidates that were compared so far (those with most letters in common come first), or None.
     """
     if len(word) > MAX_COMPARED_CHARS:
         return None
@@ -445,7 +449,7 @@ def nearest(word: str, candidates: Iterable[str], compared: Comparisons | None =
         if matcher.real_quick_ratio() >= _LIKE and (bound := matcher.quick_ratio()) >= _LIKE:
             in_common.append((bound, name))
     best = (0.0, "")
-    # The order of letters is compared in cubic time, so where letters in common rule a candidate out, it is not.
+    # The exact ratio takes cubic time, so skip candidates whose upper bound (letters in common) is already too low.
     for bound, name in sorted(in_common, reverse=True):
         work = 2_000 + len(word) * len(name) * min(len(word), len(name)) / 2
         if bound < best[0] or not compared.allow(work):
@@ -460,7 +464,7 @@ def _folded(name: str) -> str:
 
 
 _NULL_LAST: Callable[[str], bool] = "null".__eq__
-"""The order in which a message names types: what somebody meant to give is hardly null."""
+"""The sort key for types in a message: null comes last, because it is rarely the type that was meant."""
 
 
 def _listing(options: Sequence[Any], limit: int = 20) -> str:
@@ -474,7 +478,7 @@ def _short(value: Any) -> str:
 
 
 def type_name(value: Any) -> str:
-    """What JSON calls it."""
+    """Return the JSON name of the type of `value`."""
     match value:
         case None:
             return "null"

@@ -1,4 +1,4 @@
-"""A bounded table that principals share: when it is full, those that take more than their share make room."""
+"""A bounded table that principals share. When it is full, principals that use more than their share lose entries."""
 
 from __future__ import annotations
 
@@ -14,27 +14,28 @@ def _one(_: object) -> int:
 
 
 class Shares(Generic[_K, _V]):
-    """Values by key, each of one principal.
+    """A mapping in which each value belongs to one principal.
 
-    While there is room, a principal may take all of it, or as much as one may take. When there is none, the principal
-    that takes most loses its oldest values. One that takes no more than its share, the room divided by the number of
-    principals, loses nothing.
+    While there is room, one principal can use all of it, up to the limit per principal. When there is no room, the
+    principal that uses most loses its oldest values. A share is the room divided by the number of principals. A
+    principal that uses no more than its share loses nothing.
     """
 
     def __init__(self, room: int, size: Callable[[_V], int] = _one, *, each: int | None = None) -> None:
-        """`room` is how much all values may take together, `each` how much those of one principal: all by default.
+        """Make an empty table.
 
-        `size` says what one value takes: 1 by default.
+        `room` limits the total size of all values. `each` limits the total size per principal; the default is `room`.
+        `size` returns the size of one value; the default is 1 for every value.
         """
         self._room = room
         self._each = room if each is None else each
         self._size = size
         self._values: dict[_K, tuple[str, _V, int]] = {}
-        """Each with its principal and size."""
+        """Each value with its principal and size."""
         self._keys: dict[str, dict[_K, None]] = {}
-        """By principal, the oldest first."""
+        """The keys of each principal, oldest first."""
         self._taken: dict[str, int] = {}
-        """By principal."""
+        """The total size of each principal's values."""
         self._whole = 0
 
     def __len__(self) -> int:
@@ -44,16 +45,16 @@ class Shares(Generic[_K, _V]):
         return key in self._values
 
     def get(self, key: _K) -> _V | None:
-        """The value of `key`, if it is there."""
+        """Return the value of `key`, or None."""
         found = self._values.get(key)
         return None if found is None else found[1]
 
     def items(self) -> list[tuple[_K, _V]]:
-        """All of them, as they are now."""
+        """Return a copy of all keys and values."""
         return [(key, value) for key, (_, value, _) in self._values.items()]
 
     def can_take(self, principal: str, size: int = 1) -> bool:
-        """Whether there is room, or `principal` would take no more than its share."""
+        """Return whether `principal` can add a value of `size`: there is room, or its total stays within its share."""
         taken = self._taken.get(principal, 0) + size
         if taken > self._each:
             return False
@@ -61,10 +62,10 @@ class Shares(Generic[_K, _V]):
         return self._whole + size <= self._room or taken <= self._room / principals
 
     def put(self, principal: str, key: _K, value: _V) -> list[_V]:
-        """Put in `value` under a key that is not there yet. Returns the values that had to go.
+        """Add `value` under a new key, and return the values that were removed to make room.
 
-        `value` itself goes last: only where it alone is more than its principal's share, and no other principal takes
-        more than that.
+        `value` itself is removed last: only if it alone exceeds its principal's share and no other principal exceeds
+        its own.
         """
         size = self._size(value)
         self._values[key] = principal, value, size
@@ -84,19 +85,23 @@ class Shares(Generic[_K, _V]):
         return value
 
     def replace(self, key: _K, value: _V) -> None:
-        """Put `value`, which takes no more, in the place of that of `key`, if that is there."""
+        """Replace the value of `key`, if there is one, by `value`, which must not be larger.
+
+        Raises:
+            ValueError: `value` is larger than the value it replaces.
+        """
         if (found := self._values.get(key)) is None:
             return
         principal, _, before = found
         size = self._size(value)
         if size > before:
-            raise ValueError(f"a value of {before} was to make room for one of {size}")
+            raise ValueError(f"cannot replace a value of size {before} by a value of size {size}")
         self._values[key] = principal, value, size
         self._taken[principal] -= before - size
         self._whole -= before - size
 
     def pop(self, key: _K) -> _V | None:
-        """Take out the value of `key`, if it is there."""
+        """Remove and return the value of `key`; return None if there is no such key."""
         if (found := self._values.pop(key, None)) is None:
             return None
         principal, value, size = found
@@ -108,7 +113,10 @@ class Shares(Generic[_K, _V]):
         return value
 
     def _next_to_go(self, new: _K) -> _K:
-        """The oldest key of the principal that takes most, of those that take more than their share; `new` at last."""
+        """Return the key to remove next: the oldest key of the principal that uses most, if it exceeds its share.
+
+        The key `new` is the last choice.
+        """
         share = self._room / len(self._taken)
         too_much = [
             principal

@@ -1,4 +1,4 @@
-"""Which subschemas a JSON Schema applies to a value, and where its references lead."""
+"""Finds which subschemas a JSON Schema applies to a value, and where its references lead."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ from typing import Any, cast
 from urllib.parse import unquote
 
 IN_PLACE = ("allOf", "anyOf", "oneOf", "not", "if", "then", "else", "dependentSchemas")
-"""Keywords whose subschemas apply to the very value their schema applies to, as a `$ref` does."""
+"""Keywords whose subschemas apply to the same value as their schema, as a `$ref` does."""
 
 _REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 
 
 def references_of(schema: Mapping[str, Any]) -> Iterator[str]:
-    """The references of `schema` itself, without those of its subschemas."""
+    """Yield the references of `schema` itself, without those of its subschemas."""
     for keyword in _REFERENCES:
         if isinstance(reference := schema.get(keyword), str):
-            # The validator ignores what a `$recursiveRef` says (jsonschema-rs 0.60): draft 2019-09 allows only `#`.
+            # The validator ignores the value of `$recursiveRef` (jsonschema-rs 0.60): draft 2019-09 allows only `#`.
             yield "#" if keyword == "$recursiveRef" else reference
 
 
 def has_embedded_resources(document: Mapping[str, Any]) -> bool:
-    """Whether a part of `document` may have a base URI of its own, so that `#/...` inside it is not of the root.
+    """Return whether a part of `document` can have its own base URI, so that `#/...` inside it does not mean the root.
 
-    An `$id` where no schema is, in a default for example, counts too. `id` counts where draft 4 is named.
+    An `$id` outside of a schema, for example in a default, counts too. `id` counts if the document names draft 4.
 
     Source: JSON Schema 2020-12 core, section 9.3.1, "Bundling"; draft 4 core, section 7.2.
     """
@@ -46,7 +46,7 @@ def has_embedded_resources(document: Mapping[str, Any]) -> bool:
 
 
 def at_reference(document: Mapping[str, Any], ref: object) -> Any:
-    """The subschema of `document` that a `$ref` of it names by JSON Pointer; None where it names none."""
+    """Return the subschema of `document` that a `$ref` names by JSON Pointer; None if it names none."""
     if not isinstance(ref, str) or not (ref == "#" or ref.startswith("#/")):
         return None
     node: Any = document
@@ -60,14 +60,14 @@ def at_reference(document: Mapping[str, Any], ref: object) -> Any:
 
 
 class References:
-    """Where the references of one document lead. Each is followed once: one of 100 kB takes some 20 ms."""
+    """The targets of the references in one document. Each reference is followed once: 100 kB takes about 20 ms."""
 
     def __init__(self, document: Mapping[str, Any]) -> None:
         self._document = document
         self._targets: dict[str, Any] = {}
 
     def target(self, reference: object) -> Any:
-        """What `at_reference` finds."""
+        """Return what `at_reference` finds for `reference`."""
         if not isinstance(reference, str):
             return None
         if reference not in self._targets:

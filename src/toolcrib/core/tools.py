@@ -1,4 +1,4 @@
-"""What a tool is: its definition as frozen values, and the pointer that stands for it until it is expanded."""
+"""Tools as frozen values: the definition, its digests, and the pointer that represents a tool until it is expanded."""
 
 from __future__ import annotations
 
@@ -22,29 +22,30 @@ EMPTY_SCHEMA: Mapping[str, Any] = {"type": "object", "properties": {}}
 """The schema of a tool that takes no arguments."""
 
 Path = tuple[str, ...]
-"""Where a node stands: the names from the root down. The root is `()`."""
+"""The path of a category: the names from the root down. The root is `()`."""
 
 ROOT: Path = ()
 
 SUMMARY_CHARS = 160
-"""The longest summary a pointer carries, in characters."""
+"""The longest summary of a pointer, in characters."""
 
 REPR_CHARS = 120
 """The longest `repr` of a tool, in characters."""
 
 DIGEST_CHARS = 24
-"""Hex digits of the digest in a handle: 96 bits, so that nobody can make two definitions with the same one."""
+"""Hex digits of the digest in a handle: 96 bits, so that an attacker cannot make two definitions with equal digests."""
 
 
 DECLARATION = "toolcrib/declaration"
-"""Under this key of `_meta` stands a digest of what a declared tool runs: who approved of a tool approved of that."""
+"""The key in `_meta` for a digest of what a declared tool runs. An approval of the tool is bound to this digest."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToolAnnotations:
-    """What a tool's author claims of its behaviour: a stranger's hints, which may tighten a decision, never loosen it.
+    """What the author of a tool claims about its behavior.
 
-    Defaults are those of the MCP specification, `ToolAnnotations`.
+    The claims are untrusted hints: they can make a decision stricter, never less strict. The defaults are those of
+    the MCP specification, `ToolAnnotations`.
     """
 
     title: str | None = None
@@ -55,7 +56,7 @@ class ToolAnnotations:
 
     @classmethod
     def from_wire(cls, wire: object) -> Self:
-        """Read MCP's `annotations`; whatever is not a boolean where one belongs counts as absent."""
+        """Read MCP's `annotations`. A hint that is not a boolean counts as missing."""
         if not isinstance(wire, Mapping):
             return cls()
         claims = cast(Mapping[str, object], wire)
@@ -74,7 +75,7 @@ class ToolAnnotations:
         )
 
     def to_wire(self) -> dict[str, bool]:
-        """The four hints under MCP's names, defaults written out."""
+        """Return the four hints under MCP's names, including those with default values."""
         return {
             "readOnlyHint": self.read_only,
             "destructiveHint": self.destructive,
@@ -87,14 +88,14 @@ class ToolAnnotations:
 class Tool:
     """One callable: its name, description and schemas, as its source defined them.
 
-    `id` is `source.name` and unique in a catalog. Mappings inside are read-only by agreement: a changed definition
-    is a new `Tool`.
+    `id` is `source.name` and unique in a catalog. By convention, the mappings inside must not be modified: a changed
+    definition is a new `Tool`.
     """
 
     source: str
-    """Name of the source that runs it; holds no dot."""
+    """The name of the source that runs the tool; it contains no dot."""
     name: str
-    """The name its source knows it by, exactly."""
+    """The exact name of the tool at its source."""
     description: str = ""
     input_schema: Mapping[str, Any] = field(default_factory=lambda: EMPTY_SCHEMA)
     output_schema: Mapping[str, Any] | None = None
@@ -102,16 +103,16 @@ class Tool:
     annotations: ToolAnnotations = ToolAnnotations()
     metadata: ToolMetadata = NO_METADATA
     own_path: Path = ROOT
-    """Where its source hangs it, below the source's own node."""
+    """The category in which the source puts the tool, below the source's own category."""
     wire: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """Everything the source sent, unread fields included; empty for a tool that never travelled."""
+    """Everything the source sent, including fields that Toolcrib does not read; empty if the tool was not sent."""
 
     def __post_init__(self) -> None:
         if self.own_path:
             object.__setattr__(self, "own_path", read_path(self.own_path, "own_path", InvalidTool))
 
     def __repr__(self) -> str:
-        """Its id and summary, in at most `REPR_CHARS` characters: whole schemas would fill screens and logs."""
+        """Show only id and summary, in at most `REPR_CHARS` characters, because schemas would fill screens and logs."""
         shown = f"Tool({self.id!r}, {self.summary!r})"
         return shown if len(shown) <= REPR_CHARS else f"{shown[: REPR_CHARS - 2]}…)"
 
@@ -121,7 +122,7 @@ class Tool:
 
     @cached_property
     def summary(self) -> str:
-        """The first sentence of the description, else title or name; one line of at most `SUMMARY_CHARS` characters."""
+        """The first sentence of the description, or the title, or the name: one line of at most `SUMMARY_CHARS`."""
         return summarize(self.description) or one_line(self.title or "") or one_line(self.name)
 
     @cached_property
@@ -135,7 +136,7 @@ class Tool:
 
     @cached_property
     def results(self) -> Schema | None:
-        """The compiled output schema; None where the tool declares none.
+        """The compiled output schema; None if the tool declares no output schema.
 
         Raises:
             InvalidTool: the schema cannot be used.
@@ -156,20 +157,21 @@ class Tool:
 
     @property
     def _texts(self) -> dict[str, Any]:
-        """What a model reads besides the schemas."""
+        """The texts that a model reads in addition to the schemas."""
         said = {key: said for key, said in self.metadata.to_wire().items() if key in EXPANDED}
         return {"name": self.name, "title": self.title, "description": self.description, "metadata": said}
 
     @cached_property
     def _schemas_digest(self) -> str:
-        """Of both schemas as they are shown, words included."""
+        """A digest of both schemas as they are shown, words included."""
         return digest({"input": self.input_schema, "output": self.output_schema})
 
     @cached_property
     def fingerprint(self) -> int:
-        """128 bits of what can be told of the tool; cheaper than `digests`, and good only inside one process.
+        """A 128-bit hash of everything that is shown or claimed about the tool.
 
-        Unlike `==`, it tells `true` from `1`, as JSON does. Key order counts.
+        It is cheaper than `digests` and only valid inside one process. Unlike `==`, it distinguishes `true` from `1`,
+        as JSON does. Key order matters.
         """
         shown = (self.id, self.own_path, self.title, self.description, self.input_schema, self.output_schema)
         try:
@@ -181,27 +183,30 @@ class Tool:
 
     @cached_property
     def offer(self) -> str:
-        """A digest of what its source says of it, whatever its owner adds; equal where the same call means the same."""
+        """A digest of the source's own definition, without what the owner adds.
+
+        If the digests of two definitions are equal, the same call means the same in both.
+        """
         words = [self.name, self.title, self.description]
         return digest([self._schemas_digest, words, self.annotations.to_wire()])
 
     @cached_property
     def handle(self) -> str:
-        """`id@digest`: what `call_tool` takes as proof that exactly this definition was shown."""
+        """`id@digest`, which `call_tool` takes as proof that exactly this definition was shown."""
         shown = [self._schemas_digest, digest(self._texts), self.annotations.to_wire()]
         return f"{self.id}@{digest(shown)[:DIGEST_CHARS]}"
 
 
 @dataclass(frozen=True, slots=True)
 class Digests:
-    """Three SHA-256 digests of one definition, in hex; drift is graded by which of them moved."""
+    """Three SHA-256 digests of one definition, in hex. The severity of drift depends on which of them changed."""
 
     wire: str
-    """Of everything the source sent."""
+    """A digest of everything the source sent."""
     contract: str
-    """Of what input and output schema bind to, references followed; see `contract_of`."""
+    """A digest of the contracts of the input and output schema, with references resolved; see `contract_of`."""
     text: str
-    """Of what a model reads, the words in the schemas included."""
+    """A digest of everything that a model reads, including the words in the schemas."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,12 +218,12 @@ class ToolPointer:
     summary: str
     tags: tuple[str, ...] = ()
     confidence: float | None = None
-    """In [0, 1], where the tool was searched for; absent where it was only listed."""
+    """The confidence of a search result, in [0, 1]; None if the tool was only listed."""
     optionality: Optionality = Optionality.OPTIONAL
     usage_hint: str = ""
     """When to use it, in one line of at most `SUMMARY_CHARS` characters."""
     unavailable: str | None = None
-    """Why it cannot be called, at all or before somebody has done something."""
+    """Why the tool cannot be called, permanently or until a person acts; None if it can be called."""
 
     def to_wire(self) -> dict[str, Any]:
         wire: dict[str, Any] = {"tool_id": self.tool_id, "path": list(self.path), "summary": self.summary}
@@ -235,20 +240,21 @@ class ToolPointer:
         return wire
 
 
-# Ends at a full stop followed by space and a capital (so "e.g. this" goes on), at a CJK full stop, or at a blank line.
+# A sentence ends at a full stop before a space and a capital (so not in "e.g. this"), at a CJK full stop, or at a blank
+# line.
 _SENTENCE_END = re.compile(
     r"(?<=[.!?])\s+(?=[A-Z\d\"'`*(\[])|(?<=[。！？])|\n\s*\n|\n\s*(?=(?:Args|Arguments|Parameters|Returns)\b)"
 )
 
 
 def summarize(text: str, limit: int = SUMMARY_CHARS) -> str:
-    """The first sentence of `text` on one line, cut at a word with an ellipsis beyond `limit` characters."""
+    """Return the first sentence of `text` on one line, cut after a word with an ellipsis if longer than `limit`."""
     start = text.lstrip()[: 4 * limit].rstrip()
     return one_line(next((part for part in _SENTENCE_END.split(start, maxsplit=1) if part), ""), limit)
 
 
 def one_line(text: str, limit: int = SUMMARY_CHARS) -> str:
-    """`text` on one line, cut at a word with an ellipsis beyond `limit` characters."""
+    """Return `text` on one line, cut after a word with an ellipsis if longer than `limit` characters."""
     line = " ".join(text.split())
     if len(line) <= limit:
         return line

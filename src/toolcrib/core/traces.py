@@ -1,4 +1,4 @@
-"""The ids of traces: fresh ones, and those that a request says it is part of."""
+"""Trace ids: makes new ones, and reads them from `traceparent` headers."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ _TRACEPARENT = re.compile(
 
 
 def new_trace_id() -> str:
-    """A fresh trace id, 32 hex digits. Source: W3C Trace Context, `trace-id`.
+    """Return a new trace id of 32 hex digits. Source: W3C Trace Context, `trace-id`.
 
-    The first half is zeros, as the recommendation has it for systems of shorter ids: a handle carries the rest, which a
-    model has to copy, and which is as long in every one.
+    The first 16 digits are zeros, as the recommendation says for systems with shorter ids. A handle contains only the
+    rest, which a model has to copy. The rest has the same length in every id.
     """
-    # Nobody is let in for knowing one, and the system's randomness takes longer than a search.
+    # A trace id grants no access, so it need not be unpredictable. The system's randomness takes longer than a search.
     return f"{1 << 62 | random.getrandbits(62):032x}"
 
 
 def trace_id_of(traceparent: str | None) -> str | None:
-    """The trace id in a `traceparent`, 32 hex digits; None where there is none that can be used.
+    """Return the trace id of a `traceparent` header (32 hex digits), or None if it has no valid trace id.
 
     Source: W3C Trace Context, section 3.2.
     """

@@ -1,4 +1,4 @@
-"""Addresses: their spellings, and how they are shown."""
+"""URIs: their equivalent spellings, and how to show them without secrets."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 
 
 def spellings(uri: str) -> tuple[str, ...]:
-    """`uri` as it is, normalised, and normalised with every escape undone; a name that is no URI as it is.
+    """Return `uri` itself, its normalized form, and its normalized forms with escapes decoded repeatedly.
 
-    Normalised: scheme and host in lower case, no `localhost` in a `file` URI, escapes of plain characters undone, dot
-    segments removed. Source: RFC 3986, section 6.2.2; RFC 8089, section 2.
+    A string without a scheme is returned alone. The normalized form has scheme and host in lower case, no `localhost`
+    in a `file` URI, and no dot segments. Source: RFC 3986, section 6.2.2; RFC 8089, section 2.
     """
     try:
         parts = urlsplit(uri)
@@ -31,25 +31,26 @@ def spellings(uri: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))
 
 
-# No quantifier is unbounded where a scheme may begin: texts come from strangers.
+# The scheme has a length limit, because an unlimited quantifier there makes the search slow on hostile text.
 _ADDRESS = re.compile(r"(?i)\b([a-z][a-z0-9+.-]{0,30}://)(?:[^\s/?#\"'<>`]*@)?([^\s?#\"'<>`]*)(?:[?#][^\s\"'<>`]*)?")
 
 
 def shown(text: str) -> str:
-    """`text` with every address in it cut to scheme, host, port and path: what follows may be a key, as may a user.
+    """Return `text` with every URI in it cut to scheme, host, port and path.
 
-    Every address that is shown to a person or written to a log goes through this.
+    The query, the fragment and the user can contain secrets. Every URI that is shown to a person or written to a log
+    must go through this function.
     """
     return _ADDRESS.sub(r"\1\2", text) if "://" in text else text
 
 
 _ESCAPED_AT_MOST = 4
-"""How often an escape can have been escaped again."""
+"""How many rounds of escapes `spellings` decodes, because an escape can be escaped again."""
 
 
 def _without_dots(path: str) -> str:
     if not path.startswith("/"):
         return path
     clean = posixpath.normpath(path)
-    clean = f"/{clean.lstrip('/')}"  # POSIX keeps two slashes at the beginning apart
+    clean = f"/{clean.lstrip('/')}"  # `normpath` keeps two leading slashes, as POSIX allows
     return f"{clean}/" if path.endswith("/") and clean != "/" else clean

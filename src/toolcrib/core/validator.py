@@ -1,8 +1,9 @@
-"""The program that checks one value against one schema, in a process of its own, which can be ended.
+"""A program that checks one value against one schema in a separate process, which can be killed.
 
-It reads `{"schema": ..., "value": ..., "whole": ...}` from its standard input. It writes a line as soon as it knows
-whether the value matches (`true` or `false`), one with the violations in the first place that does not, and one with
-those in all places, unless that is very much work. So whoever ends it has what was known until then.
+It reads `{"schema": ..., "value": ..., "whole": ...}` from standard input and writes up to three lines: whether the
+value matches (`true` or `false`), the violations at the first place that does not match, and the violations at all
+places, unless that is too much work. It writes each line as soon as it is known, so a parent that kills the process has
+the lines that were written before.
 """
 
 from __future__ import annotations
@@ -15,10 +16,11 @@ from dataclasses import asdict
 from toolcrib.core.schema import MAX_JUDGED, Schema
 
 MAX_BYTES = 1_000_000_000
-"""Of memory. The validator ends its process where it gets none."""
+"""The memory limit in bytes. The validator ends its process if it cannot allocate memory."""
 
 MAX_CPU_S = 3
-"""Processor time, its start (some 0.1 s) included. The system ends a process that takes more."""
+"""The limit of processor time in seconds, including the start (about 0.1 s). The system kills a process that exceeds
+it."""
 
 
 def main() -> None:
@@ -39,7 +41,7 @@ def answer(told: object) -> None:
 
 
 def limit() -> None:
-    """Take no more memory and time than there are for this."""
+    """Limit the memory and processor time of this process, and disable core dumps."""
     with suppress(ImportError, OSError, ValueError):
         import resource  # noqa: PLC0415  Windows has none
 

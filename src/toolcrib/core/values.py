@@ -1,4 +1,4 @@
-"""Reads strings, lists of strings, paths and members of enums, as programs and configuration files give them."""
+"""Readers for strings, lists of strings, paths, flags and choices that come from programs or configuration files."""
 
 from __future__ import annotations
 
@@ -11,64 +11,65 @@ from toolcrib.core.schema import nearest
 ValueT = TypeVar("ValueT")
 ErrorType = type[InvalidConfig] | type[InvalidTool]
 
-PATHS_EXPECTED = 'a list of paths is expected here, as in [["Coding", "Refactoring"]]'
+PATHS_EXPECTED = 'must be a list of paths, for example [["Coding", "Refactoring"]]'
 
 
 def read_string(value: object, place: str, error: ErrorType = InvalidConfig) -> str:
-    """`value`, which has to be a string.
+    """Return `value` if it is a string.
 
     Raises:
-        error: it is anything else; the message begins with `place`.
+        error: `value` is not a string; the message begins with `place`.
     """
     if not isinstance(value, str):
-        raise error(f"{place}: a text is expected here, and not an empty one")
+        raise error(f"{place}: must be a non-empty string")
     return value
 
 
 def check_string(value: object, place: str, error: ErrorType = InvalidConfig) -> None:
-    """Pass where `value` is a string that is not blank and can be written as UTF-8.
+    """Check that `value` is a string that is not blank and can be written as UTF-8.
 
     Raises:
-        error: it is anything else; the message begins with `place`.
+        error: it is not; the message begins with `place`.
     """
     if not isinstance(value, str) or not value.strip():
-        raise error(f"{place}: a text is expected here, and not an empty one")
+        raise error(f"{place}: must be a non-empty string")
     try:
         value.encode()
     except UnicodeEncodeError as reason:
-        raise error(f"{place}: the text holds half a surrogate pair, which is no Unicode text") from reason
+        raise error(f"{place}: the string contains half a surrogate pair, which is not valid Unicode") from reason
 
 
 def read_strings(value: object, place: str, error: ErrorType = InvalidConfig) -> tuple[str, ...]:
-    """The strings of a list or tuple. A lone string counts as a list of one.
+    """Return the strings of a list or tuple. A lone string counts as a list of one.
 
     Raises:
-        error: `value` or one of its elements is anything else.
+        error: `value` or one of its elements has a different type.
     """
     if isinstance(value, str):
         return (value,)
     if not isinstance(value, list | tuple):
-        raise error(f"{place}: a list of texts is expected here")
+        raise error(f"{place}: must be a list of strings")
     each = enumerate(cast("list[object]", value))
     return tuple(read_string(string, f"{place}.{position}", error) for position, string in each)
 
 
 def read_path(value: object, place: str, error: ErrorType = InvalidConfig) -> tuple[str, ...]:
-    """A path as a list or tuple of names. In a lone string, `/` stands between the names.
+    """Return a path that is a list or tuple of names, or a string with `/` between the names.
 
     Raises:
-        error: `value` or one of its elements is anything else.
+        error: `value` or one of its elements has a different type.
     """
     return read_strings(value.split("/") if isinstance(value, str) else value, place, error)
 
 
 def read_paths(value: object, place: str, error: ErrorType = InvalidConfig) -> tuple[tuple[str, ...], ...]:
-    """A list or tuple of paths, each a list or tuple of names. A lone string counts as one path; see `read_path`.
+    """Return the paths of a list or tuple. Each path is a list or tuple of names.
 
-    A list of strings could mean one path or several, so it is refused.
+    A lone string counts as one path; see `read_path`. A list of strings is refused, because it could mean one path or
+    several.
 
     Raises:
-        error: `value` or one of the paths is anything else.
+        error: `value` or one of the paths has a different type.
     """
     if isinstance(value, str):
         return (read_path(value, place, error),)
@@ -83,35 +84,35 @@ def read_paths(value: object, place: str, error: ErrorType = InvalidConfig) -> t
 
 
 def read_choice(value: object, place: str, known: Mapping[str, ValueT], error: ErrorType = InvalidConfig) -> ValueT:
-    """The value that `known` has under the word `value`; one of its values stands for itself.
+    """Return the value of the key `value` in `known`. If `value` is itself one of the values of `known`, return it.
 
     Raises:
-        error: `value` is neither; the message names the words, and the one that was probably meant.
+        error: `value` is neither. The message lists the keys, and the one that was probably meant.
     """
     for word, meant in known.items():
         if value == word or value is meant:
             return meant
-    raise error(f"{place}: one of {', '.join(known)} is expected here{did_you_mean(value, known)}")
+    raise error(f"{place}: must be one of: {', '.join(known)}{did_you_mean(value, known)}")
 
 
 def read_flag(value: object, place: str, error: ErrorType = InvalidConfig) -> bool:
-    """`value`, which has to be true or false.
+    """Return `value` if it is a boolean.
 
     Raises:
-        error: it is anything else.
+        error: `value` is not a boolean.
     """
     if not isinstance(value, bool):
-        raise error(f"{place}: true or false is expected here")
+        raise error(f"{place}: must be true or false")
     return value
 
 
 def unknown(given: object, known: Iterable[str]) -> str:
-    """How an error ends that says `given` is not one of `known`: with the one that was probably meant, or with all."""
+    """Return the end of an error message about an unknown name: the known name that was probably meant, or all."""
     known = list(known)
-    return did_you_mean(given, known) or f"; known are: {', '.join(known) or 'none'}"
+    return did_you_mean(given, known) or f"; known: {', '.join(known) or 'none'}"
 
 
 def did_you_mean(given: object, known: Iterable[str]) -> str:
-    """How an error ends where `given` is probably meant to be one of `known`; else empty."""
+    """Return ` (did you mean ...?)` with the closest of `known`, or an empty string if none is close to `given`."""
     near = nearest(given, known) if isinstance(given, str) else None
     return f" (did you mean `{near}`?)" if near else ""

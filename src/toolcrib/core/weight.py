@@ -1,4 +1,4 @@
-"""What JSON weighs for a model that reads it: bytes, and the tokens they are estimated to make."""
+"""The size of JSON for a model that reads it: bytes, and how many bytes count as one token."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import json
 import orjson
 
 BYTES_PER_TOKEN = 4
-"""UTF-8 bytes of text or of compact JSON that count as one token, the usual estimate."""
+"""How many UTF-8 bytes of text or compact JSON count as one token. This is the usual estimate."""
 
 
 def size_of(value: object) -> int:
-    """UTF-8 bytes of `value` as compact JSON; mappings of any kind count as objects."""
+    """Return the size of `value` as compact JSON, in UTF-8 bytes. Mappings of any kind count as objects."""
     try:
         return len(orjson.dumps(value, default=dict))
     except TypeError:  # an integer beyond 64 bits, or half a surrogate pair

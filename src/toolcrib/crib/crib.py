@@ -32,7 +32,7 @@ from toolcrib.config import Config, ServerConfig, read_config
 from toolcrib.config.plugins import PluginConfig
 from toolcrib.config.registration_store import Registrations
 from toolcrib.config.search import DEFAULT_SEARCH
-from toolcrib.core.client import NOBODY, Client
+from toolcrib.core.client import NO_CLIENT, Client
 from toolcrib.core.errors import InvalidConfig, InvalidTool, ToolcribError, ToolNotFound, UnknownBundle
 from toolcrib.core.events import Recorder
 from toolcrib.core.metadata import NO_METADATA, ToolMetadata
@@ -127,7 +127,7 @@ class Toolcrib(OperationMethods):
         and takes precedence over the embedder of a configuration. `vectors` caches the vectors of tools. `record`
         receives every operation.
         """
-        self.client: Client = NOBODY
+        self.client: Client = NO_CLIENT
         """The client that servers of handshake-era MCP versions are told about at their start, and that they may ask
         outside a call.
         """

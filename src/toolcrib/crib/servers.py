@@ -17,7 +17,7 @@ from toolcrib.catalog.lockers import Lockers
 from toolcrib.catalog.state import SourceEntry
 from toolcrib.config import Config, ServerConfig
 from toolcrib.core import uris
-from toolcrib.core.client import NOBODY, Client
+from toolcrib.core.client import NO_CLIENT, Client
 from toolcrib.core.digests import digest
 from toolcrib.core.errors import InvalidConfig
 from toolcrib.core.placeholders import unfilled
@@ -211,7 +211,7 @@ class ConfiguredServers:
 
         def client() -> Client:
             # The local user must not be asked for input that the server of a different principal wants.
-            return self._client() if principal_id in {None, LOCAL.id} else NOBODY
+            return self._client() if principal_id in {None, LOCAL.id} else NO_CLIENT
 
         definitions = self._definitions
         source = McpSource(

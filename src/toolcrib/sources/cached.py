@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, cast
 
-from toolcrib.core.client import NOBODY, Client
+from toolcrib.core.client import NO_CLIENT, Client
 from toolcrib.sources.base import Extras, Listing, SetAside, Source
 from toolcrib.sources.definition_cache import Definitions, Kept
 from toolcrib.sources.definitions import read_definitions
@@ -34,7 +34,7 @@ class CachedSource(WrapperSource):
         store: Definitions,
         address: Mapping[str, Any],
         *,
-        client: Callable[[], Client] = lambda: NOBODY,
+        client: Callable[[], Client] = lambda: NO_CLIENT,
         now: Callable[[], float] = time.time,
     ) -> None:
         """`client` gives whom the source counts on: many a server offers more to one that can be asked for input."""

@@ -11,7 +11,7 @@ from typing import Any, Self
 import anyio
 import pytest
 
-from toolcrib.core.client import NOBODY, Client
+from toolcrib.core.client import NO_CLIENT, Client
 from toolcrib.core.errors import SourceUnavailable
 from toolcrib.core.principal import LOCAL_CONTEXT, CallContext
 from toolcrib.core.results import ToolResult
@@ -96,7 +96,7 @@ QUESTION: Json = {"message": "?", "requestedSchema": {"type": "object", "propert
 @asynccontextmanager
 async def running(server: Server, client: Client | None = None) -> AsyncGenerator[Call]:
     """Yields what calls the server's tool; nothing of what it said so far counts."""
-    standing = client or NOBODY
+    standing = client or NO_CLIENT
     carried = CarriedServer("s", server)
     async with McpSource("s", carried, patience=Patience(30, 30, 30), client=lambda: standing) as source:
         (tool,) = (await source.list_tools()).tools

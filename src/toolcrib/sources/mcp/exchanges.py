@@ -13,7 +13,7 @@ import anyio
 from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_REQUEST, ErrorData
 
-from toolcrib.core.client import NOBODY, Client
+from toolcrib.core.client import NO_CLIENT, Client
 from toolcrib.core.errors import ToolcribError
 from toolcrib.sources.mcp.logs import is_log_message
 
@@ -62,7 +62,7 @@ class Exchanges:
     @contextmanager
     def sending(self, client: Client | None, patience: anyio.CancelScope) -> Generator[None]:
         """Take part for the block, in which one request is sent and answered."""
-        exchange = Exchange(client or NOBODY, patience)
+        exchange = Exchange(client or NO_CLIENT, patience)
         self._under_way.append(exchange)
         token = _sent_for.set(exchange)
         try:

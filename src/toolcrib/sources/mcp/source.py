@@ -19,7 +19,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import LOG_LEVEL_META_KEY, ResourceUpdatedNotification
 from pydantic import ValidationError
 
-from toolcrib.core.client import NOBODY, Client
+from toolcrib.core.client import NO_CLIENT, Client
 from toolcrib.core.errors import SourceUnavailable, StaleExpansion, ToolcribError, ToolFailed
 from toolcrib.core.principal import CallContext
 from toolcrib.core.results import ToolResult
@@ -56,7 +56,7 @@ class McpSource:
         *,
         patience: Patience = DEFAULT_PATIENCE,
         stops_when_idle: bool = False,
-        client: Callable[[], Client] = lambda: NOBODY,
+        client: Callable[[], Client] = lambda: NO_CLIENT,
         now: Callable[[], float] = time.monotonic,
         max_message_bytes: int = MAX_MESSAGE_BYTES,
     ) -> None:
@@ -206,7 +206,7 @@ class McpSource:
         Not by the session's own methods: they drop fields they do not know, and raise on an answer that misses its
         output schema, which would lose it.
         """
-        client = context.client or NOBODY
+        client = context.client or NO_CLIENT
         request = WireRequest(method=method, params=_as_sent(params, context, is_modern=connection.is_modern))
         mark = self.breaker.mark()
         try:
@@ -408,7 +408,7 @@ class McpSource:
 
 def _as_sent(params: Mapping[str, Any], context: CallContext, *, is_modern: bool) -> dict[str, Any]:
     """`params` with all that a request made in `context` says besides."""
-    client = context.client or NOBODY
+    client = context.client or NO_CLIENT
     meta: dict[str, Any] = {CAPABILITIES: dict(client.capabilities)}
     if client.log_level is not None and is_modern:
         meta[LOG_LEVEL_META_KEY] = client.log_level

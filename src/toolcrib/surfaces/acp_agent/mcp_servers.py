@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from toolcrib.catalog.state import SourceEntry, SourceStatus
-from toolcrib.core.client import NOBODY, Client
+from toolcrib.core.client import NO_CLIENT, Client
 from toolcrib.core.digests import digest
 from toolcrib.crib.servers import shown
 from toolcrib.sources.base import free_name, source_name
@@ -45,7 +45,7 @@ def passed_servers(
     carrier: Carrier,
     taken: Collection[str] = (),
     patience: Patience = DEFAULT_PATIENCE,
-    client: Callable[[], Client] = lambda: NOBODY,
+    client: Callable[[], Client] = lambda: NO_CLIENT,
 ) -> tuple[SourceEntry, ...]:
     """An entry for each of `passed`, in its order, whatever it is: one that describes no server has failed.
 
