@@ -113,7 +113,7 @@ def test_what_is_no_list_of_rules_is_refused(rules: Any) -> None:
 
 def test_annotations_that_are_no_object_are_refused() -> None:
     claims: Any = ["read_only"]
-    with pytest.raises(InvalidConfig, match=r"^annotations: an object is expected here$"):
+    with pytest.raises(InvalidConfig, match=r"^annotations: must be an object$"):
         Rule(Access.CALL, annotations=claims)
 
 

@@ -109,9 +109,13 @@ def test_overrides_that_say_something_else_have_another_digest() -> None:
     ("tools", "members", "complaint"),
     [
         (" ", {"tags": "x"}, "an id of a tool, or a pattern of ids, is expected here"),
-        ("*", {"alias": "x"}, "alias: there is no such key"),
-        ("*", {"optionality": "conditional"}, "condition: a conditional tool says here when it is required"),
-        ("*", {"condition": "x"}, "condition: this is for a tool whose `optionality` is `conditional`"),
+        ("*", {"alias": "x"}, "alias: unknown key"),
+        (
+            "*",
+            {"optionality": "conditional"},
+            "condition: a conditional tool needs a condition: say when it is required",
+        ),
+        ("*", {"condition": "x"}, "condition: only allowed if `optionality` is `conditional`"),
     ],
 )
 def test_an_override_that_cannot_be_so_is_refused(tools: str, members: dict[str, Any], complaint: str) -> None:

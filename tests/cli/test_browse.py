@@ -253,7 +253,7 @@ def test_at_eighty_columns_what_is_wrong_is_broken_between_words(tools: str, tmp
             ["search", "--tools", tools, "zebra"],
             "No tool seems to serve this. Say it in other words, what is to be done",
         ),
-        (["call", "-c", config.name, "gone.x"], "`gone` could not start or connect. The owner finds"),
+        (["call", "-c", config.name, "gone.x"], "`gone` could not start or connect. The gateway's owner can"),
     ]:
         shown = typed(*words, answers=(), environ=environ, folder=tmp_path).out
         lines = [line.strip() for line in shown.splitlines() if "Next: " not in line]  # a command is not broken

@@ -111,7 +111,7 @@ def test_a_tool_that_fails_ends_with_1_and_its_answer(config: Path) -> None:
         ("bench.refuse", "TOOL_FAILED", "The workbench is locked"),
         ("bench.crash", "SOURCE_UNAVAILABLE", "went away before it answered"),
         ("bench.hammer", "TOOL_NOT_FOUND", "There is no tool `bench.hammer`"),
-        ("other.x", "SOURCE_UNAVAILABLE", "The owner finds the cause with `toolcrib doctor`"),
+        ("other.x", "SOURCE_UNAVAILABLE", "The gateway's owner can run `toolcrib doctor`"),
     ],
 )
 def test_a_call_that_cannot_be_answered_ends_with_1_and_the_reason(

@@ -80,7 +80,7 @@ def test_everything_that_is_wrong_is_named_with_its_reason_and_it_ends_with_1(tm
         "mute": "did not answer within 0.3 s",
         "unreachable": "connect",
         "unset": "`TOOLCRIB_TEST_NOT_SET` is not set",
-        "shapeless": "an object is expected here",
+        "shapeless": "must be an object",
     }.items():
         assert sources[name]["status"] == "failed"
         assert complaint in sources[name]["reason"]
@@ -271,7 +271,7 @@ def test_a_principal_whose_credentials_are_missing_is_named(tmp_path: Path) -> N
     (desk,) = report.json["isolated"]
     assert desk["principals"] == ["ada", "bob"]
     (problem,) = desk["problems"]
-    assert "principals.bob.env.TOKEN: the environment variable `TOOLCRIB_TEST_NOT_SET` is not set" in problem
+    assert "principals.bob.env.TOKEN: environment variable `TOOLCRIB_TEST_NOT_SET` is not set" in problem
     assert "principals.bob.env.TOKEN" in "".join(toolcrib("doctor", config).out.split())
 
 

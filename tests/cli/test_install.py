@@ -342,7 +342,7 @@ def test_the_clients_own_file_is_not_served_to_itself(home: Home) -> None:
     ("text", "complaint"),
     [
         ("{", "line 1, column 2"),
-        ('{"mcpServers": []}', "mcpServers: an object is expected here"),
+        ('{"mcpServers": []}', "mcpServers: must be an object"),
         ('{"mcpServers": {}, "mcpServers": {}}', "`mcpServers` stands there twice"),
         ('{"mcpServers": {"git": {}, "git": {}}}', "`mcpServers.git` stands there twice"),
         ("[1]", "an object is expected at the top"),

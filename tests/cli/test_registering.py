@@ -197,7 +197,7 @@ def test_what_is_exported_can_be_imported_elsewhere_or_pasted_into_a_configurati
         ('{"toolcrib": {}, "version": 2}', "version: 1 is expected here; another version of Toolcrib wrote it"),
         ('{"toolcrib": {}, "version": true}', "version: 1 is expected here"),
         ('{"toolcrib": {}}', "version: 1 is expected here"),
-        ('{"version": 1}', "toolcrib: an object is expected here"),
+        ('{"version": 1}', "toolcrib: must be an object"),
         ('{"toolcrib": {}, "version": 1, "more": 1}', "unknown key `more`"),
         (document_of(policy={}), "toolcrib: unknown key `policy`"),
         (document_of(declared={"ops": {"tools": {"a": {"command": ["ls"]}}}}), "toolcrib.declared.ops.tools.a.desc"),

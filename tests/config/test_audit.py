@@ -46,16 +46,16 @@ def test_a_path_is_looked_for_beside_the_configuration_or_at_home(monkeypatch: p
 @pytest.mark.parametrize(
     ("audit", "complaint"),
     [
-        ("yes", "toolcrib.audit: true, false or an object is expected here"),
-        (None, "toolcrib.audit: true, false or an object is expected here"),
-        (1, "toolcrib.audit: true, false or an object is expected here"),
+        ("yes", "toolcrib.audit: must be true, false or an object"),
+        (None, "toolcrib.audit: must be true, false or an object"),
+        (1, "toolcrib.audit: must be true, false or an object"),
         ({"max_md": 3}, "unknown key `max_md` (did you mean `max_mb`?)"),
         ({"max_mb": 0}, "toolcrib.audit.max_mb: a number of megabytes is expected, from 1 to 100000"),
         ({"max_days": 0.5}, "toolcrib.audit.max_days: a number of days is expected, from 1 to 36500"),
-        ({"arguments": "all"}, "toolcrib.audit.arguments: true or false is expected here"),
-        ({"path": 3}, "toolcrib.audit.path: a text is expected here"),
+        ({"arguments": "all"}, "toolcrib.audit.arguments: must be true or false"),
+        ({"path": 3}, "toolcrib.audit.path: must be a string"),
         ({"path": "~nobody-of-this-name/a"}, "toolcrib.audit.path: "),
-        ({"redact": [3]}, "toolcrib.audit.redact.0: a text is expected here"),
+        ({"redact": [3]}, "toolcrib.audit.redact.0: must be a string"),
         ({"redact": ["_-"]}, "toolcrib.audit.redact: each text needs a letter or a digit"),
     ],
 )

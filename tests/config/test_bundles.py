@@ -61,10 +61,10 @@ def test_an_id_may_begin_with_the_label_of_a_server_as_the_file_has_it() -> None
 @pytest.mark.parametrize(
     ("written", "problem"),
     [
-        ([], "toolcrib.bundles: an object is expected"),
-        ({"a": 5}, "toolcrib.bundles.a: an object is expected"),
+        ([], "toolcrib.bundles: must be an object"),
+        ({"a": 5}, "toolcrib.bundles.a: must be an object"),
         ({"a": {"require": []}}, "toolcrib.bundles.a: unknown key `require` .*`required`"),
-        ({"a": {"required": [5]}}, "toolcrib.bundles.a.required.0: a text is expected"),
+        ({"a": {"required": [5]}}, "toolcrib.bundles.a.required.0: must be a string"),
         ({"a": {"optional": [""]}}, "toolcrib.bundles: a: an id of a tool"),
         ({"a b": {}}, "toolcrib.bundles: `a b` cannot name a bundle"),
         ({"a": {"includes": ["b"]}}, "toolcrib.bundles: a: there is no bundle `b`"),

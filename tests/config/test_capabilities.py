@@ -57,14 +57,14 @@ EXACTLY = "toolcrib.capabilities.it: exactly one of program, env, path, package,
 HOST = 'toolcrib.capabilities.it.address: a host and its port are expected here, as in "localhost:5432"'
 
 WRONG: list[tuple[Any, str]] = [
-    ([], "toolcrib.capabilities: an object is expected here"),
-    ({"it": "docker"}, "toolcrib.capabilities.it: an object is expected here"),
+    ([], "toolcrib.capabilities: must be an object"),
+    ({"it": "docker"}, "toolcrib.capabilities.it: must be an object"),
     ({"it": {}}, EXACTLY),
     ({"it": {"program": " "}}, EXACTLY),
     ({"it": {"program": "docker", "env": "DOCKER"}}, EXACTLY),
     ({"it": {"programme": "x"}}, "toolcrib.capabilities.it: unknown key `programme` (did you mean `program`?)"),
-    ({"it": {"program": 5}}, "toolcrib.capabilities.it.program: a text is expected here"),
-    ({"it": {"program": "x", "remedy": []}}, "toolcrib.capabilities.it.remedy: a text is expected here"),
+    ({"it": {"program": 5}}, "toolcrib.capabilities.it.program: must be a string"),
+    ({"it": {"program": "x", "remedy": []}}, "toolcrib.capabilities.it.remedy: must be a string"),
     ({"it": {"program": "x", "lifetime_s": 0}}, "toolcrib.capabilities.it.lifetime_s: seconds are expected"),
     ({"it": {"address": "localhost"}}, HOST),
     ({"it": {"address": ":80"}}, HOST),

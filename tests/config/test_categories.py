@@ -55,17 +55,17 @@ def test_a_tree_of_them_is_read_outer_ones_first() -> None:
 
 
 WRONG: list[tuple[Any, str]] = [
-    ([], "toolcrib.categories: an object is expected here"),
-    ({"A": "x"}, "toolcrib.categories.A: an object is expected here"),
+    ([], "toolcrib.categories: must be an object"),
+    ({"A": "x"}, "toolcrib.categories.A: must be an object"),
     ({"A": {"tool": ["x"]}}, "toolcrib.categories.A: unknown key `tool` (did you mean `tools`?)"),
-    ({"A": {"categories": {"B": 5}}}, "toolcrib.categories.A.categories.B: an object is expected here"),
-    ({"A": {"categories": {"B": {"tools": 5}}}}, "toolcrib.categories.A.categories.B.tools: a list of texts"),
-    ({"A": {"tools": ["x", 5]}}, "toolcrib.categories.A.tools.1: a text is expected here"),
-    ({"A": {"group": "yes"}}, "toolcrib.categories.A.group: true or false is expected here"),
-    ({"A": {"summary": ["x"]}}, "toolcrib.categories.A.summary: a text is expected here"),
-    ({"A": {"also_under": ["B"]}}, "toolcrib.categories.A.also_under: a list of paths is expected here"),
-    ({"A": {"also_under": [[]]}}, "toolcrib.categories.A.also_under: a list of paths is expected here"),
-    ({"A": {"also_under": [["B", 5]]}}, "toolcrib.categories.A.also_under.0.1: a text is expected here"),
+    ({"A": {"categories": {"B": 5}}}, "toolcrib.categories.A.categories.B: must be an object"),
+    ({"A": {"categories": {"B": {"tools": 5}}}}, "toolcrib.categories.A.categories.B.tools: must be a list of strings"),
+    ({"A": {"tools": ["x", 5]}}, "toolcrib.categories.A.tools.1: must be a string"),
+    ({"A": {"group": "yes"}}, "toolcrib.categories.A.group: must be true or false"),
+    ({"A": {"summary": ["x"]}}, "toolcrib.categories.A.summary: must be a string"),
+    ({"A": {"also_under": ["B"]}}, "toolcrib.categories.A.also_under: must be a list of paths"),
+    ({"A": {"also_under": [[]]}}, "toolcrib.categories.A.also_under: must be a list of paths"),
+    ({"A": {"also_under": [["B", 5]]}}, "toolcrib.categories.A.also_under.0.1: must be a string"),
     ({"": {}}, "toolcrib.categories: a category without a name cannot be reached"),
     (
         {"A": {"also_under": [["B"]]}, "B": {"also_under": [["A"]]}},

@@ -67,7 +67,7 @@ def poll_often(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ('{"ops": 1}', "mcp.json: toolcrib.declared.ops: an object is expected here"),
+        ('{"ops": 1}', "mcp.json: toolcrib.declared.ops: must be an object"),
         ('{"ops": {"tols": {}}}', "mcp.json: toolcrib.declared.ops: unknown key `tols` (did you mean `tools`?)"),
         ('{"ops": {}, "ops": {}}', "mcp.json: toolcrib.declared.ops: it stands there twice"),
         ('{"ops": {"tools": {"a": {}, "a": {}}}}', "mcp.json: toolcrib.declared.ops.tools.a: it stands there twice"),

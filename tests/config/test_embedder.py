@@ -54,7 +54,7 @@ def test_an_endpoint_has_a_model_and_what_else_it_needs() -> None:
 @pytest.mark.parametrize(
     ("embedder", "environ", "told"),
     [
-        ({**ENDPOINT, "api_key": "${KEY}"}, {}, "toolcrib.search.embedder.api_key: the environment variable `KEY`"),
+        ({**ENDPOINT, "api_key": "${KEY}"}, {}, "toolcrib.search.embedder.api_key: environment variable `KEY`"),
         ({**ENDPOINT, "api_key": "${KEY}"}, {"KEY": f"{KEY}\n"}, "no header can hold"),
         ({**ENDPOINT, "endpoint": "${URL}"}, {"URL": f"ftp://{KEY}"}, "no http or https address"),
         ({**ENDPOINT, "endpoint": f"https://me:{KEY}@example.com"}, {}, "with a user"),

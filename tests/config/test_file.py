@@ -110,7 +110,7 @@ def test_whoever_wrote_disabled_in_another_way_does_not_get_the_server_started(d
     wrong = server({"command": "x", "disabled": disabled})
 
     assert wrong.server is None
-    assert wrong.problem == "mcpServers.git.disabled: true or false is expected here"
+    assert wrong.problem == "mcpServers.git.disabled: must be true or false"
 
 
 # -- one server that is wrong -----------------------------------------------------------------------------------------
@@ -119,34 +119,34 @@ def test_whoever_wrote_disabled_in_another_way_does_not_get_the_server_started(d
 @pytest.mark.parametrize(
     ("entry", "problem"),
     [
-        ("npx x", ": an object is expected here"),
-        (None, ": an object is expected here"),
-        ([], ": an object is expected here"),
+        ("npx x", ": must be an object"),
+        (None, ": must be an object"),
+        ([], ": must be an object"),
         ({}, ".command: neither a `command` nor a `url` is given"),
         (
             {"cmd": "x"},
             ".command: neither a `command` nor a `url` is given; `cmd` is not read (did you mean `command`?)",
         ),
-        ({"command": None}, ".command: a text is expected here"),
-        ({"command": ["npx", "x"]}, ".command: a text is expected here"),
-        ({"command": "x", "args": "a b"}, ".args: a list of texts is expected here"),
-        ({"command": "x", "args": {"a": "b"}}, ".args: a list of texts is expected here"),
-        ({"command": "x", "args": ["a", None]}, ".args.1: a text is expected here"),
-        ({"command": "x", "args": [["a"]]}, ".args.0: a text is expected here"),
-        ({"command": "x", "args": [True]}, ".args.0: a text is expected here"),
-        ({"command": "x", "env": ["A=b"]}, ".env: an object of texts is expected here"),
-        ({"command": "x", "env": "A=b"}, ".env: an object of texts is expected here"),
-        ({"command": "x", "env": {"A": None}}, ".env.A: a text is expected here"),
-        ({"command": "x", "env": {"A": {"b": 1}}}, ".env.A: a text is expected here"),
-        ({"command": "x", "cwd": ["/"]}, ".cwd: a text is expected here"),
+        ({"command": None}, ".command: must be a string"),
+        ({"command": ["npx", "x"]}, ".command: must be a string"),
+        ({"command": "x", "args": "a b"}, ".args: must be a list of strings"),
+        ({"command": "x", "args": {"a": "b"}}, ".args: must be a list of strings"),
+        ({"command": "x", "args": ["a", None]}, ".args.1: must be a string"),
+        ({"command": "x", "args": [["a"]]}, ".args.0: must be a string"),
+        ({"command": "x", "args": [True]}, ".args.0: must be a string"),
+        ({"command": "x", "env": ["A=b"]}, ".env: must be an object whose values are strings"),
+        ({"command": "x", "env": "A=b"}, ".env: must be an object whose values are strings"),
+        ({"command": "x", "env": {"A": None}}, ".env.A: must be a string"),
+        ({"command": "x", "env": {"A": {"b": 1}}}, ".env.A: must be a string"),
+        ({"command": "x", "cwd": ["/"]}, ".cwd: must be a string"),
         ({"url": 5}, ".url: `5` is no http or https address"),
-        ({"url": None}, ".url: a text is expected here"),
+        ({"url": None}, ".url: must be a string"),
         ({"url": ""}, ".url: `` is no http or https address"),
         ({"url": "localhost:80/mcp"}, ".url: `localhost:80/mcp` is no http or https address"),
         ({"url": "file:///etc/passwd"}, ".url: `file:///etc/passwd` is no http or https address"),
         ({"url": "https:///mcp"}, ".url: `https:///mcp` is no http or https address"),
-        ({"url": "https://a.b", "headers": ["X: y"]}, ".headers: an object of texts is expected here"),
-        ({"url": "https://a.b", "headers": {"X": []}}, ".headers.X: a text is expected here"),
+        ({"url": "https://a.b", "headers": ["X: y"]}, ".headers: must be an object whose values are strings"),
+        ({"url": "https://a.b", "headers": {"X": []}}, ".headers.X: must be a string"),
         ({"url": "https://a.b", "type": "ws"}, ".type: `ws`" + UNKNOWN_TYPE),
         ({"url": "https://a.b", "type": "stdio"}, ".type: `stdio`" + UNKNOWN_TYPE),
         ({"url": "https://a.b", "type": ["sse"]}, ".type: `['sse']`" + UNKNOWN_TYPE),
@@ -216,7 +216,7 @@ def test_what_a_variable_holds_is_not_read_again() -> None:
 def test_a_variable_that_is_not_set_disables_that_server_alone_and_is_named(entry: object, key: str) -> None:
     config = read({"mcpServers": {"git": entry, "files": {"command": "x"}}})
 
-    assert config.servers[0].problem == f"mcpServers.git.{key}: the environment variable `UNSET` is not set"
+    assert config.servers[0].problem == f"mcpServers.git.{key}: environment variable `UNSET` is not set"
     assert config.servers[1].server is not None
 
 
@@ -238,13 +238,16 @@ def test_a_placeholder_of_another_program_is_never_passed_on(placeholder: str) -
     wrong = server({"command": "x", "env": {"A": placeholder}})
 
     assert wrong.problem is not None
-    assert wrong.problem == f"mcpServers.git.env.A: `{placeholder}` is not a variable that Toolcrib can fill in"
+    assert (
+        wrong.problem
+        == f"mcpServers.git.env.A: Toolcrib cannot fill in `{placeholder}`, because it is not an environment variable"
+    )
 
 
 def test_a_default_that_holds_a_placeholder_is_never_passed_on() -> None:
     wrong = server({"command": "${UNSET:-${TOKEN}}"})
 
-    assert wrong.problem == "mcpServers.git.command: a default cannot hold another placeholder"
+    assert wrong.problem == "mcpServers.git.command: a default must not contain a placeholder"
 
 
 def test_no_problem_repeats_what_a_variable_holds() -> None:
@@ -430,20 +433,20 @@ def test_a_server_is_called_and_described_as_its_person_says() -> None:
     ("ours", "message"),
     [
         ({"call_timeout": 5}, "toolcrib: unknown key `call_timeout` (did you mean `call_timeout_s`?)"),
-        ({"zebra": 5}, f"toolcrib: unknown key `zebra`; known are: {', '.join(SETTINGS)}"),
+        ({"zebra": 5}, f"toolcrib: unknown key `zebra`; known: {', '.join(SETTINGS)}"),
         ({"sources": {"gti": {}}}, "toolcrib.sources: unknown key `gti` (did you mean `git`?)"),
-        ({"sources": {"zebra": {}}}, "toolcrib.sources: unknown key `zebra`; known are: git"),
+        ({"sources": {"zebra": {}}}, "toolcrib.sources: unknown key `zebra`; known: git"),
         ({"sources": {"git": {"Title": "x"}}}, "toolcrib.sources.git: unknown key `Title` (did you mean `title`?)"),
         (
             {"sources": {"git": {"zebra": "x"}}},
-            f"toolcrib.sources.git: unknown key `zebra`; known are: {', '.join(SOURCE_SETTINGS)}",
+            f"toolcrib.sources.git: unknown key `zebra`; known: {', '.join(SOURCE_SETTINGS)}",
         ),
-        ({"sources": {"git": {"title": 5}}}, "toolcrib.sources.git.title: a text is expected here"),
-        ({"sources": {"git": {"summary": []}}}, "toolcrib.sources.git.summary: a text is expected here"),
-        ({"sources": {"git": []}}, "toolcrib.sources.git: an object is expected here"),
-        ({"sources": []}, "toolcrib.sources: an object is expected here"),
-        ([], "toolcrib: an object is expected here"),
-        (None, "toolcrib: an object is expected here"),
+        ({"sources": {"git": {"title": 5}}}, "toolcrib.sources.git.title: must be a string"),
+        ({"sources": {"git": {"summary": []}}}, "toolcrib.sources.git.summary: must be a string"),
+        ({"sources": {"git": []}}, "toolcrib.sources.git: must be an object"),
+        ({"sources": []}, "toolcrib.sources: must be an object"),
+        ([], "toolcrib: must be an object"),
+        (None, "toolcrib: must be an object"),
     ],
     ids=str,
 )
@@ -452,7 +455,7 @@ def test_what_is_wrong_under_our_key_is_told_with_its_place(ours: object, messag
 
 
 def test_an_unknown_server_where_there_are_none_is_told() -> None:
-    assert refused({"toolcrib": {"sources": {"git": {}}}}).endswith("unknown key `git`; known are: none")
+    assert refused({"toolcrib": {"sources": {"git": {}}}}).endswith("unknown key `git`; known: none")
 
 
 # -- the file ---------------------------------------------------------------------------------------------------------
@@ -506,13 +509,13 @@ def test_comments_and_trailing_commas_are_allowed_and_texts_left_alone() -> None
 
 @pytest.mark.parametrize("text", ["[]", "null", "5", '"mcpServers"', "true"])
 def test_a_file_that_holds_no_object_is_refused(text: str) -> None:
-    assert refused(text) == "mcp.json: the file: an object is expected here"
+    assert refused(text) == "mcp.json: the file: must be an object"
 
 
 @pytest.mark.parametrize("value", [None, [], "git", 5, [{"name": "git", "command": "x"}]])
 @pytest.mark.parametrize("key", ["mcpServers", "servers"])
 def test_servers_that_are_no_object_are_refused(key: str, value: object) -> None:
-    assert refused({key: value}) == f"mcp.json: {key}: an object is expected here"
+    assert refused({key: value}) == f"mcp.json: {key}: must be an object"
 
 
 def test_two_servers_of_one_name_are_refused() -> None:

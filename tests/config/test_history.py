@@ -37,7 +37,7 @@ def test_principals_that_meet_one_list_share_and_each_other_has_its_own() -> Non
 
 
 WRONG: list[tuple[Any, str]] = [
-    ("yes", "toolcrib.search.history: true, false or an object is expected here"),
+    ("yes", "toolcrib.search.history: must be true, false or an object"),
     ({"shared": []}, "did you mean `share`?"),
     ({"share": ["team-*"]}, "toolcrib.search.history.share: lists of patterns"),
     ({"share": "team-*"}, "toolcrib.search.history.share: lists of patterns"),

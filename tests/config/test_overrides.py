@@ -69,21 +69,24 @@ def test_a_category_that_they_name_is_there() -> None:
     ]
 
 
-EXAMPLE = "`description` (a text), `input` (an object) and perhaps `output` (a text) belong here"
+EXAMPLE = "needs `description` (a string), `input` (an object) and optionally `output` (a string)"
 
 WRONG: list[tuple[Any, str]] = [
-    ([], "toolcrib.tools: an object is expected here"),
-    ({"git.*": []}, "toolcrib.tools.git.*: an object is expected here"),
-    ({"git.*": None}, "toolcrib.tools.git.*: an object is expected here"),
+    ([], "toolcrib.tools: must be an object"),
+    ({"git.*": []}, "toolcrib.tools.git.*: must be an object"),
+    ({"git.*": None}, "toolcrib.tools.git.*: must be an object"),
     ({" ": {"tags": "x"}}, "toolcrib.tools: an id of a tool, or a pattern of ids, is expected here"),
     ({"git.*": {"alias": "x"}}, "toolcrib.tools.git.*: unknown key `alias` (did you mean `aliases`?)"),
-    ({"git.*": {"tags": [5]}}, "toolcrib.tools.git.*.tags.0: a text is expected here, and not an empty one"),
-    ({"git.*": {"tags": 5}}, "toolcrib.tools.git.*.tags: a list of texts is expected here"),
-    ({"git.*": {"usage_hint": ""}}, "toolcrib.tools.git.*.usage_hint: a text is expected here, and not an empty one"),
+    ({"git.*": {"tags": [5]}}, "toolcrib.tools.git.*.tags.0: must be a string"),
+    ({"git.*": {"tags": 5}}, "toolcrib.tools.git.*.tags: must be a list of strings"),
+    ({"git.*": {"usage_hint": ""}}, "toolcrib.tools.git.*.usage_hint: must be a non-empty string"),
     ({"git.*": {"optionality": "x"}}, "toolcrib.tools.git.*.optionality: one of required, optional, conditional is"),
-    ({"git.*": {"optionality": "conditional"}}, "toolcrib.tools.git.*.condition: a conditional tool says here when"),
-    ({"git.*": {"condition": "x"}}, "toolcrib.tools.git.*.condition: this is for a tool whose `optionality` is"),
-    ({"git.*": {"requires_permission": 1}}, "toolcrib.tools.git.*.requires_permission: true or false is expected here"),
+    (
+        {"git.*": {"optionality": "conditional"}},
+        "toolcrib.tools.git.*.condition: a conditional tool needs a condition: say when",
+    ),
+    ({"git.*": {"condition": "x"}}, "toolcrib.tools.git.*.condition: only allowed if `optionality` is"),
+    ({"git.*": {"requires_permission": 1}}, "toolcrib.tools.git.*.requires_permission: must be true or false"),
     ({"git.*": {"examples": [{}]}}, f"toolcrib.tools.git.*.examples.0: {EXAMPLE}"),
 ]
 

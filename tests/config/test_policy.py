@@ -75,24 +75,27 @@ def test_a_path_may_lead_through_a_link() -> None:
 
 
 WRONG: list[tuple[Any, str]] = [
-    (None, "toolcrib.policy: an object is expected here"),
+    (None, "toolcrib.policy: must be an object"),
     ({}, "toolcrib.policy: `otherwise` is missing: say what holds where no rule is met"),
-    ({"otherwise": None}, "toolcrib.policy.otherwise: one of allow, ask, refuse, hide is expected here"),
-    ({"otherwise": "deny"}, "toolcrib.policy.otherwise: one of allow, ask, refuse, hide is expected here"),
-    ({"otherwise": ["hide"]}, "toolcrib.policy.otherwise: one of allow, ask, refuse, hide is expected here"),
+    ({"otherwise": None}, "toolcrib.policy.otherwise: must be one of: allow, ask, refuse, hide"),
+    ({"otherwise": "deny"}, "toolcrib.policy.otherwise: must be one of: allow, ask, refuse, hide"),
+    ({"otherwise": ["hide"]}, "toolcrib.policy.otherwise: must be one of: allow, ask, refuse, hide"),
     ({"otherwise": "hide", "rule": []}, "toolcrib.policy: unknown key `rule` (did you mean `rules`?)"),
-    ({"otherwise": "hide", "rules": {}}, "toolcrib.policy.rules: a list of objects is expected here"),
-    ({"otherwise": "hide", "rules": ["x"]}, "toolcrib.policy.rules.0: an object is expected here"),
+    ({"otherwise": "hide", "rules": {}}, "toolcrib.policy.rules: must be a list of objects"),
+    ({"otherwise": "hide", "rules": ["x"]}, "toolcrib.policy.rules.0: must be an object"),
     ({"otherwise": "hide", "rules": [{}]}, "toolcrib.policy.rules.0: `then` is missing"),
     ({"otherwise": "hide", "rules": [{"then": "hide"}, {"then": 5}]}, "toolcrib.policy.rules.1.then: one of"),
     ({"otherwise": "hide", "rules": [{"then": "ask", "tool": "x"}]}, "toolcrib.policy.rules.0: unknown key `tool`"),
-    ({"otherwise": "hide", "rules": [{"then": "ask", "tags": 5}]}, "toolcrib.policy.rules.0.tags: a list of texts"),
+    (
+        {"otherwise": "hide", "rules": [{"then": "ask", "tags": 5}]},
+        "toolcrib.policy.rules.0.tags: must be a list of strings",
+    ),
     ({"otherwise": "hide", "rules": [{"then": "allow", "tools": []}]}, "toolcrib.policy.rules.0.tools: it is empty"),
     ({"otherwise": "hide", "rules": [{"then": "allow", "tags": None}]}, "toolcrib.policy.rules.0.tags: it is empty"),
     ({"otherwise": "hide", "rules": [{"then": "allow", "annotations": {}}]}, "toolcrib.policy.rules.0.annotations: it"),
     (
         {"otherwise": "hide", "rules": [{"then": "ask", "paths": ["x"]}]},
-        "toolcrib.policy.rules.0.paths: a list of paths is expected here",
+        "toolcrib.policy.rules.0.paths: must be a list of paths",
     ),
     (
         {"otherwise": "hide", "rules": [{"then": "ask", "annotations": {"readOnly": True}}]},
@@ -100,7 +103,7 @@ WRONG: list[tuple[Any, str]] = [
     ),
     (
         {"otherwise": "hide", "rules": [{"then": "ask", "annotations": {"read_only": "yes"}}]},
-        "toolcrib.policy.rules.0.annotations.read_only: true or false is expected here",
+        "toolcrib.policy.rules.0.annotations.read_only: must be true or false",
     ),
 ]
 

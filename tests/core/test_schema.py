@@ -79,7 +79,7 @@ def test_a_missing_key_names_the_keys_there_are_and_the_one_that_was_probably_me
     wrong = only(schema, {"filePath": "."})
 
     assert wrong.place == ""
-    assert wrong.message == "the arguments: the required key `file_path` is missing (`filePath` was given)"
+    assert wrong.message == "the required key `file_path` is missing (`filePath` was given)"
     assert (wrong.allowed, wrong.nearest) == (("file_path", "mode"), "file_path")
     assert only(schema, {}).nearest is None
     assert only(schema, {"mode": 1}).nearest is None
@@ -89,7 +89,7 @@ def test_an_unknown_key_names_the_keys_there_are_and_the_nearest() -> None:
     wrong = only(of(files={}, limit={}), {"File": []})
 
     assert (wrong.place, wrong.allowed, wrong.nearest) == ("/File", ("files", "limit"), "files")
-    assert wrong.message == "the arguments: unknown key `File` (did you mean `files`?)"
+    assert wrong.message == "unknown key `File` (did you mean `files`?)"
     assert only(of(files={}), {"zebra": 1}).nearest is None
 
 

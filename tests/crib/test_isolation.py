@@ -192,7 +192,7 @@ async def test_credentials_that_are_missing_for_one_keep_nobody_else_from_the_se
         with pytest.raises(SourceUnavailable, match="Its configuration is invalid") as failed:
             crib.expand_tool("desk.env", context=CallContext(BOB))
         assert "TOOLCRIB_TEST_NOT_SET" not in str(failed.value.to_wire())
-        assert "principals.bob.env.TOKEN: the environment variable `TOOLCRIB_TEST_NOT_SET` is not set" in (
+        assert "principals.bob.env.TOKEN: environment variable `TOOLCRIB_TEST_NOT_SET` is not set" in (
             failed.value.diagnosis
         )
         for principal in (ADA, CYD):
@@ -602,8 +602,8 @@ def test_what_is_wrong_with_one_principals_credentials_is_named_and_touches_no_o
     [
         ({"isolation": "user"}, "one of shared, principal"),
         (isolated(principals={"ada": {"header": {}}}), "did you mean `headers`"),
-        ({"isolation": "principal", "principals": ["ada"]}, "an object is expected here"),
-        (isolated(principals={"ada": 7}), "an object is expected here"),
+        ({"isolation": "principal", "principals": ["ada"]}, "must be an object"),
+        (isolated(principals={"ada": 7}), "must be an object"),
     ],
 )
 def test_a_setting_of_another_form_is_refused_with_its_place(settings: Json, problem: str) -> None:

@@ -201,7 +201,7 @@ async def test_a_question_in_an_error_does_not_end_with_a_full_stop_as_well() ->
     with pytest.raises(InvalidArguments) as wrong:
         await asked("search_tools", {"query": "read", "limti": 5})
 
-    assert wrong.value.message.endswith("`limti` is not a key of the arguments (did you mean `limit`?).")
+    assert wrong.value.message.endswith("unknown key `limti` (did you mean `limit`?).")
 
 
 @pytest.mark.anyio

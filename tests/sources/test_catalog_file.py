@@ -103,7 +103,7 @@ async def test_bad_rows_are_set_aside_with_their_lines(tmp_path: Path) -> None:
     assert [(aside.name, aside.reason) for aside in found["s"].set_aside] == [
         ("line 2", "line 2: it has no name"),
         ("one", "line 6: an earlier row has the same id"),
-        ("four", "line 7: its category is not a list of texts"),
+        ("four", "line 7: its category is not a list of strings"),
     ]
     unplaced = {aside.name: aside.reason for aside in found["set"].set_aside}
     assert unplaced["line 3"].startswith("line 3: it is no JSON: ")

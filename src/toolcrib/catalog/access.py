@@ -192,7 +192,7 @@ def _read_patterns(value: object, place: str) -> tuple[str, ...]:
 
 def _read_claims(value: object, place: str) -> Mapping[str, bool]:
     if not isinstance(value, Mapping):
-        raise InvalidConfig(f"{place}: an object is expected here")
+        raise InvalidConfig(f"{place}: must be an object")
     claims = cast("Mapping[object, object]", value)
     for hint in claims:
         if hint not in HINTS:

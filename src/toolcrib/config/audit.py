@@ -59,7 +59,7 @@ def read_audit(ours: Settings) -> Audit | None:
         case dict():
             return _read(ours.settings(_KEY))
         case _:
-            raise ours.wrong(_KEY, "true, false or an object is expected here")
+            raise ours.wrong(_KEY, "must be true, false or an object")
 
 
 def _read(settings: Settings) -> Audit:

@@ -32,7 +32,7 @@ def read_history(settings: Settings) -> HistoryConfig | None:
         case dict():
             return _read(settings.settings(_KEY))
         case _:
-            raise settings.wrong(_KEY, "true, false or an object is expected here")
+            raise settings.wrong(_KEY, "must be true, false or an object")
 
 
 def _read(settings: Settings) -> HistoryConfig:

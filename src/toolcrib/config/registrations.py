@@ -230,7 +230,7 @@ def _json_of(row: Registration) -> JsonObject:
     except (ValueError, RecursionError) as error:
         raise InvalidConfig(f"it is damaged: {error}") from error
     if not isinstance(found, JsonObject):
-        raise InvalidConfig("it is damaged: an object is expected here")
+        raise InvalidConfig("it is damaged: it must be an object")
     return found
 
 

@@ -75,12 +75,12 @@ def under_source_names(patterns: Iterable[str], names: Mapping[str, str]) -> tup
 def read_server(name: str, entry: object, where: str, environ: Mapping[str, str]) -> ServerConfig:
     """The server that `entry` describes, or what is wrong with it; `where` names it in that sentence."""
     if not isinstance(entry, JsonObject):
-        return ServerConfig(name, problem=f"{where}: an object is expected here")
+        return ServerConfig(name, problem=f"{where}: must be an object")
     disabled = entry.get("disabled", False)
     if disabled is True or entry.get("enabled") is False:
         return ServerConfig(name, disabled=True)
     if disabled is not False:  # whoever wrote it did not want the server started
-        return ServerConfig(name, problem=f"{where}.disabled: true or false is expected here")
+        return ServerConfig(name, problem=f"{where}.disabled: must be true or false")
     if (misplaced := next((key for key in ("isolation", "principals") if key in entry), None)) is not None:
         return ServerConfig(name, problem=f"{where}.{misplaced}: this is read below `toolcrib.sources.{name}` alone")
     try:
@@ -97,7 +97,7 @@ def _address(entry: JsonObject, environ: Mapping[str, str]) -> McpServer:
         cwd = entry.get("cwd")
         args = entry.get("args", [])
         if not isinstance(args, list):
-            raise Problem("args: a list of texts is expected here")
+            raise Problem("args: must be a list of strings")
         command = expanded(entry["command"], "command", environ)
         if WHO in command:
             raise Problem("command: `${principal}` cannot say which program is run")

@@ -71,7 +71,7 @@ class Settings:
         """The objects in the list under `key`, each at its position from 0."""
         return tuple(
             Settings(as_object(entry, self.path, f"{self.at(key)}.{position}"), self.path, f"{self.at(key)}.{position}")
-            for position, entry in enumerate(self._list(key, "a list of objects is expected here"))
+            for position, entry in enumerate(self._list(key, "must be a list of objects"))
         )
 
     def text(self, key: str, default: str = "") -> str:
@@ -80,7 +80,7 @@ class Settings:
         if value is None:
             return default
         if not isinstance(value, str):
-            raise self.wrong(key, "a text is expected here")
+            raise self.wrong(key, "must be a string")
         return value
 
     def texts(self, key: str) -> tuple[str, ...]:
@@ -136,7 +136,7 @@ def as_object(value: object, path: Path, where: str) -> JsonObject:
     if not isinstance(value, JsonObject):
         if value == {}:
             return JsonObject()
-        raise InvalidConfig(f"{path}: {where}: an object is expected here")
+        raise InvalidConfig(f"{path}: {where}: must be an object")
     return value
 
 

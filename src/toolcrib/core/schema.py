@@ -203,6 +203,7 @@ class Schema:
     def _explain(self, error: jsonschema_rs.ValidationError, whole: str, compared: Comparisons) -> Iterable[Violation]:
         place = pointer(error.instance_path)
         at = f"`{place}`" if place else whole
+        prefix = f"`{place}`: " if place else ""  # where only `whole` is meant, the sentence around it says so
         kind = error.kind
         match kind:
             case ValidationErrorKind.Required(property=missing):
@@ -211,7 +212,7 @@ class Schema:
                 near = nearest(missing, [key for key in given if key not in known], compared)
                 yield Violation(
                     place,
-                    f"{at}: the required key `{missing}` is missing" + (f" (`{near}` was given)" if near else ""),
+                    f"{prefix}the required key `{missing}` is missing" + (f" (`{near}` was given)" if near else ""),
                     "required",
                     allowed=tuple(sorted(known)),
                     nearest=missing if near else None,
@@ -225,7 +226,7 @@ class Schema:
                     meant = f" (did you mean `{near}`?)" if near else ""
                     yield Violation(
                         pointer([*error.instance_path, key]),
-                        f"{at}: unknown key `{key}`{meant}",
+                        f"{prefix}unknown key `{key}`{meant}",
                         kind.name,
                         allowed=tuple(sorted(known)),
                         nearest=near,

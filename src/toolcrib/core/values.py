@@ -21,7 +21,7 @@ def read_string(value: object, place: str, error: ErrorType = InvalidConfig) -> 
         error: `value` is not a string; the message begins with `place`.
     """
     if not isinstance(value, str):
-        raise error(f"{place}: must be a non-empty string")
+        raise error(f"{place}: must be a string")
     return value
 
 

@@ -50,7 +50,7 @@ def chosen(operations: str | Iterable[str]) -> tuple[str, ...]:
             kind = "an operation" if len(names) > 1 else "an operation, or a set of them"
             raise InvalidConfig(f"`{name}` is not {kind}{unknown(name, known)}")
     if not names:
-        raise InvalidConfig(f"no operation is named; known are: {', '.join(OPERATIONS)}")
+        raise InvalidConfig(f"no operation is named; known: {', '.join(OPERATIONS)}")
     return tuple(name for name in OPERATIONS if name in names)
 
 

@@ -272,5 +272,5 @@ def _category(value: object) -> tuple[str, ...]:
         return (value,)
     names = cast("list[object]", value) if isinstance(value, list) else [] if value is None else [None]
     if not all(isinstance(name, str) for name in names):
-        raise InvalidTool("its category is not a list of texts")
+        raise InvalidTool("its category is not a list of strings")
     return tuple(cast("list[str]", names))

@@ -116,7 +116,7 @@ def test_a_server_that_means_the_same_to_toolcrib_can_be_moved(client: str, entr
         ("vscode", {"command": "x", "sandbox": {}, "sandboxEnabled": True}, "`sandbox` and `sandboxEnabled` may mean"),
         ("vscode", {"command": "~/bin/x"}, "`~` in a command is expanded by VS Code"),
         ("vscode", {"command": "x", "env": {"Path": "/opt"}}, "its PATH is added to by VS Code"),
-        ("vscode", {"command": "x", "env": {"A": None}}, "env.A: a text is expected here"),
+        ("vscode", {"command": "x", "env": {"A": None}}, "env.A: must be a string"),
         ("vscode", {"url": "unix:///tmp/s.sock"}, "is no http or https address"),
         ("claude-code", {"command": "x", "timeout": 600_000}, "`timeout` may mean"),
         ("claude-code", {"command": "x", "args": ["${env:A}"]}, "`${env:A}` does not mean to Toolcrib"),
@@ -127,7 +127,7 @@ def test_a_server_that_means_the_same_to_toolcrib_can_be_moved(client: str, entr
         ("claude-desktop", {"command": "npx", "args": ["Authorization:${AUTH}"], "env": {"AUTH": "s"}}, "`${AUTH}`"),
         ("claude-desktop", {"url": "https://e.com/mcp", "headers": {"A": "b"}}, "`url` and `headers` may mean"),
         ("zed", {"settings": {}}, "`settings` may mean"),
-        ("zed", {"command": {"path": "x", "args": []}}, "command: a text is expected here"),
+        ("zed", {"command": {"path": "x", "args": []}}, "command: must be a string"),
     ],
 )
 def test_a_server_that_would_become_another_stays_with_the_reason(client: str, entry: object, reason: str) -> None:

@@ -59,8 +59,8 @@ def test_what_is_no_object_is_refused_with_the_place(text: str, complaint: str) 
     [
         ('{"a": 1, "a": {"b": {}}}', "`a` stands there twice"),
         ('{"a": {"b": {}, "b": {}}}', "`a.b` stands there twice"),
-        ('{"a": {"b": []}}', "a.b: an object is expected here"),
-        ('{"a": null}', "a: an object is expected here"),
+        ('{"a": {"b": []}}', "a.b: must be an object"),
+        ('{"a": null}', "a: must be an object"),
     ],
 )
 def test_a_path_that_does_not_lead_to_one_object_is_refused(text: str, complaint: str) -> None:

@@ -156,7 +156,7 @@ async def test_always_is_said_of_one_server_and_not_of_another_that_offers_the_s
         {"content": {"answer": "once"}},
         {"answer": "once"},
         {},
-        ToolFailed("There is nobody who could be asked now."),
+        ToolFailed("The client that sent this request cannot be asked now."),
     ],
     ids=str,
 )

@@ -153,8 +153,8 @@ def test_good_descriptors_survive_among_junk_in_their_order(good: list[ToolDescr
         ({"parameters": {"$ref": "https://example.com/schema.json"}}, "remote references are refused"),
         ({"parameters": {"properties": {"a": {"description": "\ud800"}}}}, "surrogates not allowed"),
         ({"requiresPermission": "yes"}, "its requiresPermission is a text"),
-        ({"categories": ["a", 3]}, "not a list of texts"),
-        ({"categories": {"a": 1}}, "not a list of texts"),
+        ({"categories": ["a", 3]}, "not a list of strings"),
+        ({"categories": {"a": 1}}, "not a list of strings"),
         ({"categories": [f"c{number}" for number in range(21)]}, "more than 20 categories"),
     ],
 )

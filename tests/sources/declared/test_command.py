@@ -173,7 +173,7 @@ async def test_a_tool_whose_variable_is_not_set_is_set_aside_alone() -> None:
     listing = await source.list_tools()
     assert [tool.name for tool in listing.tools] == ["tool2"]
     assert [(aside.name, aside.reason) for aside in listing.set_aside] == [
-        ("tool", "env.KEY: the environment variable `NOWHERE` is not set")
+        ("tool", "env.KEY: environment variable `NOWHERE` is not set")
     ]
 
 
@@ -247,8 +247,8 @@ WRONG: list[tuple[Any, str]] = [
     ([], "command: a list is expected here"),
     (["{program}"], "command.0: the program is named here as it is"),
     (["${env:PROGRAM}"], "command.0: the program is named here as it is"),
-    ([["df"]], "command.0: a text is expected here"),
-    (["df", 1], "command.1: a text is expected here"),
+    ([["df"]], "command.0: must be a string"),
+    (["df", 1], "command.1: must be a string"),
     (["df", []], "command.1: an empty list stands for nothing"),
     (["df", ["-h", "-l"]], "command.1: a list in the list goes with an argument"),
     (["df", "{txt}"], r"command.1: `\{txt\}` is no property of the input schema \(did you mean `\{text\}`\?\)"),

@@ -366,7 +366,7 @@ async def test_no_error_tells_what_was_filled_in() -> None:
         ({"url": "https://example.com/", "headers": {"A B": "x"}}, "http.headers: `A B` is no header"),
         ({"url": "https://example.com/", "headers": {"A": "x\ny"}}, "http.headers.A: a header cannot hold a line"),
         ({"url": "https://example.com/", "headers": {"A": "{c}"}}, "http.headers.A: `{c}` is no property"),
-        ({"url": "https://example.com/", "query": {"a": 1}}, "http.query.a: a text is expected here"),
+        ({"url": "https://example.com/", "query": {"a": 1}}, "http.query.a: must be a string"),
         ({"url": "https://example.com/", "json": {"a": ["{c}"]}}, "http.json: `{c}` is no property"),
         ({"url": "https://example.com/", "json": {}, "body": ""}, "http.body: a request has one body"),
     ],

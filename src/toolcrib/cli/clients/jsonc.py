@@ -214,7 +214,7 @@ class Document:
             if len(found) > 1:
                 raise Malformed(f"`{where}` stands there twice")
             if found and self.text[found[0].value_start] != "{":
-                raise Malformed(f"{where}: an object is expected here")
+                raise Malformed(f"{where}: must be an object")
             braces = _braces(self._uncommented, found[0].value_start) if found else None
         return braces
 

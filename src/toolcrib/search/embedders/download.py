@@ -61,7 +61,7 @@ class Manifest:
             raise EmbeddingFailed(f"{path}: not JSON") from error
         files = cast("Mapping[str, object]", document).get("files") if isinstance(document, Mapping) else None
         if not isinstance(files, Mapping) or not files:
-            raise EmbeddingFailed(f"{path}: files: an object is expected here, with an entry for each file")
+            raise EmbeddingFailed(f"{path}: files: must be an object, with an entry for each file")
         entries = cast("Mapping[str, object]", files)
         return cls(tuple(_pinned(name, entry, f"{path}: files.{name}") for name, entry in entries.items()))
 

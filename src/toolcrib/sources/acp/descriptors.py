@@ -237,7 +237,7 @@ def _categories(value: object) -> tuple[str, ...]:
     read: dict[str, None] = {}
     for category in categories:
         if not isinstance(category, str) or not category.strip():
-            raise InvalidTool("its categories are not a list of texts")
+            raise InvalidTool("its categories are not a list of strings")
         check_text(category)
         read[category] = None
     if len(read) > MAX_CATEGORIES:

@@ -120,7 +120,7 @@ def read_declared(source: str, name: str, wire: object, *, where: str | None = N
     if ("command" in given) == ("http" in given):
         raise InvalidTool(f"{where}: a tool is either a `command` or an `http` request")
     if not given.text("description").strip():
-        raise given.wrong("description", "a text is expected here that tells a model what the tool does")
+        raise given.wrong("description", "must be a string that tells a model what the tool does")
     tool = _tool(source, name, given)
     if "command" in given:
         action = CommandLine.read(given, tool.input_schema)

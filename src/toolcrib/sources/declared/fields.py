@@ -21,7 +21,7 @@ class Fields:
     def of(cls, value: object, where: str) -> Fields:
         """Raises `InvalidTool` where `value` is no object."""
         if not isinstance(value, Mapping):
-            raise InvalidTool(f"{where}: an object is expected here")
+            raise InvalidTool(f"{where}: must be an object")
         return cls(cast("Mapping[str, Any]", value), where)
 
     def __contains__(self, key: str) -> bool:
@@ -45,7 +45,7 @@ class Fields:
         for key in self.values:
             if key not in known:
                 near = nearest(key, known)
-                meant = f" (did you mean `{near}`?)" if near else f"; known are: {', '.join(known)}"
+                meant = f" (did you mean `{near}`?)" if near else f"; known: {', '.join(known)}"
                 raise InvalidTool(f"{self.where}: unknown key `{key}`{meant}")
 
     def fields(self, key: str) -> Fields:
@@ -55,7 +55,7 @@ class Fields:
     def text(self, key: str, default: str = "") -> str:
         value = self.values.get(key, default)
         if not isinstance(value, str):
-            raise self.wrong(key, "a text is expected here")
+            raise self.wrong(key, "must be a string")
         return value
 
     def texts(self, key: str) -> Mapping[str, str]:
@@ -66,7 +66,7 @@ class Fields:
     def flag(self, key: str, default: bool = False) -> bool:
         value = self.values.get(key, default)
         if not isinstance(value, bool):
-            raise self.wrong(key, "true or false is expected here")
+            raise self.wrong(key, "must be true or false")
         return value
 
     def seconds(self, key: str, default: float, most: float) -> float:

@@ -49,7 +49,7 @@ class Template:
             InvalidTool: it is no text, or holds something in braces that is neither of these.
         """
         if not isinstance(text, str):
-            raise InvalidTool(f"{where}: a text is expected here")
+            raise InvalidTool(f"{where}: must be a string")
         parts: list[str | Argument | Variable] = []
         end = 0
         for mark in _MARK.finditer(text):
