@@ -241,7 +241,7 @@ def test_a_server_that_each_principal_has_for_itself_is_tried_for_the_person_her
     assert f"{count} tools; servers: 1 ready, 2 isolated" in ended.out
     said = " ".join(ended.out.split())
     assert "Available to: ada, bob. Not started: the principal `local` has no access to it." in said
-    assert "Who has it: everybody. For `local`: ready." in said
+    assert "Available to: everyone. For `local`: ready." in said
     assert not log.exists()
     desk, opened = sorted(toolcrib("doctor", config, "--json").json["isolated"], key=lambda each: each["name"])
     assert (desk["name"], desk["local"]) == ("desk", None)

@@ -62,7 +62,7 @@ def test_known_metrics_come_out_whether_tools_are_named_by_id_or_by_row(files: l
     shown = toolcrib("eval", *files)
     assert shown.code == 0
     assert "3 queries over 3 tools" in shown.out
-    assert "an empty page for 1 of 3 (33.3%)" in shown.out
+    assert "empty results for 1 of 3 (33.3%)" in shown.out
     for name, mean in report["metrics"].items():
         low, high = report["intervals"][name]
         (line,) = [
@@ -130,16 +130,16 @@ def test_the_worst_queries_are_explained(tmp_path: Path) -> None:
 
     assert worst["no word"]["refused"]
     assert worst["no word"]["above"] == []
-    assert worst["no word"]["relevant"][0]["reason"] == "it holds no word of the query"
+    assert worst["no word"]["relevant"][0]["reason"] == "it has no word of the query"
     reasons = [(each["tool_id"], each["rank"], each.get("reason")) for each in worst["no match"]["relevant"]]
     assert reasons == [
         ("garden.water_garden", 1, None),
         ("nowhere", None, "it is not in the catalog"),
-        ("post.send", None, "it holds no word of the query"),
+        ("post.send", None, "it has no word of the query"),
     ]
 
     shown = toolcrib("eval", "--tools", tools, "--queries", queries, "--worst", "2").out
-    assert "it holds no word of the query" in shown
+    assert "it has no word of the query" in shown
     assert "Put it into the letter box!" not in shown
     assert "Worst" not in toolcrib("eval", "--tools", tools, "--queries", queries, "--worst", "0").out
 
@@ -161,7 +161,7 @@ def test_of_a_page_that_was_refused_it_is_told_what_was_held_back(
     assert [(each["tool_id"], each["rank"], each["words"]) for each in letter["relevant"]] == [
         ("post.send_mail", 1, ["send", "letter"])
     ]
-    assert worst["zzzz"]["relevant"][0]["reason"] == "it holds no word of the query"
+    assert worst["zzzz"]["relevant"][0]["reason"] == "it has no word of the query"
     assert "ndcg@10 0.00, an empty page" in toolcrib("eval", *files).out
 
 

@@ -40,7 +40,7 @@ def test_a_schema_by_hand_that_agrees_with_its_function_is_passed(tmp_path: Path
         ("import sys; sys.exit(0)", "tools: it cannot be imported: SystemExit: 0"),
         (
             "from toolcrib import Plugin\nclass Bare(Plugin):\n    def __init__(self, key: str) -> None: ...",
-            "tools:Bare: it cannot be made: TypeError: ",
+            "tools:Bare: cannot be created: TypeError: ",
         ),
     ],
 )
@@ -89,12 +89,12 @@ class Lengths(Plugin):
     )
     code_of_it, found = linted(tmp_path, code, "tools:Lengths")
     assert code_of_it == 1
-    assert [each.partition(" is set aside")[0] for each in found] == ["tools:Lengths: `one`", "tools:Lengths: `two`"]
+    assert [each.partition(" is ignored")[0] for each in found] == ["tools:Lengths: `one`", "tools:Lengths: `two`"]
 
 
 def test_a_module_that_cannot_be_imported_or_holds_no_tools_is_a_finding(tmp_path: Path) -> None:
     assert linted(tmp_path, "1 / 0") == (1, ["tools: it cannot be imported: ZeroDivisionError: division by zero"])
-    assert linted(tmp_path, "x = 1") == (1, ["tools: there is no Toolcrib, FunctionSource or Plugin in it"])
+    assert linted(tmp_path, "x = 1") == (1, ["tools: contains no Toolcrib, FunctionSource or Plugin"])
 
 
 def test_what_a_configuration_says_of_tools_is_held_against_their_servers(tmp_path: Path) -> None:

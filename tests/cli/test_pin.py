@@ -44,14 +44,14 @@ def test_without_a_terminal_it_shows_what_is_new_writes_nothing_and_says_so(shop
     ended = pin(shop)
     assert ended.code == 1
     assert "new      shop.search_orders  Finds orders by state." in ended.out.splitlines()
-    assert "Nothing was approved: there is no terminal to ask at. With --yes it is." in ended.err
+    assert "Nothing was pinned, because there is no terminal to confirm on. Pass --yes to confirm." in ended.err
     assert listed(shop) == []
 
 
 def test_what_was_approved_is_listed_with_its_version_who_and_what_it_is_bound_to(shop: Shop) -> None:
     ended = pin(shop, "--yes", "--by", "Ada")
     assert (ended.code, ended.err) == (0, "")
-    assert "Approved of 2 definitions as Ada." in ended.out
+    assert "Pinned 2 definitions as Ada." in ended.out
     refund, orders = listed(shop)
     assert (refund["tool_id"], refund["version"], refund["by"]) == ("shop.refund", "1.0.0", "Ada")
     assert orders["tool_id"] == "shop.search_orders"
@@ -64,7 +64,7 @@ def test_what_was_approved_is_listed_with_its_version_who_and_what_it_is_bound_t
         ["shop.search_orders", "1.0.0", "Ada"],
     ]
     again = pin(shop)
-    assert (again.code, again.out.splitlines()) == (0, ["     2  as approved", "There is nothing to approve of."])
+    assert (again.code, again.out.splitlines()) == (0, ["     2  as pinned", "There is nothing to pin."])
 
 
 def test_who_approves_is_the_user_of_the_system_also_one_without_a_name(
@@ -90,7 +90,7 @@ def test_a_change_is_shown_with_its_grade_and_place_and_what_is_suspicious_in_it
     assert "changed  shop.refund  breaking, text  1.0.0 → 2.0.0" in lines
     assert any(line.split(maxsplit=2)[:2] == ["breaking", "/inputSchema/required"] for line in lines)
     assert any("suspicious" in line and "instructions-to-model" in line and "~/.ssh/id_rsa" in line for line in lines)
-    assert "     1  as approved" in lines
+    assert "     1  as pinned" in lines
     assert "search_orders" not in ended.out, "what did not change is only counted"
     (refund,) = pin(shop, "--json").json["definitions"]
     assert (refund["grade"], refund["verdict"], refund["callers_see"]) == ("breaking", "quarantine", "hidden")
@@ -134,7 +134,7 @@ def test_a_source_that_cannot_be_listed_is_named_and_the_others_are_approved_of(
     shop.configured(broken=faulty_entry("exit-at-start"))
     ended = pin(shop, "--yes")
     assert ended.code == 1
-    assert "Approved of 2 definitions" in ended.out
+    assert "Pinned 2 definitions" in ended.out
     assert "broken" in ended.err
     assert "the vice is missing" in " ".join(ended.err.split())
     assert ids(listed(shop)) == ["shop.refund", "shop.search_orders"]
@@ -187,7 +187,7 @@ def test_approvals_are_taken_back_also_of_tools_that_are_gone_and_all_of_it_stay
     shop.offers(REFUND)
     refused = pin(shop, "--remove", "shop.search_orders")
     assert refused.code == 1
-    assert "Nothing was taken back: there is no terminal to ask at." in refused.err
+    assert "Nothing was removed, because there is no terminal to confirm on." in refused.err
     removed = pin(shop, "--remove", "shop.search_orders", "--yes", "--by", "Bob")
     assert (removed.code, removed.err) == (0, "")
     assert ids(listed(shop)) == ["shop.refund"]
@@ -199,9 +199,9 @@ def test_approvals_are_taken_back_also_of_tools_that_are_gone_and_all_of_it_stay
     ]
     of_orders = pin(shop, "--log", "*orders").out.splitlines()
     assert [line.partition("  ")[2] for line in of_orders if not line.startswith("bound to ")] == [
-        "approved by Ada",
+        "pinned by Ada",
         "shop.search_orders  1.0.0",
-        "taken back by Bob",
+        "removed by Bob",
         "shop.search_orders  1.0.0",
     ]
     assert "refund" not in str(of_orders)
@@ -221,12 +221,12 @@ def test_at_eighty_columns_the_log_cuts_no_id(shop: Shop) -> None:
 def test_what_the_last_approval_of_a_source_leaves_is_said(shop: Shop) -> None:
     pin(shop, "--yes")
     ended = pin(shop, "--remove", "--yes")
-    assert "Nothing of shop is approved any more: its tools are shown as they are" in " ".join(ended.err.split())
+    assert "Nothing of shop is pinned any more: its tools are shown as they are" in " ".join(ended.err.split())
     shop.configured(pins={"unpinned": "quarantine"})
     pin(shop, "--yes")
     ended = pin(shop, "--remove", "--yes")
-    assert "Nothing of shop is approved any more: its tools are not shown" in " ".join(ended.err.split())
-    assert "Nothing is approved." in pin(shop, "--list").err
+    assert "Nothing of shop is pinned any more: its tools are not shown" in " ".join(ended.err.split())
+    assert "Nothing is pinned." in pin(shop, "--list").err
 
 
 # -- what a stranger may write ----------------------------------------------------------------------------------------
@@ -304,10 +304,10 @@ def test_a_copy_of_the_configuration_has_what_was_approved_and_keeps_it_when_mor
 # -- at a terminal ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("answer", "code", "said"), [("y\n", 0, "Approved of 2"), ("\n", 1, "Nothing was approved.")])
+@pytest.mark.parametrize(("answer", "code", "said"), [("y\n", 0, "Pinned 2"), ("\n", 1, "Nothing was pinned.")])
 def test_at_a_terminal_it_asks_and_enter_is_a_no(answer: str, code: int, said: str, shop: Shop) -> None:
     environ = {**os.environ, **shop.environ, "NO_COLOR": "1"}
-    question = "Approve of 2 definitions as Ada? [y/N]:"
+    question = "Pin 2 definitions as Ada? [y/N]:"
     ended = typed(
         "pin", "--by", "Ada", "-c", shop.config, answers=[(question, answer)], environ=environ, folder=shop.folder
     )

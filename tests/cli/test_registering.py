@@ -63,7 +63,7 @@ def refused(ended: Ended, *words: str) -> None:
 def test_a_command_that_was_added_is_found_and_called_until_it_is_removed() -> None:
     added = toolcrib(*DISK, "--", "echo", "{path}", "on", "{disk}")
     assert (added.code, added.out) == (0, "added: `ops.disk_free`\n")
-    assert "Running gateways of mcp.json take it over" in added.err
+    assert "Running gateways that use mcp.json apply the change" in added.err
     assert "ops.disk_free" in toolcrib("search", "free room").out
     assert toolcrib("call", "ops.disk_free", '{"path": "/", "disk": "sda"}').out.strip() == "/ on sda"
     assert "`path` is missing" in toolcrib("call", "ops.disk_free", '{"disk": "sda"}').err
@@ -101,7 +101,7 @@ def test_an_endpoint_is_added_with_method_headers_and_body() -> None:
     [
         ("mine.greet", ["ls"], "`mine.greet`: the configuration"),
         ("bench.more", ["ls"], "is called `bench`"),
-        ("disk", ["ls"], "SOURCE.NAME is expected here"),
+        ("disk", ["ls"], "Use SOURCE.NAME"),
         ("ops.x", ["sh", "-c", "echo {text}"], "`sh` would run the argument"),
         ("ops.x", ["{program}"], "without anything to fill in"),
         ("Ops Tools.x", ["ls"], "cannot name a source"),
@@ -114,7 +114,7 @@ def test_what_could_not_be_used_is_refused_and_nothing_is_written(tool_id: str, 
 
 def test_an_id_that_is_registered_is_refused_with_what_makes_room() -> None:
     toolcrib(*DISK, "--", "df")
-    refused(toolcrib(*DISK, "--", "du"), "`ops.disk_free` is registered already", "toolcrib remove ops.disk_free")
+    refused(toolcrib(*DISK, "--", "du"), "`ops.disk_free` is already registered", "toolcrib remove ops.disk_free")
     assert exported()["declared"]["ops"]["tools"]["disk_free"]["command"] == ["df"]
 
 

@@ -35,12 +35,12 @@ def test_patterns_of_a_rule_that_nothing_meets_are_named_with_their_place_and_wh
         {"tags": ["review"]},
     )
     assert warnings(tmp_path, settings) == [
-        "toolcrib.policy.rules.0.tools: `echo` matches no tool; ids are SOURCE.NAME",
+        "toolcrib.policy.rules.0.tools: `echo` matches no tool; tool ids have the form SOURCE.NAME",
         "toolcrib.policy.rules.1.tools: `bench.ecoh` matches no tool (did you mean `bench.echo`?)",
         "toolcrib.policy.rules.2.sources: `bnch` matches no source (did you mean `bench`?)",
         "toolcrib.policy.rules.2.tools: `bnch.e*` matches no tool (did you mean `bench.e*`?)",
-        "toolcrib.policy.rules.3.paths: nothing hangs at or below `bench/Remote`",
-        "toolcrib.policy.rules.3.paths: nothing hangs at or below `benhc` (did you mean `bench`?)",
+        "toolcrib.policy.rules.3.paths: `bench/Remote` has no tools",
+        "toolcrib.policy.rules.3.paths: `benhc` has no tools (did you mean `bench`?)",
         "toolcrib.policy.rules.4.tags: no tool carries `review`",
     ]
 
@@ -70,7 +70,7 @@ def test_categories_that_nothing_hangs_in_and_links_to_no_node_are_named(tmp_pat
     assert warnings(tmp_path, {"categories": categories}) == [
         "toolcrib.categories.Empty.tools: `bench.subtract` matches no tool",
         "toolcrib.categories.Empty.tagged: no tool carries `sums`",
-        "toolcrib.categories.Empty: nothing hangs in it",
+        "toolcrib.categories.Empty: the category is empty",
         "toolcrib.categories.Coding.categories.Sums.also_under: there is no node `Codnig` (did you mean `Coding`?)",
     ]
 
@@ -110,7 +110,10 @@ def test_slips_do_not_make_it_fail_and_it_says_whether_a_policy_is_in_force(tmp_
     shown = toolcrib("doctor", ruled)
     assert shown.code == 0
     assert "Policy: 1 rule, else `allow`." in shown.out
-    assert "Possible mistake: toolcrib.policy.rules.0.tools: `echo` matches no tool; ids are SOURCE.NAME." in shown.out
+    assert (
+        "Possible mistake: toolcrib.policy.rules.0.tools: `echo` matches no tool; tool ids have the form SOURCE.NAME."
+        in shown.out
+    )
     report = toolcrib("doctor", ruled, "--json").json
     assert report["healthy"] is True
     assert (report["policy"]["rules"], report["policy"]["otherwise"]) == (1, "allow")
@@ -123,7 +126,7 @@ def test_a_rule_that_matches_nothing_makes_it_fail(tmp_path: Path) -> None:
     shown = toolcrib("doctor", config)
     assert shown.code == 1
     assert "Rule 1 hides 1 tool.\nRule 2 matches nothing.\n" in shown.out
-    assert "`echo` matches no tool; ids are SOURCE.NAME." in shown.out
+    assert "`echo` matches no tool; tool ids have the form SOURCE.NAME." in shown.out
     report = toolcrib("doctor", config, "--json").json
     assert report["healthy"] is False
     assert report["policy"]["matches"] == [
@@ -153,7 +156,7 @@ def test_tools_that_only_claim_to_match_are_counted_with_the_sources_that_are_no
     assert shown.code == 0
     count = sum(tool.get("annotations", {}).get("readOnlyHint", False) for tool in faulty.BASE_TOOLS)
     assert count > 1
-    untrusted = "match only by what they claim, and their"
+    untrusted = "match only by their own annotations, and their"
     told = f"Rule 1 opens {count} tools; {count} more {untrusted} source is not trusted: other."
     assert told in " ".join(shown.out.split())
     config = write_config(tmp_path / "mcp.json", toolcrib=reading, **servers)

@@ -96,15 +96,15 @@ def test_many_heavy_tools_are_worth_it(tmp_path: Path) -> None:
     shown = toolcrib("worth-it", "--tools", path)
     assert "Worth it." in shown.out
     assert report["reason"] in " ".join(shown.out.split())
-    assert f"tools to look up until it is as much as now {report['uses_until_even']:,}" in " ".join(shown.out.split())
+    assert f"tools to look up until both are equal {report['uses_until_even']:,}" in " ".join(shown.out.split())
 
 
 @pytest.mark.parametrize(
     ("tools", "words", "why"),
     [
-        (2, 5, "It costs more from the first tool on."),
-        (9, 150, "It costs more once more than"),
-        (30, 150, "That is too little for two more steps"),
+        (2, 5, "Toolcrib costs more from the first tool on."),
+        (9, 150, "Toolcrib costs more when more than"),
+        (30, 150, "That saves too little for the two extra steps"),
     ],
 )
 def test_few_or_light_tools_are_better_left(tools: int, words: int, why: str, tmp_path: Path) -> None:
@@ -133,7 +133,7 @@ def test_where_the_verdict_hangs_on_a_server_that_fails_it_cannot_be_told(tmp_pa
     assert ended.code == 1
     report = ended.json
     assert (report["verdict"], report["worth_it"], report["missing"]) == ("cannot tell", None, ["broken"])
-    told = "not counting broken. For the other servers alone: leave it. `toolcrib doctor` says what is wrong."
+    told = "not counting broken. For the other servers: leave it. Run `toolcrib doctor` to see what is wrong."
     assert told in report["reason"]
     assert "Cannot tell." in toolcrib("worth-it", config).out
 
@@ -142,13 +142,13 @@ def test_behind_a_client_that_has_toolcrib_alone_its_servers_are_weighed(tmp_pat
     served = write_config(tmp_path / "served.json", bench=faulty_entry())
     client = write_config(tmp_path / "mcp.json", gateway={"command": "toolcrib", "args": ["serve", str(served)]})
     ended = toolcrib("worth-it", client, "--json")
-    assert ended.err == f"{client} starts Toolcrib. Weighing the servers of {served}.\n"
+    assert ended.err == f"{client} starts Toolcrib. Measuring the servers of {served}.\n"
     assert [server["name"] for server in ended.json["servers"]] == ["bench"]
 
 
 def test_a_configuration_without_servers_is_told_as_such(tmp_path: Path) -> None:
     ended = toolcrib("worth-it", write_config(tmp_path / "mcp.json"), "--json")
-    assert (ended.code, ended.json["reason"]) == (0, "There is no tool at all.")
+    assert (ended.code, ended.json["reason"]) == (0, "There are no tools.")
 
 
 def test_what_strangers_called_their_tools_is_shown_as_it_is(tmp_path: Path) -> None:

@@ -120,7 +120,7 @@ async def test_what_an_incomplete_bundle_lacks_is_said_once_on_standard_error_an
         error = await ask(client, "expand_tool", tool_id="bench.echo")
         assert "hidden" not in str(error)
     (line,) = [line for line in told.read_text().splitlines() if "incomplete" in line]
-    assert "bundle work is incomplete" in line
+    assert "incomplete bundle work" in line
     for entry in ("bench.push`: it is unknown", "down.*`: `down` is unavailable", "deploy`: it is unknown"):
         assert entry in line
     assert "bench.echo`: it is hidden from `local`" in line

@@ -102,9 +102,9 @@ async def test_a_program_serves_its_functions_over_pipes_and_what_they_print_dis
 @pytest.mark.parametrize(
     ("named", "why"),
     [
-        ("program:crab", "`program` has no `Toolcrib` that is called `crab` (did you mean `crib`?)"),
-        ("program:add", "`program` has no `Toolcrib` that is called `add`"),
-        ("nothing.here:crib", "there is no module `nothing.here`"),
+        ("program:crab", "`program` has no Toolcrib object called `crab` (did you mean `crib`?)"),
+        ("program:add", "`program` has no Toolcrib object called `add`"),
+        ("nothing.here:crib", "module `nothing.here` not found"),
     ],
 )
 def test_what_is_no_crib_of_a_module_is_named_with_what_there_is(named: str, why: str, tmp_path: Path) -> None:
@@ -120,7 +120,7 @@ def test_a_module_without_the_name_of_its_crib_is_told_to_name_it(named: str, tm
     (tmp_path / "program.py").write_text(PROGRAM)
     ended = subprocess.run([TOOLCRIB, "serve", named], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stdout) == (2, "")
-    assert "name the `Toolcrib` in it too, as in `program:crib`" in ended.stderr
+    assert "Name the Toolcrib object in it, for example `program:crib`" in ended.stderr
 
 
 # -- at an address ----------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The command line: the roof, which puts the parts together for a person at a terminal."""
+"""The command line, which combines the other packages into commands for a person at a terminal."""
 
 from toolcrib.cli.app import main
 

@@ -1,4 +1,4 @@
-"""`toolcrib install`: put Toolcrib into a client's configuration, with its servers behind it, and take it out again."""
+"""`toolcrib install`: add Toolcrib to a client's configuration, move its servers behind it, and undo that."""
 
 from __future__ import annotations
 
@@ -61,12 +61,13 @@ def install(
 
 
 def _was_typed(option: str) -> bool:
-    """Whether an option stands on the command line; the environment may name a file without meaning this command."""
+    """Return whether an option is on the command line. A value from the environment may not be meant for this
+    command."""
     return click.get_current_context().get_parameter_source(option) is ParameterSource.COMMANDLINE
 
 
 class _Asking:
-    """What may be written: what was agreed to, on the command line or at the terminal."""
+    """Decides what may be written, by the options and by the answers at the terminal."""
 
     def __init__(self, *, yes: bool, dry_run: bool, as_json: bool) -> None:
         self.as_json = as_json
@@ -76,7 +77,7 @@ class _Asking:
         self._somebody = all(stream.isatty() for stream in streams) and not as_json
 
     def may_move(self, found: Survey) -> bool:
-        """Whether servers are to be moved; without a question, that is what is shown."""
+        """Return whether to move servers. If nothing is asked, the answer is yes, so that the change is shown."""
         if not found.movable or self._yes or self.dry_run or not self._somebody:
             return bool(found.movable)
         return click.confirm(f"Move {_them(found.movable)} behind Toolcrib?", default=True, err=True)
@@ -199,7 +200,7 @@ def _show(changes: Iterable[Change]) -> None:
 
 
 def _remark(found: Survey, plan: Plan, sharers: Sequence[Sharer]) -> None:
-    """What a person should know before they agree."""
+    """Print what a person should know before they confirm."""
     title = found.client.title
     if plan.moved:
         _bullet(
@@ -260,7 +261,7 @@ def _conclude(found: Survey) -> None:
 
 
 def _say(text: str) -> None:
-    """Show sentences: on a terminal broken between words, else on one line."""
+    """Print sentences. A terminal wraps them between words; otherwise they stay on one line."""
     stdout.print(plain(text), markup=False, soft_wrap=not stdout.is_terminal)
 
 

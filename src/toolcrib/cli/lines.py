@@ -1,4 +1,4 @@
-"""In which line of a JSON file something stands, for whoever points into it: parsers do not tell."""
+"""Finds the line numbers of tools and keys in a JSON file, because JSON parsers do not report them."""
 
 from __future__ import annotations
 
@@ -15,27 +15,28 @@ _KEY = re.compile(r'("(?:[^"\\\n]|\\.)*")\s*:')
 
 
 def lines_of_tools(path: Path, tools: Iterable[Tool]) -> Mapping[str, int]:
-    """The line of each of `tools`, by id, which come in the order of the file; one that is not found is left out.
+    """Return the line of each tool, by id. A tool that is not found is left out.
 
-    Of tools with one name, the first is where that name stands first.
+    `tools` must have the order of the file: the first of several tools with one name gets the first line with that
+    name.
     """
     lines = _lines(path, _NAME)
     return {tool.id: lines[tool.name].popleft() for tool in tools if lines[tool.name]}
 
 
 def lines_of_keys(path: Path, keys: Iterable[str]) -> Mapping[str, int]:
-    """The line in which each of `keys` first stands as one, by key."""
+    """Return the line where each of `keys` first occurs as a JSON key."""
     lines = _lines(path, _KEY)
     return {key: lines[key][0] for key in keys if lines[key]}
 
 
 def _lines(path: Path, pattern: re.Pattern[str]) -> defaultdict[str, deque[int]]:
-    """Lines, from 1, by the text that `pattern` finds as a JSON string."""
+    """Return line numbers, from 1, by the JSON strings that `pattern` finds."""
     found: defaultdict[str, deque[int]] = defaultdict(deque)
     for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").split("\n"), start=1):
         for match in pattern.finditer(line):
             try:
                 found[json.loads(match[1])].append(number)
-            except ValueError:  # an escape that is none
+            except ValueError:  # an invalid escape
                 continue
     return found

@@ -1,4 +1,4 @@
-"""`toolcrib lint`: what is wrong with definitions, told before a model meets them."""
+"""`toolcrib lint`: check tool definitions for problems, before a model reads them."""
 
 from __future__ import annotations
 
@@ -40,20 +40,20 @@ _STYLES = {Level.ERROR: "red", Level.WARNING: "yellow", Level.NOTE: "cyan"}
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Which findings count."""
+    """Decides which findings are reported."""
 
     only: frozenset[str]
-    """Rules, by id; none: all."""
+    """Ids of rules. If empty, all rules are run."""
     ignored: tuple[tuple[str, str], ...]
-    """Rule and pattern of what it found something in."""
+    """Pairs of a rule and a pattern of the places where it is ignored."""
     limits: Limits
 
     @classmethod
     def of(cls, only: Iterable[str], ignored: Iterable[str], max_tokens: int) -> Wanted:
-        """As the options say it: ids of rules, and ids that `:` and a pattern may follow.
+        """Parse the options: ids of rules, and ids that may be followed by `:` and a pattern.
 
         Raises:
-            click.UsageError: no rule is called so.
+            click.UsageError: a rule does not exist.
         """
         rules = frozenset(map(_rule_id, only))
         pairs = tuple(
@@ -67,7 +67,7 @@ class Wanted:
         return not any(rule == finding.rule.id and fnmatchcase(finding.where, glob) for rule, glob in self.ignored)
 
     def of_tools(self, tools: Iterable[Tool]) -> Iterator[Finding]:
-        """What is wrong with definitions; rules that were not asked for are not run."""
+        """Yield the findings about definitions. Rules that cannot be reported are not run."""
         all_over = {rule for rule, pattern in self.ignored if pattern == "*"}
         rules = [rule for rule in RULES.values() if rule.id not in all_over and rule.id in (self.only or RULES)]
         return lint_tools(tools, self.limits, rules=rules)
@@ -86,9 +86,9 @@ def lint(
     as_json: bool,
     as_sarif: bool,
 ) -> None:
-    """Look, and report; the process ends with 1 where something is as bad as the level `fail_on`, or worse.
+    """Check, and report. The process exits with 1 if a finding has the level `fail_on` or worse.
 
-    `only` and `ignored` are those of `Wanted.of`.
+    `only` and `ignored` have the form that `Wanted.of` expects.
     """
     wanted = Wanted.of(only, ignored, max_tokens)
     found: list[Finding] = []
@@ -113,7 +113,7 @@ def lint(
 
 
 def _finding(rule: str, where: str, text: str, change: str = "", file: Path | None = None) -> Finding:
-    """Of a rule that is not about definitions; what to change is that of all its findings."""
+    """Return a finding of a rule that is not about definitions. The advice defaults to that of the rule."""
     return Finding(RULES[rule], where, Problem(text, change or RULES[rule].change), file)
 
 
@@ -123,14 +123,14 @@ async def _of_file(path: Path, wanted: Wanted) -> AsyncIterator[Finding]:
     lines = lines_of_tools(path, tools)
     for name, listing in listings:
         for aside in listing.set_aside:
-            yield _finding("definition-unusable", f"{name}.{aside.name}", f"it is set aside: {aside.reason}", file=path)
+            yield _finding("definition-unusable", f"{name}.{aside.name}", f"it is ignored: {aside.reason}", file=path)
     for finding in wanted.of_tools(tools):
         yield replace(finding, file=path, line=lines.get(finding.where))
 
 
 async def _of_config(config: Path, wait_s: float, wanted: Wanted) -> AsyncIterator[Finding]:
     async with opened(config, None, wait_s=wait_s) as crib:
-        # All that was listed: whoever runs this owns the policy.
+        # Check everything that was listed, whatever the policy hides: the person who runs this owns the policy.
         view = View.of(crib.registry.state, overlay=crib.lockers.open_overlay(LOCAL.id))
         read = crib.with_registered(read_config(config))
         passed_over = crib.registration_problems
@@ -140,11 +140,13 @@ async def _of_config(config: Path, wait_s: float, wanted: Wanted) -> AsyncIterat
     for entry in view.sources.values():
         line = lines.get(labels.get(entry.name, entry.name))
         if entry.status is SourceStatus.FAILED:
-            failed = _finding("source-unavailable", entry.name, entry.reason or "it cannot be listed", file=config)
+            failed = _finding(
+                "source-unavailable", entry.name, entry.reason or "it could not list its tools", file=config
+            )
             yield replace(failed, line=line)
         rule = "definition-unusable" if entry.name in written_here else "server-definition-unusable"
         for aside in entry.set_aside:
-            reason = f"it is set aside: {aside.reason}"
+            reason = f"it is ignored: {aside.reason}"
             yield replace(_finding(rule, f"{entry.name}.{aside.name}", reason, file=config), line=line)
     for slip in Slips(read, view):
         yield _finding("configuration-slip", str(config), slip, file=config)
@@ -155,7 +157,7 @@ async def _of_config(config: Path, wait_s: float, wanted: Wanted) -> AsyncIterat
             text = f"`{missing.entry}` is missing: {missing.why}"
             yield _finding("bundle-incomplete", f"the bundle {bundle.name}", text, file=config)
     for name in view.visible.state.needing.keys() - {capability.name for capability in read.capabilities}:
-        text = "tools need it, and it is not set up"
+        text = "tools need it, but it is not configured"
         yield _finding("capability-missing", f"the capability {name}", text, file=config)
     for finding in wanted.of_tools(view.tools.values()):
         source = view.tools[finding.where].source
@@ -163,22 +165,22 @@ async def _of_config(config: Path, wait_s: float, wanted: Wanted) -> AsyncIterat
 
 
 async def _of_module(target: str, wanted: Wanted) -> AsyncIterator[Finding]:
-    """What is wrong with the cribs, sources of functions and plugins of a module, or with the one that is named."""
+    """Check the Toolcrib objects, function sources and plugins of a module, or only the named one."""
     name, _, attribute = target.partition(":")
     if (here := str(Path.cwd())) not in sys.path:
         sys.path.insert(0, here)
     try:
         module = import_module(name)
         given = {attribute: getattr(module, attribute)} if attribute else _offered(module)
-    except InvalidTool as error:  # a tool is refused where it is added
+    except InvalidTool as error:  # the module adds an invalid tool while it is imported
         yield _finding("definition-unusable", target, error.message)
         return
-    except (Exception, SystemExit) as error:  # noqa: BLE001  it is somebody's code
-        yield _finding("module-unusable", target, f"it cannot be imported: {type(error).__name__}: {error}")
+    except (Exception, SystemExit) as error:  # noqa: BLE001  the module is not ours and can raise anything
+        yield _finding("module-unusable", target, f"cannot be imported: {type(error).__name__}: {error}")
         return
     file = Path(module.__file__) if module.__file__ is not None else None
     if not given:
-        text = "there is no Toolcrib, FunctionSource or Plugin in it"
+        text = "contains no Toolcrib, FunctionSource or Plugin"
         yield _finding("module-unusable", target, text, file=file)
     for label, value in given.items():
         async for finding in _of_value(value, f"{name}:{label}", wanted):
@@ -209,14 +211,14 @@ async def _of_value(value: object, where: str, wanted: Wanted) -> AsyncIterator[
         case type() if issubclass(value, Plugin):
             try:
                 plugin = value()
-            except (Exception, SystemExit) as error:  # noqa: BLE001  likewise
-                yield _finding("module-unusable", where, f"it cannot be made: {type(error).__name__}: {error}")
+            except (Exception, SystemExit) as error:  # noqa: BLE001  the plugin is not ours and can raise anything
+                yield _finding("module-unusable", where, f"cannot be created: {type(error).__name__}: {error}")
                 return
             async for finding in _of_value(plugin, where, wanted):
                 yield finding
             return
         case _:
-            text = f"it is a {type(value).__name__}, and no Toolcrib, FunctionSource or Plugin"
+            text = f"is a {type(value).__name__}, not a Toolcrib, FunctionSource or Plugin"
             yield _finding("module-unusable", where, text)
             return
     for finding in _of_listing(listing, where):
@@ -227,7 +229,7 @@ async def _of_value(value: object, where: str, wanted: Wanted) -> AsyncIterator[
 
 def _of_listing(listing: Listing, where: str) -> Iterator[Finding]:
     for aside in listing.set_aside:
-        yield _finding("definition-unusable", where, f"`{aside.name}` is set aside: {aside.reason}")
+        yield _finding("definition-unusable", where, f"`{aside.name}` is ignored: {aside.reason}")
     for tool in listing.tools:
         try:
             check_tool(tool)
@@ -236,7 +238,7 @@ def _of_listing(listing: Listing, where: str) -> Iterator[Finding]:
 
 
 def _show(found: list[Finding]) -> None:
-    """Everything by tool, then how much there is of each rule."""
+    """Print the findings of each tool, then the counts of each rule."""
     for where, findings in groupby(found, key=lambda finding: finding.where):
         stdout.print(plain(where), style="bold", markup=False)
         for finding in findings:
@@ -248,7 +250,7 @@ def _show(found: list[Finding]) -> None:
     for (level, rule), count in sorted(Counter((each.level, each.rule.id) for each in found).items(), key=_worst_first):
         stdout.print(f"{count:>6}  [{_STYLES[level]}]{level.value:<7}[/]  {rule}")
     counted = "1 finding" if len(found) == 1 else f"{len(found):,} findings"
-    stderr.print(f"[red]{counted}.[/]" if found else "[green]Nothing is wrong.[/]")
+    stderr.print(f"[red]{counted}.[/]" if found else "[green]No problems found.[/]")
 
 
 def _worst_first(counted: tuple[tuple[Level, str], int]) -> tuple[int, int, str]:
@@ -257,7 +259,8 @@ def _worst_first(counted: tuple[tuple[Level, str], int]) -> tuple[int, int, str]
 
 
 def _indented(text: str, style: str = "") -> None:
-    """Broken into lines on a terminal; one line elsewhere, for whatever looks through it."""
+    """Print indented text: wrapped on a terminal, otherwise on one line, so that programs such as grep can search
+    it."""
     from rich.text import Text
 
     shown = Text(" ".join(plain(text).split()))
@@ -270,4 +273,4 @@ def _rule_id(text: str) -> str:
     if text in RULES:
         return text
     near = nearest(text, RULES)
-    raise click.UsageError(f"No rule is called `{text}`" + (f" (did you mean `{near}`?)" if near else "") + ".")
+    raise click.UsageError(f"Rule `{text}` not found" + (f" (did you mean `{near}`?)" if near else "") + ".")

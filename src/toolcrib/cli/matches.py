@@ -1,4 +1,4 @@
-"""Which of the listed tools each rule of a policy matches, and which of them it is not trusted to."""
+"""Finds which of the listed tools each rule of a policy matches, and which ones it would match only on trust."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from toolcrib.catalog.view import View, subject_of
 from toolcrib.config import Config
 
 _OPENING = (Access.CALL, Access.ASK)
-"""Effects that a claim of a source that is not trusted cannot bring about."""
+"""Effects that the annotations of an untrusted source cannot cause."""
 
 _VERBS = {Access.CALL: "opens", Access.ASK: "asks a person about", Access.SEE: "refuses", Access.HIDDEN: "hides"}
 
 
 @dataclass(frozen=True, slots=True)
 class Matches:
-    """What one rule matches by itself, for the principals that it is for and whatever stands before it."""
+    """What one rule matches on its own, without its principals and without the rules before it."""
 
     number: int
-    """From 1, in the order of the file."""
+    """The position in the file, from 1."""
     rule: Rule
     tool_count: int
     claiming: dict[str, int]
-    """By source, tools that match by their own word alone, which does not count: the source is not trusted."""
+    """By source, how many tools match only by their own annotations, which do not count: the source is not trusted."""
     matches_others: bool
-    """Whether it matches, or may match, something else: prompts, resources, or what a source has that did not list."""
+    """Whether it matches, or may match, prompts, resources, or tools of a source that did not list its tools."""
 
     @property
     def matches_nothing(self) -> bool:
@@ -36,7 +36,7 @@ class Matches:
 
     @property
     def told(self) -> str:
-        """A sentence."""
+        """One sentence about this rule."""
         verb = _VERBS[self.rule.then]
         if self.matches_nothing:
             return f"Rule {self.number} matches nothing."
@@ -48,7 +48,7 @@ class Matches:
         what = f"{more} more match" if self.tool_count else f"{more} match"
         what += "es" if more == 1 else ""
         names = ", ".join(sorted(self.claiming))
-        return f"{counted}; {what} only by what they claim, and their {source} not trusted: {names}."
+        return f"{counted}; {what} only by their own annotations, and their {source} not trusted: {names}."
 
     def to_wire(self) -> dict[str, Any]:
         return {
@@ -61,7 +61,8 @@ class Matches:
 
 
 def matches_of(config: Config, view: View) -> Iterator[Matches]:
-    """Those of each rule of `config`; `view` is all that was listed, whatever the policy hides."""
+    """Yield the matches of each rule of `config`. `view` must hold everything that was listed, whatever the policy
+    hides."""
     if config.policy is None:
         return
     sources = view.sources
@@ -84,22 +85,22 @@ def matches_of(config: Config, view: View) -> Iterator[Matches]:
             elif rule.then in _OPENING and rule.meets(subject, subject.annotations):
                 claiming[subject.source] = claiming.get(subject.source, 0) + 1
         matches_others = not is_all_known or any(rule.meets(subject, None) for subject in others)
-        # Resources need not be listed; a colon is that of a URI.
+        # Resources do not have to be listed. A colon marks the pattern of a resource's URI.
         matches_others = matches_others or any(":" in pattern for pattern in rule.tools or ())
         yield Matches(number, rule, count, claiming, matches_others)
 
 
 def _others(view: View) -> Iterator[Subject]:
-    """Prompts and resources, as rules look at them."""
+    """Yield the prompts and resources in the form that rules test."""
     shelf = view.shelf
     for item in (*shelf.prompts.values(), *shelf.resources.values(), *shelf.templates.values()):
         yield Subject(f"{item.source}.{item.own_name}", item.source, ((item.source,),), annotations=None)
 
 
 def _opposite(access: Access) -> Access:
-    """A decision that the strictness towards strangers does not turn into `access`."""
+    """Return a decision that the stricter rules for untrusted sources never turn into `access`."""
     return Access.HIDDEN if access in _OPENING else Access.CALL
 
 
 def _tools(count: int) -> str:
-    return f"{count} tool{'s' * (count != 1)}" if count else "no tool"
+    return f"{count} tool{'s' * (count != 1)}" if count else "no tools"

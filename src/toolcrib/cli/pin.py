@@ -1,4 +1,4 @@
-"""`toolcrib pin`: approve of definitions as they are, take that back, and show what was approved."""
+"""`toolcrib pin`: pin the current tool definitions, and show or remove pins."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _NEW = {Standing.NEW, Standing.UNPINNED}
 def pin(
     what: Sequence[str], config: Path, *, wait_s: float, by: str | None, full: bool, yes: bool, as_json: bool
 ) -> None:
-    """Show what would be approved of, ask, and write it; the process ends with 1 where any of it was not written."""
+    """Show what would be pinned, ask, and pin it. The process exits with 1 if anything was not pinned."""
 
     async def main() -> bool:
         who = _who(by)
@@ -62,7 +62,7 @@ def pin(
             show_unlisted(look.unlisted)
             show_elsewhere(look.elsewhere)
         asking = _Asking(yes=yes, as_json=as_json)
-        writes = bool(offer.all) and asking.agrees(f"Approve of {counted(len(offer.all), 'definition')} as {who}?")
+        writes = bool(offer.all) and asking.agrees(f"Pin {counted(len(offer.all), 'definition')} as {who}?")
         store = pins_of(config)
         if writes:
             with using(store, "written"):
@@ -71,18 +71,18 @@ def pin(
             wire = {**offer.to_wire(), "not_looked_at": not_looked_at(look)}
             print_json({"config": str(config), "written": writes, "by": who, **wire})
         elif writes:
-            stdout.print(f"Approved of {counted(len(offer.all), 'definition')} as {plain(who)}.", markup=False)
+            stdout.print(f"Pinned {counted(len(offer.all), 'definition')} as {plain(who)}.", markup=False)
         elif offer.all:
-            asking.tell("Nothing was approved")
+            asking.tell("Nothing was pinned")
         elif not look.unlisted:
-            stdout.print("There is nothing to approve of." if offer.unchanged else "No server offers a tool.")
+            stdout.print("There is nothing to pin." if offer.unchanged else "No server offers tools.")
         return (writes or not offer.all) and not look.unlisted
 
     _end(main, as_json=as_json)
 
 
 def unpin(what: Sequence[str], config: Path, *, by: str | None, yes: bool, as_json: bool) -> None:
-    """Show which approvals would be taken back, ask, and write it; no server is started."""
+    """Show which pins would be removed, ask, and remove them. No server starts."""
 
     async def main() -> bool:
         who = _who(by)
@@ -90,7 +90,7 @@ def unpin(what: Sequence[str], config: Path, *, by: str | None, yes: bool, as_js
         if not as_json and pins:
             _show_pins(pins)
         asking = _Asking(yes=yes, as_json=as_json)
-        writes = bool(pins) and asking.agrees(f"Take back {counted(len(pins), 'approval')} as {who}?")
+        writes = bool(pins) and asking.agrees(f"Remove {counted(len(pins), 'pin')} as {who}?")
         store = pins_of(config)
         left: tuple[Pin, ...] = ()
         if writes:
@@ -100,19 +100,19 @@ def unpin(what: Sequence[str], config: Path, *, by: str | None, yes: bool, as_js
         if as_json:
             print_json({"config": str(config), "written": writes, "by": who, "removed": [*map(_wire, pins)]})
         elif writes:
-            stdout.print(f"Took back {counted(len(pins), 'approval')} as {plain(who)}.", markup=False)
+            stdout.print(f"Removed {counted(len(pins), 'pin')} as {plain(who)}.", markup=False)
             _tell_of_unpinned(config, {pin.source for pin in pins} - {pin.source for pin in left})
         elif pins:
-            asking.tell("Nothing was taken back")
+            asking.tell("Nothing was removed")
         else:
-            stdout.print("Nothing is approved.")
+            stdout.print("Nothing is pinned.")
         return writes or not pins
 
     _end(main, as_json=as_json)
 
 
 def list_pins(what: Sequence[str], config: Path, *, as_json: bool) -> None:
-    """Show what is approved; no server is started."""
+    """Show what is pinned. No server starts."""
 
     async def main() -> bool:
         pins = _pins(what, config)
@@ -121,14 +121,14 @@ def list_pins(what: Sequence[str], config: Path, *, as_json: bool) -> None:
         elif pins:
             _show_pins(pins)
         else:
-            stderr.print("Nothing is approved. `toolcrib pin` approves of what is there.")
+            stderr.print("Nothing is pinned. Run `toolcrib pin` to pin the current definitions.")
         return True
 
     _end(main, as_json=as_json)
 
 
 def show_log(what: Sequence[str], config: Path, *, as_json: bool) -> None:
-    """Show all approvals there were, and their ends, the oldest first; no server is started."""
+    """Show the history of all pins, oldest first. No server starts."""
 
     async def main() -> bool:
         pins = _pins(what, config, ended=True)
@@ -139,7 +139,7 @@ def show_log(what: Sequence[str], config: Path, *, as_json: bool) -> None:
         elif pins:
             _show_log(pins)
         else:
-            stderr.print("Nothing was ever approved.")
+            stderr.print("Nothing was ever pinned.")
         return True
 
     _end(main, as_json=as_json)
@@ -147,18 +147,18 @@ def show_log(what: Sequence[str], config: Path, *, as_json: bool) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Offer:
-    """What is to be approved of."""
+    """The definitions that would be pinned."""
 
     shown: tuple[Definition, ...]
-    """Those that are new or changed."""
+    """New and changed definitions."""
     unchanged: int
     gone: int
     moved: tuple[Definition, ...]
-    """Those that were approved as they are, but for another configuration or under another name of their source."""
+    """Definitions that are pinned in a different configuration, or under a different name of their source."""
 
     @classmethod
     def of(cls, look: Look, known: set[tuple[str, str, str]]) -> _Offer:
-        """`known`: source, origin and name of what is approved here."""
+        """`known` holds the source, origin and name of each pin of this configuration."""
         unchanged = [each for each in look.definitions if each.standing is Standing.UNCHANGED]
         moved = [
             each for each in unchanged if (each.entry.name, each.entry.origin, each.judgement.tool.name) not in known
@@ -180,11 +180,11 @@ class _Offer:
 
 
 class _Asking:
-    """Whether something may be written: what was agreed to, on the command line or at the terminal."""
+    """Decides whether something may be written, by the options and by the answer at the terminal."""
 
     def __init__(self, *, yes: bool, as_json: bool) -> None:
         self._yes = yes
-        streams = (sys.stdin, sys.stdout, sys.stderr)  # it is shown on one, the question asked on another
+        streams = (sys.stdin, sys.stdout, sys.stderr)  # the definitions go to one stream, the question to the other
         self._somebody = all(stream.isatty() for stream in streams) and not as_json
 
     def agrees(self, question: str) -> bool:
@@ -197,12 +197,16 @@ class _Asking:
             return False
 
     def tell(self, what: str) -> None:
-        """Say that nothing was written, and why."""
-        stderr.print(f"{what}." if self._somebody else f"{what}: there is no terminal to ask at. With --yes it is.")
+        """Print that nothing was written, and why."""
+        stderr.print(
+            f"{what}."
+            if self._somebody
+            else f"{what}, because there is no terminal to confirm on. Pass --yes to confirm."
+        )
 
 
 def _end(main: Any, *, as_json: bool) -> None:
-    """Run `main`, and end the process with 1 where it gives False."""
+    """Run `main`. If it returns False, exit with 1."""
     done: list[bool] = []
 
     async def note() -> None:
@@ -213,23 +217,23 @@ def _end(main: Any, *, as_json: bool) -> None:
 
 
 def _who(by: str | None) -> str:
-    """Who approves."""
+    """Return the name of the person who pins."""
     if by is not None:
         if not by.strip():
-            raise click.UsageError("--by: a name is expected.")
+            raise click.UsageError("--by needs a name.")
         return by
     try:
         return getpass.getuser()
-    except (ImportError, KeyError, OSError):  # a user without a name, as containers have them
+    except (ImportError, KeyError, OSError):  # in a container, a user may have no name
         return f"uid {os.getuid()}"
 
 
 def _pins(what: Sequence[str], config: Path, *, ended: bool = False) -> tuple[Pin, ...]:
-    """What is approved, or with `ended` all that ever happened.
+    """Return the current pins that match `what`, or with `ended` the whole history.
 
     Raises:
-        InvalidConfig: the file cannot be used, or nobody can say what was approved.
-        NotFound: something of `what` meets nothing.
+        InvalidConfig: the configuration cannot be used, or the pins cannot be read.
+        NotFound: a word in `what` matches nothing.
     """
     chosen = Chosen(what, read_config(config).source_names)
     store = pins_of(config)
@@ -266,20 +270,20 @@ def _show(offer: _Offer, *, full: bool) -> None:
     for count, told in (
         (sum(each.standing in _NEW for each in offer.shown), "new"),
         (sum(each.standing is Standing.CHANGED for each in offer.shown), "changed"),
-        (offer.unchanged, "as approved"),
-        (offer.gone, "approved, and not there any more: `--remove` takes that back"),
-        (len(offer.moved), "as approved for another configuration, or under another name of the server"),
+        (offer.unchanged, "as pinned"),
+        (offer.gone, "pinned, but not offered any more. Pass `--remove` to remove their pins."),
+        (len(offer.moved), "pinned for a different configuration, or under a different name of the server"),
     ):
         if count:
             stdout.print(f"{count:>6,}  {told}")
 
 
 def _show_definition(tool: Tool) -> None:
-    """All that a model may come to read."""
+    """Print everything that a model may read."""
     try:
         told = json.dumps(definition_of(tool), indent=2, ensure_ascii=False, default=dict)
     except RecursionError:
-        told = "It is nested too deeply to be shown."
+        told = "The definition is nested too deeply to be shown."
     for line in told.split("\n"):
         show(Text(f"  {visible(line)}"))
 
@@ -293,7 +297,7 @@ def _versions(each: Definition) -> str:
 
 
 def _tell_of_unpinned(config: Path, sources: set[str]) -> None:
-    """Say what becomes of sources of which nothing is approved any more: it is easily taken for being closed."""
+    """Say what happens to sources without any pins: their tools may be shown, which is easy to overlook."""
     if not sources:
         return
     now = {
@@ -302,12 +306,12 @@ def _tell_of_unpinned(config: Path, sources: set[str]) -> None:
         Verdict.QUARANTINE: "its tools are not shown",
     }[read_config(config).pins.unpinned]
     for source in sorted(sources):
-        told = f"Nothing of {shown_name(source)} is approved any more: {now} (`toolcrib.pins.unpinned`)."
+        told = f"Nothing of {shown_name(source)} is pinned any more: {now} (`toolcrib.pins.unpinned`)."
         stderr.print(told, markup=False, style="yellow")
 
 
 def _show_pins(pins: Sequence[Pin]) -> None:
-    """By what they are bound to, which most of them share and is mostly long."""
+    """Print the pins in groups by their origin, which is long and which most pins share."""
     for bound, some in groupby(pins, lambda pin: (pin.source, pin.shown)):
         _show_bound(bound[1])
         table = _table("tool", "version", "since", "by", show_header=True)
@@ -317,11 +321,11 @@ def _show_pins(pins: Sequence[Pin]) -> None:
 
 
 def _show_log(pins: Sequence[Pin]) -> None:
-    """By what somebody did at once."""
+    """Print the history in groups of what one person did in one minute."""
     for (is_removed, minute, by, _, bound), some in groupby(
         pins, lambda pin: (pin.definition is None, _minute(pin), pin.by, pin.source, pin.shown)
     ):
-        done = ("taken back", "red") if is_removed else ("approved", "green")
+        done = ("removed", "red") if is_removed else ("pinned", "green")
         show(Text.assemble(minute, "  ", done, f" by {shown_name(by)}"))
         _show_bound(bound)
         table = _table("tool", "version", show_header=False)

@@ -1,4 +1,4 @@
-"""`toolcrib add`, `remove`, `export` and `import`: what is registered beside a configuration."""
+"""`toolcrib add`, `remove`, `export` and `import`: manage what is registered in addition to a configuration."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from toolcrib.sources.declared.template import Template
 
 
 def add(config: Path, tool_id: str, declaration: dict[str, Any], schema: Path | None, *, as_json: bool) -> None:
-    """Register a declared tool; its arguments are required texts wherever `{name}` stands in it, or as in `schema`."""
+    """Register a declared tool. Without `schema`, each `{name}` in it becomes a required string argument."""
 
     async def main() -> None:
         source, _, name = tool_id.partition(".")
         if not (source and name):
-            raise InvalidConfig(f"`{tool_id}` is no id of a tool: SOURCE.NAME is expected here, as in ops.disk_free")
+            raise InvalidConfig(f"`{tool_id}` is not a tool id. Use SOURCE.NAME, for example ops.disk_free")
         body = dict(declaration)
         body["input_schema"] = _schema_of(declaration, tool_id) if schema is None else _schema_in(schema)
         new = registration(Kind.TOOL, tool_id, body)
@@ -41,8 +41,8 @@ def add(config: Path, tool_id: str, declaration: dict[str, Any], schema: Path | 
 
         def change(rows: Sequence[Registration]) -> Iterable[Registration]:
             if new.key in {row.key for row in rows}:
-                hint = f"`toolcrib remove {tool_id}` makes room."
-                raise InvalidConfig(f"nothing was registered: `{tool_id}` is registered already", hints=[hint])
+                hint = f"Run `toolcrib remove {tool_id}` first."
+                raise InvalidConfig(f"`{tool_id}` is already registered. Nothing was changed.", hints=[hint])
             return registering.added(rows, [new])
 
         _tell(config, *_changed(store_of(config), change), as_json=as_json)
@@ -53,13 +53,13 @@ def add(config: Path, tool_id: str, declaration: dict[str, Any], schema: Path | 
 def http_of(
     url: str, *, method: str, headers: tuple[str, ...], body: str | None, json_body: str | None, allow_private: bool
 ) -> dict[str, Any]:
-    """The endpoint as a declaration writes it.
+    """Return the endpoint in the form of a declaration.
 
     Raises:
-        UsageError: a header has no colon, or `json_body` is no JSON.
+        UsageError: a header has no colon, or `json_body` is not valid JSON.
     """
     if (bare := next((header for header in headers if ":" not in header), None)) is not None:
-        raise UsageError(f"`{bare}` is no header: NAME: VALUE is expected.")
+        raise UsageError(f"`{bare}` is not a header. Use 'NAME: VALUE'.")
     pairs = (header.partition(":") for header in headers)
     http: dict[str, Any] = {"url": url} if method == "GET" else {"method": method, "url": url}
     http |= {"headers": {name.strip(): value.strip() for name, _, value in pairs}} if headers else {}
@@ -72,7 +72,7 @@ def _json(text: str) -> Any:
     try:
         return json.loads(text)
     except ValueError as error:
-        raise UsageError(f"The body is no JSON: {error}.") from error
+        raise UsageError(f"--json-body is not valid JSON: {error}.") from error
 
 
 def remove(
@@ -85,7 +85,7 @@ def remove(
     capabilities: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Register all of these no longer, or none of them."""
+    """Unregister all of these, or nothing if one of them is not registered."""
     named = {
         Kind.TOOL: tool_ids,
         Kind.CATEGORY: categories,
@@ -100,19 +100,19 @@ def remove(
         try:
             before, after = _changed(store_of(config), lambda rows: registering.removed(rows, keys))
         except NotFound as error:
-            raise NotFound(error.message, hints=["`toolcrib export` shows what is registered."]) from error
+            raise NotFound(error.message, hints=["Run `toolcrib export` to see what is registered."]) from error
         _tell(config, before, after, as_json=as_json)
 
     run(main, as_json=as_json)
 
 
 def export(config: Path, output: Path | None) -> None:
-    """Write what is registered as one document; what cannot be read is left out, and named."""
+    """Write everything that is registered to one document. Unreadable items are left out and reported."""
 
     async def main() -> None:
         rows = store_of(config).all()
         if not rows:
-            read_config(config)  # what was registered beside a file that is gone can still be had
+            read_config(config)  # with rows, the configuration may be missing: its registrations can still be exported
         whole, unreadable = document(rows)
         text = f"{json.dumps(whole, ensure_ascii=False, indent=2)}\n"
         _write(text, output)
@@ -123,7 +123,7 @@ def export(config: Path, output: Path | None) -> None:
 
 
 def import_(file: Path, config: Path, *, replacing: bool, dry_run: bool, as_json: bool) -> None:
-    """Register all that a document holds, or nothing of it."""
+    """Register everything in a document, or nothing."""
 
     async def main() -> None:
         new = read_document(_text_in(file), file)
@@ -144,26 +144,26 @@ def _write(text: str, output: Path | None) -> None:
         write(plain_json(text) if stdout.is_terminal else text)
         return
     try:
-        # It may hold secrets that somebody wrote out, as the store may, which is for its owner alone.
+        # The document may contain secrets, so like the store it is readable by its owner only.
         with open(output, "w", encoding="utf-8", opener=partial(os.open, mode=0o600)) as file:
             file.write(text)
     except OSError as error:
-        raise InvalidConfig(f"{output}: cannot be written: {error.strerror}") from error
+        raise InvalidConfig(f"{output}: cannot write the file: {error.strerror}") from error
 
 
 def _text_in(path: Path) -> str:
     try:
         return path.read_text("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise InvalidConfig(f"{path}: not UTF-8 text") from error
+        raise InvalidConfig(f"{path}: must be UTF-8 text") from error
     except OSError as error:
-        raise InvalidConfig(f"{path}: cannot be read: {error.strerror}") from error
+        raise InvalidConfig(f"{path}: cannot read the file: {error.strerror}") from error
 
 
 def _changed(
     store: RegistrationStore, change: Callable[[Sequence[Registration]], Iterable[Registration]]
 ) -> tuple[Sequence[Registration], Sequence[Registration]]:
-    """What was registered, and what is since `change`."""
+    """Update the store. Returns what was registered before and after `change`."""
     before: list[Registration] = []
 
     def noted(rows: Sequence[Registration]) -> Iterable[Registration]:
@@ -196,15 +196,15 @@ def _tell(
         for key in keys:
             stdout.print(plain(f"{'would be ' * dry_run}{what}: {told(*key)}"), markup=False)
     if not any(changes.values()):
-        stderr.print("Nothing changes: all of it is registered as it is.")
+        stderr.print("Nothing changes: everything is already registered like this.")
     elif dry_run:
         stderr.print("Nothing was written.")
     else:
-        stderr.print(plain(f"Running gateways of {config} take it over within seconds."), markup=False)
+        stderr.print(plain(f"Running gateways that use {config} apply the change within seconds."), markup=False)
 
 
 def _schema_of(declaration: dict[str, Any], where: str) -> dict[str, Any]:
-    """Of the arguments whose places stand in `declaration`, in their order."""
+    """Return a schema with the placeholders of `declaration` as arguments, in the order of the text."""
     names: dict[str, None] = {}
     for text in _texts(declaration):
         template = Template.read(text, where)
@@ -214,7 +214,7 @@ def _schema_of(declaration: dict[str, Any], where: str) -> dict[str, Any]:
 
 
 def _texts(declaration: dict[str, Any]) -> list[str]:
-    """Those in which an argument may stand."""
+    """Return the strings of a declaration that can contain placeholders."""
     http = declaration.get("http", {})
     return [
         *declaration.get("command", ()),
@@ -233,7 +233,7 @@ def _schema_in(path: Path) -> Any:
 
 
 def _texts_in(value: object) -> Iterator[str]:
-    """Every text in a JSON value, in its order."""
+    """Yield every string in a JSON value, in order."""
     match value:
         case str():
             yield value

@@ -1,4 +1,4 @@
-"""What `toolcrib eval` found out, as it is told to programs and shown to a person."""
+"""Prints the results of `toolcrib eval`, as JSON or for a person."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ from toolcrib.cli.standings import Mistake, Standing
 from toolcrib.search.evaluation import NDCG, Answer, Change, Comparison, Estimate, Evaluation, Floor
 
 SHOWN_GROUPS = 12
-"""Categories that a person is shown, the worst ones."""
+"""How many categories are shown. The worst ones come first."""
 
 SHOWN_ABOVE = 3
-"""Tools above those that serve a query."""
+"""How many tools are shown that ranked above the right tools."""
 
 SHOWN_CHANGES = 3
-"""Queries that got better, and that got worse."""
+"""How many improved and how many worsened queries are shown."""
 
 SHOWN_UNKNOWN = 5
-"""Queries that name tools which are not there."""
+"""How many queries are shown that name tools which do not exist."""
 
 ROOMY = 64
-"""Columns of a terminal from which on there is room for intervals beside other numbers."""
+"""The width of a terminal, in columns, from which on intervals fit into the tables."""
 
 SHOWN_CHARS = 300
-"""Of a query that went wrong."""
+"""How many characters of a failed query are shown."""
 
 SHOWN_WORDS = 6
-"""Words of a query that a tool holds."""
+"""How many words are shown that a query and a tool share."""
 
 
 @dataclass(frozen=True, slots=True)
 class Other:
-    """What another setting makes of the same queries."""
+    """The results of the same queries with different settings."""
 
     name: str
     comparison: Comparison
@@ -48,13 +48,13 @@ class Other:
 
 @dataclass(frozen=True, slots=True)
 class Scorecard:
-    """All that there is to tell."""
+    """All results of one run."""
 
     evaluation: Evaluation
     unknown: Mapping[str, tuple[str, ...]]
-    """By id of a query, what it names that is in no definition."""
+    """Names that no definition has, by query id."""
     mistakes: tuple[Mistake, ...]
-    """The worst first."""
+    """The worst mistakes first."""
     other: Other | None
     floors: tuple[Floor, ...]
 
@@ -108,7 +108,7 @@ def _answer_wire(answer: Answer) -> dict[str, Any]:
 def tell_of_unavailable(view: View) -> None:
     lost = sorted(name for name, entry in view.sources.items() if entry.status is not SourceStatus.READY)
     if lost:
-        stderr.print(f"Not searched, for they are unavailable: {plain(', '.join(lost))}.", style="yellow", markup=False)
+        stderr.print(f"Not searched, because unavailable: {plain(', '.join(lost))}.", style="yellow", markup=False)
 
 
 def tell_of_unknown(unknown: Mapping[str, tuple[str, ...]]) -> None:
@@ -160,7 +160,7 @@ def _print(shown: Any, indent: int = 0) -> None:
 
 
 def _table(*columns: str) -> Table:
-    """One whose first column is a text, which gives way where there is little room, and the others numbers."""
+    """Return a table with a text column, which wraps on narrow terminals, and columns of numbers."""
     table = Table(box=None, header_style="dim", padding=(0, 2, 0, 0), pad_edge=False)
     for at, column in enumerate(columns):
         if at == 0:
@@ -202,11 +202,11 @@ def _interval(estimate: Estimate) -> str:
 
 def _show_refused(evaluation: Evaluation) -> None:
     negatives = len(evaluation.negatives)
-    told = f"an empty page for {_share(evaluation.refused, evaluation.queries)}"
+    told = f"empty results for {_share(evaluation.refused, evaluation.queries)}"
     if evaluation.auroc is None:
         _print(told)
         return
-    _print(f"{told}, and for {_share(evaluation.rightly_refused, negatives)} that nothing serves")
+    _print(f"{told}, and for {_share(evaluation.rightly_refused, negatives)} that no tool fits")
     error = evaluation.calibration_error
     gap = f", calibration error {error:.3f}" if error is not None else ""
     _print(f"confidence of the first result: AUROC {evaluation.auroc:.3f}{gap}")
@@ -227,18 +227,18 @@ def _show_groups(evaluation: Evaluation) -> None:
         table.add_row(escape(group.name), str(group.queries), f"{ndcg.mean:.3f}", *more, str(group.refused or ""))
     _print(table)
     if len(groups) > SHOWN_GROUPS:
-        _print(f"[dim]… and {len(groups) - SHOWN_GROUPS} that are better (`--json` has all)[/]")
+        _print(f"[dim]… and {len(groups) - SHOWN_GROUPS} better ones (`--json` lists all)[/]")
 
 
 def _show_changes(comparison: Comparison) -> None:
     difference = comparison.differences[NDCG]
     if not difference.better + difference.worse:
-        _print(f"no query has another {NDCG}")
+        _print(f"no query has a different {NDCG}")
         return
     better, worse = comparison.most_changed(SHOWN_CHANGES)
     for word, count, changes in (("better", difference.better, better), ("worse", difference.worse, worse)):
         if changes:
-            most = f", most of all these {len(changes)}" if len(changes) < count else ""
+            most = f", of these {len(changes)} changed most" if len(changes) < count else ""
             _print(f"\n[bold]{count} {word} with “other”[/]{most}")
             for change in changes:
                 _show_change(change)
@@ -258,7 +258,7 @@ def _line(text: str, limit: int | None = None) -> str:
 
 def _show_mistake(mistake: Mistake) -> None:
     answer = mistake.answer
-    said = "" if answer.found else ", an empty page"
+    said = "" if answer.found else ", empty result"
     stdout.print(f"\n[bold]{escape(answer.judged.id)}[/]  [dim]{NDCG} {answer.scores[0]:.2f}{said}[/]", soft_wrap=True)
     _print(_line(answer.judged.query, SHOWN_CHARS), 2)
     table = Table.grid(padding=(0, 2, 0, 0))
@@ -278,5 +278,5 @@ def _add_standing(table: Table, standing: Standing, style: str) -> None:
     words = ", ".join(standing.words[:SHOWN_WORDS]) + (", …" if len(standing.words) > SHOWN_WORDS else "")
     rank = str(standing.rank) if standing.rank is not None else "–"
     confidence = f"{standing.confidence:.2f}" if standing.confidence is not None else ""
-    why = standing.reason if standing.reason is not None else words or "no word of it"
+    why = standing.reason if standing.reason is not None else words or "no word in common"
     table.add_row(rank, f"[{style}]{escape(standing.tool_id)}[/]", confidence, f"[dim]{escape(why)}[/]")

@@ -1,4 +1,4 @@
-"""`toolcrib serve`."""
+"""`toolcrib serve`: serve the tools of an mcp.json or of a Python program over MCP."""
 
 from __future__ import annotations
 
@@ -45,15 +45,15 @@ def serve(
     no_cache: bool,
     no_audit: bool,
 ) -> None:
-    """Serve until a signal arrives; over standard input and output, until the client goes away.
+    """Serve until a signal arrives. Over standard input and output, also stop when the client disconnects.
 
-    `config` may name the crib of a program instead, as `module:name`.
+    `config` can also be `module:name`, which names a Toolcrib object in a Python module.
     """
     if (named := _PROGRAM.fullmatch(str(config))) is not None and not config.exists():
         _serve_program(named[1], named[2], http, operations, bundle=bundle)
         return
     if (module := _module_meant(config)) is not None:
-        told = f"{config}: this is a Python module; name the `Toolcrib` in it too, as in `{module}:crib`"
+        told = f"{config}: this is a Python module. Name the Toolcrib object in it, for example `{module}:crib`"
         fail(InvalidConfig(told), as_json=False)
     config = _in_project(config)
     log_warnings()
@@ -71,7 +71,7 @@ def serve(
         )
 
     def kept_within(crib: Toolcrib, principal: Principal | None) -> Callable[[], Coroutine[Any, Any, None]] | None:
-        """Keep `crib` within the bundle, if any is named; gives what tells of what is missing in that."""
+        """Limit `crib` to the bundle, if one is named. Returns a function that reports what the bundle is missing."""
         if bundle is None:
             return None
         crib.confine(bundle)
@@ -81,7 +81,10 @@ def serve(
         from toolcrib.surfaces.mcp_gateway.stdio import serve_stdio
 
         if sys.stdin.isatty():
-            stderr.print("Toolcrib speaks MCP here, to a program: give it to your client. Ctrl-C ends it.")
+            stderr.print(
+                "Toolcrib is waiting for an MCP client on standard input. "
+                "Configure it in your client, or press Ctrl-C to stop."
+            )
         with audited(config, no_audit=no_audit) as audit:
             crib = opened(audit)
             read = crib.add_config(config)
@@ -112,7 +115,7 @@ def serve(
 
 
 def _module_meant(config: Path) -> str | None:
-    """The module in the current folder that `config` names, as `package.module` or by its file; None for no module."""
+    """Return the module in the current folder that `config` names by its dotted name or its file, or None."""
     named = str(config).removesuffix(".py").replace(os.sep, ".")
     file = Path(*named.split("."))
     if not _PROGRAM.fullmatch(f"{named}:crib") or (config.exists() and config.suffix != ".py"):
@@ -121,7 +124,7 @@ def _module_meant(config: Path) -> str | None:
 
 
 def _serve_program(module: str, name: str, http: str | None, operations: str, *, bundle: str | None) -> None:
-    """Serve the crib that a module holds; what it keeps and writes down is its own business."""
+    """Serve the Toolcrib object of a module. The program itself decides what is stored and audited."""
     log_warnings()
 
     async def main() -> None:
@@ -130,7 +133,10 @@ def _serve_program(module: str, name: str, http: str | None, operations: str, *,
             crib.confine(bundle)
         if http is None:
             if sys.stdin.isatty():
-                stderr.print("Toolcrib speaks MCP here, to a program: give it to your client. Ctrl-C ends it.")
+                stderr.print(
+                    "Toolcrib is waiting for an MCP client on standard input. "
+                    "Configure it in your client, or press Ctrl-C to stop."
+                )
             await crib.serve_stdio(operations=operations)
         else:
             await crib.serve_http(http, operations=operations, listening=_say_where)
@@ -140,23 +146,23 @@ def _serve_program(module: str, name: str, http: str | None, operations: str, *,
 
 
 def _crib_of(module: str, name: str) -> Toolcrib:
-    """The crib that is called `name` in a module, looked for in the current folder first.
+    """Import a module, from the current folder first, and return its Toolcrib object called `name`.
 
     Raises:
-        NotFound: there is no such module, or it has no crib of this name; the nearest is proposed.
+        NotFound: the module does not exist, or has no such object. The message suggests a similar name.
     """
     sys.path.insert(0, str(Path.cwd()))
     try:
         found = import_module(module)
     except ModuleNotFoundError as error:
         if error.name is None or f"{module}.".startswith(f"{error.name}."):
-            raise NotFound(f"there is no module `{module}`, here or among what is installed") from error
+            raise NotFound(f"module `{module}` not found, neither here nor in the installed packages") from error
         raise
     cribs = [key for key, value in vars(found).items() if isinstance(value, Toolcrib)]
     crib = getattr(found, name, None)
     if not isinstance(crib, Toolcrib):
-        meant = did_you_mean(name, cribs) or (f"; there are: {', '.join(cribs)}" if cribs else "")
-        raise NotFound(f"`{module}` has no `Toolcrib` that is called `{name}`{meant}")
+        meant = did_you_mean(name, cribs) or (f"; it has: {', '.join(cribs)}" if cribs else "")
+        raise NotFound(f"`{module}` has no Toolcrib object called `{name}`{meant}")
     return crib
 
 
@@ -165,9 +171,10 @@ def _say_where(url: str) -> None:
 
 
 def _in_project(config: Path) -> Path:
-    """The configuration, here or else in the project of the Claude Code that started this.
+    """Return the path of the configuration, in this folder or in the project of the Claude Code that started us.
 
-    A file that a team shares names it by its path in the project. Claude Code may have been started in a folder below.
+    A shared file names the configuration by its path in the project, but Claude Code may have been started in a
+    folder below it.
     """
     project = os.environ.get("CLAUDE_PROJECT_DIR")
     if not project or config.exists() or not (there := project / config).exists():
@@ -176,28 +183,28 @@ def _in_project(config: Path) -> Path:
 
 
 def _look_for_garbage() -> None:
-    """From now on, and never among what is there by now: that would hold up the first answer, and each look later."""
+    """Turn garbage collection on, except for objects that exist now: scanning them would delay the first answer."""
     gc.freeze()
-    # By default, all objects are looked at once a second under load, and each connection or open question has some 200.
+    # The default thresholds scan all objects once a second under load. Each connection or open question has about 200.
     gc.set_threshold(700, 10, 40)
     gc.enable()
 
 
 async def _tell_if_incomplete(crib: Toolcrib, bundle: str, principal: Principal | None) -> None:
-    """Once the sources are there, say what `bundle` lacks for `principal`; see `Toolcrib.resolve`."""
+    """When the sources are ready, print what `bundle` is missing for `principal`; see `Toolcrib.resolve`."""
     await crib.ready(principal=principal)
     try:
         crib.resolve(bundle, principal).check()
     except BundleIncomplete as error:
-        stderr.print(f"The bundle {bundle} is incomplete, and served without: {plain(error.diagnosis)}", markup=False)
+        stderr.print(f"Serving the incomplete bundle {bundle}. Missing: {plain(error.diagnosis)}", markup=False)
 
 
 @contextmanager
 def audited(config: Path, *, no_audit: bool) -> Generator[AuditStore | None]:
-    """What writes down the operations of a gateway that serves `config`; None where nothing does.
+    """Yield the audit of a gateway that serves `config`, or None if the audit is off.
 
     Raises:
-        InvalidConfig: the file cannot be used.
+        InvalidConfig: the configuration cannot be used.
     """
     audit = None if no_audit else read_config(config).audit
     if audit is None:
@@ -214,5 +221,5 @@ def audited(config: Path, *, no_audit: bool) -> Generator[AuditStore | None]:
 
 
 def default_cache() -> Path:
-    """Where definitions are kept unless somebody says otherwise."""
+    """Return the default path of the cache of tool definitions."""
     return platformdirs.user_cache_path("toolcrib") / "definitions.sqlite"

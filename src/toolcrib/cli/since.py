@@ -1,4 +1,4 @@
-"""A moment as a person types it: how long ago that was, or a date."""
+"""Parses a point in time from the command line: how long ago it was, or a date."""
 
 from __future__ import annotations
 
@@ -18,10 +18,12 @@ class Since(click.ParamType[float]):
     name = "time"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """In seconds since 1970."""
+        """Convert to seconds since 1970."""
         if ago := re.fullmatch(r"(\d{1,9})([smhdw])", str(value)):
             return time.time() - int(ago[1]) * _UNITS[ago[2]]
         try:
             return datetime.fromisoformat(str(value)).timestamp()
         except (ValueError, OverflowError):
-            self.fail(f"{value!r} is neither like 90s, 30m, 2h, 7d or 1w nor like 2026-08-01 or 2026-08-01T09:30.")
+            self.fail(
+                f"{value!r} is not a time. Use 90s, 30m, 2h, 7d or 1w, or a date: 2026-08-01 or 2026-08-01T09:30."
+            )

@@ -1,4 +1,4 @@
-"""What in a configuration is probably a slip, as patterns, tags and paths that nothing in the whole catalog meets."""
+"""Finds possible mistakes in a configuration: patterns, tags and paths that match nothing in the whole catalog."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ from toolcrib.core.tools import Path
 
 
 class Slips:
-    """Those of one file. What a source might offer that has not listed, or not to everybody, is given the benefit."""
+    """The possible mistakes in one file. Nothing is reported that an unlisted or isolated source could explain."""
 
     def __init__(self, config: Config, view: View) -> None:
-        """`view`: all that was listed, whatever the policy hides."""
+        """`view` must hold everything that was listed, whatever the policy hides."""
         self._config = config
         self._view = view
         self._categories = {category.path: category for category in config.categories.given}
 
     def __iter__(self) -> Iterator[str]:
-        """Sentences without a full stop, each with the place it is about, in the order of the file's settings."""
+        """Yield sentences without a full stop, each with the key it is about, in the order of the file's settings."""
         for override in self._config.overrides.given:
             yield from self._of_tools((override.tools,), "toolcrib.tools")
         yield from self._of_examples()
         for category in self._categories.values():
             yield from self._of_category(category)
         if self._config.search.history is not None and self._config.audit is None:
-            yield "toolcrib.search.history: nothing is learned from past calls, for `toolcrib.audit` is off"
+            yield "toolcrib.search.history: nothing is learned from past calls, because `toolcrib.audit` is off"
         for position, rule in enumerate(self._config.policy.rules if self._config.policy is not None else ()):
             yield from self._of_rule(rule, f"toolcrib.policy.rules.{position}")
 
     @property
     def named_as_sources(self) -> tuple[str, ...]:
-        """The categories that are one node with the source of their name."""
+        """The categories that are merged with the source of the same name."""
         return tuple(server.name for server in self._config.enabled if (server.name,) in self._categories)
 
     def _of_category(self, category: Category) -> Iterator[str]:
@@ -50,12 +50,12 @@ class Slips:
         yield from self._of_tags(category.tagged, f"{where}.tagged")
         for above in category.also_under:
             if above not in self._nodes and above[0] not in self._unknown:
-                yield f"{where}.also_under: there is no node `{_shown(above)}`{self._meant_node(above)}"
+                yield f"{where}.also_under: category `{_shown(above)}` not found{self._meant_node(above)}"
         if not (claimed or self._is_filled(path) or path in self._perhaps_filled):
-            yield f"{where}: nothing hangs in it"
+            yield f"{where}: the category is empty"
 
     def _of_examples(self) -> Iterator[str]:
-        """Those that the file gives of tools whose schemas would refuse them."""
+        """Yield the examples in the file that the schema of their tool refuses."""
         for tool in self._view.tools.values():
             for problem in self._config.overrides.problems(tool):
                 yield f"toolcrib.tools: `{tool.id}`: {problem}"
@@ -63,7 +63,7 @@ class Slips:
     def _of_rule(self, rule: Rule, where: str) -> Iterator[str]:
         for path in rule.paths or ():
             if not (self._is_filled(path) or path in self._perhaps_filled or path in self._of_sources):
-                yield f"{where}.paths: nothing hangs at or below `{_shown(path)}`{self._meant_node(path)}"
+                yield f"{where}.paths: `{_shown(path)}` has no tools{self._meant_node(path)}"
         yield from self._of_tags((rule.tags or ()), f"{where}.tags")
         for pattern in rule.sources or ():
             if pattern not in self._other_labels and not any(fnmatchcase(name, pattern) for name in self._sources):
@@ -73,7 +73,7 @@ class Slips:
 
     def _of_tools(self, patterns: Iterable[str], where: str) -> Iterator[str]:
         for pattern in patterns:
-            # A colon is that of a resource's URI, and resources need not be listed.
+            # A colon marks the URI of a resource, and resources do not have to be listed.
             if ":" in pattern or any(_may_begin(pattern, f"{name}.") for name in self._unknown):
                 continue
             if any(pattern.startswith(f"{label}.") for label in self._other_labels):
@@ -87,7 +87,7 @@ class Slips:
     def _meant_tools(self, pattern: str) -> str:
         source, dot, name = pattern.partition(".")
         if not dot:
-            return "; ids are SOURCE.NAME"
+            return "; tool ids have the form SOURCE.NAME"
         there = nearest(source, self._sources)
         if there is None or self._is_met(f"{there}.{name}"):
             return _meant(there and f"{there}.{name}")
@@ -96,10 +96,10 @@ class Slips:
     def _of_tags(self, tags: Iterable[str], where: str) -> Iterator[str]:
         for tag in tags:
             if tag not in self._tags and not self._unknown:
-                yield f"{where}: no tool carries `{tag}`{_meant(nearest(tag, self._tags))}"
+                yield f"{where}: no tool has the tag `{tag}`{_meant(nearest(tag, self._tags))}"
 
     def _is_filled(self, path: Path) -> bool:
-        """Whether a tool hangs at or below the node, or one of a source that is not known might."""
+        """Return whether a tool is in the category or below it, or may be, because a source is not fully known."""
         branch = self._view.whole_ontology.nodes.get(path)
         return path[0] in self._unknown or (branch is not None and branch.count > 0)
 
@@ -108,7 +108,7 @@ class Slips:
 
     @cached_property
     def _perhaps_filled(self) -> frozenset[Path]:
-        """The categories in which something of a source that is not known might hang, and the nodes above them."""
+        """The categories that may hold tools of sources that are not fully known, and the categories above them."""
         found: set[Path] = set()
         waiting = [each.path for each in self._categories.values() if self._may_be_filled(each)]
         while waiting:
@@ -127,7 +127,7 @@ class Slips:
 
     @cached_property
     def _unknown(self) -> frozenset[str]:
-        """Sources of which it is not known, or not of everybody's, what they offer."""
+        """Sources whose tools are not known, or not known for all principals."""
         listed = {name for name, entry in self._view.sources.items() if entry.status is SourceStatus.READY}
         shared = {server.name for server in self._config.enabled if server.isolation == "shared"}
         shared |= {each.name for each in (*self._config.plugins, *self._config.declared)}
@@ -135,22 +135,23 @@ class Slips:
 
     @cached_property
     def _sources(self) -> frozenset[str]:
-        """All that the file names, switched off or not."""
+        """All sources that the file names, also disabled ones."""
         return frozenset(each.name for each in (*self._config.servers, *self._config.plugins, *self._config.declared))
 
     @cached_property
     def _other_labels(self) -> frozenset[str]:
-        """Labels of servers whose sources are called otherwise: what begins with one stands under that name too."""
+        """Keys of servers whose source has a different name. Patterns may use either."""
         return frozenset(label for label, name in self._config.source_names.items() if label != name)
 
     @cached_property
     def _of_sources(self) -> frozenset[Path]:
-        """Nodes in which prompts and resources hang, too."""
+        """Categories that also hold prompts and resources."""
         return frozenset((name,) for name in self._sources)
 
     @cached_property
     def _ids(self) -> tuple[str, ...]:
-        """What patterns of tools are held against: tools and prompts. Those of resources are not judged."""
+        """The ids that patterns of tools are compared with: tools and prompts. Patterns of resources are not
+        checked."""
         prompts = (f"{item.source}.{item.own_name}" for item in self._view.shelf.prompts.values())
         return *self._view.tools, *prompts
 
@@ -160,14 +161,14 @@ class Slips:
 
     @cached_property
     def _nodes(self) -> frozenset[Path]:
-        """The nodes that are there without any link to them."""
+        """The categories that exist without any links."""
         places = {place for tool in self._view.tools.values() for place in self._config.categories.places(tool)}
         above = {place[:depth] for place in places for depth in range(1, len(place) + 1)}
         return frozenset({*above, *self._view.visible.state.described})
 
 
 def _may_begin(pattern: str, beginning: str) -> bool:
-    """Whether `pattern` could match some text that begins so."""
+    """Return whether `pattern` could match a string that begins with `beginning`."""
     return any(fnmatchcase(beginning, pattern[:end]) for end in range(1, len(pattern) + 1))
 
 

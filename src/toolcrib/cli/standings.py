@@ -1,4 +1,4 @@
-"""Where the tools that serve a query stand in its ranking, what stands above them, and which words they share."""
+"""Explains the ranking of a query: where the right tools rank, what ranks above them, and which words they share."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ _WORD = re.compile(r"[^\s,;:!?\"“”()\[\]{}]+")
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """One tool in the ranking of a query."""
+    """The place of one tool in the ranking of a query."""
 
     tool_id: str
     rank: int | None
-    """From 1; None where it is not ranked."""
+    """The rank from 1, or None if the tool is not ranked."""
     confidence: float | None
-    """None likewise."""
+    """None if the tool is not ranked."""
     words: tuple[str, ...] = ()
-    """Those of the query that its definition, its category or its source holds, by their stems."""
+    """Words of the query that occur in the tool's definition, category or source, compared by their stems."""
     reason: str | None = None
-    """Why it is not ranked."""
+    """Why the tool is not ranked."""
 
     def to_wire(self) -> dict[str, Any]:
         return {
@@ -42,13 +42,13 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class Mistake:
-    """A query that was not answered perfectly, and why."""
+    """A query that was not answered perfectly, and the reason."""
 
     answer: Answer
     relevant: tuple[Standing, ...]
-    """Those that serve it, best first, in the whole ranking; those that are not ranked last."""
+    """The right tools with their ranks in the whole catalog, best first. Tools without a rank come last."""
     above: tuple[Standing, ...]
-    """Others on the first page that stand above one of them."""
+    """Other tools on the first page that rank above a right tool."""
 
     def to_wire(self) -> dict[str, Any]:
         return {
@@ -62,9 +62,9 @@ class Mistake:
 
 
 def examined(view: View, answer: Answer) -> Mistake:
-    """Rank everything once more for the query of `answer`, and look at where its tools stand.
+    """Rank the whole catalog for the query of `answer`, and find the ranks of its right tools.
 
-    `view` orders as `answer` was ordered and refuses nothing: of an empty page it says what was held back.
+    `view` must rank as `answer` was ranked, but refuse nothing: so an empty page can be explained, too.
     """
     query, wanted = answer.judged.query, answer.judged.relevant
     ranked = view.search(query, limit=len(view.tools)).hits
@@ -89,14 +89,14 @@ def _standing(view: View, query: str, tool_id: str, ranked: tuple[int, Hit] | No
     words = _shared(query, (term for field, _ in WEIGHTS.of_fields(document) for term in field))
     if ranked is not None:
         return Standing(tool_id, ranked[0], ranked[1].confidence, words)
-    reason = "it is not among the matches" if words else "it holds no word of the query"
+    reason = "it is not among the matches" if words else "it has no word of the query"
     return Standing(tool_id, None, None, words, reason)
 
 
 def _shared(query: str, held: Iterable[str]) -> tuple[str, ...]:
-    """The different words of `query` one of whose terms is `held`, as it spells them.
+    """Return the different words of `query` that have a term in `held`, spelled as in the query.
 
-    Of scripts written without spaces, the terms themselves: what stands between two spaces may be all of the query.
+    For scripts without spaces, return the terms: a whole query may be one word there.
     """
     known = frozenset(held)
     found: list[str] = []

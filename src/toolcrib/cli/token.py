@@ -1,4 +1,4 @@
-"""`toolcrib token`."""
+"""`toolcrib token`: create an access token for the HTTP gateway."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from toolcrib.config.auth import may_be_principal
 from toolcrib.core.errors import InvalidConfig, ToolcribError
 
 PREFIX = "toolcrib_"
-"""By which programs that look for secrets in the wrong places know one."""
+"""The prefix by which secret scanners recognize a token."""
 
 
 def token(principal: str, *, scopes: tuple[str, ...], write: Path | None, as_json: bool) -> None:
@@ -48,10 +48,10 @@ def token(principal: str, *, scopes: tuple[str, ...], write: Path | None, as_jso
 
 
 def _add(entry: Mapping[str, object], path: Path) -> None:
-    """Add the entry of a token to a configuration. All else in it stays as it is written.
+    """Add the entry of a token to a configuration. Everything else in the file stays as it is.
 
     Raises:
-        InvalidConfig: the file is not there, cannot be changed, or would be no valid configuration afterwards.
+        InvalidConfig: the file is missing, cannot be changed, or would not be a valid configuration afterwards.
     """
     file = read(path)
     if file.data is None:

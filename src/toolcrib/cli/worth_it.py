@@ -1,4 +1,4 @@
-"""`toolcrib worth-it`: what all definitions weigh, what Toolcrib would make of it, and whether that is worth it."""
+"""`toolcrib worth-it`: compare the tokens of all definitions with the tokens that Toolcrib needs."""
 
 from __future__ import annotations
 
@@ -28,25 +28,25 @@ from toolcrib.operations.tools import DEFAULT_SET, SETS
 from toolcrib.sources.mcp.server import StdioServer
 
 HANDFUL = 5
-"""Different tools that a conversation looks up; what more it does with them costs nothing new."""
+"""How many different tools a conversation looks up. Using the same tool again costs nothing more."""
 
 WORTH_RATIO = 2
-"""How many times less there must be to read with Toolcrib, a handful of look-ups included, for it to be worth it.
+"""Toolcrib is worth it if a model reads this many times less with it, including a handful of lookups.
 
-A search and an expansion are two more steps of the model before its first call of a tool, and it can search for the
-wrong words. A saving of less than half does not pay for that.
+A search and an expansion are two more steps of the model before its first call of a tool, and the model can search
+for the wrong words. Saving less than half does not pay for that.
 """
 
 PROBED = 40
-"""Tools that are searched for and expanded to measure what one use costs; of a larger catalog, evenly spread ones."""
+"""How many tools are searched for and expanded to measure one use. In a larger catalog, they are evenly spread."""
 
 HEAVIEST = 5
-"""Tools that are named."""
+"""How many of the heaviest tools are named."""
 
 
 @dataclass(frozen=True, slots=True)
 class Weight:
-    """What something weighs as a model reads it, in UTF-8 bytes of compact JSON."""
+    """The size of something that a model reads, in UTF-8 bytes of compact JSON."""
 
     size: int = 0
 
@@ -60,11 +60,11 @@ class Weight:
 
 @dataclass(frozen=True, slots=True)
 class ServerWeight:
-    """The definitions of one server."""
+    """The sizes of the definitions of one server."""
 
     name: str
     tools: tuple[tuple[str, Weight], ...]
-    """Tool ids, heaviest first."""
+    """Pairs of a tool id and its size, heaviest first."""
 
     @property
     def weight(self) -> Weight:
@@ -73,18 +73,18 @@ class ServerWeight:
 
 @dataclass(frozen=True, slots=True)
 class Worth:
-    """What there is to read without Toolcrib and with it."""
+    """What a model reads without Toolcrib and with it."""
 
     servers: tuple[ServerWeight, ...]
     """Heaviest first."""
     before_search: Weight
-    """The operations and the instructions."""
+    """The size of the operations and the instructions."""
     search: Weight
-    """A page of search results: the median over tools of this catalog, each searched for by its own summary."""
+    """The median size of a page of search results. Tools of this catalog are searched for by their own summaries."""
     expansion: Weight
-    """One expansion, likewise."""
+    """The median size of one expansion."""
     missing: tuple[str, ...] = ()
-    """Servers that could not be listed: what they weigh is not known."""
+    """Servers that could not be listed, so their size is unknown."""
 
     @property
     def tools(self) -> int:
@@ -100,17 +100,17 @@ class Worth:
 
     @property
     def handful(self) -> Weight:
-        """With Toolcrib, once a handful of tools were looked up."""
+        """The size with Toolcrib after a handful of tools were looked up."""
         return Weight(self.before_search.size + HANDFUL * self.one_use.size)
 
     @property
     def uses_until_even(self) -> int:
-        """How many look-ups are cheaper than all definitions; 0 where not even the first is."""
+        """How many lookups cost less than all definitions. 0 if even the first lookup costs more."""
         return max(0, self.now.size - self.before_search.size) // self.one_use.size if self.one_use.size else 0
 
     @property
     def is_worth_it(self) -> bool | None:
-        """None where that hangs on servers that could not be listed."""
+        """None if the answer depends on servers that could not be listed."""
         if self.now.size >= WORTH_RATIO * self.handful.size:
             return True
         return None if self.missing else False
@@ -148,14 +148,14 @@ _VERDICTS = {True: "worth it", False: "leave it", None: "cannot tell"}
 
 
 def worth_it(config: Path, tools: Path | None, wait_s: float, *, as_json: bool) -> None:
-    """Weigh the catalog and say what follows; the process ends with 1 where that cannot be told."""
+    """Compare the sizes and print a verdict. The process exits with 1 if there is no verdict."""
     found: list[Worth] = []
 
     async def main() -> None:
         weighed_config = config
         if tools is None and (behind := _behind(config)) is not None:
             weighed_config = behind
-            stderr.print(f"{config} starts Toolcrib. Weighing the servers of {behind}.", markup=False)
+            stderr.print(f"{config} starts Toolcrib. Measuring the servers of {behind} instead.", markup=False)
         async with opened(weighed_config, tools, wait_s=wait_s) as crib:
             named = tops(read_config(weighed_config)) if tools is None else _named(crib)
             found.append(weighed(crib, named))
@@ -170,7 +170,7 @@ def worth_it(config: Path, tools: Path | None, wait_s: float, *, as_json: bool) 
 
 
 def _behind(config: Path) -> Path | None:
-    """The configuration that `config` has Toolcrib serve, if that is its only server, as after `toolcrib install`."""
+    """Return the configuration behind `config`, if `toolcrib install` made Toolcrib its only server."""
     servers = [each.server for each in read_config(config).enabled]
     match servers:
         case [StdioServer(command=command, args=args)]:
@@ -182,7 +182,7 @@ def _behind(config: Path) -> Path | None:
 
 
 def weighed(crib: Toolcrib, named: Sequence[Top]) -> Worth:
-    """What the catalog of `crib` weighs; `named` is what the instructions tell of its top."""
+    """Measure the catalog of `crib`. `named` holds the top-level categories that the instructions list."""
     view = crib.view()
     servers: dict[str, list[tuple[str, Weight]]] = {
         name: [] for name, entry in view.sources.items() if entry.status is SourceStatus.READY
@@ -203,39 +203,39 @@ def weighed(crib: Toolcrib, named: Sequence[Top]) -> Worth:
 
 
 def reason(worth: Worth) -> str:
-    """Why the verdict is what it is: whole sentences."""
+    """Return full sentences that explain the verdict."""
     now, handful = worth.now.tokens, worth.handful.tokens
     if not worth.tools and not worth.missing:
-        return "There is no tool at all."
-    with_it = f"With Toolcrib a model that looks up {HANDFUL} tools has read about {handful:,} tokens"
-    without = f"without it, it reads about {now:,}"
+        return "There are no tools."
+    with_it = f"With Toolcrib, a model that looks up {HANDFUL} tools reads about {handful:,} tokens"
+    without = f"without it, about {now:,}"
     if worth.is_worth_it:
         return f"{with_it}; {without}, {now / handful:.1f} times as much."
     if worth.is_worth_it is None:
-        others = f" For the other servers alone: {_VERDICTS[False]}." if worth.tools else ""
+        others = f" For the other servers: {_VERDICTS[False]}." if worth.tools else ""
         told = f"{with_it}; {without}, not counting {', '.join(worth.missing)}."
-        return f"{told}{others} `toolcrib doctor` says what is wrong."
+        return f"{told}{others} Run `toolcrib doctor` to see what is wrong."
     if worth.uses_until_even == 0:
-        return f"{with_it}; {without}. It costs more from the first tool on."
+        return f"{with_it}; {without}. Toolcrib costs more from the first tool on."
     uses = f"{worth.uses_until_even} tool{'s' * (worth.uses_until_even != 1)}"
     if handful >= now:
-        return f"{with_it}; {without}. It costs more once more than {uses} are looked up."
-    return f"{with_it}; {without}. That is too little for two more steps before each new tool is called."
+        return f"{with_it}; {without}. Toolcrib costs more when more than {uses} are looked up."
+    return f"{with_it}; {without}. That saves too little for the two extra steps before each new tool."
 
 
 def heaviest(servers: Iterable[ServerWeight]) -> tuple[tuple[str, Weight], ...]:
-    """The tools that weigh most, of all servers."""
+    """Return the heaviest tools of all servers."""
     return _heaviest_first([tool for server in servers for tool in server.tools])[:HEAVIEST]
 
 
 def _named(crib: Toolcrib) -> list[Top]:
-    """The top of a catalog that no configuration tells of."""
+    """Return the top-level categories of a catalog that has no configuration."""
     entries = crib.view().sources.values()
     return [Top(entry.name, entry.summary or entry.title or "") for entry in entries]
 
 
 def _as_shown(tool: Tool) -> Mapping[str, Any]:
-    """What a client hands to its model: name, description and input schema, and nothing else that the server sent."""
+    """Return what a client shows its model: name, description and input schema, and nothing else from the server."""
     return {"name": tool.name, "description": tool.description, "inputSchema": tool.input_schema}
 
 
@@ -288,15 +288,15 @@ def _show(worth: Worth) -> None:
     for label, tokens in (
         (f"now: {count}, all shown", worth.now.tokens),
         ("with Toolcrib, before the first search", worth.before_search.tokens),
-        ("  then for each tool that is looked up", worth.one_use.tokens),
-        (f"  so after {HANDFUL} of them", worth.handful.tokens),
+        ("  plus for each tool that is looked up", worth.one_use.tokens),
+        (f"  so after {HANDFUL} tools", worth.handful.tokens),
     ):
         lines.add_row(label, f"{tokens:,}")
-    lines.add_row("tools to look up until it is as much as now", f"{worth.uses_until_even:,}")
+    lines.add_row("tools to look up until both are equal", f"{worth.uses_until_even:,}")
     stdout.print(lines)
     stdout.print(f"\n[{_STYLES[worth.is_worth_it]}]{_VERDICTS[worth.is_worth_it].capitalize()}.[/]")
     stdout.print(Padding(escape(reason(worth)), 0), soft_wrap=False)
     if worth.missing and worth.is_worth_it:
-        stderr.print(f"Not counted, for they are unavailable: {', '.join(worth.missing)}.", style="yellow")
-    note = "A token is estimated as four bytes. A client that loads tools on demand by itself shows less of them now."
+        stderr.print(f"Not counted, because unavailable: {', '.join(worth.missing)}.", style="yellow")
+    note = "A token is estimated as four bytes. If your client already loads tools on demand, you save less."
     stdout.print(Padding(f"[dim]{note}[/]", 0), soft_wrap=False)
