@@ -150,7 +150,7 @@ async def test_another_command_under_the_same_name_is_not_shown(store: PinStore)
     async with opened(store, COMMIT, origin="o2") as catalog:
         assert catalog.shown == {}
         assert catalog.entry.judgements["commit"].why == (
-            "It is not as it was approved: another command or address runs it.",
+            "The definition changed since it was pinned: it runs with a different command or at a different address.",
         )
 
 
@@ -257,7 +257,7 @@ async def test_what_stays_as_it_was_approved_stays_in_its_version(store: PinStor
         assert expansion.version == "1.0.0"
         assert expansion.args_schema == COMMIT.input_schema
         assert expansion.to_wire()["warnings"] == [
-            "This is the definition that was approved; its source has another by now, which nobody approved."
+            "This is the pinned definition. Its source now offers a different one, which is not pinned."
         ]
         assert str(catalog.entry.judgements["commit"].version) == "1.1.0"
 

@@ -60,7 +60,7 @@ def test_a_file_of_definitions_is_looked_at_without_any_server(definitions: Path
         "level": "warning",
         "place": "desk.open_ticket",
         "problem": "1 of 2 parameters has no description: `title`",
-        "change": "Say in `description` what each means: its unit, its format, an example",
+        "change": "Add a `description` to each parameter: its meaning, unit, format and an example",
         "paths": ["/inputSchema/properties/title"],
         "file": str(definitions),
         "line": 3,
@@ -69,7 +69,7 @@ def test_a_file_of_definitions_is_looked_at_without_any_server(definitions: Path
 
 def test_findings_stand_by_tool_for_a_person_and_are_counted_by_rule_at_the_end(definitions: Path) -> None:
     done = toolcrib_process("lint", "--tools", definitions)
-    assert "desk.close_ticket\n  warning description-placeholder\n    its description is a placeholder" in done.out
+    assert "desk.close_ticket\n  warning description-placeholder\n    the description is a placeholder" in done.out
     assert re.findall(r"^ +(\d+)  (\w+) +([\w-]+)$", done.out, re.MULTILINE) == [
         ("1", "error", "array-without-items"),
         ("1", "warning", "description-placeholder"),

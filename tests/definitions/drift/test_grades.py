@@ -474,7 +474,7 @@ def told(mutation: Mutation) -> list[str]:
 
 def test_of_a_list_what_came_and_went_is_told_and_its_order_where_that_is_all() -> None:
     assert told(at(f"{STATE}/enum", ["open", "paid", "lost"])) == ['["lost"] was added (compatible)']
-    assert told(at(f"{STATE}/enum", ["open"])) == ['["paid"] is gone (breaking)']
+    assert told(at(f"{STATE}/enum", ["open"])) == ['["paid"] was removed (breaking)']
     assert told(at(f"{STATE}/enum", ["paid", "open"])) == ['["open", "paid"] became ["paid", "open"] (text)']
 
 

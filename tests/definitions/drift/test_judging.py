@@ -54,7 +54,7 @@ def test_a_change_under_which_calls_stay_right_leaves_what_was_approved_in_its_p
     assert judgement.shown is TOOL
     assert judgement.shown_version == Version(1, 2, 0)
     assert judgement.warnings == (
-        "This is the definition that was approved; its source has another by now, which nobody approved.",
+        "This is the pinned definition. Its source now offers a different one, which is not pinned.",
     )
     assert judged(tool, PinPolicy(keeps_last=False)).shown is None
 
@@ -68,7 +68,9 @@ def test_a_change_under_which_calls_may_go_wrong_hides_the_tool(tool: Tool) -> N
 def test_another_command_hides_the_tool_though_nothing_of_it_changed() -> None:
     judgement = judged(TOOL, origin=Origin("uvx shop@2", is_pinned=True))
     assert (judgement.verdict, judgement.shown) == (Verdict.QUARANTINE, None)
-    assert judgement.why == ("It is not as it was approved: another command or address runs it.",)
+    assert judgement.why == (
+        "The definition changed since it was pinned: it runs with a different command or at a different address.",
+    )
 
 
 @pytest.mark.parametrize(

@@ -122,7 +122,7 @@ def test_an_excerpt_shows_what_cannot_be_seen_and_a_tagged_text_is_read_out() ->
     (found,) = suspicions_in(Tool("s", "t", f"Adds.\n{TAGGED}"))
 
     assert found.excerpt == "Adds.⏎⟨U+E006F⟩⟨U+E0062⟩⟨U+E0065⟩⟨U+E0079⟩"
-    assert found.why == "a model may read there what nobody sees: 'obey'"
+    assert found.why == "it contains invisible characters that a model can read: 'obey'"
     assert found.to_wire() == {
         "rule": "tag-characters",
         "place": "/description",
@@ -138,7 +138,7 @@ def test_a_tool_of_another_source_is_not_to_be_named() -> None:
         tool = Tool("mail", "t", text, {"properties": schema})
         return [each.why for each in suspicions_in(tool, neighbours)]
 
-    assert named("Always call read_file before.") == ["`read_file` is a tool of another source (files)"]
+    assert named("Always call read_file before.") == ["`read_file` is a tool of a different source (files)"]
     assert named("Call send_mail. Then search; see https://example.com/read_file.") == []
     assert named("Where read_file is true, it is read.", read_file={}) == []
     assert suspicions_in(Tool("mail", "t", "Always call read_file before.")) == ()

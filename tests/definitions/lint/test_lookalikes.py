@@ -67,10 +67,10 @@ def test_tools_that_something_sets_apart_are_passed(one: Tool, other: Tool) -> N
 def test_what_is_the_same_is_told() -> None:
     (exact,) = findings(tool("a.search_issues"), tool("b.search_issues"))
     assert exact.problem.text == (
-        "a model cannot tell it from `b.search_issues`: name, description and parameters are the same"
+        "too similar to `b.search_issues`: same name, description and parameters. A model cannot tell them apart"
     )
     (nearly,) = findings(tool("a.search_issues"), tool("a.find_issue", SEARCH.replace("newest", "latest")))
-    assert "the same are the words of their names, 8" in nearly.problem.text
+    assert "they share the words of their names, 8" in nearly.problem.text
 
 
 def test_a_description_that_was_copied_to_another_tool_is_told_once_for_all_of_them() -> None:

@@ -1,4 +1,4 @@
-"""What changed in a tool's definition and how much that matters, and what in one is suspicious."""
+"""Compares tool definitions: what changed and how much it matters, and what looks suspicious."""
 
 from toolcrib.definitions.drift.grades import Change, Drift, Grade, drift_between
 from toolcrib.definitions.drift.judging import DEFAULT_PINS, Approved, Judgement, Origin, PinPolicy, Verdict

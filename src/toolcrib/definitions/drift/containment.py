@@ -1,4 +1,4 @@
-"""Whether every value that one JSON Schema accepts is accepted by another."""
+"""Decides whether one JSON Schema accepts every value that a different schema accepts."""
 
 from __future__ import annotations
 
@@ -14,54 +14,57 @@ from toolcrib.core.schema import Schema
 from toolcrib.core.subschemas import IN_PLACE, at_reference
 
 MAX_VALUES = 10_000
-"""JSON values of one schema that is compared. What two schemas cost beyond reading them depends on the rest below:
-a stranger's definition must not keep a gateway busy, or overflow its stack."""
+"""The largest schema that is compared, in JSON values.
+
+The limits below bound the cost of the comparison itself: a definition from an untrusted server must not keep a
+gateway busy or overflow its stack.
+"""
 
 MAX_DEPTH = 100
 MAX_REFERENCES = 200
 MAX_BRANCHES = 64
-"""Subschemas that stand in lists of choices, are negated or depend on others; a condition counts `CONDITION` times."""
+"""The number of subschemas in lists of choices, under `not`, or in dependencies. A condition counts as `CONDITION`."""
 
 CONDITION = 8
-"""Ten conditions on one object take as long as hundreds of choices."""
+"""How many branches one condition counts as. Ten conditions on one object take as long as hundreds of choices."""
 
 QUICK_BRANCHES = 16
 QUICK_VALUES = 2_000
-"""Up to here a schema can be compared many times."""
+"""A schema up to these sizes can be compared many times."""
 
 MAX_LISTED = 2_000
-"""Values in all `enum`s together."""
+"""The number of values in all `enum`s together."""
 
 MAX_LISTED_NEGATED = 100
-"""Likewise where something can negate them: each value then splits the rest of all."""
+"""The same limit for schemas with negation, because each value then splits the set of all other values."""
 
 _BACKTRACKS = jsonschema_rs.FancyRegexOptions(backtrack_limit=10_000)
 _NEGATING = ("not", "oneOf", "if")
 _SAYS_WHAT_ELSE = ("additionalProperties", "unevaluatedProperties")
 _BY_NAME = ("properties", "patternProperties")
 _VALUES = ("items", "prefixItems", "contains", "additionalProperties", "unevaluatedProperties", "unevaluatedItems")
-"""Keywords whose subschemas apply to values inside the one that their schema applies to."""
+"""Keywords with subschemas for values inside the value that the schema describes."""
 
 Json = Mapping[str, Any]
 
 
 def covers(wider: Json, narrower: Json) -> bool:
-    """Whether `wider` provably accepts every value that `narrower` accepts.
+    """Return whether `wider` provably accepts every value that `narrower` accepts.
 
-    False also where nobody can tell: a schema is too large, refers outside itself, or has what cannot be compared.
-    Formats count as rules, for whoever runs a tool may enforce them.
+    Returns False if this cannot be decided: a schema is too large, refers to other documents, or has parts that cannot
+    be compared. Formats count as rules, because the code that runs a tool may enforce them.
     """
     if not (_is_small(wider) and _is_small(narrower)):
         return False
     try:
-        # What no validator takes means nothing: a schema that is only a reference to itself, say.
+        # A schema that validators refuse has no meaning, for example one that only refers to itself.
         for schema in (wider, narrower):
             Schema(schema)
         return _canonical(wider).covers(_canonical(narrower)) == Containment.YES
     except (InvalidTool, ValueError, TypeError, RecursionError, jsonschema_rs.ReferencingError):
         return False
     except BaseException as error:
-        # How a bug of the library shows, which calls this part of itself experimental.
+        # A bug of the library appears as this exception. The library calls this feature experimental.
         if type(error).__name__ == "PanicException":
             return False
         raise
@@ -103,22 +106,23 @@ def _size(value: Any) -> int:
 
 
 def closed(schema: Json, *, with_root: bool = False) -> Json:
-    """`schema` as whoever follows it reads it: an object has the properties that are declared for it, and no others.
+    """Return `schema` as a careful caller reads it: an object has only its declared properties.
 
-    An object of which none are declared stays open, and so does one whose schema says what else it may hold.
-    `with_root`: the value itself is closed even then, as with arguments, where a tool that declares none takes none.
-    One that is too large to be compared comes back as it is.
+    An object without declared properties stays open, and so does one whose schema describes further properties. With
+    `with_root`, the value itself is closed even without declared properties. This is for arguments: a tool that
+    declares no parameters takes none. A schema that is too large to compare is returned unchanged.
     """
     return _Closing(schema).at_value(schema, even_empty=with_root) if _is_small(schema) else schema
 
 
 class _Closing:
-    """Closes what stands where a value begins. What applies to the same value together is closed once, around it."""
+    """Closes each schema where a value begins. Schemas that apply to the same value are closed once, around all of
+    them."""
 
     def __init__(self, document: Json) -> None:
         self._document = document
         self._shares_targets = any(_is_mixed(part) and _refers(part) for part in _parts(document))
-        """Whether what a reference leads to may be only a part of what its value must be."""
+        """Whether the target of a reference may be only a part of the rules for its value."""
 
     def at_value(self, part: Any, *, even_empty: bool = False) -> Any:
         schema = _mapping(part)
@@ -126,7 +130,7 @@ class _Closing:
             return part
         choices = [key for key in ("anyOf", "oneOf") if isinstance(schema.get(key), list)]
         if not _is_mixed(schema) and (choices or ("$ref" in schema and not self._shares_targets)):
-            # Each choice is the whole of what the value may be, and a target is closed where it stands.
+            # Each choice describes the whole value, and the target of a reference is closed at its own place.
             whole = {key: [self.at_value(each) for each in schema[key]] for key in choices}
             return {**self._open({key: value for key, value in schema.items() if key not in whole}), **whole}
         together = list(_in_place(schema, self._document))
@@ -141,11 +145,11 @@ class _Closing:
             "patternProperties": {**dict.fromkeys(sorted(patterns), True), **_mapping(inside.get("patternProperties"))},
             "additionalProperties": False,
         }
-        # Older dialects do not look at what stands beside a reference.
+        # Older dialects ignore keywords next to `$ref`.
         return {"allOf": [inside], **closing} if "$ref" in inside else {**inside, **closing}
 
     def _open(self, schema: Any) -> Any:
-        """`schema` with everything inside it closed, and itself as open as it was."""
+        """Return `schema` with everything inside it closed, and itself unchanged."""
         return {key: self._inside(key, value) for key, value in schema.items()} if _mapping(schema) else schema
 
     def _inside(self, key: str, value: Any) -> Any:
@@ -162,14 +166,14 @@ class _Closing:
 
 
 def _is_mixed(schema: Json) -> bool:
-    """Whether several schemas together say what one object may hold."""
+    """Whether several schemas together decide which properties an object may have."""
     choices = [key for key in (*IN_PLACE, "$ref") if key in schema]
     alone = len(choices) == 1 and choices[0] in {"anyOf", "oneOf", "$ref"}
     return bool(choices) and not (alone and not schema.get("properties") and not schema.get("required"))
 
 
 def _refers(schema: Json) -> bool:
-    """Whether a reference applies to the same value as `schema`, by itself or in a choice."""
+    """Whether a reference applies to the same value as `schema`, directly or in a choice."""
     waiting: list[Any] = [schema]
     while waiting:
         part = waiting.pop()
@@ -183,7 +187,7 @@ def _refers(schema: Json) -> bool:
 
 
 def _parts(document: Json) -> Iterator[Json]:
-    """Every object in `document`, subschemas among them."""
+    """Yield every object in `document`, including subschemas."""
     waiting: list[Any] = [document]
     while waiting:
         part = waiting.pop()
@@ -195,7 +199,7 @@ def _parts(document: Json) -> Iterator[Json]:
 
 
 def _in_place(schema: Json, document: Json) -> Iterator[Json]:
-    """`schema` and all that applies to the same value, each once."""
+    """Yield `schema` and every schema that applies to the same value, each once."""
     waiting: list[Any] = [schema]
     seen: set[int] = set()
     while waiting:

@@ -1,4 +1,4 @@
-"""A tool's definition as one JSON value, as MCP writes it, so that places in it can be named."""
+"""Represents a tool definition as one JSON value in MCP's format, so that each place in it has a JSON Pointer."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from toolcrib.core.tools import Tool
 
 
 def definition_of(tool: Tool) -> dict[str, Any]:
-    """All that its source sent, with the hints written out, and `metadata`: what of that a model reads."""
+    """Return everything that the source sent, all annotations, and the parts of `metadata` that a model reads."""
     sent = {key: value for key, value in tool.wire.items() if key not in {"input_schema", "output_schema"}}
     claims = _object(sent.get("annotations"))
     said = {key: text for key, text in tool.metadata.to_wire().items() if key in EXPANDED}
@@ -35,7 +35,7 @@ def _object(value: object) -> dict[str, Any]:
 
 
 def texts_in(value: Any) -> Iterator[tuple[str, str]]:
-    """Every text in a JSON value with its place, a JSON Pointer; keys count, each in the place that it leads to."""
+    """Yield every string in a JSON value with its place, a JSON Pointer. A key has the place of its value."""
     waiting: list[tuple[tuple[str, ...], Any]] = [((), value)]
     while waiting:
         place, part = waiting.pop()

@@ -1,4 +1,4 @@
-"""How much it matters that a tool's definition changed, and what of it did."""
+"""Grades the changes of a tool's definition, and describes each change."""
 
 from __future__ import annotations
 
@@ -18,49 +18,50 @@ from toolcrib.definitions.drift.containment import closed, covers, is_quick
 from toolcrib.definitions.drift.definitions import definition_of
 
 MAX_CHANGES = 50
-"""Changes that are told of one drift, the gravest first."""
+"""How many changes of one drift are listed, the most serious first."""
 
 MAX_SUSPECTS = 20
-"""Parts of one schema that are looked at one by one for which of them breaks calls."""
+"""How many changed parts of one schema are checked one by one to find those that break calls."""
 
 EXCERPT_CHARS = 80
 _LEAD_CHARS = 20
-"""How much of two texts is shown before they part."""
+"""The number of characters that are shown before the first difference of two strings."""
 
 Json = Mapping[str, Any]
 Place = tuple[str, ...]
 
 
 class Grade(StrEnum):
-    """How much a change matters, the least first."""
+    """The seriousness of a change, in ascending order."""
 
     SAME = "same"
     TEXT = "text"
-    """Only what is read changed: the same arguments are accepted, and the same results promised."""
+    """Only descriptive text changed. The accepted arguments and the promised results are the same."""
     COMPATIBLE = "compatible"
-    """Every call that was right still is, and every result is of the kind that was promised."""
+    """All valid calls stay valid, and all results have the promised form."""
     BREAKING = "breaking"
-    """A call that was right may be refused, or a result be of another kind; also where nobody can tell."""
+    """A valid call may now be refused, or a result may have a different form. Also used if this cannot be decided."""
     WEAKENED = "weakened"
-    """What it claims of its behaviour changed: a promise was taken back, or one was added for which less is asked."""
+    """The claims about behaviour changed: a promise was removed, or one was added that leads to fewer questions."""
     SOURCE = "source"
-    """It is run by another command, or at another address."""
+    """A different command runs the tool, or it is at a different address."""
 
     @classmethod
     def gravest(cls, grades: Iterable[Grade]) -> Grade:
-        """`SAME` for none."""
+        """Return the most serious grade. Without grades, return `SAME`."""
         return max(grades, key=tuple(cls).index, default=cls.SAME)
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One part of a definition that changed."""
+    """One changed part of a definition."""
 
     place: str
-    """A JSON Pointer into the definition as MCP writes it; `""` where the source changed."""
+    """A JSON Pointer into the definition in MCP's format. `""` if the source changed."""
     grade: Grade
     before: str | None
-    """As JSON, cut to what changed, with what cannot be seen shown as `⟨U+200B⟩`; None where there was nothing."""
+    """The old value as JSON, cut to the changed part, with invisible characters as `⟨U+200B⟩`. None if there was
+    none."""
     after: str | None
 
     def __str__(self) -> str:
@@ -69,7 +70,7 @@ class Change:
             case None, after:
                 return f"{where}: {after} was added ({self.grade})"
             case before, None:
-                return f"{where}: {before} is gone ({self.grade})"
+                return f"{where}: {before} was removed ({self.grade})"
             case before, after:
                 return f"{where}: {before} became {after} ({self.grade})"
 
@@ -80,14 +81,15 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Drift:
-    """What changed from one definition of a tool to a later one."""
+    """The changes from one definition of a tool to a later one."""
 
     grades: frozenset[Grade]
-    """Of all changes; empty where nothing changed. A policy asks about each, for none includes another."""
+    """The grades of all changes. Empty if nothing changed. A policy checks each grade, because no grade includes
+    others."""
     changes: tuple[Change, ...]
-    """At most `MAX_CHANGES`, the gravest first, then in the order of places."""
+    """At most `MAX_CHANGES`, the most serious first, then ordered by place."""
     omitted: int = 0
-    """Changes that are not told."""
+    """The number of changes that are not listed."""
 
     @property
     def grade(self) -> Grade:
@@ -99,12 +101,13 @@ class Drift:
 
 
 def drift_between(earlier: Tool, later: Tool, *, origins: tuple[str, str] = ("", ""), compares: bool = True) -> Drift:
-    """What of `earlier` changed in `later`; key order, spacing and `1.0` for `1` are no changes.
+    """Return what changed from `earlier` to `later`. Key order, spacing and `1.0` instead of `1` are not changes.
 
-    `origins`: the command or URL that each was bound to, fit to be shown. Never the name that a server gives itself.
+    `origins` are the commands or URLs that run the two definitions, without secrets. They are never names that a server
+    gives itself.
 
-    Bounded in time whatever a stranger wrote there: what is too large to be compared counts as breaking,
-    and so does every change of what a schema accepts where it `compares` none.
+    The time is bounded for every input. A schema that is too large to compare counts as breaking. Without `compares`,
+    every change of what a schema accepts counts as breaking.
     """
     changes = [] if earlier is later else list(_changes(earlier, later, compares=compares))
     if origins[0] != origins[1]:
@@ -152,7 +155,7 @@ def _of_schema(side: str, was: Json, now: Json, *, compares: bool) -> Iterator[C
     binding = _moves(bare_was, bare_now)
     grades = _grades_of_binding(side, bare_was, bare_now, binding, compares=compares)
     for place, pair in moved.items():
-        # A value that is put in for an argument binds nobody, and yet the same call may do something else.
+        # A default does not restrict any call, but the same call may now do something different.
         grade = grades.get(place, Grade.COMPATIBLE if place in with_defaults else Grade.TEXT)
         yield Change(pointer((side, *place)), grade, *_told(*pair))
 
@@ -160,7 +163,10 @@ def _of_schema(side: str, was: Json, now: Json, *, compares: bool) -> Iterator[C
 def _grades_of_binding(
     side: str, was: Json, now: Json, places: Iterable[Place], *, compares: bool
 ) -> dict[Place, Grade]:
-    """What each change of a schema without words makes of the whole; if nobody can tell which breaks calls, all do."""
+    """Return the grade that each change of a schema (without descriptive text) has for the whole schema.
+
+    If it cannot be decided which change breaks calls, all of them are breaking.
+    """
     parts = {place: place[: 2 if place[:1] == ("properties",) else 1] for place in places}
     if not parts:
         return {}
@@ -177,7 +183,7 @@ def _grades_of_binding(
 
 
 def _with_part(was: Json, now: Json, part: Place) -> Json:
-    """`was` with one of its parts as it is now, and with whatever that may refer to."""
+    """Return `was` with one part taken from `now`, and with all definitions that the part may refer to."""
     targets = {key: {**_mapping(now.get(key)), **_mapping(was.get(key))} for key in TARGETS if key in now}
     keyword, *names = part
     value = now.get(keyword)
@@ -190,14 +196,14 @@ def _with_part(was: Json, now: Json, part: Place) -> Json:
 
 
 def _grade_of_schema(side: str, was: Json, now: Json) -> Grade:
-    """`TEXT`, `COMPATIBLE` or `BREAKING`, for schemas without words."""
+    """Return `TEXT`, `COMPATIBLE` or `BREAKING` for schemas without descriptive text."""
     if canonical_bytes(contract_of(was)) == canonical_bytes(contract_of(now)):
         return Grade.TEXT
     is_input = side == "inputSchema"
     narrow_was, narrow_now = (closed(schema, with_root=is_input) for schema in (was, now))
-    # Callers send what was declared: that must be accepted as it is written now, and be declared still.
+    # Callers send declared properties. These must be accepted by the new schema, and must still be declared in it.
     is_taken = covers(now, narrow_was) and covers(narrow_now, narrow_was)
-    # A tool gives what it declares now, and who reads that passes over what was not declared.
+    # A tool returns the properties that it declares now. Readers ignore undeclared properties.
     is_promised = covers(was, narrow_now)
     if not (is_taken if is_input else is_promised):
         return Grade.BREAKING
@@ -205,11 +211,14 @@ def _grade_of_schema(side: str, was: Json, now: Json) -> Grade:
 
 
 _NOTHING = object()
-"""Stands where one of two definitions has no value."""
+"""Marks a missing value in one of two definitions."""
 
 
 def _moves(was: Any, now: Any) -> dict[Place, tuple[Any, Any]]:
-    """Where two JSON values differ, each place with both values; of lists of scalars, what is in one of them only."""
+    """Return the places at which two JSON values differ, each with both values.
+
+    For lists of scalars, the values are the items that are only in one of the lists.
+    """
     found: dict[Place, tuple[Any, Any]] = {}
     waiting: list[tuple[Place, Any, Any]] = [((), was, now)]
     while waiting:
@@ -233,7 +242,7 @@ def _moves(was: Any, now: Any) -> dict[Place, tuple[Any, Any]]:
 
 
 def _set_apart(former: Sequence[Any], latter: Sequence[Any]) -> tuple[Any, Any]:
-    """What only one of them has; both whole where that is nothing, and only their order differs."""
+    """Return the items that are only in one of the two lists, or both lists if only the order differs."""
     ours, theirs = ({canonical_bytes(each): each for each in some} for some in (former, latter))
     gone = [each for key, each in ours.items() if key not in theirs]
     new = [each for key, each in theirs.items() if key not in ours]
@@ -242,7 +251,7 @@ def _set_apart(former: Sequence[Any], latter: Sequence[Any]) -> tuple[Any, Any]:
 
 def _told(was: Any, now: Any) -> tuple[str | None, str | None]:
     if isinstance(was, str) and isinstance(now, str):
-        alike = commonprefix((was, now))  # noqa: RUF071 - by characters, which are no path
+        alike = commonprefix((was, now))  # noqa: RUF071 - compares characters, not paths
         start = max(0, len(alike) - _LEAD_CHARS)
         return _excerpt(was, start), _excerpt(now, start)
     return (None if was is _NOTHING else _shown(was)), (None if now is _NOTHING else _shown(now))

@@ -1,4 +1,4 @@
-"""Whether a tool may be shown as its source offers it now, given what was approved of it."""
+"""Decides whether a tool may be shown with its current definition, given the pinned definition."""
 
 from __future__ import annotations
 
@@ -9,59 +9,67 @@ from enum import StrEnum
 from toolcrib.core.properties import cached_property
 from toolcrib.core.tools import Tool
 from toolcrib.definitions.drift.grades import Drift, Grade, drift_between
-from toolcrib.definitions.drift.suspicions import BESIDE_OTHERS, NOBODY, RULES, Neighbours, Suspicion, suspicions_in
+from toolcrib.definitions.drift.suspicions import (
+    CATALOG_RULES,
+    NO_NEIGHBOURS,
+    RULES,
+    Neighbours,
+    Suspicion,
+    suspicions_in,
+)
 from toolcrib.definitions.drift.versions import Version
 
 
 class Verdict(StrEnum):
-    """What becomes of a tool, the mildest first."""
+    """What happens to a tool, in order of severity."""
 
-    PASS = "pass"  # noqa: S105  no password
+    PASS = "pass"  # noqa: S105  not a password
     WARN = "warn"
-    """It is shown as it is, and its owner is told, as is whoever expands it."""
+    """The tool is shown. Its owner and every caller that expands it are warned."""
     QUARANTINE = "quarantine"
-    """It is not shown as it is until somebody approves of it."""
+    """The current definition is not shown until a person pins it."""
 
     @classmethod
     def strictest(cls, verdicts: Iterable[Verdict]) -> Verdict:
-        """`PASS` for none."""
+        """Return the strictest verdict. Without verdicts, return `PASS`."""
         return max(verdicts, key=tuple(cls).index, default=cls.PASS)
 
 
 @dataclass(frozen=True, slots=True)
 class PinPolicy:
-    """What becomes of tools that nobody approved of as they are.
+    """The verdicts for definitions that are not pinned.
 
-    By default nothing but what was approved is shown of a source of which anything was; other sources are not touched.
+    By default, if anything of a source is pinned, only its pinned definitions are shown. Sources without pins are not
+    affected.
     """
 
     text: Verdict = Verdict.QUARANTINE
-    """Of a change of this grade, as are the next four."""
+    """The verdict for a text-only change. The next four fields are the verdicts for the other grades."""
     compatible: Verdict = Verdict.QUARANTINE
     breaking: Verdict = Verdict.QUARANTINE
     weakened: Verdict = Verdict.QUARANTINE
     source: Verdict = Verdict.QUARANTINE
     new: Verdict = Verdict.QUARANTINE
-    """Of a tool of which nothing was approved, where something was of its source."""
+    """The verdict for a tool without a pin, if other tools of its source are pinned."""
     unpinned: Verdict = Verdict.PASS
-    """Of a tool of a source of which nothing was approved."""
+    """The verdict for a tool of a source without any pins."""
     unreadable: Verdict = Verdict.QUARANTINE
-    """Of all tools while nobody can read what was approved."""
+    """The verdict for all tools while the pins cannot be read."""
     suspicious: Verdict = Verdict.WARN
-    """Of a definition that nobody approved of and in which one of `rules` finds something."""
+    """The verdict for a definition that is not pinned and in which one of `rules` finds something."""
     rules: frozenset[str] = frozenset(RULES)
     keeps_last: bool = True
-    """Whether what was approved stays in the place of what is quarantined, if calls of it are still right."""
+    """Whether the pinned definition is shown in place of a quarantined one, if its calls are still valid."""
     takes_older: bool = False
-    """Whether a call by an older handle passes if the definition of now covers the one that was shown."""
+    """Whether a call with an older handle passes if the current definition accepts all calls of the older one."""
 
     def of(self, grade: Grade) -> Verdict:
-        """What becomes of a change of this grade."""
+        """Return the verdict for a change of this grade."""
         return Verdict.PASS if grade is Grade.SAME else Verdict(getattr(self, grade.value))
 
     @classmethod
     def verdicts(cls) -> tuple[str, ...]:
-        """The names of what can be set to a verdict."""
+        """Return the names of the fields that hold a verdict."""
         return tuple(field.name for field in fields(cls) if isinstance(field.default, Verdict))
 
 
@@ -70,48 +78,49 @@ DEFAULT_PINS = PinPolicy()
 
 @dataclass(frozen=True, slots=True)
 class Approved:
-    """The definition of a tool that somebody approved of."""
+    """The pinned definition of a tool."""
 
     tool: Tool
     version: Version
     origin: str
-    """What the tool's source was bound to then, fit to be shown; never the name that a server gives itself."""
+    """The command or URL of the tool's source when it was pinned, without secrets. Never a name that a server gives
+    itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """What a source's tools are bound to now."""
+    """The current command or URL of a source."""
 
     shown: str
-    """As `Approved.origin`."""
+    """The command or URL, in the form of `Approved.origin`."""
     is_pinned: bool
-    """Whether anything was approved of it."""
+    """Whether anything of the source is pinned."""
     is_known: bool = True
-    """Whether that can be said."""
+    """Whether `is_pinned` is known."""
 
 
 @dataclass(frozen=True, eq=False)
 class Judgement:
-    """What becomes of one tool, and why."""
+    """The verdict on one tool, and its reasons."""
 
     tool: Tool
-    """As its source offers it."""
+    """The definition that the source offers now."""
     approved: Approved | None
-    """What was approved of it last."""
+    """The definition that was pinned last. None if the tool was never pinned."""
     origin: Origin
     policy: PinPolicy
     version: Version | None = None
-    """Of the contract of `tool`; None where nobody counts."""
+    """The version of the contract of `tool`. None if versions are not counted."""
     covered: tuple[Tool, ...] = ()
-    """What callers saw of it before, where every call of that is still right and the policy lets it pass."""
+    """Definitions that callers saw earlier, whose calls are all still valid and allowed by the policy."""
     compares: bool = True
     """Whether there is time to compare what schemas accept."""
-    neighbours: Callable[[], Neighbours] = lambda: NOBODY
-    """The tools that it stands beside, by now."""
+    neighbours: Callable[[], Neighbours] = lambda: NO_NEIGHBOURS
+    """The names of all other tools that are visible now."""
 
     @cached_property
     def drift(self) -> Drift | None:
-        """What changed since it was approved; None where nothing was."""
+        """What changed since the tool was pinned. None if it was never pinned."""
         if self.approved is None:
             return None
         origins = self.approved.origin, self.origin.shown
@@ -119,7 +128,7 @@ class Judgement:
 
     @cached_property
     def shown(self) -> Tool | None:
-        """What callers see of it: itself, what was approved, or nothing."""
+        """The definition that callers see: the current one, the pinned one, or None."""
         if not self._is_quarantined:
             return self.tool
         if self.drift is None or self.approved is None or not self.policy.keeps_last:
@@ -132,34 +141,34 @@ class Judgement:
 
     @cached_property
     def suspicions(self) -> tuple[Suspicion, ...]:
-        """Those that the policy asks about and that were not there when it was approved."""
-        beside = self._suspicions(self.policy.rules & BESIDE_OTHERS, self.neighbours)
-        return tuple(sorted((*self._own_suspicions, *beside), key=lambda each: _ORDER[each.rule]))
+        """The suspicions that the policy checks for and that the pinned definition does not have."""
+        of_catalog = self._suspicions(self.policy.rules & CATALOG_RULES, self.neighbours)
+        return tuple(sorted((*self._own_suspicions, *of_catalog), key=lambda each: _ORDER[each.rule]))
 
     @cached_property
     def _own_suspicions(self) -> tuple[Suspicion, ...]:
-        """Those of them that stand in it whatever it stands beside."""
-        return self._suspicions(self.policy.rules - BESIDE_OTHERS, lambda: NOBODY)
+        """The suspicions that do not depend on other tools."""
+        return self._suspicions(self.policy.rules - CATALOG_RULES, lambda: NO_NEIGHBOURS)
 
-    def _suspicions(self, rules: frozenset[str], beside: Callable[[], Neighbours]) -> tuple[Suspicion, ...]:
+    def _suspicions(self, rules: frozenset[str], neighbours: Callable[[], Neighbours]) -> tuple[Suspicion, ...]:
         if not rules or self._is_as_approved or self.policy.suspicious is Verdict.PASS:
             return ()
         earlier = self.approved.tool if self.approved is not None else None
-        return suspicions_in(self.tool, beside(), rules=rules, earlier=earlier)
+        return suspicions_in(self.tool, neighbours(), rules=rules, earlier=earlier)
 
     @property
     def why(self) -> tuple[str, ...]:
-        """Why it does not pass, in sentences that any caller may read."""
+        """The reasons why the tool does not pass, in sentences that every caller may read."""
         return (*self._not_as_approved(), *self._doubts())
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What whoever is shown it is to know."""
+        """The warnings for callers that see the tool."""
         return self.why if self.shown is self.tool or self.shown is None else (_KEPT,)
 
     @property
     def shown_version(self) -> Version | None:
-        """Of what callers see."""
+        """The version of the definition that callers see."""
         return self.version if self.shown is self.tool or self.approved is None else self.approved.version
 
     @property
@@ -168,7 +177,7 @@ class Judgement:
 
     @property
     def _is_quarantined(self) -> bool:
-        # What is suspicious is only looked for where that decides: it takes longer than all the rest.
+        # Suspicions are computed only where they matter, because they take longer than everything else.
         if self._by_approval is Verdict.QUARANTINE:
             return True
         return self.policy.suspicious is Verdict.QUARANTINE and bool(self.suspicions)
@@ -193,31 +202,33 @@ class Judgement:
             if Grade.BREAKING in telling:
                 telling.discard(Grade.COMPATIBLE)
             changed = (said for grade, said in _CHANGED.items() if grade in telling)
-            yield f"It is not as it was approved: {'; '.join(changed)}."
+            yield f"The definition changed since it was pinned: {'; '.join(changed)}."
 
     def _doubts(self) -> Iterator[str]:
-        """Without the excerpts: what was written for a model must not reach one here. Nor a word of other tools."""
+        """Without excerpts, because text that was written for a model must not reach a model here. Without other tools'
+        names."""
         for rule in dict.fromkeys(each.rule for each in self._own_suspicions):
             yield f"Suspicious ({rule}): {RULES[rule]}"
 
 
 def is_still_right(drift: Drift) -> bool:
-    """Whether calls of the earlier definition can go to the later: nothing they rely on was taken back."""
+    """Whether calls of the earlier definition can go to the later one, because nothing that they rely on was
+    removed."""
     return drift.grades <= {Grade.TEXT, Grade.COMPATIBLE}
 
 
 _ORDER = {rule: place for place, rule in enumerate(RULES)}
 
-_UNREADABLE = "What was approved cannot be read, so nobody knows whether this was."
-_KEPT = "This is the definition that was approved; its source has another by now, which nobody approved."
+_UNREADABLE = "The pins cannot be read, so it is unknown whether this definition is pinned."
+_KEPT = "This is the pinned definition. Its source now offers a different one, which is not pinned."
 _NOT_APPROVED = {
-    True: "Nobody approved of it, and somebody did of other tools of its source.",
-    False: "Nobody approved of it.",
+    True: "This tool is not pinned, but other tools of its source are.",
+    False: "This tool is not pinned.",
 }
 _CHANGED = {
-    Grade.TEXT: "its words changed",
-    Grade.COMPATIBLE: "what it takes or gives changed, and calls stay right",
-    Grade.BREAKING: "what it takes or gives changed, and calls may fail",
-    Grade.WEAKENED: "what it claims of its behaviour changed",
-    Grade.SOURCE: "another command or address runs it",
+    Grade.TEXT: "its text changed",
+    Grade.COMPATIBLE: "its input or output changed, and calls stay valid",
+    Grade.BREAKING: "its input or output changed, and calls may fail",
+    Grade.WEAKENED: "its claims about its behaviour changed",
+    Grade.SOURCE: "it runs with a different command or at a different address",
 }

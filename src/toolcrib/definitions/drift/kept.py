@@ -1,4 +1,4 @@
-"""A whole definition as bytes that outlast the program, and back."""
+"""Serializes a whole tool definition to bytes, and reads it back."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from toolcrib.core.tools import Tool, ToolAnnotations
 
 
 def written(tool: Tool) -> bytes:
-    """All of `tool` but the name of its source, which its owner may change."""
+    """Serialize all of `tool` except the name of its source, which the owner may change."""
     return json.dumps(
         {
             "name": tool.name,
@@ -29,10 +29,10 @@ def written(tool: Tool) -> bytes:
 
 
 def read(source: str, body: bytes) -> Tool:
-    """What `written` wrote, as a tool of `source`.
+    """Read what `written` wrote, as a tool of `source`.
 
     Raises:
-        ValueError: it is something else.
+        ValueError: `body` is not a serialized definition.
     """
     try:
         kept: dict[str, Any] = json.loads(body)
@@ -49,4 +49,4 @@ def read(source: str, body: bytes) -> Tool:
             wire=kept["wire"],
         )
     except (KeyError, TypeError, InvalidTool, RecursionError) as error:
-        raise ValueError(f"no definition of a tool: {error!r}") from error
+        raise ValueError(f"not a tool definition: {error!r}") from error

@@ -1,4 +1,4 @@
-"""Letters that people take for others, and names that are the same to the eye."""
+"""Finds letters that look like other letters, and names that look the same."""
 
 from __future__ import annotations
 
@@ -14,10 +14,12 @@ _LIKE: dict[str, str] = {
     "S": "ЅՏᏕᏚ", "T": "ΤⲦТᎢ", "U": "Ս", "V": "ѴᏙ", "W": "ԜᎳᏔ", "X": "ꞳΧⲬХ", "Y": "ΥⲨУҮᎩᎽ", "Z": "ΖᏃ",
     "2": "ꝚƧϨꙄ", "3": "ꞫȜƷꝪⳌЗӠ", "4": "Ꮞ", "5": "Ƽ", "6": "ⳒбᏮ", "8": "ȣȢ", "9": "ꝮⳊ",
 }  # fmt: skip
-"""What looks like an ASCII letter or digit in Latin, Greek, Cyrillic, Armenian, Coptic and Cherokee.
+"""Characters of Latin, Greek, Cyrillic, Armenian, Coptic and Cherokee that look like an ASCII letter or digit.
 
-Source: Unicode Technical Standard #39, `confusables.txt`, as the package confusable-homoglyphs 3.3.1 has it. `k` and
-`t` are ours, for their small Cyrillic and Greek letters are told apart there. What normalization undoes is left out."""
+Source: Unicode Technical Standard #39, `confusables.txt`, as in the package confusable-homoglyphs 3.3.1. We added
+the small Cyrillic and Greek letters of `k` and `t`, which that table treats as different. Characters that
+normalization replaces are left out.
+"""
 
 _LETTERS = {twin: letter for letter, twins in _LIKE.items() for twin in twins}
 _STYLED = {
@@ -25,27 +27,31 @@ _STYLED = {
     for code in (*range(0xFF01, 0xFF5F), *range(0x1D400, 0x1D800))
     if len(letter := unicodedata.normalize("NFKC", chr(code))) == 1
 }
-"""Letters in full width, and those of formulas: bold, italic, doubled."""
+"""Full-width letters and mathematical letters (bold, italic, double-struck) with their ASCII letters."""
 _TO_ASCII = str.maketrans(_LETTERS | {styled: _LETTERS.get(letter, letter) for styled, letter in _STYLED.items()})
 _ONE_LOOK = {"1": "l", "I": "l", "|": "l", "0": "O"}
 _TO_LOOK = str.maketrans({twin: _ONE_LOOK.get(letter, letter) for twin, letter in _LETTERS.items()} | _ONE_LOOK)
-# Letters of the Latin script are spelling wherever they stand: `yakıt`.
+# Letters of the Latin script are part of normal spelling everywhere: `yakıt`.
 _FOREIGN = re.compile(f"[{''.join(twin for twin in _LETTERS if not unicodedata.name(twin).startswith('LATIN'))}]")
 _WORD = re.compile(r"[^\W_]+")
 
 
 def skeleton(name: str) -> str:
-    """Equal for names that nobody can tell apart by looking at them; case counts, spacing of letters does not."""
+    """Return a string that is equal for two names if people cannot tell them apart by eye.
+
+    Case matters. The spacing of letters does not.
+    """
     return unicodedata.normalize("NFKC", name).translate(_TO_LOOK).replace("rn", "m")
 
 
 def plain(text: str) -> str:
-    """`text` with ASCII letters for those that look like them; as long as it was."""
+    """Return `text` with look-alike letters replaced by ASCII letters. The length does not change."""
     return text if text.isascii() else text.translate(_TO_ASCII)
 
 
 def borrowed(name: str) -> str:
-    """The letters of another script that stand among ASCII letters of one word and only look like them, each once."""
+    """Return the letters of other scripts that look like ASCII letters, in words that contain ASCII letters. Each
+    once."""
     if name.isascii():
         return ""
     words = (word for word in _WORD.findall(name) if re.search("[A-Za-z]", word))

@@ -1,4 +1,4 @@
-"""What in a definition looks like an attempt on the model, or on the person who approves: flagged, never altered."""
+"""Finds text in a definition that looks like an attack on the model, or on the person who pins. Nothing is altered."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ from toolcrib.definitions.drift.definitions import definition_of, texts_in
 from toolcrib.definitions.drift.letters import borrowed, plain, skeleton
 
 MAX_OF_RULE = 5
-"""Findings of one rule in one definition."""
+"""The number of findings of one rule in one definition."""
 
 MIN_CHARS = 10
-"""A shorter text says nothing, and most texts are keys and types."""
+"""The length below which strings are not checked. Most short strings are keys and types."""
 
 AROUND_CHARS = 40
-"""How much is shown on both sides of what was found."""
+"""The number of characters that are shown on each side of a finding."""
 
 
 @dataclass(frozen=True, slots=True)
 class Suspicion:
-    """One thing in a definition that a person should look at."""
+    """One thing in a definition that a person should check."""
 
     rule: str
     """One of `RULES`."""
     place: str
-    """A JSON Pointer into the definition as MCP writes it."""
+    """A JSON Pointer into the definition in MCP's format."""
     excerpt: str
-    """On one line, with what cannot be seen as `⟨U+200B⟩`."""
+    """The text on one line, with invisible characters as `⟨U+200B⟩`."""
     why: str
-    """As a sentence without a capital and a full stop."""
+    """The reason, as a sentence without a capital letter and a full stop."""
 
     def to_wire(self) -> dict[str, str]:
         return {"rule": self.rule, "place": self.place, "excerpt": self.excerpt, "why": self.why}
@@ -46,12 +46,12 @@ class Suspicion:
 
 @dataclass(frozen=True)
 class Neighbours:
-    """The names of all tools that a definition stands beside, from which it may want to borrow trust."""
+    """The names of all tools in the same catalog. A definition may try to look like one of them."""
 
     sources: Mapping[str, frozenset[str]] = field(default_factory=lambda: MappingProxyType({}))
-    """By the name of a tool: the sources that have one of that name."""
+    """The sources that have a tool of this name, by the name of the tool."""
     looks: Mapping[str, tuple[tuple[str, str], ...]] = field(default_factory=lambda: MappingProxyType({}))
-    """By what a name looks like: source and name of each tool that looks so, in order."""
+    """Source and name of each tool that looks like this, in order, by the `skeleton` of the name."""
 
     @classmethod
     def of(cls, tools: Iterable[Tool]) -> Neighbours:
@@ -66,37 +66,37 @@ class Neighbours:
         )
 
 
-NOBODY = Neighbours()
+NO_NEIGHBOURS = Neighbours()
 
 RULES: Mapping[str, str] = MappingProxyType(
     {
-        "hidden-characters": "Characters that nobody sees and a model reads.",
-        "tag-characters": "Unicode tag characters: a whole text that nobody sees and a model reads.",
-        "bidi-controls": "Controls that show a text in another order than a model reads it in.",
-        "instructions-to-model": "Instructions to the model that go beyond how the tool is used.",
-        "secrets-named": "Files and variables in which secrets are kept.",
-        "other-tool-named": "The name of a tool of another source.",
-        "url-credentials": "An address with a password or key in it.",
-        "lookalike-name": "A name that only looks like another, or letters of one script that look like another's.",
+        "hidden-characters": "Invisible characters that a model can read.",
+        "tag-characters": "Unicode tag characters: invisible text that a model can read.",
+        "bidi-controls": "Control characters that show a text in a different order than a model reads it.",
+        "instructions-to-model": "Instructions to the model that go beyond how to use the tool.",
+        "secrets-named": "Files and variables that hold secrets.",
+        "other-tool-named": "The name of a tool of a different source.",
+        "url-credentials": "A URL with a password or key in it.",
+        "lookalike-name": "A name that looks like a different name, or letters of a different script.",
     }
 )
-"""What can be found, each with what it is."""
+"""The rules, each with a description of what it finds."""
 
-BESIDE_OTHERS = frozenset({"other-tool-named", "lookalike-name"})
-"""Rules that look at the tools that one stands beside: whoever may not see those must not be told."""
+CATALOG_RULES = frozenset({"other-tool-named", "lookalike-name"})
+"""Rules that depend on other tools. Their findings must not reach callers that may not see those tools."""
 
 
 def suspicions_in(
     tool: Tool,
-    neighbours: Neighbours = NOBODY,
+    neighbours: Neighbours = NO_NEIGHBOURS,
     *,
     rules: Collection[str] = RULES.keys(),
     earlier: Tool | None = None,
 ) -> tuple[Suspicion, ...]:
-    """What of `rules` is in all texts of a definition, keys of schemas included, in the order of `RULES`.
+    """Return what `rules` find in all strings of a definition, including keys of schemas, in the order of `RULES`.
 
-    At most `MAX_OF_RULE` of each; none of what is in its `earlier` definition in the same words. Takes time in
-    proportion to the texts.
+    At most `MAX_OF_RULE` findings of each rule. Findings with the same text as in the `earlier` definition are left
+    out. The time is proportional to the length of the strings.
     """
     known = set[tuple[str, str]]()
     if earlier is not None:
@@ -112,9 +112,9 @@ def suspicions_in(
 
 
 def suspicions_in_texts(value: Any) -> tuple[Suspicion, ...]:
-    """What of the rules about single texts is in a JSON value that is no definition of a tool; places are in `value`.
+    """Return what the rules for single strings find in a JSON value that is not a tool definition.
 
-    At most `MAX_OF_RULE` of each, in the order of `RULES`.
+    Places are JSON Pointers into `value`. At most `MAX_OF_RULE` findings of each rule, in the order of `RULES`.
     """
     found: defaultdict[str, list[Suspicion]] = defaultdict(list)
     for place, text in sorted(texts_in(value)):
@@ -125,7 +125,7 @@ def suspicions_in_texts(value: Any) -> tuple[Suspicion, ...]:
 
 
 def _all(tool: Tool, neighbours: Neighbours, rules: Set[str]) -> Iterator[Suspicion]:
-    """`rules` may become fewer in between."""
+    """Yield all findings. The caller may remove elements from `rules` while it iterates."""
     texts = sorted(texts_in(definition_of(tool)))
     own = frozenset(text for place, text in texts if place != "/description")
     for place, text in texts:
@@ -138,7 +138,7 @@ def _all(tool: Tool, neighbours: Neighbours, rules: Set[str]) -> Iterator[Suspic
 
 
 _Found = tuple[str, tuple[int, int], str]
-"""A rule, where in the text, and why."""
+"""A rule, the position in the string, and the reason."""
 
 
 def _in_text(text: str, rules: Collection[str]) -> Iterator[_Found]:
@@ -149,7 +149,7 @@ def _in_text(text: str, rules: Collection[str]) -> Iterator[_Found]:
     read = plain(text)
     lowered = read.lower()
     for rule, needles, pattern, why in _PATTERNS:
-        # A few plain searches are quicker by far than a pattern that may begin anywhere.
+        # A few substring searches are much faster than a pattern that may match anywhere.
         if rule in rules and any(needle in lowered for needle in needles):
             yield from ((rule, match.span(), why) for match in _compiled(pattern).finditer(read))
 
@@ -158,27 +158,27 @@ def _unseen(text: str) -> Iterator[_Found]:
     seen = without_flags(text)
     for match in TAGS.finditer(seen):
         said = "".join(chr(ord(each) - 0xE0000) for each in match[0] if "\U000e0020" <= each <= "\U000e007e")
-        yield "tag-characters", match.span(), f"a model may read there what nobody sees: {said[:80]!r}"
+        yield "tag-characters", match.span(), f"it contains invisible characters that a model can read: {said[:80]!r}"
     hidden: list[int] = []
     for at in unspelled(seen):
         # One character at a time: `TAGS` matches runs, and to match the rest of a run at each place is quadratic.
         if BIDI.match(seen, at):
-            yield "bidi-controls", (at, at + 1), "what is shown is not in the order in which a model reads it"
+            yield "bidi-controls", (at, at + 1), "it is shown in a different order than a model reads it"
         elif not is_tag(seen[at]):
             hidden.append(at)
     if hidden:
-        count = f"{len(hidden)} characters that nobody sees" if len(hidden) > 1 else "a character that nobody sees"
-        yield "hidden-characters", (hidden[0], hidden[0] + 1), f"it holds {count}"
+        count = f"{len(hidden)} invisible characters" if len(hidden) > 1 else "an invisible character"
+        yield "hidden-characters", (hidden[0], hidden[0] + 1), f"it contains {count}"
 
 
 def _pattern(rule: str, needles: str, pattern: str, why: str) -> tuple[str, tuple[str, ...], str, str]:
-    """`needles`: lower-case texts of which one stands in whatever the pattern matches."""
+    """`needles` are lower-case strings. Every match of the pattern contains at least one of them."""
     return rule, tuple(needles.split("|")), pattern, why
 
 
 @cache
 def _compiled(pattern: str) -> re.Pattern[str]:
-    """When it is first searched for: together they take longer than all else that this module starts with."""
+    """Compile on first use, because compiling all patterns would dominate the import time of this module."""
     return re.compile(pattern, re.IGNORECASE)
 
 
@@ -188,7 +188,7 @@ _PATTERNS = (
         "ignore|disregard|forget|override|bypass",
         r"\b(?:ignore|disregard|forget|override|bypass)\b[^.\n]{0,30}?\b(?:previous|prior|above|earlier|preceding|all|"
         r"any|other|system|safety|your)\b[^.\n]{0,20}?\b(?:instructions?|prompts?|guidelines?|directives?|guardrails?)\b",
-        "it asks the model to follow it instead of what it was told",
+        "it asks the model to ignore earlier instructions",
     ),
     _pattern(
         "instructions-to-model",
@@ -196,28 +196,28 @@ _PATTERNS = (
         r"\b(?:do not|don't|never|without)\s+(?:\w+\s+)?(?:tell|inform|mention|reveal|notify|alert|disclose|telling|"
         r"informing|mentioning|revealing|notifying|alerting|disclosing)\b[^.\n]{0,40}?\b(?:users?|humans?|operator|"
         r"anyone|anybody|developers?)\b",
-        "it asks the model to keep something from people",
+        "it asks the model to hide something from the user",
     ),
     _pattern(
         "instructions-to-model",
         "user",
         r"\b(?:hide|conceal|keep (?:this|it|that))\b[^.\n]{0,40}?\bfrom the user\b|"
         r"\bthe user (?:must|should|need)(?: not|n't) (?:know|notice|be (?:told|informed|notified|aware))\b",
-        "it asks the model to keep something from people",
+        "it asks the model to hide something from the user",
     ),
     _pattern(
         "instructions-to-model",
         "important|system|instruction|secret|hidden|inst]|im_start|<<sys",
         r"<\s*(?:/\s*)?(?:important|system|system[-_ ]?prompt|instructions?|secret|hidden)\s*>|\[/?INST\]|"
         r"<\|im_start\||<<SYS>>",
-        "it is marked as if it were a message to the model and not a description",
+        "it is marked like a message to the model, not like a description",
     ),
     _pattern(
         "instructions-to-model",
         "tool|function",
         r"\b(?:before|after|when|whenever|instead of)\s+(?:(?:using|calling|invoking|running|you (?:use|call|run))\s+)?"
         r"(?:any|every|all)\s+(?:of\s+the\s+)?(?:other\s+)?(?:available\s+)?(?:tools?|functions?)\b",
-        "it says what the model is to do with tools that are not its own",
+        "it tells the model how to use other tools",
     ),
     _pattern(
         "instructions-to-model",
@@ -226,13 +226,13 @@ _PATTERNS = (
         r"(?:(?:your |the )system prompts?|all (?:previous|prior|earlier) messages|"
         r"(?:entire|full|whole|complete|previous) (?:conversation|chat)|"
         r"(?:conversation|chat) history|your instructions)\b",
-        "it asks for what the model was told",
+        "it asks for the model's instructions or conversation",
     ),
     _pattern(
         "instructions-to-model",
         "you are|new instruction|developer mode|jailbreak|system override",
         r"\byou are (?:now|no longer)\b|\bnew instructions?\s*:|\bdeveloper mode\b|\bjailbreak|\bsystem override\b",
-        "it gives the model another role",
+        "it gives the model a different role",
     ),
     _pattern(
         "secrets-named",
@@ -243,37 +243,37 @@ _PATTERNS = (
         r"\.(?:bash|zsh)_history\b|\bmcp\.json\b|\bclaude_desktop_config\b|\bauthorized_keys\b|"
         r"-----BEGIN [A-Z ]*PRIVATE KEY|/proc/(?:self|\d+)/environ\b|"
         r"\b(?:AWS_SECRET_ACCESS_KEY|OPENAI_API_KEY|ANTHROPIC_API_KEY|GITHUB_TOKEN)\b",
-        "secrets are kept there",
+        "secrets are stored there",
     ),
     _pattern(
         "secrets-named",
         "secret|credential|password|key|token|environment",
         r"\b(?:send|collect|upload|forward|exfiltrate|leak|harvest|steal)\b[^.\n]{0,40}?\b(?:passwords|private keys?|"
         r"ssh keys?|api keys|credentials|access tokens|secrets|environment variables)\b",
-        "it asks for secrets",
+        "it asks the model to pass on secrets",
     ),
     _pattern(
         "url-credentials",
         "://",
         r"\b[a-z][a-z0-9+.-]{0,20}://(?P<user>[^\s/@:\"'<>`{}\[\]$]{1,100}):"
         r"(?!(?:pass\w*|pwd|pw|secret|token|x+|\*+|\.+|(?P=user)|your\w*|my\w*)@)(?P<password>[^\s/@\"'<>`{}\[\]$*]{3,200})@",
-        "the password in it is sent to a model with every definition",
+        "the URL contains a password, which is sent to the model",
     ),
     _pattern(
         "url-credentials",
         "://",
         r"\bhttps?://[^\s\"'<>`{}]{1,300}[?&](?:access_token|api[_-]?key|auth|token|key|secret|password)="
         r"(?=[^\s&\"'<>`]{0,200}\d)(?=[^\s&\"'<>`]{0,200}[a-z])(?!your|my|xxx|example|demo|test)[^\s&\"'<>`{}$]{16,200}",
-        "the key in it is sent to a model with every definition",
+        "the URL contains a key, which is sent to the model",
     ),
 )
 
 _NAME = re.compile(r"(?<![\w./])(?:[A-Za-z][A-Za-z0-9]*(?:[_.-]+[A-Za-z0-9]+)+|[a-z]+[A-Z][A-Za-z0-9]+)")
-"""Words that can be nothing but names: of several parts, or with a capital inside; no ends of paths."""
+"""Matches words that can only be names: with several parts, or with a capital letter inside. Not the ends of paths."""
 
 
 def _other_tools(tool: Tool, place: str, text: str, own: frozenset[str], neighbours: Neighbours) -> Iterator[_Found]:
-    """`own`: what the definition may speak of, for it is a part of itself."""
+    """`own` are the strings that the definition may mention, because they are parts of it."""
     if not neighbours.sources or place == "/name" or len(text) < MIN_CHARS:
         return
     for match in _NAME.finditer(text):
@@ -281,18 +281,23 @@ def _other_tools(tool: Tool, place: str, text: str, own: frozenset[str], neighbo
         sources = neighbours.sources.get(name)
         if sources and tool.source not in sources and name not in own:
             whose = ", ".join(sorted(sources)[:3])
-            yield "other-tool-named", match.span(), f"`{name}` is a tool of another source ({whose})"
+            yield "other-tool-named", match.span(), f"`{name}` is a tool of a different source ({whose})"
 
 
 def _lookalikes(tool: Tool, texts: Iterable[tuple[str, str]], neighbours: Neighbours) -> Iterator[Suspicion]:
     for source, name in neighbours.looks.get(skeleton(tool.name), ()):
         if name != tool.name:
-            why = f"it looks like `{visible(name)}` of {source}, and is another name"
+            why = f"it looks like `{visible(name)}` of {source}, but it is a different name"
             yield Suspicion("lookalike-name", "/name", visible(tool.name), why)
     for place, key in texts:
         if (place == "/name" or place.endswith(pointer((key,)))) and (letters := borrowed(key)):
             points = ", ".join(f"U+{ord(letter):04X}" for letter in letters)
-            yield Suspicion("lookalike-name", place, visible(key), f"{points} among Latin letters only looks like one")
+            yield Suspicion(
+                "lookalike-name",
+                place,
+                visible(key),
+                f"{points} looks like a Latin letter, but belongs to a different script",
+            )
 
 
 def _around(text: str, start: int, end: int) -> str:

@@ -1,4 +1,4 @@
-"""Which version of its contract a tool has reached since it was first seen."""
+"""Counts the versions of a tool's contract since the tool was first seen."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from toolcrib.definitions.drift.grades import Drift, Grade
 
 @dataclass(frozen=True, slots=True, order=True)
 class Version:
-    """Major, minor and patch, as semantic versioning has them: counted by what changed, not told by a server."""
+    """Major, minor and patch, as in semantic versioning. Toolcrib counts them from changes; servers do not report
+    them."""
 
     major: int
     minor: int
@@ -19,15 +20,15 @@ class Version:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Raises ValueError for anything but what `str` makes of a version."""
+        """Parse the result of `str(version)`. Raises ValueError for everything else."""
         if (found := re.fullmatch(r"(\d+)\.(\d+)\.(\d+)", text, re.ASCII)) is None:
-            raise ValueError(f"no version: {text!r}")
+            raise ValueError(f"not a version: {text!r}")
         return cls(*map(int, found.groups()))
 
     def after(self, drift: Drift) -> Version:
-        """Major where calls that were right may fail now, minor where more of them are right, else patch.
+        """Return the next version: major if valid calls may fail now, minor if more calls are valid, else patch.
 
-        Nothing changed, and nothing is counted.
+        Without changes, the version stays the same.
         """
         if Grade.BREAKING in drift.grades:
             return Version(self.major + 1, 0, 0)
@@ -40,4 +41,4 @@ class Version:
 
 
 FIRST = Version(1, 0, 0)
-"""What a tool has when it is first seen."""
+"""The version of a tool that is seen for the first time."""

@@ -1,4 +1,4 @@
-"""What is wrong with definitions of tools, as values: which rules there are, and what each finds."""
+"""Checks tool definitions for problems: the rules, and the findings of each."""
 
 from toolcrib.definitions.lint.definition import Limits
 from toolcrib.definitions.lint.findings import Finding, Level, Rule

@@ -1,4 +1,4 @@
-"""One definition with what several rules ask of it: its words, and every parameter at any depth."""
+"""One tool definition, prepared for the lint rules: its words, and every parameter at any depth."""
 
 from __future__ import annotations
 
@@ -16,16 +16,19 @@ from toolcrib.definitions.drift.suspicions import Suspicion, suspicions_in
 from toolcrib.search.index.tokens import terms
 
 MAX_PARTS = 2_000
-"""Subschemas of one tool that are looked at, shallow ones first."""
+"""The number of subschemas of one tool that are checked. Shallow ones come first."""
 
 MAX_DEPTH = 12
-"""How deep below the root of a schema."""
+"""The depth below the root of a schema at which the check stops."""
 
 MAX_APPLIED = 200
-"""Subschemas that apply to one value and are looked at together: each of many parameters may refer to as many."""
+"""The number of subschemas that apply to one value and are checked together.
+
+Without a limit, a schema could make this very slow: each of many parameters may refer to as many subschemas.
+"""
 
 MAX_TOKENS = 1_000
-"""What one definition may take of a model's context, in estimated tokens, if nobody says otherwise."""
+"""The default limit of one definition in a model's context, in estimated tokens."""
 
 INPUT_SCHEMA = "/inputSchema"
 
@@ -38,7 +41,7 @@ Json = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What rules measure against."""
+    """The limits that rules measure against."""
 
     max_tokens: int = MAX_TOKENS
 
@@ -53,15 +56,15 @@ class Part:
     place: str
     """A JSON Pointer into the definition."""
     schema: Json
-    """An empty one where a parameter is given as `true`."""
+    """The subschema. Empty for a parameter that is declared as `true`."""
     parameter: str | None = None
-    """Which property it describes, where it does."""
+    """The name of the property that the subschema describes. None if it describes no property."""
     above: frozenset[str] = frozenset()
-    """Properties that the schemas declare which apply to the same value as this one."""
+    """Properties that are declared by other schemas that apply to the same value."""
 
 
 class Definition:
-    """What is said of one tool, worked out when first asked for."""
+    """One tool with derived facts. Each fact is computed when a rule first asks for it."""
 
     def __init__(self, tool: Tool, limits: Limits = DEFAULT_LIMITS) -> None:
         self.tool = tool
@@ -69,24 +72,25 @@ class Definition:
 
     @cached_property
     def name_terms(self) -> frozenset[str]:
-        """Stemmed words of the name."""
+        """The stemmed words of the name."""
         return frozenset(terms(self.tool.name, keep_stopwords=True))
 
     @cached_property
     def description_terms(self) -> tuple[str, ...]:
-        """Stemmed words of the description without those that say nothing anywhere, in order."""
+        """The stemmed words of the description without stop words, in order."""
         return tuple(terms(self.tool.description))
 
     @cached_property
     def suspicions(self) -> tuple[Suspicion, ...]:
-        """What is suspicious in it whatever other tools there are."""
+        """The suspicious texts of the definition, independent of other tools."""
         return suspicions_in(self.tool)
 
     @cached_property
     def parts(self) -> tuple[Part, ...]:
-        """Of the input schema, each once, breadth first; at most `MAX_PARTS`, at most `MAX_DEPTH` deep.
+        """The subschemas of the input schema, each once, breadth first. At most `MAX_PARTS`, at most `MAX_DEPTH` deep.
 
-        What nothing refers to is left out: servers send the definitions of all their tools with each.
+        Definitions that no reference uses are left out, because some servers send the definitions of all tools with
+        each.
         """
         return tuple(_parts(self.tool.input_schema))
 
@@ -95,16 +99,17 @@ class Definition:
         return (part for part in self.parts if part.parameter is not None)
 
     def declared_by(self, schema: Json) -> frozenset[str]:
-        """The properties that `schema` declares itself, or in what applies to the same value."""
+        """Return the properties that `schema` declares, itself or through schemas that apply to the same value."""
         return _declared(schema, self.tool.input_schema)
 
     def texts_of(self, part: Part) -> Iterator[str]:
-        """The descriptions of a parameter: its own, and those of what it refers to or may be."""
+        """Yield the descriptions of a parameter: its own, and those of the schemas it refers to or may match."""
         texts = (each.get("description") for each in _applied(part.schema, self.tool.input_schema))
         return (text for text in texts if isinstance(text, str) and text.strip())
 
     def is_mentioned(self, parameter: str) -> bool:
-        """Whether the description of the tool explains it: `path: ...`, as docstrings do, or a word in backticks."""
+        """Whether the tool's description explains the parameter: `path: ...`, as in docstrings, or its name in
+        backticks."""
         if parameter not in self.tool.description:
             return False
         name = re.escape(parameter)
@@ -115,17 +120,17 @@ class Definition:
 
 
 def mapping(value: object) -> Json | None:
-    """`value` where it is an object."""
+    """Return `value` if it is an object, else None."""
     return cast("Json", value) if isinstance(value, Mapping) else None
 
 
 def sequence(value: object) -> Sequence[object]:
-    """`value` where it is a list; else none of anything."""
+    """Return `value` if it is a list, else an empty sequence."""
     return cast("Sequence[object]", value) if isinstance(value, list | tuple) else ()
 
 
 def spoken(place: str) -> str:
-    """A JSON Pointer of the input schema as people write it: `lines[].text`."""
+    """Turn a JSON Pointer into the input schema into a path for people: `lines[].text`."""
     keys = [key.replace("~1", "/").replace("~0", "~") for key in place.removeprefix(INPUT_SCHEMA).split("/")[1:]]
     text, waits_for_name = "", False
     for key in keys:
@@ -140,7 +145,7 @@ def spoken(place: str) -> str:
 
 
 def step(place: str, *keys: str) -> str:
-    """The JSON Pointer that leads on from `place`."""
+    """Append keys to the JSON Pointer `place`."""
     return place + "".join(f"/{key.replace('~', '~0').replace('/', '~1')}" for key in keys)
 
 
@@ -156,7 +161,7 @@ def _parts(document: Json) -> Iterator[Part]:
 
 
 def _below(part: Part, document: Json, seen: Set[str]) -> Iterator[Part]:
-    """What stands in `part`, and what it refers to unless that is `seen`."""
+    """Yield the direct subschemas of `part`, and the schema it refers to unless that is in `seen`."""
     schema = part.schema
     shared = part.above | _declared(schema, document) if any(key in schema for key in IN_PLACE) else frozenset[str]()
     for keys, value in _values(schema):
@@ -172,7 +177,7 @@ def _below(part: Part, document: Json, seen: Set[str]) -> Iterator[Part]:
 
 
 def _values(schema: Json) -> Iterator[tuple[tuple[str, ...], object]]:
-    """What stands where a schema may stand, each with the keys that lead there."""
+    """Yield the values at all keywords that hold subschemas, each with its path of keys."""
     for key in _BY_NAME:
         yield from (((key, str(name)), value) for name, value in (mapping(schema.get(key)) or {}).items())
     for key in _LISTS:
@@ -185,7 +190,7 @@ def _declared(schema: Json, document: Json) -> frozenset[str]:
 
 
 def _applied(schema: Json, document: Json) -> Iterator[Json]:
-    """`schema` and all that applies to the same value as it does, each once, at most `MAX_APPLIED`."""
+    """Yield `schema` and all schemas that apply to the same value, each once, at most `MAX_APPLIED`."""
     waiting, seen = deque([schema]), {id(schema)}
     while waiting:
         yield (here := waiting.popleft())

@@ -1,4 +1,4 @@
-"""Descriptions from which a model learns nothing, or more than it can read."""
+"""Lint rules for descriptions that tell a model nothing, or that are too long."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from toolcrib.definitions.lint.findings import Problem
 from toolcrib.search.index.tokens import terms
 
 MIN_CHARS = 20
-"""Below this, a description has no room for what the tool does and when to use it."""
+"""The minimum length in characters. A shorter description cannot say what the tool does and when to use it."""
 
 MAX_CHARS = 1_024
 """The longest description that OpenAI's older models and some compatible endpoints take.
@@ -36,40 +36,40 @@ _SAYS_NOTHING = frozenset(
         keep_stopwords=True,
     )
 )
-"""Stems that say nothing about one tool rather than another."""
+"""Stems that say nothing about a specific tool."""
 
 
 def missing(definition: Definition) -> Iterator[Problem]:
-    """No description."""
+    """Find tools without a description."""
     if not definition.tool.description.strip():
         yield Problem("it has no description", _SAY, ("/description",))
 
 
 def boilerplate(definition: Definition) -> Iterator[Problem]:
-    """One that somebody was going to write."""
+    """Find placeholder descriptions."""
     tool = definition.tool
     if _is_placeholder(tool.description):
-        yield Problem(f"its description is a placeholder: {_quoted(tool.description)}", _SAY, ("/description",))
+        yield Problem(f"the description is a placeholder: {_quoted(tool.description)}", _SAY, ("/description",))
 
 
 def name_again(definition: Definition) -> Iterator[Problem]:
-    """One that has nothing beyond the name."""
+    """Find descriptions that only repeat the name."""
     tool = definition.tool
     said = set(definition.description_terms)
-    # A text without a single term (punctuation, stopwords) says no more than the name either.
+    # A text without terms (only punctuation or stop words) also adds nothing to the name.
     if tool.description.strip() and not _is_placeholder(tool.description) and said <= _known(tool, definition):
         yield Problem(
-            f"its description only says its name again: {_quoted(tool.description)}",
-            "Say what is not in the name: what it works on, what comes back, when to use it and when not",
+            f"the description repeats the name: {_quoted(tool.description)}",
+            "Describe what the name does not say: what the tool works on, what it returns, and when to use it",
             ("/description",),
         )
 
 
 def short(definition: Definition) -> Iterator[Problem]:
-    """One that says little beyond the name."""
+    """Find descriptions that are too short."""
     tool = definition.tool
     text = " ".join(tool.description.split())
-    # A sign of a script without spaces says as much as some letters do.
+    # A character of a script without spaces carries about as much meaning as three letters.
     weight = sum(1 if ord(character) < 0x2E80 else 3 for character in text)
     if (
         0 < weight < MIN_CHARS
@@ -77,24 +77,24 @@ def short(definition: Definition) -> Iterator[Problem]:
         and not set(definition.description_terms) <= _known(tool, definition)
     ):
         yield Problem(
-            f"its description has {len(text)} characters: {_quoted(text)}",
-            "Say what comes back, and when to use it and when not",
+            f"the description has only {len(text)} characters: {_quoted(text)}",
+            "Describe what the tool returns, and when to use it",
             ("/description",),
         )
 
 
 def long(definition: Definition) -> Iterator[Problem]:
-    """One that some endpoints refuse and no model reads to its end."""
+    """Find descriptions that some endpoints refuse because of their length."""
     length = len(definition.tool.description)
     if length > MAX_CHARS:
         yield Problem(
-            f"its description has {length:,} characters; some endpoints refuse more than {MAX_CHARS:,}",
-            "Keep what decides whether to use it, move what is about one parameter to that, and drop the rest",
+            f"the description has {length:,} characters. Some endpoints refuse more than {MAX_CHARS:,}",
+            "Keep what helps to decide when to use the tool, move details to the parameters, and remove the rest",
             ("/description",),
         )
 
 
-_SAY = "Say what it does, what it works on, what comes back, and when to use it"
+_SAY = "Describe what the tool does, what it works on, what it returns, and when to use it"
 
 
 def _known(tool: Tool, definition: Definition) -> frozenset[str]:

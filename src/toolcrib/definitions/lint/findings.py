@@ -1,4 +1,4 @@
-"""What a rule is, and what it finds."""
+"""The types of the linter: levels, rules, problems and findings."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from toolcrib.definitions.lint.definition import Definition
 
 
 class Level(StrEnum):
-    """How bad it is, in the words of SARIF."""
+    """The severity of a finding, in the words of SARIF."""
 
     ERROR = "error"
-    """Something cannot be used, or a client or provider refuses it, and Toolcrib cannot put that right."""
+    """Something cannot be used, or a client or provider refuses it, and Toolcrib cannot correct that."""
     WARNING = "warning"
-    """A model or a client will probably go wrong."""
+    """A model or a client will probably make mistakes."""
     NOTE = "note"
-    """It could be better."""
+    """A possible improvement."""
 
     def is_at_least(self, other: Level) -> bool:
         order = tuple(Level)
@@ -29,28 +29,28 @@ class Level(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """What a check of one rule found."""
+    """A problem that one rule found."""
 
     text: str
-    """What is wrong, as a sentence without a capital and a full stop."""
+    """What is wrong, as a sentence without a capital letter and a full stop."""
     change: str
     """What to change, as a sentence without a full stop."""
     places: tuple[str, ...] = ()
-    """Where in the definition, as JSON Pointers into it; none where it is the whole."""
+    """JSON Pointers into the definition. Empty if the problem concerns the whole definition."""
     tool_id: str = ""
-    """Of the definition, where it was not given to the check alone."""
+    """The tool with the problem. Empty if the check received only one definition."""
     related: tuple[str, ...] = ()
-    """Ids of other tools that it is also about, in order."""
+    """Ids of other tools that the problem concerns, in order."""
 
 
 class ToolCheck(Protocol):
-    """Looks at one definition. Never raises, whatever a stranger wrote there."""
+    """Checks one definition. Never raises, whatever the definition contains."""
 
     def __call__(self, definition: Definition, /) -> Iterable[Problem]: ...
 
 
 class CatalogCheck(Protocol):
-    """Looks at all definitions together, which come in order of their ids. Never raises."""
+    """Checks all definitions together. They are ordered by id. Never raises."""
 
     def __call__(self, tools: Sequence[Tool], /) -> Iterable[Problem]: ...
 
@@ -60,31 +60,31 @@ class Rule:
     """One thing that can be wrong."""
 
     id: str
-    """What it is called for good: kebab case."""
+    """The permanent name, in kebab case."""
     level: Level
     title: str
-    """What it finds, in a line."""
+    """What the rule finds, in one line."""
     help: str
-    """Why that matters, and whatever else there is to know, in a few sentences."""
+    """Why the problem matters, and other details, in a few sentences."""
     change: str = ""
-    """What to do about it, as a sentence without a full stop, where that is the same for all it finds."""
+    """What to do, as a sentence without a full stop, if it is the same for all findings of the rule."""
     of_tool: ToolCheck | None = None
     of_catalog: CatalogCheck | None = None
-    """Neither of the two where the rule is about something other than definitions: whoever looks at that finds it."""
+    """If both checks are missing, the rule is not about definitions. The code that looks at its subject reports it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that is wrong, and where."""
+    """One problem and its place."""
 
     rule: Rule
     where: str
-    """What a person would look for: the id of a tool, or the place of something else."""
+    """What a person would search for: a tool id, or the place of something else."""
     problem: Problem
     file: Path | None = None
-    """In which it was written, where that is known."""
+    """The file with the problem, if known."""
     line: int | None = None
-    """From 1, likewise."""
+    """The line in `file`, counted from 1, if known."""
 
     @property
     def level(self) -> Level:

@@ -1,4 +1,4 @@
-"""Names of tools and parameters that clients and providers refuse, or cannot tell apart."""
+"""Lint rules for names that clients or providers refuse, or cannot tell apart."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from toolcrib.definitions.lint.definition import INPUT_SCHEMA, Definition, mappi
 from toolcrib.definitions.lint.findings import Problem
 
 SHOWN = 5
-"""Of a list in a sentence."""
+"""How many items of a list a message shows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Taker:
-    """Who takes only some names."""
+    """A client or provider that accepts only some names."""
 
     who: str
     characters: re.Pattern[str]
-    """One that is taken, after the first."""
+    """Matches one accepted character, except at the start."""
     first: re.Pattern[str]
     max_chars: int
 
@@ -30,7 +30,7 @@ class Taker:
         return len(name) > self.max_chars or bool(self.odd_in(name)) or self.first.match(name) is None
 
     def odd_in(self, name: str) -> set[str]:
-        """Its characters that are not taken anywhere."""
+        """Return the characters of `name` that are accepted nowhere in a name."""
         return {character for character in name if self.characters.fullmatch(character) is None}
 
 
@@ -43,65 +43,70 @@ TAKERS = (
     Taker("Gemini", re.compile(r"[A-Za-z0-9_.:-]"), _LETTER, 64),
 )
 """Source: MCP specification 2025-11-25, "Tool Names"; the error of Anthropic's Messages API, `tools.0.custom.name`
-(Claude Desktop: 64 characters); OpenAI's API reference, `FunctionObject.name`, which DeepSeek, Qwen and others enforce
-as well; Google's reference of `FunctionDeclaration.name` (its versions differ in dots, colons and length: the widest
-that all of 64 characters share). All as of November 2026."""
+(Claude Desktop: 64 characters); OpenAI's API reference, `FunctionObject.name`, which DeepSeek, Qwen and others also
+enforce; Google's reference of `FunctionDeclaration.name`. Google's versions differ in dots, colons and length: this is
+the widest rule that all share with 64 characters. All as of November 2026.
+"""
 
 MAX_WITH_SERVER = 59
-"""Characters of server and tool name together: of more, Cursor leaves the tool out ("exceeds 60 characters").
+"""The longest server and tool name together, in characters. Cursor ignores longer ones ("exceeds 60 characters").
 
-Source: the warning in Cursor's settings, as quoted in reports from April 2025 to February 2026."""
+Source: the warning in Cursor's settings, as quoted in reports from April 2025 to February 2026.
+"""
 
 _PARAMETER = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
-"""Source: the error of Anthropic's Messages API and Bedrock's Converse, `input_schema.properties`: the whole request is
-refused for one such key. Keys of objects further down are not looked at."""
+"""Source: the error of Anthropic's Messages API and Bedrock's Converse, `input_schema.properties`. One such key makes
+them refuse the whole request. They do not check the keys of nested objects.
+"""
 
 
 def rejected(definition: Definition) -> Iterator[Problem]:
-    """A name that a provider refuses."""
+    """Find names that a provider refuses."""
     tool = definition.tool
     if refusing := [taker for taker in TAKERS if taker.refuses(tool.name)]:
         odd = sorted(set[str]().union(*(taker.odd_in(tool.name) for taker in refusing)))
-        reasons = [f"for {listed(odd)} in it"] if odd else []
+        reasons = [f"because it contains {listed(odd)}"] if odd else []
         if len(tool.name) > min(taker.max_chars for taker in refusing):
-            reasons.append(f"for its {len(tool.name)} characters")
+            reasons.append(f"because it has {len(tool.name)} characters")
         who = " and ".join(taker.who for taker in refusing)
         yield Problem(
-            f"its name is refused by {who} {' and '.join(reasons) or 'for its start'}",
-            "Use letters, digits, `_` and `-`, at most 64, no digit first; "
-            f"Toolcrib makes it `{_called(tool)}` for a model",
+            f"{who} {'refuses' if len(refusing) == 1 else 'refuse'} the name "
+            f"{' and '.join(reasons) or 'because of its first character'}",
+            "Use at most 64 letters, digits, `_` and `-`, and do not start with a digit. "
+            f"Toolcrib shows it to models as `{_called(tool)}`",
             ("/name",),
         )
 
 
 def long_with_server(definition: Definition) -> Iterator[Problem]:
-    """Names that are too long once a client has put the server's before them."""
+    """Find names that are too long when a client adds the server name."""
     tool = definition.tool
     together = len(tool.source) + len(tool.name)
     if together > MAX_WITH_SERVER:
         yield Problem(
-            f"its name and that of its source have {together} characters together, and Cursor leaves out what has more "
+            f"the names of the tool and its source have {together} characters together. Cursor ignores tools with more "
             f"than {MAX_WITH_SERVER}",
-            f"Shorten one of them; Toolcrib makes it `{_called(tool)}` for a model",
+            f"Shorten one of them. Toolcrib shows it to models as `{_called(tool)}`",
             ("/name",),
         )
 
 
 def parameters_rejected(definition: Definition) -> Iterator[Problem]:
-    """Parameters for whose names a provider refuses the whole request."""
+    """Find parameters whose names make a provider refuse the whole request."""
     names = map(str, mapping(definition.tool.input_schema.get("properties")) or {})
     odd = [name for name in names if _PARAMETER.fullmatch(name) is None]
     if odd:
         yield Problem(
-            f"{listed(odd)} {'is' if len(odd) == 1 else 'are'} no name for a parameter: Anthropic refuses every "
-            "request with this definition in it",
-            "Use only letters, digits, `_`, `-` and `.`, at most 64",
+            f"{listed(odd)} {'is not a valid parameter name' if len(odd) == 1 else 'are not valid parameter names'}: "
+            f"Anthropic refuses every "
+            "request that contains this definition",
+            "Use at most 64 letters, digits, `_`, `-` and `.`",
             tuple(step(INPUT_SCHEMA, "properties", name) for name in odd),
         )
 
 
 def same_but_for_case(tools: Sequence[Tool]) -> Iterator[Problem]:
-    """Tools of one source that a client which ignores case takes for one."""
+    """Find tools of one source that a client which ignores case would treat as one."""
     groups: defaultdict[str, list[Tool]] = defaultdict(list)
     for tool in tools:
         groups[tool.id.casefold()].append(tool)
@@ -109,8 +114,8 @@ def same_but_for_case(tools: Sequence[Tool]) -> Iterator[Problem]:
         if len(group) > 1:
             first, *others = group
             yield Problem(
-                f"only case sets its name apart from {listed([tool.name for tool in others])}",
-                f"Give them names that differ in their words; Toolcrib makes this one `{_called(first)}` for a model",
+                f"its name differs from {listed([tool.name for tool in others])} only in upper and lower case",
+                f"Give them clearly different names. Toolcrib shows this one to models as `{_called(first)}`",
                 ("/name",),
                 tool_id=first.id,
                 related=tuple(tool.id for tool in others),
@@ -118,11 +123,11 @@ def same_but_for_case(tools: Sequence[Tool]) -> Iterator[Problem]:
 
 
 def listed(names: Sequence[str], shown: int = SHOWN) -> str:
-    """`names` in backticks, those beyond `shown` only counted."""
+    """Format `names` in backticks. Names after the first `shown` are only counted."""
     text = ", ".join(f"`{name}`" for name in names[:shown])
     return text + (f" and {len(names) - shown} more" if len(names) > shown else "")
 
 
 def _called(tool: Tool) -> str:
-    """Its name in a model's own list of tools, if no other tool has the same."""
+    """The name in a model's list of tools, if no other tool has the same name."""
     return unique_names(full_names({tool.id: (tool.source, tool.name)}))[tool.id]

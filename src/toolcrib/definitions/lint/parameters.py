@@ -1,4 +1,4 @@
-"""Parameters that a model has to guess at, and schemas that refuse themselves."""
+"""Lint rules for parameters that a model has to guess, and for schemas that are not valid."""
 
 from __future__ import annotations
 
@@ -29,48 +29,48 @@ _SAYS_SOME = re.compile(
 
 
 def undocumented(definition: Definition) -> Iterator[Problem]:
-    """Parameters of which nothing is said but name and type, in the schema or the tool's description."""
+    """Find parameters without a description, both in the schema and in the tool's description."""
     parameters = list(definition.parameters)
     silent = [part for part in parameters if _is_silent(definition, part)]
     if silent:
         yield Problem(
             f"{_how_many(len(silent), len(parameters))} no description: {_named(silent)}",
-            "Say in `description` what each means: its unit, its format, an example",
+            "Add a `description` to each parameter: its meaning, unit, format and an example",
             tuple(part.place for part in silent),
         )
 
 
 def untyped(definition: Definition) -> Iterator[Problem]:
-    """Parameters that may be anything."""
+    """Find parameters without a type."""
     found = [part for part in definition.parameters if not _is_typed(part.schema)]
     if found:
         yield Problem(
-            f"the type of {_named(found)} is not said",
-            "Say `type`; of one that may be anything, the list of all types",
+            f"{_named(found)} {'has' if len(found) == 1 else 'have'} no type",
+            "Add `type`. If any value is allowed, list all types",
             tuple(part.place for part in found),
         )
 
 
 def values_in_words(definition: Definition) -> Iterator[Problem]:
-    """Texts whose description lists what they may be."""
+    """Find string parameters whose description lists the allowed values."""
     names = {part.parameter for part in definition.parameters}
     found = [
         (part, values)
         for part in definition.parameters
-        # Words that name other parameters tell of those.
+        # Words that are names of other parameters are not values.
         if (values := _values_of(definition, part)) and names.isdisjoint(values)
     ]
     if found:
         shown = "; ".join(f"`{spoken(part.place)}`: {', '.join(values[:8])}" for part, values in found[:3])
         yield Problem(
-            f"the values that are allowed are told in words alone ({shown}{'; …' if len(found) > 3 else ''})",
-            "List them as `enum`, which clients and Toolcrib check before the call",
+            f"the allowed values are only in the description ({shown}{'; …' if len(found) > 3 else ''})",
+            "List them as `enum`. Clients and Toolcrib check it before the call",
             tuple(part.place for part, _ in found),
         )
 
 
 def required_undeclared(definition: Definition) -> Iterator[Problem]:
-    """Names in `required` that are no property."""
+    """Find names in `required` that are not properties."""
     for part in definition.parts:
         names = [name for name in sequence(part.schema.get("required")) if isinstance(name, str)]
         if not names or "patternProperties" in part.schema:
@@ -79,27 +79,28 @@ def required_undeclared(definition: Definition) -> Iterator[Problem]:
         if lost := [name for name in names if name not in declared]:
             closed = part.schema.get("additionalProperties") is False
             yield Problem(
-                f"{listed(lost)} {'is' if len(lost) == 1 else 'are'} required and not among the properties"
-                + (", and no others are allowed: nothing matches" if closed else ""),
-                "Declare under `properties` what is required, with type and description, or take it out of `required`",
+                f"{listed(lost)} {'is' if len(lost) == 1 else 'are'} required but not declared"
+                + (". Other properties are not allowed, so no arguments are valid" if closed else ""),
+                "Declare each required name under `properties`, with a type and a description, or remove it from "
+                "`required`",
                 (step(part.place, "required"),),
             )
 
 
 def array_without_items(definition: Definition) -> Iterator[Problem]:
-    """Arrays of which it is not said what they hold."""
+    """Find arrays without a schema for their items."""
     found = [part for part in definition.parts if _is_bare_array(part.schema)]
     if found:
         yield Problem(
-            f"it is not said what {'the list' if len(found) == 1 else 'lists'} {_named(found)} may hold; OpenAI and "
-            "Gemini refuse such a schema",
-            "Give every array `items`",
+            f"{'the array' if len(found) == 1 else 'arrays'} {_named(found)} {'has' if len(found) == 1 else 'have'} "
+            "no `items`. OpenAI and Gemini refuse such a schema",
+            "Add `items` to every array",
             tuple(part.place for part in found),
         )
 
 
 def schema_refused(definition: Definition) -> Iterator[Problem]:
-    """Schemas that are none."""
+    """Find schemas that are not valid JSON Schema."""
     tool = definition.tool
     for key, schema in (("inputSchema", tool.input_schema), ("outputSchema", tool.output_schema)):
         try:
@@ -107,7 +108,7 @@ def schema_refused(definition: Definition) -> Iterator[Problem]:
                 Schema(schema)
         except InvalidTool as error:
             yield Problem(
-                f"{error.message} (`{key}`)", "Write a schema of draft 2020-12, or name its `$schema`", (f"/{key}",)
+                f"{error.message} (`{key}`)", "Write a schema of draft 2020-12, or set its `$schema`", (f"/{key}",)
             )
 
 
@@ -136,7 +137,10 @@ def _is_typed(schema: Json) -> bool:
 
 
 def _values_of(definition: Definition, part: Part) -> list[str]:
-    """What its description says a text may be; none where it is no text, or the schema says so itself."""
+    """Return the values that a string parameter's description lists.
+
+    Empty if the parameter is not a string, or if its schema already limits the values.
+    """
     schema = part.schema
     if schema.get("type") != "string" or any(key in schema for key in ("enum", "const", "pattern", "format")):
         return []

@@ -1,7 +1,7 @@
-"""Findings as SARIF, which code hosts and editors show beside the lines they are about.
+"""Writes findings as SARIF, which code hosts and editors show next to the lines that they are about.
 
-Source: OASIS, Static Analysis Results Interchange Format (SARIF) 2.1.0, with what GitHub code scanning asks
-for besides.
+Source: OASIS, Static Analysis Results Interchange Format (SARIF) 2.1.0, with the additional requirements of GitHub
+code scanning.
 """
 
 from __future__ import annotations
@@ -19,11 +19,12 @@ from toolcrib.version import VERSION
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 
 ROOT = "SRCROOT"
-"""What relative paths start from: wherever the log is read."""
+"""The base of relative paths: the folder in which the log is read."""
 
 
 def sarif_log(findings: Iterable[Finding], root: Path) -> dict[str, Any]:
-    """One run of all rules. Files below `root` are named relative to it, so that a log means the same elsewhere."""
+    """Return one SARIF run of all rules. Files below `root` are relative to it, so that the log works on other
+    machines."""
     driver = {"name": "toolcrib lint", "semanticVersion": VERSION, "rules": [_rule(rule) for rule in RULES.values()]}
     positions = {rule_id: position for position, rule_id in enumerate(RULES)}
     results = [_result(finding, positions[finding.rule.id], root) for finding in findings]
@@ -75,7 +76,7 @@ def _location(finding: Finding, place: str, root: Path) -> dict[str, Any]:
 
 
 def _logical(where: str, place: str = "") -> dict[str, str]:
-    """A tool, or a part of its definition below it."""
+    """Describe a tool, or a part of its definition."""
     if not place:
         return {"name": where, "fullyQualifiedName": where, "kind": "function"}
     return {"name": place, "fullyQualifiedName": f"{where}{place}", "kind": "member"}
@@ -84,12 +85,12 @@ def _logical(where: str, place: str = "") -> dict[str, str]:
 def _artifact(file: Path, root: Path) -> dict[str, str]:
     absolute, above = file.absolute(), root.absolute()
     if absolute.is_relative_to(above):
-        # As a part of an address: `tools#1.json` would end at the `#`.
+        # Quoted as a part of a URL: otherwise `tools#1.json` would end at the `#`.
         return {"uri": quote(absolute.relative_to(above).as_posix()), "uriBaseId": ROOT}
     return {"uri": absolute.as_uri()}
 
 
 def _fingerprint(finding: Finding) -> str:
-    """The same for as long as the same rule finds something in the same place, whatever the numbers in its sentence."""
+    """A hash that stays the same while the same rule finds something in the same place, even if the message changes."""
     told = "\0".join((finding.rule.id, finding.where, *finding.problem.places, "", *finding.problem.related))
     return hashlib.sha256(told.encode("utf-8", "surrogatepass")).hexdigest()[:32]

@@ -1,4 +1,4 @@
-"""Texts in which a person would find an attempt on the model, and names that pass for others."""
+"""Lint rules for texts that look like an attack on the model, and for names that look like other names."""
 
 from __future__ import annotations
 
@@ -11,51 +11,53 @@ from toolcrib.definitions.lint.findings import Problem
 
 
 def hidden_characters(definition: Definition) -> Iterator[Problem]:
-    """Characters that nobody sees."""
-    return _problems(definition.suspicions, "hidden-characters", "Take them out, or write them as an escape")
+    """Find invisible characters."""
+    return _problems(definition.suspicions, "hidden-characters", "Remove them, or write them as an escape")
 
 
 def tag_characters(definition: Definition) -> Iterator[Problem]:
-    """A text in characters that nobody sees."""
+    """Find text in invisible tag characters."""
     return _problems(
-        definition.suspicions, "tag-characters", "Take them out; if they are not yours, stop using the tool"
+        definition.suspicions, "tag-characters", "Remove them. If you did not write them, stop using the tool"
     )
 
 
 def bidi_controls(definition: Definition) -> Iterator[Problem]:
-    """A text that is shown in another order than it is read in."""
-    return _problems(definition.suspicions, "bidi-controls", "Take them out")
+    """Find text that is shown in a different order than a model reads it."""
+    return _problems(definition.suspicions, "bidi-controls", "Remove them")
 
 
 def instructions(definition: Definition) -> Iterator[Problem]:
-    """Instructions that go beyond the tool."""
+    """Find instructions that go beyond the tool."""
     return _problems(
         definition.suspicions,
         "instructions-to-model",
-        "Say what the tool does and leave to the model what it does else",
+        "Describe only what the tool does, and do not instruct the model otherwise",
     )
 
 
 def secrets(definition: Definition) -> Iterator[Problem]:
-    """Places in which secrets are kept."""
-    return _problems(definition.suspicions, "secrets-named", "Leave out where secrets are, unless the tool is for them")
+    """Find places that hold secrets."""
+    return _problems(
+        definition.suspicions, "secrets-named", "Remove the places of secrets, unless the tool works with them"
+    )
 
 
 def credentials(definition: Definition) -> Iterator[Problem]:
-    """Passwords and keys in addresses."""
+    """Find passwords and keys in URLs."""
     return _problems(
-        definition.suspicions, "url-credentials", "Change the password or key, and write `user:password` in its place"
+        definition.suspicions, "url-credentials", "Change the password or key, and write `user:password` instead"
     )
 
 
 def other_tools(tools: Sequence[Tool]) -> Iterator[Problem]:
-    """Names of tools of other sources."""
-    return _in_catalog(tools, "other-tool-named", "Leave it to the catalog which tool comes next")
+    """Find names of tools of other sources."""
+    return _in_catalog(tools, "other-tool-named", "Do not refer to tools of other sources")
 
 
 def lookalikes(tools: Sequence[Tool]) -> Iterator[Problem]:
-    """Names that pass for others."""
-    return _in_catalog(tools, "lookalike-name", "Write it in the letters of one script, and unlike any other")
+    """Find names that look like other names."""
+    return _in_catalog(tools, "lookalike-name", "Use letters of only one script, and a name that is clearly different")
 
 
 def _in_catalog(tools: Sequence[Tool], rule: str, change: str) -> Iterator[Problem]:
@@ -65,7 +67,7 @@ def _in_catalog(tools: Sequence[Tool], rule: str, change: str) -> Iterator[Probl
 
 
 def _problems(suspicions: Iterable[Suspicion], rule: str, change: str, tool_id: str = "") -> Iterator[Problem]:
-    """One for all that a rule found, told of the first."""
+    """Yield one problem for everything that a rule found, with the reason of the first."""
     found = [each for each in suspicions if each.rule == rule]
     if found:
         more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""

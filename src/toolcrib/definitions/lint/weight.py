@@ -1,4 +1,4 @@
-"""Definitions that take too much of a model's context."""
+"""Lint rule for definitions that take too much of a model's context."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from toolcrib.definitions.lint.findings import Problem
 
 
 def over_budget(definition: Definition) -> Iterator[Problem]:
-    """More than `definition.limits.max_tokens`."""
+    """Find definitions with more than `definition.limits.max_tokens` estimated tokens."""
     tool = definition.tool
     total = estimated_tokens({"name": tool.name, "description": tool.description, "inputSchema": tool.input_schema})
     if total > definition.limits.max_tokens:
         described, schema = estimated_tokens(tool.description), estimated_tokens(tool.input_schema)
         yield Problem(
-            f"its definition takes about {total:,} tokens, {described:,} of them for the description and {schema:,} "
-            f"for the input schema; {definition.limits.max_tokens:,} are the limit",
-            "Shorten descriptions, drop parameters that nobody sets, or make several tools of it",
+            f"the definition has about {total:,} tokens ({described:,} for the description, {schema:,} for the input "
+            f"schema). The limit is {definition.limits.max_tokens:,}",
+            "Shorten descriptions, remove parameters that are never used, or split the tool",
             ("/description" if described > schema else "/inputSchema",),
         )
 
 
 def estimated_tokens(value: object) -> int:
-    """What a model reads of a JSON value, as everything is weighed."""
+    """Estimate the tokens of a JSON value, with the same estimate as everywhere in Toolcrib."""
     return size_of(value) // BYTES_PER_TOKEN
