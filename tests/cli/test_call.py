@@ -109,7 +109,7 @@ def test_a_tool_that_fails_ends_with_1_and_its_answer(config: Path) -> None:
     ("tool", "code", "words"),
     [
         ("bench.refuse", "TOOL_FAILED", "The workbench is locked"),
-        ("bench.crash", "SOURCE_UNAVAILABLE", "went away before it answered"),
+        ("bench.crash", "SOURCE_UNAVAILABLE", "stopped before it answered"),
         ("bench.hammer", "TOOL_NOT_FOUND", "There is no tool `bench.hammer`"),
         ("other.x", "SOURCE_UNAVAILABLE", "The gateway's owner can run `toolcrib doctor`"),
     ],

@@ -89,7 +89,7 @@ def test_everything_that_is_wrong_is_named_with_its_reason_and_it_ends_with_1(tm
     assert "no protocol message" in sources["noisy"]["warnings"][0]
     assert {
         "name": "array_schema",
-        "reason": "its input schema has the type 'array'; arguments are always an object",
+        "reason": "its input schema has the type 'array', but must have the type `object`",
     } in (sources["noisy"]["set_aside"])
 
     shown = toolcrib("doctor", config)

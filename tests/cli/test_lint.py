@@ -57,8 +57,8 @@ def test_a_schema_by_hand_that_does_not_is_named_with_all_that_is_wrong(tmp_path
         1,
         [
             (
-                "tools: `functions.convert`: its schema and what is called disagree: the schema has `amout`, which the "
-                "callable does not take; the callable needs `amount`, which the schema does not have"
+                "tools: `functions.convert`: its schema and the callable disagree: the schema has `amout`, which the "
+                "callable does not accept; the callable needs `amount`, which the schema does not have"
             )
         ],
     )

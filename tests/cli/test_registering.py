@@ -104,7 +104,7 @@ def test_an_endpoint_is_added_with_method_headers_and_body() -> None:
         ("disk", ["ls"], "Use SOURCE.NAME"),
         ("ops.x", ["sh", "-c", "echo {text}"], "`sh` would run the argument"),
         ("ops.x", ["{program}"], "without anything to fill in"),
-        ("Ops Tools.x", ["ls"], "cannot name a source"),
+        ("Ops Tools.x", ["ls"], "is not a valid source name"),
     ],
 )
 def test_what_could_not_be_used_is_refused_and_nothing_is_written(tool_id: str, words: list[str], told: str) -> None:

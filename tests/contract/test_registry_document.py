@@ -270,5 +270,5 @@ def test_a_tool_without_metadata_is_wrapped_and_taken_as_it_is() -> None:
 def test_a_schema_that_does_not_match_its_implementation_is_refused() -> None:
     drifted = {**FILE_SCHEMA, "properties": {**FILE_SCHEMA["properties"], "mode": {"type": "string"}}}
 
-    with pytest.raises(InvalidTool, match="the schema has `mode`, which the callable does not take"):
+    with pytest.raises(InvalidTool, match="the schema has `mode`, which the callable does not accept"):
         Toolcrib().add(file, input_schema=drifted)

@@ -174,11 +174,11 @@ UNUSABLE: Mapping[str, tuple[str, str, str]] = {
     "ends the program when imported": ("raise SystemExit(3)", "Made", "importing it raised SystemExit"),
     "is written wrongly": ("def", "Made", "importing it raised SyntaxError"),
     "lacks what its entry point names": ("", "Made", "importing it raised AttributeError"),
-    "is no plugin": ("Made = 3", "Made", "leads to a `int` and not to a plugin"),
-    "makes no plugin": ("Made = dict", "Made", "leads to a `dict` and not to a plugin"),
+    "is no plugin": ("Made = 3", "Made", "leads to a `int`, not to a plugin"),
+    "makes no plugin": ("Made = dict", "Made", "leads to a `dict`, not to a plugin"),
     "raises when made": ("def Made(): return 1 / 0", "Made", "making it raised ZeroDivisionError"),
     "is half a plugin": ("from toolcrib import Plugin\nclass Made(Plugin): pass", "Made", "making it raised TypeError"),
-    "calls itself otherwise": (PLUGIN.replace("{name!r}", "'otherwise'"), "Made", "it calls itself `otherwise`"),
+    "calls itself otherwise": (PLUGIN.replace("{name!r}", "'otherwise'"), "Made", "its `name` is `otherwise`"),
 }
 
 

@@ -121,7 +121,7 @@ DISAGREE: list[tuple[str, Callable[..., Any], dict[str, Any], list[str]]] = [
         "an argument that is not taken",
         find,
         schema({**QUERY, "sort": TEXT}, ["query"]),
-        ["the schema has `sort`, which the callable does not take"],
+        ["the schema has `sort`, which the callable does not accept"],
     ),
     ("one that is needed is not there", find, schema({"limit": WHOLE}), [f"{LACKS} have"]),
     ("one that is needed is not required", find, schema(QUERY), [f"{LACKS} require"]),
@@ -130,44 +130,44 @@ DISAGREE: list[tuple[str, Callable[..., Any], dict[str, Any], list[str]]] = [
         find,
         schema({"query": WHOLE, "limit": TEXT}, ["query"]),
         [
-            "the schema lets `query` be integer, and the callable takes string",
-            "the schema lets `limit` be string, and the callable takes integer",
+            "the schema lets `query` be integer, but the callable accepts string",
+            "the schema lets `limit` be string, but the callable accepts integer",
         ],
     ),
     (
         "a fraction for a whole number",
         find,
         schema({**QUERY, "limit": NUMBER}, ["query"]),
-        ["the schema lets `limit` be number, and the callable takes integer"],
+        ["the schema lets `limit` be number, but the callable accepts integer"],
     ),
     (
         "one type too many",
         find,
         schema({**QUERY, "share": {"type": ["number", "null"]}}, ["query"]),
-        ["the schema lets `share` be null, and the callable takes integer or number"],
+        ["the schema lets `share` be null, but the callable accepts integer or number"],
     ),
     (
         "in other words",
         find,
         schema({**QUERY, "limit": {"oneOf": [WHOLE, {"enum": ["all", None]}]}, "exact": {"const": []}}, ["query"]),
         [
-            "the schema lets `limit` be null or string, and the callable takes integer",
-            "the schema lets `exact` be array, and the callable takes boolean",
+            "the schema lets `limit` be null or string, but the callable accepts integer",
+            "the schema lets `exact` be array, but the callable accepts boolean",
         ],
     ),
     (
         "not what the others are",
         numbers,
         schema({"a": TEXT}),
-        ["the schema lets `a` be string, and the callable takes integer"],
+        ["the schema lets `a` be string, but the callable accepts integer"],
     ),
     (
         "something else to choose from",
         one_of,
         schema({"colour": WHOLE, "level": {"enum": ["one"]}}, ["colour", "level"]),
         [
-            "the schema lets `colour` be integer, and the callable takes string",
-            "the schema lets `level` be string, and the callable takes integer",
+            "the schema lets `colour` be integer, but the callable accepts string",
+            "the schema lets `level` be string, but the callable accepts integer",
         ],
     ),
 ]
@@ -189,7 +189,7 @@ def test_a_schema_that_promises_what_is_not_taken_is_refused_in_words(
     with pytest.raises(InvalidTool) as refused:
         FunctionSource("tools").add(call, input_schema=declared)
 
-    start = f"`tools.{call.__name__}`: its schema and what is called disagree: "
+    start = f"`tools.{call.__name__}`: its schema and the callable disagree: "
     assert refused.value.message == start + "; ".join(told)
 
 

@@ -54,7 +54,7 @@ async def test_an_object_of_servers_gives_a_source_for_each(tmp_path: Path) -> N
     assert found["git-tools"].tools[0].wire == ECHO
     assert (found["git-tools-2"].title, found["git-tools-2"].summary) == ("x", "Another git.")
     assert [aside.name for aside in found["git-tools-2"].set_aside] == ["bad"]
-    assert [aside.reason for aside in found["down"].set_aside] == ["it has no list `tools`"]
+    assert [aside.reason for aside in found["down"].set_aside] == ["it has no list under `tools`"]
 
 
 @pytest.mark.parametrize(
@@ -106,9 +106,9 @@ async def test_bad_rows_are_set_aside_with_their_lines(tmp_path: Path) -> None:
         ("four", "line 7: its category is not a list of strings"),
     ]
     unplaced = {aside.name: aside.reason for aside in found["set"].set_aside}
-    assert unplaced["line 3"].startswith("line 3: it is no JSON: ")
-    assert unplaced["line 5"] == "line 5: it is no object"
-    assert unplaced["five"] == "line 8: its server is no text"
+    assert unplaced["line 3"].startswith("line 3: it is not valid JSON: ")
+    assert unplaced["line 5"] == "line 5: it is not an object"
+    assert unplaced["five"] == "line 8: its `server` is not a string"
 
 
 async def test_a_single_row_is_a_catalog_too(tmp_path: Path) -> None:
@@ -122,9 +122,9 @@ async def test_a_single_row_is_a_catalog_too(tmp_path: Path) -> None:
         (b'[\n  {"name": "a", "inputSchema": {}},\n  {"name": "b" "inputSchema": {}}\n]', "line 3, column 16: no JSON"),
         (b"hello", "line 1, column 1: no JSON"),
         (b"", "line 1, column 1: no JSON"),
-        (b'{"a":\n "\xff"}', "line 2, column 3: no UTF-8 text"),
-        (b'{"mcpServers": {"git": {"command": "git"}}}', "holds no tool definitions"),
-        (b"3", "holds no tool definitions"),
+        (b'{"a":\n "\xff"}', "line 2, column 3: not valid UTF-8"),
+        (b'{"mcpServers": {"git": {"command": "git"}}}', "contains no tool definitions"),
+        (b"3", "contains no tool definitions"),
     ],
 )
 def test_a_file_without_definitions_is_refused(tmp_path: Path, content: bytes, message: str) -> None:
@@ -145,7 +145,7 @@ async def test_a_tool_without_a_server_cannot_be_called(tmp_path: Path) -> None:
     (echo,) = (await source.list_tools()).tools
     with pytest.raises(SourceUnavailable) as refused:
         await source.call_tool(echo, {}, CallContext())
-    assert "no server behind it" in refused.value.message
+    assert "read from a file, without a server" in refused.value.message
     assert refused.value.hints
     assert not refused.value.retryable
 

@@ -155,7 +155,7 @@ def test_a_file_that_can_grow_no_more_ends_the_keeping_and_nothing_else(tmp_path
     path = tmp_path / "cache.sqlite"
     ended = subprocess.run([sys.executable, "-c", FULL, str(path)], capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stdout.splitlines()) == (0, ["None", "True None"]), ended.stderr
-    assert ended.stderr.count("definitions are not kept") == 1
+    assert ended.stderr.count("definitions are not cached") == 1
     with DefinitionStore(path) as store:  # what was there before is whole
         assert store.load(store.key({"command": "small"})) == Kept(1.0, b"small")
         assert store.load(store.key({"command": "large"})) is None

@@ -69,7 +69,7 @@ def test_an_input_schema_that_does_not_insist_on_its_type_is_one_of_an_object(sc
         ({"name": "t", "inputSchema": {"type": "array"}}, "its input schema has the type 'array'"),
         ({"name": "t", "inputSchema": {"type": "object", "properties": {"a": {"type": "int"}}}}, "not usable"),
         ({"name": "t", "inputSchema": {"$ref": "https://example.com/schema"}}, "remote references are refused"),
-        ({"name": "t", "inputSchema": {}, "description": 3}, "its description is a number, not text"),
+        ({"name": "t", "inputSchema": {}, "description": 3}, "its description is a number, not a string"),
         ({"name": "t", "inputSchema": {}, "outputSchema": []}, "its output schema is a list, not an object"),
         ({"name": "t\ud800", "inputSchema": {}}, "half a surrogate pair"),
     ],

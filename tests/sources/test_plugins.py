@@ -168,7 +168,7 @@ async def test_calls_that_never_end_take_no_more_than_their_number_of_threads(mo
             handle, hurried = crib.expand_tool("made.double").handle, CallContext().within(0.01)
             with pytest.raises(SourceUnavailable, match="given up"):
                 await crib.call_tool(handle, context=hurried)
-        with pytest.raises(SourceUnavailable, match="runs 2 calls already"):
+        with pytest.raises(SourceUnavailable, match="already runs 2 calls"):
             await call(crib, "made.double")
         go_on.set()
 
@@ -253,7 +253,7 @@ async def test_a_plugin_cannot_change_the_arguments_of_its_caller() -> None:
 def test_a_second_plugin_of_one_name_is_refused_and_the_first_stays() -> None:
     crib = Toolcrib()
     crib.add_plugin(Made())
-    with pytest.raises(InvalidTool, match="a plugin named `made` is there already"):
+    with pytest.raises(InvalidTool, match="a plugin named `made` already exists"):
         crib.add_plugin(Made())
     crib.add_plugin(Made(name="other"))
 
@@ -295,7 +295,7 @@ async def test_a_tool_that_cannot_be_used_is_set_aside_alone() -> None:
         assert aside.keys() == {"schema", "stray", "example", "#5", "metadata", "#7"}
         assert "`source` is `other`" in aside["stray"]
         assert "example 1 (Wrong)" in aside["example"]
-        assert "a `dict` and not a `Tool`" in aside["#7"]
+        assert "a `dict`, not a `Tool`" in aside["#7"]
 
 
 BAD_EXAMPLE = ToolExample("Wrong", {"number": "many"})
@@ -340,8 +340,8 @@ FAULTS: Mapping[str, tuple[Made, str]] = {
     "tools is nothing": (Made(offered=cast("Any", None)), "its `tools` raised TypeError"),
     "is_available raises": (Made(available=OSError(2, "gone", SECRET)), "its `is_available` raised FileNotFoundError"),
     "is_available ends the program": (Made(available=SystemExit()), "its `is_available` raised SystemExit"),
-    "is_available is nonsense": (Made(available="yes"), "its `is_available` gives a `str`"),
-    "version is nonsense": (Made(version=cast("Any", 3)), "its `version` is a `int` and not a text"),
+    "is_available is nonsense": (Made(available="yes"), "its `is_available` returned a `str`"),
+    "version is nonsense": (Made(version=cast("Any", 3)), "its `version` is a `int`, not a string"),
 }
 
 
@@ -407,7 +407,7 @@ async def test_an_answer_that_is_none_is_a_failure_in_words(kind: type[Made], no
     async with crib_of(kind(run=answering(nonsense))) as crib:
         result = await call(crib, "made.double")
         assert result.is_error
-        assert result.text.startswith("It ran, and its answer")
+        assert result.text.startswith("The tool ran, but its answer")
         assert "object at" not in result.text
 
 
@@ -462,8 +462,8 @@ async def test_a_plugin_that_never_says_what_it_has_fails_and_is_not_asked_twice
     crib.add_source(PluginDispatcher().add_late("made", load))
     async with crib:
         assert await crib.ready(30)
-        assert "did not say within 0.01 s" in reason(crib)
-        await until(lambda: "still does not say" in reason(crib), "it is asked again")
+        assert "did not list its tools within 0.01 s" in reason(crib)
+        await until(lambda: "is still listing its tools" in reason(crib), "it is asked again")
         go_on.set()
         await until(lambda: entry_of(crib).status is SourceStatus.READY, "it is asked again, and answers")
         assert asked == ["asked"]

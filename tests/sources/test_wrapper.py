@@ -130,6 +130,6 @@ async def test_what_the_source_inside_cannot_do_is_refused_in_its_name() -> None
     wrapper = WrapperSource(ScriptedSource("bench", [SAW]))
     with pytest.raises(ToolFailed, match="`bench` offers no prompts or resources"):
         await wrapper.fetch("prompts/get", {}, CallContext())
-    with pytest.raises(ToolFailed, match="`bench` does not tell of changes"):
+    with pytest.raises(ToolFailed, match="`bench` does not report changes"):
         await wrapper.watch("a:b", updated)
     wrapper.unwatch("a:b", updated)

@@ -1,1 +1,1 @@
-"""Where tools come from and where calls go. A source knows neither catalog nor policy."""
+"""Sources: where tools come from and where calls go. A source does not know the catalog or the policy."""

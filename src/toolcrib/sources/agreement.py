@@ -1,4 +1,4 @@
-"""Whether a schema that was written by hand and the callable behind it speak of the same arguments."""
+"""Checks whether a schema written by hand agrees with the callable behind it."""
 
 from __future__ import annotations
 
@@ -12,17 +12,18 @@ _NUMBERS = frozenset({"integer", "number"})
 
 
 def disagreements(declared: Mapping[str, Any], accepted: Mapping[str, Any]) -> Iterator[str]:
-    """Each argument that `declared` promises a model and a call would then refuse, or lack, in words.
+    """Yield a message for each argument where `declared` and the callable disagree.
 
-    `accepted` is the schema that was read from the signature; `declared` may well say more of each argument, and may
-    leave out what has a default. Types are compared where both say them in words: `type`, `enum`, `const`, `anyOf`.
-    Of one that says what belongs there in another way (`allOf`, `if`), nothing is taken to be lacking.
+    They disagree if `declared` offers an argument that a call would refuse, or lacks one that a call needs. `accepted`
+    is the schema read from the signature. `declared` may say more about each argument, and may leave out arguments with
+    a default. Types are compared if both schemas state them with `type`, `enum`, `const` or `anyOf`. If `declared`
+    describes its arguments in another way (`allOf`, `if`), no argument counts as missing.
     """
     declared = _followed(declared)
     promised, taken, others = _properties(declared), _properties(accepted), accepted.get("additionalProperties")
     for name in promised:
         if name not in taken and others is False:
-            yield f"the schema has `{name}`, which the callable does not take"
+            yield f"the schema has `{name}`, which the callable does not accept"
     for name in accepted.get("required", ()) if declared.keys().isdisjoint(IN_PLACE) else ():
         if name not in promised:
             yield f"the callable needs `{name}`, which the schema does not have"
@@ -36,11 +37,11 @@ def disagreements(declared: Mapping[str, Any], accepted: Mapping[str, Any]) -> I
             wanted |= _NUMBERS
         if strange := sorted(sent - wanted):
             has = " or ".join(sorted(wanted))
-            yield f"the schema lets `{name}` be {' or '.join(strange)}, and the callable takes {has}"
+            yield f"the schema lets `{name}` be {' or '.join(strange)}, but the callable accepts {has}"
 
 
 def _followed(schema: Mapping[str, Any], depth: int = 8) -> Mapping[str, Any]:
-    """`schema` with what it is a reference to; its definitions stay where references look for them."""
+    """Return `schema` with its own `$ref` resolved. Its definitions stay in place for other references."""
     target = at_reference(schema, schema.get("$ref"))
     if depth == 0 or not isinstance(target, Mapping):
         return schema
@@ -54,7 +55,7 @@ def _properties(schema: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _types(schema: object, root: Mapping[str, Any], depth: int = 8) -> frozenset[str] | None:
-    """The JSON types that values of `schema` can have; None where it does not say."""
+    """Return the JSON types that values of `schema` can have, or None if the schema does not say."""
     if not isinstance(schema, Mapping) or depth == 0:
         return None
     part = cast("Mapping[str, Any]", schema)
@@ -77,5 +78,5 @@ def _types(schema: object, root: Mapping[str, Any], depth: int = 8) -> frozenset
 
 
 def _type_of(value: object) -> str:
-    """To JSON Schema, 1.0 is an integer."""
+    """Return the JSON Schema type of `value`. In JSON Schema, 1.0 is an integer."""
     return "integer" if isinstance(value, float) and value.is_integer() else type_name(value)

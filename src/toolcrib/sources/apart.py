@@ -1,4 +1,4 @@
-"""Strangers' code in threads of its own, which the end of the program does not wait for."""
+"""Runs third-party code in daemon threads, so that the program can exit without waiting for it."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ T = TypeVar("T")
 
 
 class NotStarted(Exception):
-    """The system has no thread left; nothing ran."""
+    """The system has no free thread. Nothing ran."""
 
 
 async def apart(work: Callable[[], T]) -> T:
-    """What `work` gives or raises, run in a thread with the caller's context variables.
+    """Run `work` in a new thread with the caller's context variables, and return its result.
 
-    Whoever is cancelled leaves the thread behind; it runs on, and what comes of it is dropped. The threads of anyio's
-    pool would not do: code that hangs would take places from everybody else, and keep the interpreter from ending.
+    If the caller is cancelled, the thread runs on and its result is dropped. The threads of anyio's pool are not used,
+    because code that hangs would use up the pool and keep the interpreter from exiting.
 
     Raises:
-        NotStarted: there is no thread to be had.
+        NotStarted: the system has no free thread.
     """
     outcome: list[Callable[[], T]] = []
     ended = anyio.Event()
@@ -35,11 +35,11 @@ async def apart(work: Callable[[], T]) -> T:
     def run() -> None:
         try:
             value = work()
-        except BaseException as error:  # noqa: BLE001  it is raised where it is waited for
+        except BaseException as error:  # noqa: BLE001  raised again in the waiting task
             outcome.append(_raising(error))
         else:
             outcome.append(lambda: value)
-        with suppress(RuntimeError):  # the loop is closed, and nobody waits any more
+        with suppress(RuntimeError):  # the event loop of the waiting task is closed
             on_loop(ended.set)
 
     try:

@@ -1,8 +1,8 @@
-"""Work on what strangers send, as much as it may be: done in a thread that lets everything else have its turn.
+"""Runs work on untrusted input in a thread that gives other threads regular turns.
 
-A thread alone would not do. Python changes threads after 5 ms of waiting, so each step of a request would take so much
-longer; and a call into C that takes long keeps all threads waiting. So the work is cut into pieces, and calls `breathe`
-between them.
+A thread alone is not enough. Python switches threads after 5 ms of waiting, so each step of a request would take 5 ms
+longer. A long call into C also blocks all threads. Therefore the work is cut into pieces, and calls `breathe` between
+them.
 """
 
 from __future__ import annotations
@@ -19,38 +19,39 @@ from anyio.lowlevel import RunVar
 T = TypeVar("T")
 
 PLACES = 2
-"""Pieces of work that are done at once. More would take no less time, and more of the others' turns."""
+"""How many pieces of work run at once. More would save no time and take more turns from other threads."""
 
 TURN_S = 0.0003
-"""How long the work goes on before others have their turn, in seconds.
+"""How long the work runs before it gives others a turn, in seconds.
 
-The event loop gives up the interpreter at each call into the system, some fifteen times in a request, and waits for so
-long until it has it again.
+The event loop releases the interpreter at each system call, about fifteen times in a request. Each time it waits up to
+this long to get the interpreter back.
 """
 
 _REST_S = 0.0001
-"""A rest must take some time: a thread that goes on at once is faster than the one that it makes room for."""
+"""How long the work sleeps, in seconds. It must sleep for some time, or it takes the interpreter back before others
+can."""
 
 _shared: RunVar[CapacityLimiter] = RunVar("toolcrib.sources.aside")
 
 
 class _Turn(threading.local):
     ends_at: float | None = None
-    """None in threads that do no such work."""
+    """None in threads without such work."""
 
 
 _turn = _Turn()
 
 
 async def aside(work: Callable[[], T], *, limiter: CapacityLimiter | None = None) -> T:
-    """What `work` gives or raises, done in a thread. Where the caller is cancelled, it ends at its next `breathe`."""
+    """Run `work` in a thread and return its result. If the caller is cancelled, the work ends at its next `breathe`."""
     return await to_thread.run_sync(_taking_turns, work, limiter=limiter or _places())
 
 
 def breathe() -> None:
-    """Let others have their turn, if it is time for that. Outside of `aside` this does nothing, and costs nothing.
+    """Give others a turn if it is time. Outside of `aside` this does nothing and costs nothing.
 
-    Between two calls there are at most some milliseconds of work.
+    Call it after at most a few milliseconds of work.
     """
     if _turn.ends_at is not None and time.monotonic() >= _turn.ends_at:
         from_thread.check_cancelled()

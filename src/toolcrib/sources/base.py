@@ -1,4 +1,4 @@
-"""What every source can do: list its tools, run one of them, and say when its list has changed."""
+"""The protocols that every source implements: list tools, run one of them, and report changes of the list."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from toolcrib.core.tools import Tool, one_line, summarize
 
 
 class ProgressListener(Protocol):
-    """Told how far a running call has come; `total` is None where nobody knows it."""
+    """Receives the progress of a running call. `total` is None if it is unknown."""
 
     async def __call__(self, progress: float, total: float | None, message: str | None) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
 class SetAside:
-    """A definition that a source sent and that could not be taken, alone, with the reason."""
+    """A definition that a source sent and that Toolcrib ignores, with the reason."""
 
     name: str
     reason: str
@@ -31,66 +31,70 @@ class SetAside:
 
 @dataclass(frozen=True, slots=True)
 class Extras:
-    """What a source offers besides tools, each definition as it was sent. Source: MCP, "Prompts" and "Resources"."""
+    """The prompts and resources of a source, each definition as the source sent it.
+
+    Source: MCP, "Prompts" and "Resources".
+    """
 
     prompts: tuple[Mapping[str, Any], ...] = ()
-    """Each with a `name`, unique in the source."""
+    """Each prompt has a `name`, unique in the source."""
     resources: tuple[Mapping[str, Any], ...] = ()
-    """Each with a `uri`, unique in the source."""
+    """Each resource has a `uri`, unique in the source."""
     templates: tuple[Mapping[str, Any], ...] = ()
-    """Each with a `uriTemplate`, unique in the source."""
+    """Each resource template has a `uriTemplate`, unique in the source."""
 
 
 NO_EXTRAS = Extras()
 
 
 TITLE_CHARS = 80
-"""The longest title of a source, in characters: it is in the first answer that every model reads."""
+"""The maximum length of a source's title, in characters. The title is in the first answer that every model reads."""
 
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """All that a source offers at one moment."""
+    """Everything that a source offers at one moment."""
 
     tools: tuple[Tool, ...]
     title: str | None = None
-    """What people call the source; a longer one than `TITLE_CHARS` is cut."""
+    """The display name of the source. A title longer than `TITLE_CHARS` is cut."""
     summary: str = ""
-    """One line on what the source is for; a longer one than `SUMMARY_CHARS` is cut."""
+    """One line on what the source is for. A summary longer than `SUMMARY_CHARS` is cut."""
     version: str | None = None
-    """Which version the source says it is of."""
+    """The version that the source reports."""
     set_aside: tuple[SetAside, ...] = ()
+    """Definitions that Toolcrib ignores, with the reasons."""
     warnings: tuple[str, ...] = ()
-    """What is odd about the source, for its owner."""
+    """Problems with the source, for its owner."""
     ttl_s: float | None = None
-    """For how much longer this listing is good, in seconds: 0 is past its time, None where its source does not say."""
+    """How long this listing remains valid, in seconds. 0: it has expired. None: the source does not say."""
     extras: Extras = NO_EXTRAS
     nodes: tuple[Node, ...] = ()
-    """What the source says of the categories of its tools; paths as in `Tool.own_path`."""
+    """The categories that the source itself describes. Paths are as in `Tool.own_path`."""
 
     def __post_init__(self) -> None:
-        # Here and not where a server's answer is read, so that it holds for every source.
+        # The limits apply here and not where a server's answer is read, so that they hold for every source.
         object.__setattr__(self, "title", one_line(self.title or "", TITLE_CHARS) or None)
         object.__setattr__(self, "summary", one_line(self.summary))
 
 
 class Source(AbstractAsyncContextManager["Source"], Protocol):
-    """Entered before its first use; leaving it stops everything it started.
+    """Where tools come from. Enter a source before its first use; leaving it stops everything that it started.
 
-    Implementations raise `SourceUnavailable` for whatever keeps them from answering, and nothing else for reasons that
-    lie outside Toolcrib. A tool that reports failure is an ordinary `ToolResult` with `is_error`.
+    Implementations raise `SourceUnavailable` for every cause outside Toolcrib that keeps them from answering. They
+    raise nothing else for such causes. A tool that reports failure returns an ordinary `ToolResult` with `is_error`.
     """
 
     @property
     def name(self) -> str:
-        """Unique in a catalog, without dots; the first part of the ids of its tools."""
+        """The name of the source: unique in a catalog, without dots. It is the first part of the ids of its tools."""
         ...
 
     async def list_tools(self) -> Listing:
-        """Everything the source offers now.
+        """Return everything that the source offers now.
 
         Raises:
-            SourceUnavailable: it cannot be reached, or does not answer in time.
+            SourceUnavailable: the source cannot be reached, or does not answer in time.
         """
         ...
 
@@ -102,18 +106,18 @@ class Source(AbstractAsyncContextManager["Source"], Protocol):
         *,
         progress: ProgressListener | None = None,
     ) -> ToolResult:
-        """Run `tool`, which is one of this source's as it was shown; only `toolcrib.operations.calling` calls this.
+        """Run `tool`, a tool of this source as it was shown. Only `toolcrib.operations.calling` calls this method.
 
         Raises:
-            SourceUnavailable: the source cannot be reached, went away or did not answer in time; `retryable` when
-                nothing was sent to it.
-            StaleExpansion: the source has another definition of it by now, or none; nothing was sent.
-            ToolFailed: the source refused to run it, or has no such tool.
+            SourceUnavailable: the source cannot be reached, stopped, or did not answer in time. The error is
+                `retryable` if nothing was sent to the source.
+            StaleExpansion: the source now has a different definition of the tool, or no such tool. Nothing was sent.
+            ToolFailed: the source refused to run the tool, or has no such tool.
         """
         ...
 
     def changes(self) -> AsyncIterator[None]:
-        """Yields whenever the listing may have changed; ends only with the source."""
+        """Yield whenever the listing may have changed. The iterator ends only with the source."""
         ...
 
 
@@ -122,28 +126,29 @@ FetchMethod = Literal["prompts/get", "resources/read", "completion/complete"]
 
 @runtime_checkable
 class EditableSource(Protocol):
-    """A source whose tools its program adds and removes one by one."""
+    """A source to which the program that owns it adds tools one by one, and from which it removes them."""
 
     def holds(self, name: str) -> bool:
-        """Whether it has a tool of this name, which it could run."""
+        """Return whether the source has a tool of this name that it can run."""
         ...
 
     def remove(self, name: str) -> None:
-        """Offer the tool no longer, from any thread; calls that are under way finish."""
+        """Remove the tool. This works from any thread; running calls finish."""
         ...
 
 
 @runtime_checkable
 class ExtrasSource(Protocol):
-    """A source that can have `Extras`."""
+    """A source that can have prompts and resources (`Extras`)."""
 
     async def fetch(self, method: FetchMethod, params: Mapping[str, Any], context: CallContext) -> Mapping[str, Any]:
-        """The result of one request about its prompts and resources, both as MCP writes them; only `calling`
-        calls this.
+        """Return the result of one request about prompts or resources. Only `calling` calls this method.
+
+        `params` and the result are in the form that MCP prescribes.
 
         Raises:
-            SourceUnavailable: as `call_tool` does.
-            ToolFailed: the source refused it; `details` hold its own error as `upstream`.
+            SourceUnavailable: as in `call_tool`.
+            ToolFailed: the source refused the request. `details` hold the source's own error as `upstream`.
         """
         ...
 
@@ -151,7 +156,7 @@ class ExtrasSource(Protocol):
 async def fetch(
     source: Source, method: FetchMethod, params: Mapping[str, Any], context: CallContext
 ) -> Mapping[str, Any]:
-    """`source.fetch`, for whoever does not know the source; raises `ToolFailed` where it can have no extras."""
+    """Call `source.fetch` on any source; raise `ToolFailed` if the source cannot have prompts or resources."""
     if not isinstance(source, ExtrasSource):
         raise ToolFailed(f"`{source.name}` offers no prompts or resources.")
     return await source.fetch(method, params, context)
@@ -159,54 +164,56 @@ async def fetch(
 
 @runtime_checkable
 class WatchableSource(Protocol):
-    """A source that can tell of changes of single resources."""
+    """A source that can report changes of single resources."""
 
     async def watch(self, uri: str, updated: Callable[[], None]) -> None:
-        """From now on call `updated` whenever the resource, or a part of it, may have become another.
+        """From now on, call `updated` whenever the resource, or a part of it, may have changed.
 
-        That holds until `unwatch` gets the same two, whatever becomes of the source meanwhile: once it is back after it
-        was away, `updated` is called as well, since nobody told of what changed in between. Only `calling`
-        calls this.
+        This holds until `unwatch` gets the same two arguments, even if the source disconnects in between. After a
+        reconnect the source calls `updated` too, because it missed the notifications sent meanwhile. Only `calling`
+        calls this method.
 
         Raises:
-            SourceUnavailable: as `call_tool` does.
-            ToolFailed: the source tells of no such changes, or refused; `details` hold its own error as `upstream`.
+            SourceUnavailable: as in `call_tool`.
+            ToolFailed: the source does not report such changes, or refused. `details` hold the source's own error as
+                `upstream`.
         """
         ...
 
     def unwatch(self, uri: str, updated: Callable[[], None]) -> None:
-        """Let go of what `watch` began; nothing happens where it did not."""
+        """End what `watch` began. Nothing happens if there was no such `watch`."""
         ...
 
 
 async def watch(source: Source, uri: str, updated: Callable[[], None]) -> None:
-    """`source.watch`, for whoever does not know the source; raises `ToolFailed` where it tells of no changes."""
+    """Call `source.watch` on any source; raise `ToolFailed` if the source does not report changes."""
     if not isinstance(source, WatchableSource):
-        raise ToolFailed(f"`{source.name}` does not tell of changes of its resources.")
+        raise ToolFailed(f"`{source.name}` does not report changes of its resources.")
     await source.watch(uri, updated)
 
 
 def unwatch(source: Source, uri: str, updated: Callable[[], None]) -> None:
-    """`source.unwatch`, likewise; nothing happens where there was nothing to watch."""
+    """Call `source.unwatch` on any source. Nothing happens if the source does not report changes."""
     if isinstance(source, WatchableSource):
         source.unwatch(uri, updated)
 
 
 def headline(instructions: str | None) -> str:
-    """The first line of a source's instructions that says something, without the marks of a Markdown heading."""
+    """Return the first line of a source's instructions that is not empty, without the marks of a Markdown heading."""
     lines = (line.strip().lstrip("#").strip() for line in (instructions or "").splitlines())
     return summarize(next((line for line in lines if line), ""))
 
 
 _SENTENCE_WORDS = 4
-"""Words from which a line below a heading says more than the heading."""
+"""The minimum number of words in a line below a heading for which that line is preferred to the heading."""
 
 
 def server_summary(instructions: str | None, description: str | None) -> str:
-    """One line on what a server is for, from what it says of itself; empty if it says nothing.
+    """Return one line on what a server is for, from the server's own words; empty if the server sent no words.
 
-    That is the first line of its instructions. If that line is a Markdown heading, it is mostly a title, as in
-    `# Notes Server - Instructions`: the description comes before it, and so does a sentence below it.
+    By default this is the first line of the instructions. If that line is a Markdown heading, it is usually only a
+    title, as in `# Notes Server - Instructions`. Then the description is preferred, and after it a sentence below the
+    heading.
     """
     lines = [line for line in (instructions or "").splitlines() if line.strip()]
     if lines and lines[0].lstrip().startswith("#"):
@@ -217,7 +224,7 @@ def server_summary(instructions: str | None, description: str | None) -> str:
 
 
 def free_name(name: str, taken: Container[str]) -> str:
-    """`name`, or where that is taken the first of `name-2`, `name-3` and so on that is not."""
+    """Return `name`; if it is taken, return the first of `name-2`, `name-3` and so on that is free."""
     number, free = 1, name
     while free in taken:
         number += 1
@@ -226,12 +233,12 @@ def free_name(name: str, taken: Container[str]) -> str:
 
 
 def source_name(label: str) -> str:
-    """A name for a source that people call `label`: letters, digits, `_` and `-` of it, the rest as `-`.
+    """Make a source name from `label`: letters, digits, `_` and `-` are kept, and other characters become `-`.
 
     Raises:
         InvalidTool: nothing of the label is left.
     """
     name = re.sub(r"[^\w-]+", "-", label).strip("-")
     if not name:
-        raise InvalidTool(f"`{label}` has no letter, digit, `_` or `-` that could name a source")
+        raise InvalidTool(f"`{label}` contains no letter, digit, `_` or `-`, so it cannot become a source name")
     return name

@@ -1,4 +1,4 @@
-"""A source whose last known definitions stand in for it until it is needed."""
+"""A source that lists cached definitions, so that its server need not start before the first call."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from toolcrib.sources.wrapper import WrapperSource
 logger = logging.getLogger(__name__)
 
 LIFETIME_S = 86_400.0
-"""How long definitions are good whose source does not say."""
+"""How long definitions remain valid if their source does not say, in seconds."""
 
 
 class CachedSource(WrapperSource):
-    """The first listing may come from the store, with what is left of its lifetime.
+    """Takes the first listing from the store, with the rest of its lifetime.
 
-    So a server is not started to be listed. It is started by the first call, which it compares with what it offers by
-    then, and to be listed anew when the kept definitions are past their time.
+    So listing does not start the server. The first call starts it, and compares the cached definition with the current
+    one. A new listing also starts the server once the cached definitions have expired.
     """
 
     def __init__(
@@ -37,7 +37,8 @@ class CachedSource(WrapperSource):
         client: Callable[[], Client] = lambda: NO_CLIENT,
         now: Callable[[], float] = time.time,
     ) -> None:
-        """`client` gives whom the source counts on: many a server offers more to one that can be asked for input."""
+        """`client` returns the client's capabilities. Many servers offer more tools to a client that can be asked for
+        input."""
         super().__init__(wrapped)
         self._store = store
         self._address = address
@@ -45,7 +46,7 @@ class CachedSource(WrapperSource):
         self._now = now
         self._listed = False
         self.stands_in = False
-        """Whether what was listed last is what was kept."""
+        """Whether the last listing came from the cache."""
 
     async def list_tools(self) -> Listing:
         if not self._listed:
@@ -70,7 +71,7 @@ class CachedSource(WrapperSource):
         try:
             listing = _read(self.name, kept.body)
         except (ValueError, KeyError, TypeError) as error:
-            logger.warning("source %s: its kept definitions cannot be read: %s", self.name, error)
+            logger.warning("source %s: its cached definitions cannot be read: %s", self.name, error)
             self._store.forget(self._key)
             return None
         lifetime_s = LIFETIME_S if listing.ttl_s is None else listing.ttl_s
@@ -97,10 +98,10 @@ def _written(listing: Listing) -> bytes:
 
 
 def _read(source: str, body: bytes) -> Listing:
-    """What `_written` wrote, its definitions judged anew.
+    """Read what `_written` wrote, and check its definitions again.
 
     Raises:
-        ValueError, KeyError, TypeError: it is something else.
+        ValueError, KeyError, TypeError: `body` has a different form.
     """
     kept = cast("Mapping[str, Any]", json.loads(body))
     tools, set_aside = read_definitions(source, kept["tools"])

@@ -1,4 +1,4 @@
-"""Tool definitions read from a file, without a server behind them."""
+"""Reads tool definitions from a file, without a server behind them."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from toolcrib.sources.base import Listing, ProgressListener, SetAside, server_su
 from toolcrib.sources.definitions import label, read_definition, read_definitions
 
 _HINTS = (
-    "It may hold a list of MCP tool definitions, or an object with such a list `tools`, as `tools/list` answers.",
-    "It may hold an object of such objects by server.",
-    "It may hold one object with `id`, `name`, `description`, `category`, `input_schema` and `server` a line.",
+    "It can contain a list of MCP tool definitions, or an object with such a list under `tools`, as from `tools/list`.",
+    "It can contain one such object for each server.",
+    "It can contain one object per line with `id`, `name`, `description`, `category`, `input_schema` and `server`.",
 )
 
 
 class CatalogFileSource:
-    """The definitions of one server, to be searched and shown; none of them can be called."""
+    """The definitions of one server. They can be searched and shown, but not called."""
 
     def __init__(self, name: str, listing: Listing, *, row_ids: Mapping[str, str] | None = None) -> None:
         self._name = name
         self._listing = listing
         self.row_ids: Mapping[str, str] = MappingProxyType(dict(row_ids or {}))
-        """Ids of the file's rows, to the ids of their tools; empty where the file holds no rows."""
+        """Maps the ids of the file's rows to tool ids. Empty if the file has no rows."""
 
     @property
     def name(self) -> str:
@@ -57,34 +57,37 @@ class CatalogFileSource:
         *,
         progress: ProgressListener | None = None,
     ) -> ToolResult:
-        """Raises:
-        SourceUnavailable: always.
+        """Refuse the call, because no server is behind the definition.
+
+        Raises:
+            SourceUnavailable: always.
         """
         raise SourceUnavailable(
-            f"`{tool.id}` cannot be called: its definition comes from a file and has no server behind it",
-            hints=("Configure the server itself to call its tools.",),
+            f"`{tool.id}` cannot be called: its definition was read from a file, without a server",
+            hints=("To call its tools, add the server itself to the configuration.",),
         )
 
     async def changes(self) -> AsyncIterator[None]:
-        """Yields nothing: the file was read once."""
+        """Yield nothing, because the file is read only once."""
         await anyio.sleep_forever()
         yield
 
 
 def load_catalog_file(path: str | Path) -> tuple[CatalogFileSource, ...]:
-    """Read a file of tool definitions; its form is recognized by its content.
+    """Read a file of tool definitions; its format is recognized by its content.
 
-    - An object of servers by name, each with `tools` and, where known, `server_info` and `instructions`: one source for
-      each.
-    - A list of MCP tool definitions, or the `tools/list` answer that holds one: one source, named after the file.
-    - JSON Lines, one row `{id, name, description, category, input_schema, server}` for each tool: one source for each
-      server, and one named after the file for the rows without. A name that is taken gives way to the row's id.
+    - An object of servers by name, each with `tools` and optionally `server_info` and `instructions`: one source for
+      each server.
+    - A list of MCP tool definitions, or the `tools/list` result that contains one: one source, named after the file.
+    - JSON Lines with one row `{id, name, description, category, input_schema, server}` for each tool: one source for
+      each server, and one named after the file for rows without a server. If a name is taken, the tool gets its row's
+      id as its name.
 
-    A file called `tools` lends its folder's name. A definition that cannot be taken is set aside alone, with the
-    reason and, in JSON Lines, the line.
+    If the file is called `tools`, the source is named after its folder. An invalid definition is ignored, with the
+    reason and, in JSON Lines, the line number. The other definitions remain.
 
     Raises:
-        InvalidConfig: the file cannot be read, is no JSON, or holds no definitions in any of these forms.
+        InvalidConfig: the file cannot be read, is not valid JSON, or contains no definitions in any of these formats.
     """
     path = Path(path)
     text = _read(path)
@@ -92,30 +95,30 @@ def load_catalog_file(path: str | Path) -> tuple[CatalogFileSource, ...]:
     try:
         document = orjson.loads(text)
     except orjson.JSONDecodeError as error:
-        # By its first line: in the middle of a broken document, single lines may pass for rows.
+        # Decided by the first line: in the middle of a broken document, single lines may look like rows.
         is_rows = path.suffix in (".jsonl", ".ndjson") or _is_row(next(iter(text.lstrip().splitlines()), b""))
         sources = _read_rows(text, names) if is_rows else ()
         if not sources:
             raise InvalidConfig(
-                f"{path}, line {error.lineno}, column {error.colno}: no JSON: {error.msg}", hints=_HINTS
+                f"{path}, line {error.lineno}, column {error.colno}: not valid JSON: {error.msg}", hints=_HINTS
             ) from error
         return sources
     if isinstance(document, list):
         return (_read_list(cast("list[object]", document), names),)
     entries = cast("dict[str, Any]", document) if isinstance(document, dict) else {}
     if isinstance(entries.get("result"), dict):
-        entries = cast("dict[str, Any]", entries["result"])  # out of the JSON-RPC envelope of an answer
+        entries = cast("dict[str, Any]", entries["result"])  # unwrap a JSON-RPC response
     if _is_server(entries):
         return (_read_list(entries["tools"], names),)
     if isinstance(entries.get("name"), str):
         return _read_rows(text, names)
     if any(_is_server(entry) for entry in entries.values()):
         return tuple(_read_server(key, entry, names) for key, entry in entries.items())
-    raise InvalidConfig(f"{path} holds no tool definitions", hints=_HINTS)
+    raise InvalidConfig(f"{path} contains no tool definitions", hints=_HINTS)
 
 
 def _read(path: Path) -> bytes:
-    """The file as UTF-8, without a byte order mark."""
+    """Return the file's content as UTF-8, without a byte order mark."""
     try:
         text = path.read_bytes()
     except OSError as error:
@@ -125,12 +128,12 @@ def _read(path: Path) -> bytes:
     except UnicodeDecodeError as error:
         before = text[: error.start]
         line, column = before.count(b"\n") + 1, error.start - before.rfind(b"\n")
-        raise InvalidConfig(f"{path}, line {line}, column {column}: no UTF-8 text") from error
+        raise InvalidConfig(f"{path}, line {line}, column {column}: not valid UTF-8") from error
     return text.removeprefix(b"\xef\xbb\xbf")
 
 
 class _Names:
-    """Names for the sources of one file, each given once."""
+    """Gives each source of one file a unique name."""
 
     def __init__(self, path: Path) -> None:
         self._path = path.absolute()
@@ -170,7 +173,7 @@ def _read_list(wires: list[object], names: _Names) -> CatalogFileSource:
 def _read_server(key: str, entry: Any, names: _Names) -> CatalogFileSource:
     name = names.of(key)
     if not _is_server(entry):
-        return CatalogFileSource(name, Listing((), set_aside=(SetAside(key, "it has no list `tools`"),)))
+        return CatalogFileSource(name, Listing((), set_aside=(SetAside(key, "it has no list under `tools`"),)))
     tools, set_aside = read_definitions(name, entry["tools"])
     info: dict[str, Any] = entry["server_info"] if isinstance(entry.get("server_info"), dict) else {}
     title = _text(info.get("title")) or _text(info.get("name"))
@@ -184,7 +187,7 @@ def _text(value: object) -> str | None:
 
 @dataclass
 class _Rows:
-    """What the rows of one server have come to so far."""
+    """Collects the rows of one server."""
 
     name: str
     title: str | None
@@ -217,7 +220,7 @@ _ROW_KEYS = frozenset({"id", "category", "input_schema", "server"})
 
 
 def _read_rows(text: bytes, names: _Names) -> tuple[CatalogFileSource, ...]:
-    """One source for each server of the rows in `text`, in order of appearance; none where no line is an object."""
+    """Return one source per server of the rows in `text`, in order of appearance; empty if no line is an object."""
     servers: dict[str | None, _Rows] = {}
     set_aside: list[SetAside] = []
     for number, line in enumerate(text.splitlines(), start=1):
@@ -236,7 +239,7 @@ def _read_rows(text: bytes, names: _Names) -> tuple[CatalogFileSource, ...]:
         except InvalidTool as error:
             aside = SetAside(label(row) or f"line {number}", f"line {number}: {error.message}")
             (set_aside if rows is None else rows.set_aside).append(aside)
-    if servers and set_aside:  # lines that name no server, or none that can be read
+    if servers and set_aside:  # lines without a server, and lines that cannot be read
         if None not in servers:
             servers[None] = _Rows(names.of_file(), None)
         servers[None].set_aside.extend(set_aside)
@@ -254,16 +257,16 @@ def _row(line: bytes) -> Mapping[str, Any]:
     try:
         row = orjson.loads(line)
     except orjson.JSONDecodeError as error:
-        raise InvalidTool(f"it is no JSON: {error.msg} (column {error.colno})") from error
+        raise InvalidTool(f"it is not valid JSON: {error.msg} (column {error.colno})") from error
     if not isinstance(row, dict):
-        raise InvalidTool("it is no object")
+        raise InvalidTool("it is not an object")
     return cast("dict[str, Any]", row)
 
 
 def _server(row: Mapping[str, Any]) -> str | None:
     server = row.get("server")
     if server is not None and not isinstance(server, str):
-        raise InvalidTool("its server is no text")
+        raise InvalidTool("its `server` is not a string")
     return server or None
 
 

@@ -1,4 +1,4 @@
-"""How a server is doing at one moment, for its owner."""
+"""The condition of a server at one moment, for its owner."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """Calls at a server and in line for it, and whether it is left alone for its failures."""
+    """How many calls run and wait at a server, and whether calls are paused after failures."""
 
     running: int
     waiting: int
     failures: int
-    """In a row, to start or in calls; 0 where it works."""
+    """Failures in a row, of starts or calls; 0 if the server works."""
     retry_after_s: float | None
-    """In how many seconds it is tried again; None where nothing keeps it from being called."""
+    """In how many seconds the next attempt is allowed; None if calls are not paused."""

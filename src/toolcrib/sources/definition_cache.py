@@ -1,4 +1,4 @@
-"""The last known definitions of each source, so that a start does not wait for servers."""
+"""Stores the last known definitions of each source, so that a start does not wait for servers."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from toolcrib.database import Layout, open_cache
 logger = logging.getLogger(__name__)
 
 LAYOUT = 1
-"""Of the tables; a file that a newer Toolcrib wrote is left alone."""
+"""The version of the tables. A file that a newer Toolcrib wrote is not changed."""
 
 BUSY_TIMEOUT_S = 2.0
-"""How long to wait for another process that is writing."""
+"""How many seconds to wait for a different process that is writing."""
 
 _TABLES = (
     "CREATE TABLE secret (key BLOB NOT NULL)",
@@ -35,45 +35,45 @@ _LAYOUT = Layout.of(LAYOUT, _TABLES)
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What was kept under a key."""
+    """The definitions stored under one key."""
 
     listed_at: float
-    """When the source listed it, in seconds since the epoch."""
+    """When the source listed the definitions, in seconds since the epoch."""
     body: bytes
-    """As it was handed in."""
+    """The bytes that were passed to `save`."""
 
 
 class Definitions(Protocol):
-    """A store of the last known definitions. Nothing is lost with it but time, so that no method ever raises."""
+    """A store of the last known definitions. Losing it only costs time, so no method ever raises."""
 
     def key(self, address: Mapping[str, Any]) -> str:
-        """The key for what `address`, a JSON value, names; it tells nothing of the secrets in that."""
+        """Return the key for the JSON value `address`. The key reveals nothing of the secrets in it."""
         ...
 
     def load(self, key: str) -> Kept | None:
-        """What was kept under `key`; None where there is nothing."""
+        """Return what is stored under `key`, or None."""
         ...
 
     def save(self, key: str, kept: Kept) -> None:
-        """Keep this under `key`, in place of what was kept there before."""
+        """Store this under `key`, in place of an earlier value."""
         ...
 
     def forget(self, key: str) -> None:
-        """Keep nothing under `key`."""
+        """Delete what is stored under `key`."""
         ...
 
 
 class DefinitionStore:
-    """Bodies by key, in one SQLite file that several processes may share.
+    """Stores definitions by key in one SQLite file, which several processes may share.
 
-    A cache: whatever is wrong with the file (damaged, read-only, full, of a newer version) is logged once and changes
-    nothing else; the store then keeps nothing, and everything is asked of its source.
+    This is a cache. If the file is damaged, read-only, full or from a newer version, the store logs that once. It then
+    stores nothing, and every listing comes from its source.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.problem: str | None = None
-        """Why nothing is kept; None while the file is good."""
+        """Why nothing is stored; None while the file works."""
         self._using = threading.Lock()
         self._secret = secrets.token_bytes(32)
         self._file: sqlite3.Connection | None = None
@@ -83,14 +83,14 @@ class DefinitionStore:
             self._set_aside(error)
 
     def key(self, address: Mapping[str, Any]) -> str:
-        """A key for what `address`, a JSON value, names.
+        """Return the key for the JSON value `address`.
 
-        It is hashed with a secret of the file, so that the tokens that stand in an address cannot be tried out on it.
+        It is hashed with a secret of the file, so that no one can test guesses of the tokens in an address against it.
         """
         return hmac.new(self._secret, canonical_bytes(address), hashlib.sha256).hexdigest()
 
     def load(self, key: str) -> Kept | None:
-        """What was kept under `key`; None where there is nothing, or the file is not good."""
+        """Return what is stored under `key`; None if there is nothing, or the file does not work."""
         with self._using:
             if self._file is None:
                 return None
@@ -102,7 +102,7 @@ class DefinitionStore:
         return None if row is None else Kept(float(row[0]), bytes(row[1]))
 
     def save(self, key: str, kept: Kept) -> None:
-        """Keep this under `key`, in place of what was kept there before."""
+        """Store this under `key`, in place of an earlier value."""
         with self._using:
             if self._file is None:
                 return
@@ -114,7 +114,7 @@ class DefinitionStore:
                 self._set_aside(error)
 
     def forget(self, key: str) -> None:
-        """Keep nothing under `key`."""
+        """Delete what is stored under `key`."""
         with self._using:
             if self._file is None:
                 return
@@ -124,7 +124,7 @@ class DefinitionStore:
                 self._set_aside(error)
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         with self._using:
             if self._file is not None:
                 self._file.close()
@@ -149,7 +149,7 @@ class DefinitionStore:
 
     def _set_aside(self, error: Exception) -> None:
         self.problem = f"{self.path}: {error}"
-        logger.warning("definitions are not kept between starts: %s", self.problem)
+        logger.warning("definitions are not cached between starts: %s", self.problem)
         if self._file is not None:
             self._file.close()
         self._file = None

@@ -1,4 +1,4 @@
-"""One MCP tool definition read into a `Tool`, or set aside alone with the reason."""
+"""Reads MCP tool definitions into `Tool` values. An invalid definition is ignored, with the reason."""
 
 from __future__ import annotations
 
@@ -16,35 +16,36 @@ from toolcrib.sources.aside import breathe
 from toolcrib.sources.base import SetAside
 
 MAX_BYTES = 1_000_000
-"""The longest definition, as JSON. Compiling, comparing and showing it take time in proportion."""
+"""The maximum size of a definition, in bytes of JSON. The time to compile, compare and show it grows with its size."""
 
 LARGE_BYTES = 20_000
-"""A definition for which the digests of its handle are made when it is read, and not while somebody waits."""
+"""For larger definitions the digests of the handle are computed on reading, and not during a request."""
 
 MAX_TAGS = 50
-"""Tags of one tool that are read."""
+"""How many tags of one tool are read."""
 
 MAX_TAG_CHARS = 50
-"""A longer tag is cut: every answer that shows the tool carries its tags."""
+"""A longer tag is cut, because every answer that shows the tool contains its tags."""
 
 MAX_NAME_CHARS = 256
-"""The longest name of a tool that is taken: every answer that shows the tool carries its name.
+"""The maximum length of a tool's name, because every answer that shows the tool contains its name.
 
-MCP says that names SHOULD have at most 128 characters; twice that is let through, so that a careless server keeps its
+MCP says that names SHOULD have at most 128 characters. Twice that is accepted, so that a careless server keeps its
 tools. Source: MCP 2025-11-25, "Tools", "Tool Names".
 """
 
 
 def read_definition(source: str, wire: object) -> Tool:
-    """The tool that `wire` defines, an object of MCP's `Tool` shape, as one of `source`.
+    """Return the tool that `wire`, an object in the form of MCP's `Tool`, defines for `source`.
 
-    The name is kept exactly, whatever its characters. A missing or null description is `""`. An input schema that is
-    `true` or names no type is read as one of an object, since arguments are always an object. An output schema is
-    kept even when it does not compile: it only ever judges an answer, which is no reason to lose the tool.
+    The name is kept exactly, with all its characters. A missing or null description counts as `""`. An input schema
+    that is `true` or has no type is read as the schema of an object, because arguments are always an object. An output
+    schema is kept even if it does not compile: it only validates answers, so a broken one is no reason to drop the
+    tool.
 
     Raises:
-        InvalidTool: no usable name, description or input schema, or a schema that is nested too deeply; the message is
-            the reason, without the tool's name.
+        InvalidTool: the name, description or input schema is not usable, or a schema is nested too deeply. The message
+            is the reason, without the tool's name.
 
     Source: MCP specification 2025-11-25, "Tools", data type `Tool`.
     """
@@ -58,12 +59,12 @@ def read_definition(source: str, wire: object) -> Tool:
         is_missing = name is None or isinstance(name, str)
         raise InvalidTool("it has no name" if is_missing else f"its name is {json_kind(name)}")
     if len(name) > MAX_NAME_CHARS:
-        raise InvalidTool(f"its name has {len(name)} characters; the longest that is taken has {MAX_NAME_CHARS}")
+        raise InvalidTool(f"its name has {len(name)} characters, more than {MAX_NAME_CHARS}")
     description = definition.get("description")
     if description is None:
         description = ""
     if not isinstance(description, str):
-        raise InvalidTool(f"its description is {json_kind(description)}, not text")
+        raise InvalidTool(f"its description is {json_kind(description)}, not a string")
     title = definition.get("title")
     output_schema = definition.get("outputSchema")
     if output_schema is not None and not isinstance(output_schema, Mapping):
@@ -86,26 +87,27 @@ def read_definition(source: str, wire: object) -> Tool:
     check_text(name, description, tool.title)
     check_nesting(tool.input_schema)
     check_nesting(tool.output_schema)
-    # Compiled to fail here and not at the first call, and not kept: 100,000 compiled schemas nobody calls are 400 MB.
+    # Compile here, so that an error shows now and not at the first call. The compiled schema is dropped, because
+    # 100,000 unused compiled schemas take 400 MB.
     Schema(tool.input_schema)
     if size > LARGE_BYTES:
-        with suppress(ValueError, TypeError, RecursionError):  # told to whoever expands it
+        with suppress(ValueError, TypeError, RecursionError):  # `expand_tool` reports the error
             _ = tool.handle, tool.offer
     return tool
 
 
 def _size(definition: Mapping[str, Any]) -> int:
-    """Of it as JSON, in bytes."""
+    """Return the size of the definition as JSON, in bytes."""
     try:
         return len(orjson.dumps(definition))
-    except TypeError:  # half a surrogate pair, an integer beyond 64 bits, or nested too deeply
-        with suppress(RecursionError):  # judged below
+    except TypeError:  # a lone surrogate, an integer beyond 64 bits, or nested too deeply
+        with suppress(RecursionError):  # `check_nesting` reports this
             return len(repr(definition))
         return 0
 
 
 def _tags(definition: Mapping[str, Any]) -> tuple[str, ...]:
-    """MCP has none; servers made with FastMCP send theirs like this (as of its version 4)."""
+    """Return the tags that FastMCP servers send in `_meta` (as of FastMCP 4). MCP itself has no tags."""
     match definition.get("_meta"):
         case {"fastmcp": {"tags": [*tags]}}:
             return tuple(one_line(tag, MAX_TAG_CHARS) for tag in tags if isinstance(tag, str))[:MAX_TAGS]
@@ -114,10 +116,10 @@ def _tags(definition: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def read_definitions(source: str, wires: Iterable[object]) -> tuple[tuple[Tool, ...], tuple[SetAside, ...]]:
-    """All tools that `wires` define, in their order, and what could not be taken.
+    """Return all tools that `wires` define, in their order, and the definitions that are ignored.
 
-    Of two definitions with one name the first stays. A definition without a name is set aside as `#` and its position,
-    counted from 1.
+    If two definitions have the same name, the first one is used. An ignored definition without a name is listed as `#`
+    and its position, counted from 1.
     """
     tools: dict[str, Tool] = {}
     set_aside: list[SetAside] = []
@@ -136,16 +138,16 @@ def read_definitions(source: str, wires: Iterable[object]) -> tuple[tuple[Tool, 
 
 
 def label(wire: object) -> str | None:
-    """What to call a definition that may be broken: its name where it has one."""
+    """Return a name for a definition that may be invalid: its own name if it has one, else None."""
     name = cast("Mapping[str, Any]", wire).get("name") if isinstance(wire, Mapping) else None
     return name if isinstance(name, str) and name.strip() else None
 
 
 def object_schema(schema: object) -> Mapping[str, Any]:
-    """`schema` as one of an object: `true` and a missing type are read as that.
+    """Return `schema` as the schema of an object: `true` and a missing type count as an object schema.
 
     Raises:
-        InvalidTool: it is no JSON Schema, or asks for something other than an object.
+        InvalidTool: it is not a JSON Schema, or it requires something other than an object.
     """
     if schema is True:
         return {"type": "object"}
@@ -157,25 +159,28 @@ def object_schema(schema: object) -> Mapping[str, Any]:
         return {**document, "type": "object"}
     if declared == "object" or (isinstance(declared, list) and "object" in cast("list[object]", declared)):
         return document
-    raise InvalidTool(f"its input schema has the type {declared!r}; arguments are always an object")
+    raise InvalidTool(f"its input schema has the type {declared!r}, but must have the type `object`")
 
 
 def check_text(*texts: str | None) -> None:
-    """Half a surrogate pair passes JSON and fails at the first write: on the way out it would take every tool along.
+    """Check that the strings contain no lone surrogate.
+
+    A lone surrogate passes JSON parsing but fails at the first write. A single one would break the listing of all
+    tools.
 
     Raises:
-        InvalidTool: there is one.
+        InvalidTool: a string contains a lone surrogate.
     """
     for text in texts:
         if text and not text.isascii():
             try:
                 text.encode()
             except UnicodeEncodeError as error:
-                raise InvalidTool("its text holds half a surrogate pair, which is no Unicode text") from error
+                raise InvalidTool("its text contains half a surrogate pair, which is not valid Unicode") from error
 
 
 def json_kind(value: object) -> str:
-    """What a JSON value is, in words."""
+    """Return the JSON type of a value, in words."""
     match value:
         case None:
             return "null"
@@ -184,7 +189,7 @@ def json_kind(value: object) -> str:
         case int() | float():
             return "a number"
         case str():
-            return "a text"
+            return "a string"
         case Mapping():
             return "an object"
         case _:

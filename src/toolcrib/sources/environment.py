@@ -1,4 +1,4 @@
-"""Which variables of our environment a program that we start may have."""
+"""Chooses the environment variables that a started program inherits."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ ORDINARY = (
     "TZ", "TMPDIR", "XDG_*",
     "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "NODE_EXTRA_CA_CERTS",
 )  # fmt: skip
-"""Variables that every program may have, as patterns without regard to case. No other `LC_*`: ssh servers accept all
-of them by default, so people use such names for other values."""
+"""Variables that every program may inherit, as patterns that ignore case. No other `LC_*` is included: ssh servers
+accept all of them by default, so people use such names for other values."""
 
 PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
 
@@ -25,20 +25,20 @@ RUNNERS: Mapping[str, Sequence[str]] = {
     "PIP_*": ("pip", "pip3", "pipx"),
     "NPM_CONFIG_*": ("npm", "npx", "pnpm", "pnpx", "yarn", "bun", "bunx"),
 }
-"""The settings of package runners, and which runners read them."""
+"""The settings of package runners, as patterns, and the runners that read them."""
 
 PUBLISHING = ("UV_PUBLISH_*", "NPM_CONFIG_OTP", "NPM_CONFIG_//*:_OTP")
-"""Credentials that are only good for publishing. No program gets them."""
+"""Credentials for publishing packages. No program inherits them."""
 
 _WITH_USER = re.compile(r"(?:^|//)[^\s/?#@]*@")
-"""An address that names a user. Some proxies are written without a scheme."""
+"""Matches an address with a user name. Some proxies are written without a scheme."""
 
 
 def inherited(environ: Mapping[str, str], command: Sequence[str] | None = None) -> dict[str, str]:
-    """The part of `environ` that a server may have which is started by `command`; for None, a declared command.
+    """Return the part of `environ` that a server started by `command` may inherit; None stands for a declared command.
 
-    Settings of package runners reach servers only. Secrets, by their name or by their value, reach nothing but the
-    runner that needs them for its registry or its proxy.
+    Only servers inherit the settings of package runners. A secret, recognized by its name or its value, is inherited
+    only by the runner that needs it for its registry or its proxy.
     """
     families = () if command is None else tuple(RUNNERS)
     own = () if command is None else _settings_of(command)
@@ -48,13 +48,13 @@ def inherited(environ: Mapping[str, str], command: Sequence[str] | None = None) 
         for name, value in environ.items()
         if _is_one(name, (*ORDINARY, *PROXIES, *families))
         and not _is_one(name, PUBLISHING)
-        and not value.startswith("()")  # a function of a shell
+        and not value.startswith("()")  # a shell function
         and (_is_one(name, may_have_secrets) or not _is_secret(name, value))
     }
 
 
 def _settings_of(command: Sequence[str]) -> tuple[str, ...]:
-    """The settings that the package runner in `command` reads; none where it is no package runner."""
+    """Return the settings that the package runner in `command` reads; empty if it is not a package runner."""
     runner = _program(command[0])
     if runner == "cmd":  # on Windows, npx is often started as `cmd /c npx`
         runner = next((_program(part) for part in command[1:] if not part.startswith("/")), "")
@@ -72,7 +72,7 @@ def _is_secret(name: str, value: str) -> bool:
 
 @cache
 def _redaction() -> Redaction:
-    """Made late: its patterns take a millisecond to compile."""
+    """Compile the patterns on first use, because that takes a millisecond."""
     return Redaction()
 
 

@@ -1,4 +1,4 @@
-"""Python functions as tools."""
+"""A source of tools that are Python functions in this process."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class _Function:
 
 @dataclass(frozen=True, slots=True)
 class PlainTool:
-    """What `plain_tool` makes."""
+    """The function that `plain_tool` returns."""
 
     name: str
     description: str
@@ -54,30 +54,30 @@ class PlainTool:
 
 
 def plain_tool(name: str, description: str, call: Callable[[dict[str, Any]], Any]) -> PlainTool:
-    """A function to be added as a tool, of something that has no more than a name, a description and a callable.
+    """Make a function for `add()` from a name, a description and a callable.
 
-    `call` takes the arguments as one dictionary, as they come: any, unless a schema is given where it is added. It may
+    `call` gets the arguments as one dictionary. They are not checked, unless a schema is given to `add()`. `call` may
     be async. Source: ADR-001, `SimpleExtendedTool`.
     """
     return PlainTool(name, description, call)
 
 
 class FunctionSource:
-    """Python callables, run in this process.
+    """Offers Python callables of this process as tools.
 
-    Async functions run where they are called; others run in a worker thread, with the caller's context variables.
-    Cancelling a call abandons the thread: the function runs on, and its answer is dropped.
+    An async function runs on the event loop of the caller. Other functions run in a worker thread, with the caller's
+    context variables. Cancelling a call abandons the thread: the function runs on, and its answer is dropped.
 
-    A function that raises gives an answer with `is_error` and the text `TypeName: message`; the traceback goes to the
-    log alone. `ToolFailed` and `SourceUnavailable` pass through, for a function that knows what to tell the model.
+    If a function raises, the answer has `is_error` and the text `TypeName: message`. The traceback goes only to the
+    log. `ToolFailed` and `SourceUnavailable` pass through, so that a function can choose what the model reads.
 
     Raises:
-        InvalidTool: `name` holds a dot or another character that the name of a source may not hold.
+        InvalidTool: `name` contains a dot or another character that a source name must not contain.
     """
 
     def __init__(self, name: str = "functions", *, title: str | None = None, summary: str = "") -> None:
         if source_name(name) != name:
-            raise InvalidTool(f"`{name}` cannot name a source; `{source_name(name)}` can")
+            raise InvalidTool(f"`{name}` is not a valid source name; use `{source_name(name)}`")
         self._name = name
         self._title = title
         self._summary = summary
@@ -91,7 +91,7 @@ class FunctionSource:
 
     @property
     def tools(self) -> tuple[Tool, ...]:
-        """What it offers by now."""
+        """The tools that the source offers now."""
         return tuple(function.tool for function in self._functions.values())
 
     def add(
@@ -105,23 +105,23 @@ class FunctionSource:
         input_schema: Mapping[str, Any] | None = None,
         output_schema: Mapping[str, Any] | None = None,
     ) -> Tool:
-        """Offer `fn` as a tool, from any thread; whatever is not given is read from its signature and docstring.
+        """Offer `fn` as a tool, from any thread. Values that are not given are read from its signature and docstring.
 
-        A schema given by hand replaces the one that was read, with which it must agree: see `disagreements`. Arguments
-        still go to `fn` by name, converted to the types that it annotates; one that takes `**arguments` gets them as
-        they are.
+        A schema given here replaces the one that was read, and must agree with it: see `disagreements`. Arguments still
+        go to `fn` by name, converted to the annotated types. A function with `**arguments` gets additional arguments
+        unconverted.
 
         Raises:
-            InvalidTool: the name is taken or missing (a lambda needs one), a given schema cannot be used or promises
-                what `fn` does not take, an example does not match it, or the signature cannot be read; see
-                `read_signature`.
+            InvalidTool: the name is taken or missing (a lambda needs one); a given schema is invalid or promises what
+                `fn` does not accept; an example does not match the schema; or the signature cannot be read (see
+                `read_signature`).
         """
         signature = read_signature(fn)
         if isinstance(fn, PlainTool):
             name, description = name or fn.name, fn.description if description is None else description
         name = signature.name if name is None else name
         if not name or not name.strip():
-            raise InvalidTool(f"`{fn!r}` needs a name")
+            raise InvalidTool(f"`{fn!r}` has no name; pass `name=`")
         if output_schema is not None:
             Schema(output_schema)
         tool = Tool(
@@ -134,9 +134,9 @@ class FunctionSource:
             annotations=annotations,
             metadata=metadata,
         )
-        _ = tool.arguments  # compiled now: a schema that cannot be used fails here, not at the first call
+        _ = tool.arguments  # compiled now, so that an invalid schema fails here and not at the first call
         if input_schema is not None and (found := [*disagreements(tool.input_schema, signature.input_schema)]):
-            raise InvalidTool(f"`{tool.id}`: its schema and what is called disagree: {'; '.join(found)}")
+            raise InvalidTool(f"`{tool.id}`: its schema and the callable disagree: {'; '.join(found)}")
         check_tool(tool)
         with self._lock:
             if name in self._functions:
@@ -147,7 +147,7 @@ class FunctionSource:
         return tool
 
     def tool_of(self, fn: Callable[..., Any]) -> Tool | None:
-        """The tool that `fn` was added as, the last of several; None where there is none."""
+        """Return the tool that `fn` was added as (the last one if there are several), or None."""
         found = [function.tool for function in self._functions.values() if function.call == fn]
         return found[-1] if found else None
 
@@ -155,7 +155,7 @@ class FunctionSource:
         return name in self._functions
 
     def remove(self, name: str) -> None:
-        """Offer the tool no longer, from any thread; calls that are under way finish.
+        """Remove the tool. This works from any thread; running calls finish.
 
         Raises:
             ToolFailed: there is no such tool.
@@ -176,13 +176,13 @@ class FunctionSource:
         *,
         progress: ProgressListener | None = None,
     ) -> ToolResult:
-        """Run the function behind `tool` with `arguments`, which match its schema, as the Python types it asks for.
+        """Run the function behind `tool` with `arguments`, converted to the annotated Python types.
 
-        A `str` is answered as text alone and None as no content at all, unless the output schema speaks of them.
-        Everything else is answered as compact JSON and, the same value, as structured content.
+        `arguments` match the tool's schema. A `str` is answered as text only and None as no content, unless the tool
+        has an output schema for them. Every other value is answered as compact JSON text and as structured content.
 
         Raises:
-            InvalidArguments: an argument matches the schema and not the type (the 31st of February, say).
+            InvalidArguments: an argument matches the schema but not the type (for example the 31st of February).
             ToolFailed: there is no such tool, or the function raised this itself.
             SourceUnavailable: the function raised this itself.
         """
@@ -194,7 +194,7 @@ class FunctionSource:
         call = partial(function.call, *positional, **keywords)
         try:
             value = await call() if function.is_async else await anyio.to_thread.run_sync(call, abandon_on_cancel=True)
-            if inspect.isawaitable(value):  # a plain function may hand on what an async one gave it
+            if inspect.isawaitable(value):  # a plain function may return the awaitable of an async one
                 value = await value
         except (ToolFailed, SourceUnavailable):
             raise
@@ -205,10 +205,10 @@ class FunctionSource:
             return _answer(function, value)
         except (ValueError, RecursionError) as error:
             _logger.exception("the answer of the tool `%s` cannot be sent", function.tool.id)
-            return _failure(f"The tool ran, and its answer cannot be written as JSON: {error}")
+            return _failure(f"The tool ran, but its answer cannot be written as JSON: {error}")
 
     def changes(self) -> AsyncIterator[None]:
-        """Yields after tools were added or removed since this was called, once for all that happened meanwhile."""
+        """Yield after tools were added or removed since this call; several changes in between yield once."""
         return self._watches.watch()
 
     async def __aenter__(self) -> Self:
@@ -227,11 +227,11 @@ class FunctionSource:
 
 
 async def _say_nothing(progress: float, total: float | None = None, message: str | None = None) -> None:
-    """Progress that nobody listens to."""
+    """Ignore progress that has no listener."""
 
 
 class _Told:
-    """Awaiting it is allowed and changes nothing."""
+    """The answer to a progress report of a plain function. Awaiting it is allowed and has no effect."""
 
     def __await__(self) -> Generator[None, None, None]:
         yield from ()
@@ -240,7 +240,8 @@ class _Told:
 def _tell_from_worker(
     listener: ProgressListener, progress: float, total: float | None = None, message: str | None = None
 ) -> Awaitable[None]:
-    """Progress out of a worker thread: told when this returns, since a plain function cannot await."""
+    """Report progress from a worker thread. The listener has run when this returns, because a plain function cannot
+    await."""
     anyio.from_thread.run(listener, progress, total, message)
     return _Told()
 
@@ -250,7 +251,7 @@ def _answer(function: _Function, value: Any) -> ToolResult:
     if isinstance(value, ToolResult):
         return value
     if schema is None and value is None:
-        return ToolResult({"content": []})  # some vendors' APIs refuse an empty text
+        return ToolResult({"content": []})  # some vendors' APIs refuse an empty text block
     if schema is None and isinstance(value, str):
         return ToolResult.of(None, text=_writable(value))
     answer, text = function.signature.answer_json(value)
@@ -265,5 +266,5 @@ def _failure(text: str) -> ToolResult:
 
 
 def _writable(text: str) -> str:
-    """`text` with half surrogate pairs, as file names may hold them, replaced: they cannot be sent."""
+    """Replace lone surrogates in `text`, which file names can contain and which cannot be sent."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode()

@@ -1,4 +1,4 @@
-"""A source that is asked only so much at once: some more calls wait in line, and beyond those they are refused."""
+"""A source with a limit on concurrent calls: further calls wait in a queue, and beyond its length they are refused."""
 
 from __future__ import annotations
 
@@ -19,27 +19,28 @@ from toolcrib.sources.wrapper import WrapperSource
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """How many calls a source takes. The defaults keep a flood from it, and nobody's ordinary work.
+    """How many calls a source takes. The defaults stop a flood and do not affect ordinary work.
 
-    A coding agent runs about ten calls at once (Claude Code: at most 10 by default), and a gateway serves a few of
-    those. A source can do little with more: a server over stdio often does one thing at a time, the Python SDK runs
-    functions in 40 threads, and an HTTP client has 100 connections. A call that waits here has not begun: it uses up
-    none of the server's time to answer, can be cancelled as if it had never been made, and is not lost when its server
-    dies. A program that sends a few hundred calls at once gets all its answers; what comes on top is a loop that nobody
-    meant, and it is told at once.
+    A coding agent runs about ten calls at once (Claude Code: at most 10 by default), and a gateway serves a few agents.
+    A source can rarely do more at once: a server over stdio often does one thing at a time, the Python SDK runs
+    functions in 40 threads, and an HTTP client has 100 connections.
+
+    A call that waits here has not begun. It uses none of the server's time to answer, it can be cancelled without
+    effects, and it is not lost when its server dies. A program that sends a few hundred calls at once gets all its
+    answers. More calls than that come from a loop by mistake, and are refused immediately.
     """
 
     concurrent_calls: int = 32
-    """At once, at least 1."""
+    """How many calls run at once, at least 1."""
     queued_calls: int = 256
-    """More, in line, first come first served; may be 0."""
+    """How many more calls may wait, first come first served. May be 0."""
 
 
 DEFAULT_CAPACITY = Capacity()
 
 
 class LimitedSource(WrapperSource):
-    """Calls, and what is fetched of prompts and resources, take their turn."""
+    """Queues calls, and requests about prompts and resources."""
 
     def __init__(self, wrapped: Source, capacity: Capacity = DEFAULT_CAPACITY) -> None:
         super().__init__(wrapped)
@@ -48,12 +49,12 @@ class LimitedSource(WrapperSource):
 
     @property
     def running(self) -> int:
-        """Calls that were passed on and have not ended."""
+        """The number of calls that were passed on and have not ended."""
         return self._capacity.concurrent_calls - self._places.value
 
     @property
     def waiting(self) -> int:
-        """Calls in line."""
+        """The number of calls in the queue."""
         return self._places.statistics().tasks_waiting
 
     async def call_tool(
@@ -86,16 +87,16 @@ class LimitedSource(WrapperSource):
         if self.waiting >= self._capacity.queued_calls:
             raise SourceUnavailable(
                 f"`{self.name}` is busy: {self.running} calls are running and {self.waiting} more wait. "
-                "This one was not taken; try again when some have ended.",
+                "This call was not accepted and nothing was sent. Retry when some calls have ended.",
                 retryable=True,
             )
         try:
             with anyio.fail_after(context.remaining_s()):
                 await self._places.acquire()
         except (TimeoutError, anyio.get_cancelled_exc_class()):
-            # Whoever set the deadline may cancel us in the same moment; only here it is known that nothing was sent.
+            # The deadline's owner may cancel us in the same moment. Only this code knows that nothing was sent.
             if context.remaining_s() != 0:
                 raise
             raise SourceUnavailable(
-                f"`{self.name}` was busy until the caller's time was over; nothing was sent.", retryable=True
+                f"`{self.name}` was busy until the time limit of your request; nothing was sent.", retryable=True
             ) from None

@@ -1,4 +1,4 @@
-"""Plugins: packages of tools that others write, each kept from harming anything but itself."""
+"""Plugins: packages of tools by other authors. A failing plugin affects nothing but its own tools."""
 
 from __future__ import annotations
 
@@ -30,56 +30,58 @@ from toolcrib.sources.definitions import read_definition
 logger = logging.getLogger(__name__)
 
 LIST_S = 30.0
-"""Seconds a plugin may take to be imported and to say which tools it has."""
+"""How many seconds a plugin may take to be imported and to list its tools."""
 
 MOST_CALLS = 64
-"""Calls of one plugin that run in threads at once; one more is refused."""
+"""How many calls of one plugin may run in threads at once. Further calls are refused."""
 
 PluginAnswer: TypeAlias = ToolResult | Mapping[str, Any] | Sequence[Any] | str | float | bool | None
-"""What a tool may answer: text, a JSON value, nothing, or a whole result."""
+"""What a tool may return: a string, a JSON value, None, or a complete result."""
 
 
 class Plugin(ABC):
-    """Some tools and what runs them. Say `name`, `tools` and `execute`; the rest can stay as it is.
+    """Some tools and the code that runs them. Define `name`, `tools` and `execute`; the rest is optional.
 
-    Nothing but `execute` may have side effects. Everything may be asked at any time, from any thread, and an `execute`
-    that is not async by several calls at once.
+    Only `execute` may have side effects. Toolcrib can call any method at any time, from any thread. It can call an
+    `execute` that is not async for several calls at once.
     """
 
     name: str
-    """Unique among plugins and servers: letters, digits, `_` and `-`. The first part of the ids of its tools."""
+    """The plugin's name, unique among plugins and servers: letters, digits, `_` and `-`. Its tools' ids begin with
+    it."""
     version: str = ""
     description: str = ""
-    """The first line says what it is for; models read it before they search."""
+    """What the plugin is for. Models read the first line before they search."""
     availability_hint: str = ""
-    """What a person can do where it is not available, in a sentence that anybody may read."""
+    """What a person can do while the plugin is not available: one sentence that any caller may read."""
 
     @abstractmethod
     def tools(self) -> Sequence[Tool]:
-        """All of its tools, the `source` of each being `name`; no name twice."""
+        """Return all tools of the plugin. The `source` of each is `name`, and no two have the same name."""
 
     @abstractmethod
     def execute(
         self, tool_name: str, arguments: Mapping[str, Any], context: CallContext
     ) -> PluginAnswer | Awaitable[PluginAnswer]:
-        """Run the tool of that name, with arguments that match its input schema and are this call's own.
+        """Run the tool of that name. `arguments` match its input schema and are a copy for this call.
 
-        Where this is an `async def`, it runs on the event loop and must not block it; otherwise in a thread. A `str` is
-        answered as text and None as nothing, unless the tool has an output schema; any other value as JSON.
+        An `async def` runs on the event loop and must not block it. A plain `def` runs in a thread. A `str` is answered
+        as text and None as no content, unless the tool has an output schema. Every other value is answered as JSON.
 
-        Raise `ToolFailed` to tell the model why it failed. Of any other exception it reads `TypeName: message`.
+        Raise `ToolFailed` to tell the model why the tool failed. For any other exception the model reads `TypeName:
+        message`.
         """
 
     def is_available(self) -> bool:
-        """Whether its tools can be called here and now; asked before each call, so it should be quick."""
+        """Return whether the tools can be called now. Toolcrib asks before each call, so this should be fast."""
         return True
 
 
 class PluginDispatcher:
-    """Plugins by name: lists the tools of each, and leads every call to the one whose tool it is.
+    """Holds plugins by name: lists the tools of each, and routes every call to the right plugin.
 
-    Whatever a plugin raises, gives that is no answer, or never comes back with, ends as an error of its own: in words
-    that any caller may read, with the exception as diagnosis, and its traceback in the log.
+    A plugin may raise, return an invalid answer, or never return. Each becomes an error with words that any caller may
+    read. The exception is the diagnosis, and its traceback goes to the log.
     """
 
     def __init__(self) -> None:
@@ -89,49 +91,49 @@ class PluginDispatcher:
         return name in self._held
 
     def add(self, plugin: Plugin) -> PluginSource:
-        """Take in a plugin. It is asked for its tools at once, in this thread; what fails then is told by its source.
+        """Add a plugin. It is asked for its tools at once, in this thread; its source reports an error in that.
 
         Raises:
-            InvalidTool: its name cannot name a source or is another's, or two of its tools have the same name.
+            InvalidTool: its name is not a valid source name or is taken, or two of its tools have the same name.
         """
         try:
             name = _text(plugin, "name")
         except _Misfit as error:
             raise InvalidTool(f"a {type(plugin).__name__} cannot be a plugin: {error}") from error
         if not name or source_name(name) != name:
-            raise InvalidTool(f"`{name}` cannot name a plugin: letters, digits, `_` and `-` can")
+            raise InvalidTool(f"`{name}` is not a valid plugin name: use letters, digits, `_` and `-`")
         held = _Held(name, lambda: plugin)
         try:
             held.read()
         except _RepeatedTool as error:
             raise InvalidTool(f"the plugin `{name}` cannot be used: {error}") from error
         except _Misfit:
-            logger.debug("the plugin `%s` has no tools for now", name, exc_info=True)
+            logger.debug("the plugin `%s` has no tools yet", name, exc_info=True)
         return self._put(held)
 
     def add_late(self, name: str, load: Callable[[], object]) -> PluginSource:
-        """Take in the plugin to which `load` leads: a `Plugin`, a class of one, or whatever gives one when called.
+        """Add the plugin that `load` returns: a `Plugin`, a class of one, or a callable that returns one.
 
-        It is loaded when it is first listed, once, in a thread.
+        `load` runs once, in a thread, when the plugin is first listed.
 
         Raises:
-            InvalidTool: another plugin has the name.
+            InvalidTool: the name is taken by a different plugin.
         """
         return self._put(_Held(name, load))
 
     def remove(self, name: str) -> None:
-        """Forget a plugin; calls that are under way finish. No error where it is not known."""
+        """Remove a plugin; running calls finish. An unknown name is not an error."""
         self._held.pop(name, None)
 
     async def list_tools(self, name: str) -> Listing:
-        """What the plugin offers now.
+        """Return what the plugin offers now.
 
         Raises:
-            SourceUnavailable: it is not available, cannot be used, or does not answer within `LIST_S`.
+            SourceUnavailable: the plugin is not available, is invalid, or does not answer within `LIST_S`.
         """
         held = self._named(name)
         if not held.asked.acquire(blocking=False):
-            raise SourceUnavailable(f"The plugin `{name}` still does not say which tools it has.", retryable=True)
+            raise SourceUnavailable(f"The plugin `{name}` is still listing its tools.", retryable=True)
 
         def read() -> Listing:
             try:
@@ -147,7 +149,7 @@ class PluginDispatcher:
             raise _no_thread(name) from error
         except TimeoutError as error:
             raise SourceUnavailable(
-                f"The plugin `{name}` did not say within {LIST_S:g} s which tools it has.", retryable=True
+                f"The plugin `{name}` did not list its tools within {LIST_S:g} s.", retryable=True
             ) from error
         except _Misfit as misfit:
             raise held.unusable(misfit, retryable=False) from misfit
@@ -155,11 +157,12 @@ class PluginDispatcher:
         return listing
 
     async def execute(self, name: str, tool: Tool, arguments: Mapping[str, Any], context: CallContext) -> ToolResult:
-        """Run a tool of the plugin `name`; one that raises gives an answer with `is_error`.
+        """Run a tool of the plugin `name`. If the plugin raises, the answer has `is_error`.
 
         Raises:
-            SourceUnavailable: the plugin is not available or cannot be used, so that nothing ran; or it raised this.
-            ToolFailed: the plugin has no such tool, or raised this.
+            SourceUnavailable: the plugin is not available or cannot be used, so nothing ran; or the plugin raised this
+                itself.
+            ToolFailed: the plugin has no such tool, or raised this itself.
         """
         held = self._named(name)
         if held.plugin is None:
@@ -167,7 +170,9 @@ class PluginDispatcher:
         if tool.name not in held.offered:
             raise ToolFailed(f"`{name}` has no tool `{tool.name}`")
         if not held.calls.acquire(blocking=False):
-            raise SourceUnavailable(f"The plugin `{name}` runs {MOST_CALLS} calls already.", retryable=True)
+            raise SourceUnavailable(
+                f"The plugin `{name}` already runs {MOST_CALLS} calls. Retry later.", retryable=True
+            )
 
         def begin() -> object:
             try:
@@ -188,18 +193,18 @@ class PluginDispatcher:
     def _named(self, name: str) -> _Held:
         held = self._held.get(name)
         if held is None:
-            raise SourceUnavailable(f"The plugin `{name}` is gone.", retryable=True)
+            raise SourceUnavailable(f"The plugin `{name}` was removed.", retryable=True)
         return held
 
     def _put(self, held: _Held) -> PluginSource:
         if held.name in self._held:
-            raise InvalidTool(f"a plugin named `{held.name}` is there already")
+            raise InvalidTool(f"a plugin named `{held.name}` already exists")
         self._held[held.name] = held
         return PluginSource(self, held.name)
 
 
 class PluginSource:
-    """One plugin of a dispatcher as a source of tools."""
+    """One plugin of a dispatcher, as a source of tools."""
 
     def __init__(self, dispatcher: PluginDispatcher, name: str) -> None:
         self._dispatcher = dispatcher
@@ -231,37 +236,37 @@ class PluginSource:
     ) -> ToolResult:
         try:
             return await self._dispatcher.execute(self._name, tool, arguments, context)
-        except SourceUnavailable:  # the catalog should say so too
+        except SourceUnavailable:  # the catalog should show it too
             bell, self._bell = self._bell, anyio.Event()
             bell.set()
             raise
 
     async def changes(self) -> AsyncIterator[None]:
-        """Yields after a call found the plugin unavailable; of anything else it does not tell."""
+        """Yield after a call found the plugin unavailable. No other change is reported."""
         while True:
             await self._bell.wait()
             yield
 
 
 class _Misfit(Exception):
-    """What is wrong with a plugin, in words for anybody, the exception behind it as its cause."""
+    """What is wrong with a plugin, in words for any reader. The exception behind it is the cause."""
 
 
 class _RepeatedTool(_Misfit):
-    """Two tools have the same name."""
+    """Two tools of a plugin have the same name."""
 
 
 class _Away(_Misfit):
-    """It says itself that it is not available; its hint."""
+    """The plugin reports that it is not available. The message is its hint."""
 
 
 class _NoAnswer(_Misfit):
-    """A call came to an end, and there is nothing to hand on."""
+    """A call ended without an answer that can be passed on."""
 
 
 @contextmanager
 def _doing(what: str) -> Generator[None]:
-    """For code of a plugin in a thread: whatever it raises, `SystemExit` included, is a `_Misfit`."""
+    """Run code of a plugin in a thread: every exception it raises, even `SystemExit`, becomes a `_Misfit`."""
     try:
         yield
     except _Misfit:
@@ -272,23 +277,24 @@ def _doing(what: str) -> Generator[None]:
 
 @dataclass(slots=True)
 class _Held:
-    """A plugin that is there, or is to be loaded."""
+    """A plugin that is loaded, or will be on first use."""
 
     name: str
     load: Callable[[], object]
     plugin: Plugin | None = None
     unloadable: _Misfit | None = None
-    """Why it could not be loaded; it is not tried again, since a second import would only repeat its side effects."""
+    """Why the plugin could not be loaded. There is no retry, because a second import would only repeat its side
+    effects."""
     offered: frozenset[str] = frozenset()
-    """Names of the tools listed last."""
+    """The names of the tools in the last listing."""
     told: str = ""
-    """What was last logged of it."""
+    """What was last logged about the plugin."""
     asked: threading.Lock = field(default_factory=threading.Lock)
-    """Held while a thread asks it for its tools, however long that takes."""
+    """Held while a thread asks the plugin for its tools, for as long as that takes."""
     calls: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(MOST_CALLS))
 
     def read(self) -> Listing:
-        """What it offers, loaded before if need be; raises `_Misfit`."""
+        """Return what the plugin offers, after loading it if necessary; raises `_Misfit`."""
         plugin = self._loaded()
         version, summary = _text(plugin, "version"), headline(_text(plugin, "description"))
         self._check_available(plugin)
@@ -299,7 +305,7 @@ class _Held:
         return Listing(tools, summary=summary, version=version or None, set_aside=set_aside)
 
     def begin(self, tool_name: str, arguments: Mapping[str, Any], context: CallContext) -> object:
-        """The answer of the tool, or what is to be awaited for it."""
+        """Return the answer of the tool, or an awaitable for it."""
         plugin = self._loaded()
         try:
             self._check_available(plugin)
@@ -309,10 +315,10 @@ class _Held:
             try:
                 return plugin.execute(tool_name, copy.deepcopy(dict(arguments)), context)
             except (ToolFailed, SourceUnavailable) as error:
-                return error  # its own words for the model
+                return error  # the plugin's own words for the model
 
     def unusable(self, misfit: _Misfit, *, retryable: bool) -> SourceUnavailable:
-        """The error that says so; what is new of it is logged, unless the plugin said so itself."""
+        """Return the error for `misfit`. A new problem is logged, unless the plugin itself reported it."""
         if isinstance(misfit, _Away):
             hint = f": {misfit}" if str(misfit) else "."
             return SourceUnavailable(f"The plugin `{self.name}` is not available{hint}", retryable=retryable)
@@ -323,7 +329,7 @@ class _Held:
 
     def _loaded(self) -> Plugin:
         if self.unloadable is not None:
-            raise self.unloadable.with_traceback(None)  # else it grows with every raise
+            raise self.unloadable.with_traceback(None)  # otherwise the traceback grows with every raise
         if self.plugin is None:
             try:
                 self.plugin = self._load()
@@ -339,21 +345,21 @@ class _Held:
             with _doing("making it"):
                 found = found()
         if not isinstance(found, Plugin):
-            raise _Misfit(f"its entry point leads to a `{type(found).__name__}` and not to a plugin")
+            raise _Misfit(f"its entry point leads to a `{type(found).__name__}`, not to a plugin")
         if (name := _text(found, "name")) != self.name:
-            raise _Misfit(f"it calls itself `{name}`, and its entry point is called `{self.name}`")
+            raise _Misfit(f"its `name` is `{name}`, but its entry point is named `{self.name}`")
         return found
 
     def _check_available(self, plugin: Plugin) -> None:
         with _doing("its `is_available`"):
             is_available = cast("object", plugin.is_available())
         if not isinstance(is_available, bool):
-            raise _Misfit(f"its `is_available` gives a `{type(is_available).__name__}` and neither True nor False")
+            raise _Misfit(f"its `is_available` returned a `{type(is_available).__name__}` instead of True or False")
         if not is_available:
             raise _Away(_text(plugin, "availability_hint").strip())
 
     def _judged(self, offered: Sequence[object]) -> tuple[tuple[Tool, ...], tuple[SetAside, ...]]:
-        """The tools that can be taken, and why the others cannot."""
+        """Return the tools that are valid, and why the others are ignored."""
         names = (cast("object", tool.name) for tool in offered if isinstance(tool, Tool))
         counts = Counter(name for name in names if isinstance(name, str))
         if repeated := [name for name, count in counts.items() if count > 1]:
@@ -369,11 +375,11 @@ class _Held:
         return tuple(tools), tuple(set_aside)
 
     def _checked(self, tool: object) -> Tool:
-        """The tool, where it is one that a catalog can take; raises `InvalidTool` or `_Misfit`."""
+        """Return the tool if a catalog can hold it; raises `InvalidTool` or `_Misfit`."""
         if not isinstance(tool, Tool):
-            raise InvalidTool(f"it is a `{type(tool).__name__}` and not a `Tool`")
+            raise InvalidTool(f"it is a `{type(tool).__name__}`, not a `Tool`")
         if tool.source != self.name:
-            raise InvalidTool(f"its `source` is `{tool.source}` and not the plugin's name")
+            raise InvalidTool(f"its `source` is `{tool.source}`, not the plugin's name")
         definition = {"name": tool.name, "title": tool.title, "description": tool.description}
         schemas = {"inputSchema": tool.input_schema, "outputSchema": tool.output_schema}
         with _doing("reading it"):
@@ -383,7 +389,8 @@ class _Held:
                     tool,
                     title=read.title,
                     input_schema=read.input_schema,
-                    # Read as if they had travelled: a value of another kind would fail wherever it is told.
+                    # Read as if they came over the wire: a value of a wrong type would fail later, wherever it is
+                    # shown.
                     annotations=ToolAnnotations.from_wire({**tool.annotations.to_wire(), "title": read.title}),
                     metadata=ToolMetadata.from_wire(tool.metadata.to_wire()),
                     own_path=ToolMetadata.from_wire({"category": [*tool.own_path]}).category,
@@ -399,12 +406,12 @@ def _text(plugin: Plugin, key: str) -> str:
     with _doing(f"its `{key}`"):
         value: object = getattr(plugin, key)
     if not isinstance(value, str):
-        raise _Misfit(f"its `{key}` is a `{type(value).__name__}` and not a text")
+        raise _Misfit(f"its `{key}` is a `{type(value).__name__}`, not a string")
     return _writable(value)
 
 
 async def _awaited(value: object) -> object:
-    """`value`, or what comes of awaiting it."""
+    """Return `value`, or what awaiting it returns."""
     if isinstance(value, ToolFailed | SourceUnavailable):
         raise value
     if not inspect.isawaitable(value):
@@ -416,29 +423,29 @@ async def _awaited(value: object) -> object:
     except anyio.get_cancelled_exc_class() as error:
         if _is_cancelled():
             raise
-        raise _NoAnswer("It was given up: something that it waited for was cancelled.") from error
-    except (KeyboardInterrupt, GeneratorExit):  # of whoever runs this program
+        raise _NoAnswer("The tool did not finish: something that it waited for was cancelled.") from error
+    except (KeyboardInterrupt, GeneratorExit):  # meant for the program that runs this
         raise
     except BaseException as error:  # a plugin must not end the program that runs it
         raise _Misfit(f"it raised {type(error).__name__}") from error
 
 
 def _is_cancelled() -> bool:
-    """Whether this very task is being cancelled: a plugin can raise the same of its own."""
+    """Return whether this task itself is being cancelled. A plugin can raise the same exception on its own."""
     try:
         task = asyncio.current_task()
-    except RuntimeError:  # another event loop than asyncio's, where nobody can
+    except RuntimeError:  # not asyncio's event loop, where this cannot be known
         return True
     return task is None or task.cancelling() > 0
 
 
 def _answer(tool: Tool, value: object) -> ToolResult:
-    """What the plugin gave, as a result that can be sent; raises `_Misfit` where it cannot be."""
+    """Return the plugin's answer as a result that can be sent; raises `_Misfit` if that is not possible."""
     if isinstance(value, ToolResult):
         return replace(value, wire=_wire(value))
     if tool.output_schema is None:
         if value is None:
-            return ToolResult({"content": []})  # some vendors' APIs refuse an empty text
+            return ToolResult({"content": []})  # some vendors' APIs refuse an empty text block
         if isinstance(value, str):
             return ToolResult.of(None, text=_writable(value))
     answer, text = _json(value)
@@ -454,7 +461,7 @@ def _wire(result: ToolResult) -> Mapping[str, Any]:
             return wire
         case _:
             raise _NoAnswer(
-                "It ran, and its answer is no result: its `content` is no list of objects that have a `type`."
+                "The tool ran, but its answer is invalid: `content` must be a list of objects with a `type`."
             )
 
 
@@ -467,24 +474,26 @@ def _is_block(block: object) -> bool:
 
 
 def _json(value: object) -> tuple[Any, str]:
-    """`value` as a JSON value of its own, and as compact text."""
+    """Return a copy of `value` as a JSON value, and as compact JSON text."""
     from pydantic_core import from_json, to_json  # noqa: PLC0415  only a call needs it
 
     try:
         encoded = to_json(value, by_alias=True, inf_nan_mode="null", fallback=_as_object)
         return from_json(encoded), encoded.decode()
     except (ValueError, TypeError, RecursionError) as error:
-        raise _NoAnswer("It ran, and its answer cannot be written as JSON.") from error
+        raise _NoAnswer("The tool ran, but its answer cannot be written as JSON.") from error
 
 
 def _as_object(value: object) -> object:
     if isinstance(value, Mapping):
         return dict(cast("Mapping[object, object]", value))
-    raise TypeError(f"a `{type(value).__name__}` is no JSON value")
+    raise TypeError(f"a `{type(value).__name__}` is not a JSON value")
 
 
 def _no_thread(name: str) -> SourceUnavailable:
-    return SourceUnavailable(f"The plugin `{name}` was not run: there is no thread to run it in.", retryable=True)
+    return SourceUnavailable(
+        f"The plugin `{name}` did not run: the system has no free thread. Retry later.", retryable=True
+    )
 
 
 def _failure(misfit: _Misfit) -> ToolResult:
@@ -493,7 +502,7 @@ def _failure(misfit: _Misfit) -> ToolResult:
 
 
 def _told(error: BaseException | None) -> str:
-    """An exception in a line, without the names of files."""
+    """Return an exception as one line, without file names."""
     if error is None:
         return ""
     words = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
@@ -501,5 +510,5 @@ def _told(error: BaseException | None) -> str:
 
 
 def _writable(text: str) -> str:
-    """`text` with half surrogate pairs replaced: they cannot be sent."""
+    """Replace lone surrogates in `text`, because they cannot be sent."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode()

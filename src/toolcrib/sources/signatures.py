@@ -1,4 +1,4 @@
-"""A Python callable read as a tool: its schemas and description, arguments converted, answers written as JSON."""
+"""Reads a Python callable as a tool: its schemas and description, argument conversion, and answers as JSON."""
 
 from __future__ import annotations
 
@@ -28,35 +28,36 @@ from toolcrib.sources.base import ProgressListener
 _logger = logging.getLogger(__name__)
 
 _UNREADABLE = (PydanticUserError, SchemaError, NameError, TypeError, ValueError, RecursionError)
-"""What pydantic raises over a type that it cannot make a schema of."""
+"""What pydantic raises for a type that has no schema."""
 
 _STYLES = (DocstringStyle.GOOGLE, DocstringStyle.NUMPYDOC, DocstringStyle.REST)
 
 
 @dataclass(frozen=True, slots=True)
 class _Slot:
-    """One parameter of the callable and where its value comes from: an argument (`field`), or the call itself."""
+    """One parameter of the callable, and where its value comes from: an argument (`field`), or the call itself."""
 
     name: str
     positional: bool
     default: Any
     field: str | None = None
     fills_default: bool = False
-    """Whether an omitted argument takes the default of pydantic's `Field` and not the callable's own."""
+    """Whether an omitted argument takes the default of pydantic's `Field` instead of the callable's own."""
     injected: object | None = None
-    """`CallContext` or `ProgressListener`, where the call provides the value."""
+    """`CallContext` or `ProgressListener`, if the call provides the value."""
 
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """How to show a callable to a model, and how to call it with what the model sends."""
+    """Describes a callable for a model, and converts the model's arguments for a call."""
 
     name: str | None
-    """What the callable is called in code; None for a lambda."""
+    """The callable's name in code; None for a lambda."""
     description: str
     input_schema: Mapping[str, Any]
     output_schema: Mapping[str, Any] | None
-    """Of an object, as MCP asks; None where the callable promises nothing or plain text."""
+    """The schema of an object, as MCP requires. None if the callable has no return annotation, or returns plain
+    text."""
     wraps_answer: bool
     """Whether the output schema describes `{"result": answer}`, because the answer is not always an object."""
     _slots: tuple[_Slot, ...]
@@ -67,22 +68,22 @@ class Signature:
     def bind(
         self, arguments: Mapping[str, Any], context: CallContext, progress: ProgressListener
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Positional and keyword arguments for the callable: `arguments`, JSON values, as the types it asks for.
+        """Return positional and keyword arguments for the callable, converted from JSON to the annotated types.
 
-        An omitted argument is left out, so that the callable's own default serves.
+        An omitted argument is left out, so that the callable's own default applies.
 
         Raises:
-            InvalidArguments: a value does not convert; `details["violations"]` names the places.
+            InvalidArguments: a value cannot be converted. `details["violations"]` names the places.
         """
         try:
             converted = self._model.model_validate_json(to_json(dict(arguments)))
         except ValidationError as error:
             raise _invalid(error, arguments) from error
         except PydanticSerializationError as error:
-            raise InvalidArguments(f"the arguments are no JSON value: {error}") from error
+            raise InvalidArguments(f"the arguments are not a JSON value: {error}") from error
         extra = converted.model_extra or {}
         if taken := sorted(self._reserved & extra.keys()):
-            raise InvalidArguments(f"`{taken[0]}` is not a key of the arguments")
+            raise InvalidArguments(f"unknown key `{taken[0]}`")
         values: Mapping[str, Any] = converted.__dict__
         positional: list[Any] = []
         keywords = dict(extra)
@@ -102,19 +103,22 @@ class Signature:
         return tuple(positional), keywords
 
     def answer_json(self, value: Any) -> tuple[Any, str]:
-        """`value` as a JSON value and as compact JSON text, by the annotated type where there is one.
+        """Return `value` as a JSON value and as compact JSON text, written by its annotated type if there is one.
 
-        Not-a-number and the infinities, which JSON lacks, become null; an object of no known type becomes its `str`.
+        NaN and the infinities, which JSON lacks, become null. An object of an unknown type becomes its `str`.
 
         Raises:
-            PydanticSerializationError, ValueError, RecursionError: it contains itself, or its own serializer fails.
+            PydanticSerializationError, ValueError, RecursionError: the value contains itself, or its own serializer
+                fails.
         """
         encoded: bytes | None = None
         if self._answer is not None:
             try:
                 encoded = self._answer.dump_json(value, by_alias=True, warnings=False)
             except PydanticSerializationError:
-                _logger.debug("an answer is not of the annotated type, and is written by its own", exc_info=True)
+                _logger.debug(
+                    "an answer does not have the annotated type; it is written by its actual type", exc_info=True
+                )
         if encoded is None:
             encoded = to_json(value, by_alias=True, inf_nan_mode="null", fallback=str)
         return from_json(encoded), encoded.decode()
@@ -123,24 +127,24 @@ class Signature:
 def read_signature(fn: Callable[..., Any]) -> Signature:
     """Read annotations, defaults and docstring (Google, NumPy or reST style) of `fn`.
 
-    Parameters annotated `CallContext` or `ProgressListener` are filled in by the call and not shown to the model; so
-    are those that a `functools.partial` has bound. `**extra: T` becomes `additionalProperties`.
+    Parameters annotated `CallContext` or `ProgressListener` are filled in by the call and hidden from the model.
+    Parameters that a `functools.partial` has bound are hidden too. `**extra: T` becomes `additionalProperties`.
 
-    The answer of a callable that promises `str`, `None`, `Any`, a `ToolResult` or nothing has no output schema.
+    A callable that returns `str`, `None`, `Any` or a `ToolResult`, or has no return annotation, has no output schema.
 
     Raises:
-        InvalidTool: it has no readable signature, takes `*args`, is not bound to its instance, yields in place of
-            returning, or has an annotation that cannot be resolved or made into JSON Schema.
+        InvalidTool: the callable has no readable signature, takes `*args`, is not bound to its instance, yields instead
+            of returning, or has an annotation that cannot be resolved or converted to JSON Schema.
     """
     target, bound = _target(fn)
     name = _name(target, fn)
     called = f"`{name or repr(fn)}`"
     if inspect.isgeneratorfunction(target) or inspect.isasyncgenfunction(target):
-        raise InvalidTool(f"{called} yields; a tool returns its answer, once")
+        raise InvalidTool(f"{called} is a generator; a tool must return one answer")
     try:
         parameters = inspect.signature(fn).parameters
     except (ValueError, TypeError) as error:
-        raise InvalidTool(f"{called} has no signature that can be read: {error}") from error
+        raise InvalidTool(f"{called} has no readable signature: {error}") from error
     hints = _hints(target, called)
     prose = _Prose.of(_docstring(target, fn), parameters)
 
@@ -154,19 +158,19 @@ def read_signature(fn: Callable[..., Any]) -> Signature:
             continue
         annotation = hints.get(parameter.name, _given(parameter.annotation))
         if parameter.kind is parameter.VAR_POSITIONAL:
-            raise InvalidTool(f"{called} takes `*{parameter.name}`; arguments of a tool have names")
+            raise InvalidTool(f"{called} takes `*{parameter.name}`; every argument of a tool needs a name")
         if parameter.kind is parameter.VAR_KEYWORD:
             extra = annotation
             continue
         if position == 0 and parameter.name == "self" and parameter.annotation is parameter.empty:
-            raise InvalidTool(f"{called} is not bound to an instance: add the method of an object, not of its class")
+            raise InvalidTool(f"{called} is not bound to an instance: add `object.method`, not `Class.method`")
         positional = parameter.kind is parameter.POSITIONAL_ONLY
         if not positional:
             reserved.add(parameter.name)
         if (injected := _injected(annotation)) is not None:
             slots.append(_Slot(parameter.name, positional, parameter.default, injected=injected))
             continue
-        field = f"a{position}"  # not its own name, which pydantic may refuse (`_x`, `model_config`)
+        field = f"a{position}"  # not the parameter's own name, which pydantic may refuse (`_x`, `model_config`)
         wire_name, definition, fills_default = _field(annotation, parameter, prose.parameters.get(parameter.name))
         if wire_name in wire_names:
             raise InvalidTool(f"{called} takes both `{parameter.name}` and `{wire_names[wire_name]}` as `{wire_name}`")
@@ -178,7 +182,7 @@ def read_signature(fn: Callable[..., Any]) -> Signature:
         model = _model(fields, extra, module=getattr(target, "__module__", None) or __name__)
         input_schema = _without_titles(model.model_json_schema(schema_generator=_JsonSchema))
     except _UNREADABLE as error:
-        raise InvalidTool(f"{called} has a parameter that no JSON Schema can be made of: {_line(error)}") from error
+        raise InvalidTool(f"{called} has a parameter whose type has no JSON Schema: {_line(error)}") from error
     answer, output_schema, wraps_answer = _answer(hints.get("return", Any), called)
     return Signature(
         name=name,
@@ -194,17 +198,17 @@ def read_signature(fn: Callable[..., Any]) -> Signature:
 
 
 def is_async(fn: Callable[..., Any]) -> bool:
-    """Whether calling `fn` gives a coroutine, also through `functools.partial` or a `__call__`."""
+    """Return whether calling `fn` returns a coroutine, also through `functools.partial` or a `__call__`."""
     target, _ = _target(fn)
     return inspect.iscoroutinefunction(fn) or (not inspect.isroutine(fn) and inspect.iscoroutinefunction(target))
 
 
 def _target(fn: Any) -> tuple[Any, frozenset[str]]:
-    """What carries the annotations and the docstring of `fn`, and the keywords that partials have bound."""
+    """Return the object with the annotations and docstring of `fn`, and the keywords that partials have bound."""
     if not callable(fn):
-        raise InvalidTool(f"`{fn!r}` cannot be called")
+        raise InvalidTool(f"`{fn!r}` is not callable")
     if isinstance(fn, type):
-        raise InvalidTool(f"`{fn.__name__}` is a class; add a function that makes one")
+        raise InvalidTool(f"`{fn.__name__}` is a class; add a function that returns an instance")
     bound: set[str] = set()
     target: Any = fn
     while isinstance(target, partial):
@@ -230,15 +234,15 @@ def _docstring(target: Any, fn: Any) -> str:
 
 
 def _hints(target: Any, called: str) -> dict[str, Any]:
-    # Both names are often imported for type checkers alone, as linters ask; they must be found all the same.
+    # Linters ask to import both names for type checkers only; they must be found nevertheless.
     names = {"CallContext": CallContext, "ProgressListener": ProgressListener}
     names.update(getattr(inspect.unwrap(target), "__globals__", {}))
     try:
         return typing.get_type_hints(target, globalns=names, include_extras=True)
     except NameError as error:
         raise InvalidTool(
-            f"{called} has an annotation that cannot be resolved: {error}; what annotations name must stand at the "
-            "top level of the function's module, and not only for type checkers"
+            f"{called} has an annotation that cannot be resolved: {error}; define the names that annotations use at "
+            "the top level of the function's module, and not only for type checkers"
         ) from error
     except (TypeError, SyntaxError, AttributeError) as error:
         raise InvalidTool(f"{called} has an annotation that cannot be resolved: {_line(error)}") from error
@@ -249,25 +253,26 @@ def _given(annotation: Any) -> Any:
 
 
 def _bare(annotation: Any) -> Any:
-    """The type inside `Annotated[...]`."""
+    """Return the type inside `Annotated[...]`."""
     return annotation.__origin__ if typing.get_origin(annotation) is Annotated else annotation
 
 
 def _members(annotation: Any) -> tuple[Any, ...]:
-    """The alternatives of a union, bare; of any other type, the type alone."""
+    """Return the alternatives of a union without `Annotated`; for any other type, the type itself."""
     bare = _bare(annotation)
     is_union = typing.get_origin(bare) in (Union, UnionType)
     return tuple(_bare(member) for member in typing.get_args(bare)) if is_union else (bare,)
 
 
 def _injected(annotation: Any) -> object | None:
-    """`CallContext` or `ProgressListener` where the annotation is one of them or that or None."""
+    """Return `CallContext` or `ProgressListener` if the annotation is one of them, optional or not."""
     wanted = [member for member in _members(annotation) if member is not NoneType]
     return wanted[0] if len(wanted) == 1 and wanted[0] in (CallContext, ProgressListener) else None
 
 
 def _field(annotation: Any, parameter: inspect.Parameter, description: str | None) -> tuple[str, Any, bool]:
-    """The key of a parameter's argument, its definition for `create_model`, and whether pydantic holds its default."""
+    """Return the key of a parameter's argument, its definition for `create_model`, and whether pydantic holds its
+    default."""
     metadata: tuple[Any, ...] = getattr(annotation, "__metadata__", ())
     bare = _bare(annotation)
     settings: dict[str, Any] = {}
@@ -301,7 +306,7 @@ def _model(fields: dict[str, Any], extra: Any, *, module: str) -> type[BaseModel
 
 
 class _JsonSchema(GenerateJsonSchema):
-    """Pydantic's JSON Schema without the titles it derives from names: a model pays for each and learns nothing."""
+    """Pydantic's JSON Schema without the titles that it derives from names. They cost tokens and add no information."""
 
     ignored_warning_kinds = {"skipped-choice", "non-serializable-default"}  # noqa: RUF012  # as pydantic declares it
 
@@ -318,7 +323,8 @@ def _without_titles(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _answer(annotation: Any, called: str) -> tuple[TypeAdapter[Any] | None, dict[str, Any] | None, bool]:
-    """How the annotated answer is written, its schema as one of an object, and whether that wraps it in `result`."""
+    """Return how the annotated answer is written, its schema as one of an object, and whether that wraps it in
+    `result`."""
     promised = _bare(annotation)
     if typing.get_origin(promised) in (Awaitable, Coroutine):
         promised = typing.get_args(promised)[-1]
@@ -329,12 +335,12 @@ def _answer(annotation: Any, called: str) -> tuple[TypeAdapter[Any] | None, dict
         adapter: TypeAdapter[Any] = TypeAdapter(promised)
         schema = adapter.json_schema(mode="serialization", schema_generator=_JsonSchema)
     except _UNREADABLE as error:
-        # Not refused: the arguments are what a model must know, and an answer without a schema still arrives.
-        _logger.debug("%s returns what has no JSON Schema (%s), and has no output schema", called, _line(error))
+        # Not refused: a model needs the input schema, and an answer without a schema still arrives.
+        _logger.debug("%s has no output schema, because its return type has no JSON Schema (%s)", called, _line(error))
         return None, None, False
     schema = _without_titles(schema)
     described = schema
-    if ref := str(schema.get("$ref", "")).removeprefix("#/$defs/"):  # the root of a type that contains itself
+    if ref := str(schema.get("$ref", "")).removeprefix("#/$defs/"):  # the root of a recursive type
         described = schema.get("$defs", {}).get(ref, schema)
     if described.get("type") == "object":
         return adapter, {"type": "object", **schema}, False
@@ -345,17 +351,18 @@ def _answer(annotation: Any, called: str) -> tuple[TypeAdapter[Any] | None, dict
 
 @dataclass(frozen=True, slots=True)
 class _Prose:
-    """What a docstring says of the tool, and of each parameter."""
+    """What a docstring says about the tool and about each parameter."""
 
     description: str
     parameters: Mapping[str, str]
 
     @classmethod
     def of(cls, doc: str, parameters: Mapping[str, inspect.Parameter]) -> _Prose:
-        """Read `doc` in the style that recognizes most of it; one that no style recognizes is the description, whole.
+        """Read `doc` in the style that recognizes most of it. If no style recognizes any, all of `doc` is the
+        description.
 
-        Not `docstring_parser`'s own choice: it counts every line that opens with a colon as a reST field, and the
-        text of such a line would be lost.
+        `docstring_parser` could choose the style itself, but it counts every line that begins with a colon as a reST
+        field, and drops the text of such a line.
         """
         best, best_score = cls(doc.strip(), {}), 0
         for style in _STYLES:
@@ -388,7 +395,7 @@ def _invalid(error: ValidationError, arguments: Mapping[str, Any]) -> InvalidArg
 
 
 def _place(loc: Sequence[str | int], arguments: Any, *, ends_missing: bool) -> str:
-    """The JSON Pointer of pydantic's `loc`, which also names the alternatives of unions and the validators it tried."""
+    """Return the JSON Pointer of pydantic's `loc`, without the union members and validators that `loc` also names."""
     steps: list[str | int] = []
     value = arguments
     for step in loc:

@@ -1,4 +1,4 @@
-"""A source that is configured and cannot be: it says why wherever it is asked."""
+"""A source that is configured but cannot be used. Every request to it fails with the reason."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from toolcrib.sources.base import Listing, ProgressListener
 
 
 class UnavailableSource:
-    """Stands in the catalog for a source whose configuration is wrong, so that nobody has to guess where it went."""
+    """Takes the place of a source whose configuration is wrong, so that the owner sees why its tools are missing."""
 
     def __init__(self, name: str, reason: str, *, diagnosis: str = "", remedy: str = "") -> None:
         self._name = name

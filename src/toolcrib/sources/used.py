@@ -1,4 +1,4 @@
-"""A source that is known to be in use, for whoever ends it when it is not."""
+"""A source that reports whether it is in use, so that its owner can stop it when it is idle."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from toolcrib.sources.wrapper import WrapperSource
 
 
 class UsedSource(WrapperSource):
-    """Every request is made inside `in_use`, which may refuse it."""
+    """Makes every request inside `in_use`, which may refuse it."""
 
     def __init__(self, wrapped: Source, in_use: Callable[[], AbstractContextManager[None]]) -> None:
         super().__init__(wrapped)
@@ -23,7 +23,7 @@ class UsedSource(WrapperSource):
 
     @property
     def is_watched(self) -> bool:
-        """Whether somebody is to be told of changes of a resource."""
+        """Whether a client subscribes to a resource of this source."""
         return bool(self._watched)
 
     async def call_tool(

@@ -1,4 +1,4 @@
-"""Those who wait for changes of a source, each on its event loop, told from any thread."""
+"""Notifies tasks on several event loops that a source has changed, from any thread."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from toolcrib.core.loops import soon
 
 
 class Watches:
-    """Of one source: whoever lets go of what `watch` gave is forgotten."""
+    """The watches of one source. A watch ends when its task drops the object that `watch` returned."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._watches: WeakSet[Watch] = WeakSet()
 
     def watch(self) -> Watch:
-        """One more, for a task to iterate over."""
+        """Return a new watch for a task to iterate over."""
         watch = Watch()
         with self._lock:
             self._watches.add(watch)
         return watch
 
     def tell(self) -> None:
-        """Something changed."""
+        """Report a change to every watch."""
         for watch in self._watching():
             watch.tell()
 
     def end(self) -> None:
-        """Nothing will change any more."""
+        """End every watch."""
         for watch in self._watching():
             watch.end()
 
@@ -44,7 +44,7 @@ class Watches:
 
 
 class Watch:
-    """Who waits for changes on one event loop, and is told of them from any thread."""
+    """An async iterator over changes. It runs on one event loop, and `tell` works from any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -79,6 +79,6 @@ class Watch:
 
     def _wake_up(self) -> None:
         if self._wake is not None:
-            with suppress(RuntimeError):  # its loop is closed, and nobody waits any more
+            with suppress(RuntimeError):  # the event loop of the watching task is closed
                 self._wake()
             self._wake = None

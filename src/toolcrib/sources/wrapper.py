@@ -1,4 +1,4 @@
-"""A source around another one, for whoever changes one thing about it."""
+"""The base class of sources that wrap a source and change one thing about it."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from toolcrib.sources.base import FetchMethod, Listing, ProgressListener, Source
 
 
 class WrapperSource:
-    """Delegates everything; a subclass overrides what it is for, and calls this for the rest.
+    """Delegates everything to the wrapped source. A subclass overrides what it changes.
 
-    What the wrapped source cannot do, prompts or resources say, is refused in its name.
+    If the wrapped source does not support a request (for prompts or resources, say), the error has its name.
     """
 
     def __init__(self, wrapped: Source) -> None:

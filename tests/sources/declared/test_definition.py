@@ -177,7 +177,7 @@ def test_a_declaration_that_is_wrong_is_refused_with_its_place(change: Mapping[s
 @pytest.mark.parametrize(
     ("name", "wire", "complaint"),
     [
-        ("o.p", {}, "o.p: `o.p` cannot name a source; `o-p` can"),
+        ("o.p", {}, "o.p: `o.p` is not a valid source name; use `o-p`"),
         ("", {}, ": `` has no letter"),
         ("ops", [], "ops: must be an object"),
         ("ops", {"tool": {}}, "ops: unknown key `tool` (did you mean `tools`?)"),

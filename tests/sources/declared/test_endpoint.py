@@ -244,7 +244,7 @@ async def test_the_certificate_has_to_be_that_of_the_name(
     try:
         async with listening(tls=tls) as server:
             assert (await call(local(f"https://secure.example:{server.port}/"))).text == "fine"
-            with pytest.raises(SourceUnavailable, match="gave no connection") as failed:
+            with pytest.raises(SourceUnavailable, match="did not accept a connection") as failed:
                 await call(local(f"https://other.example:{server.port}/"))
             assert "certificate" in failed.value.diagnosis
     finally:

@@ -533,7 +533,7 @@ def _inner(request_id: str | int, answer: Json) -> Json | Unanswered:
     error = _object(answer.get("error"))
     if "result" not in answer and isinstance(error.get("code"), int):
         return {"jsonrpc": "2.0", "id": request_id, "error": {"message": "", **error}}
-    return Unanswered(request_id, "answered with what is no message of the protocol", ran=True)
+    return Unanswered(request_id, "answered with something that is not an MCP message", ran=True)
 
 
 def _discovered(outcome: Json | Unanswered) -> Json | Unanswered:

@@ -67,7 +67,7 @@ async def ask(asking: Asking, *, name: str, allows_private: bool, timeout_s: flo
         raise SourceUnavailable(told, diagnosis=cause, retryable=True) from error
     except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
         within = "" if isinstance(error, httpx2.ConnectError) else f" within {CONNECT_S:g} s"
-        told, cause = f"`{name}` was not reached: it gave no connection{within}.", f"The cause: {error}."
+        told, cause = f"`{name}` could not be reached: it did not accept a connection{within}.", f"The cause: {error}."
         raise SourceUnavailable(told, diagnosis=cause, retryable=True) from error
     except httpx2.TimeoutException as error:
         raise SourceUnavailable(f"`{name}` did not answer within {timeout_s:g} s.") from error

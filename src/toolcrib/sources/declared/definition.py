@@ -97,7 +97,7 @@ def read_declared_source(name: str, wire: object, *, where: str | None = None) -
     except InvalidTool as error:
         raise InvalidTool(f"{given.where}: {error.message}") from error
     if fitting != name:
-        raise InvalidTool(f"{given.where}: `{name}` cannot name a source; `{fitting}` can")
+        raise InvalidTool(f"{given.where}: `{name}` is not a valid source name; use `{fitting}`")
     given.only(SOURCE_KEYS)
     tools = given.fields("tools")
     return DeclaredTools(
