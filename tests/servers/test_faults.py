@@ -50,10 +50,10 @@ pytestmark = pytest.mark.anyio
 
 ERAS = pytest.mark.parametrize("era", in_lanes([("legacy",), ("modern",)]))
 
-NO_MESSAGE = failed("`bench` answered with what is no message of the protocol.")
-TOO_LONG = failed("`bench` answered with more than 32 MiB, which was not read.")
+NO_MESSAGE = failed("`bench` answered with something that is not an MCP message.")
+TOO_LONG = failed("`bench` answered with more than 32 MiB, which Toolcrib did not read.")
 NO_ANSWER = unavailable("`bench` did not answer within 0.5 s.")
-GONE = unavailable("`bench` went away before it answered.")
+GONE = unavailable("`bench` stopped before it answered.")
 
 AT_START = {
     "exits at start": (["exit-at-start"], PATIENT, unavailable("it exited", retryable=True)),

@@ -44,21 +44,21 @@ from toolcrib.sources.mcp.source import McpSource
 
 pytestmark = pytest.mark.anyio
 
-NO_MESSAGE = failed("`bench` answered with what is no message of the protocol.")
-OTHER_ID = failed("`bench` answered with the id of another request.")
-TOO_LONG = failed("`bench` answered with more than 32 MiB, which was not read.")
+NO_MESSAGE = failed("`bench` answered with something that is not an MCP message.")
+OTHER_ID = failed("`bench` answered with the id of a different request.")
+TOO_LONG = failed("`bench` answered with more than 32 MiB, which Toolcrib did not read.")
 NO_ANSWER = unavailable("`bench` did not answer within 0.5 s.")
-BROKE_OFF = unavailable("`bench` broke off before it had answered.")
+BROKE_OFF = unavailable("`bench` closed the connection before it answered.")
 
 
 def status(told: str, *, retryable: bool = False, retry_after_s: float | None = None) -> Told:
     details = {} if retry_after_s is None else {"retry_after_s": retry_after_s}
-    again = "" if retry_after_s is None else f"; it may be asked again in {retry_after_s:g} s"
-    return unavailable(f"`bench` refused with HTTP {told}{again}.", retryable=retryable, **details)
+    again = "" if retry_after_s is None else f"; retry in {retry_after_s:g} s"
+    return unavailable(f"`bench` answered HTTP {told}{again}.", retryable=retryable, **details)
 
 
 def redirects(code: int) -> Told:
-    return unavailable(f"`bench` redirects to another place (HTTP {code}), where nothing is sent.")
+    return unavailable(f"`bench` redirects to a different address (HTTP {code}), which Toolcrib does not follow.")
 
 
 IN_A_CALL: dict[str, Told | str] = {
@@ -87,12 +87,12 @@ IN_A_CALL: dict[str, Told | str] = {
     "307-redirect": redirects(307),
     "308-redirect": redirects(308),
     "redirect-here": "plain",
-    "redirect-around": unavailable("`bench` redirects over and over."),
-    "redirect-with-a-name": unavailable("`bench` redirects to another place"),
-    "page": unavailable("`bench` answered with `text/html` instead of a message of the protocol (HTTP 200)."),
-    "no-type": unavailable("`bench` answered with nothing instead of a message of the protocol (HTTP 200)."),
-    "accepted": unavailable("`bench` answered with nothing instead of a message of the protocol (HTTP 202)."),
-    "nothing": unavailable("`bench` answered with nothing instead of a message of the protocol (HTTP 204)."),
+    "redirect-around": unavailable("`bench` redirects too many times."),
+    "redirect-with-a-name": unavailable("`bench` redirects to a different address"),
+    "page": unavailable("`bench` answered with `text/html` instead of an MCP message (HTTP 200)."),
+    "no-type": unavailable("`bench` answered with nothing instead of an MCP message (HTTP 200)."),
+    "accepted": unavailable("`bench` answered with nothing instead of an MCP message (HTTP 202)."),
+    "nothing": unavailable("`bench` answered with nothing instead of an MCP message (HTTP 204)."),
     "empty": NO_MESSAGE,
     "torn": BROKE_OFF,
     "torn-chunks": BROKE_OFF,
@@ -110,7 +110,7 @@ IN_A_CALL: dict[str, Told | str] = {
     "long-body": TOO_LONG,
     "bomb": TOO_LONG,
     "packed": "plain",
-    "badly-packed": failed("`bench` answered with a body that cannot be unpacked."),
+    "badly-packed": failed("`bench` answered with a body that cannot be decompressed."),
     "drip": "plain",
     "endless-drip": NO_ANSWER,
     "silence": NO_ANSWER,
@@ -145,12 +145,12 @@ IN_A_CALL: dict[str, Told | str] = {
 """What a call gives that is met by this fault: an error, or the text of a result."""
 
 AT_FIRST_CONTACT: dict[str, Told | None] = {
-    "404": unavailable(": it refused with HTTP 404 Not Found."),
+    "404": unavailable(": it answered HTTP 404 Not Found."),
     "400-error": unavailable("`bench` could not start or connect.", retryable=True),
     "500-error": unavailable("`bench` could not start or connect.", retryable=True),
-    "sse-endless": unavailable("`bench` did not answer within 0.5 s of its start.", retryable=True),
-    "endless-drip": unavailable("`bench` did not answer within 0.5 s of its start.", retryable=True),
-    "silence": unavailable("`bench` did not answer within 0.5 s of its start.", retryable=True),
+    "sse-endless": unavailable("`bench` did not complete the MCP handshake within 0.5 s.", retryable=True),
+    "endless-drip": unavailable("`bench` did not complete the MCP handshake within 0.5 s.", retryable=True),
+    "silence": unavailable("`bench` did not complete the MCP handshake within 0.5 s.", retryable=True),
 }
 """Where it is told in other words to whoever asks for a tool of a server that never could be listed; None: it works."""
 
@@ -243,19 +243,19 @@ BY_EVENTS: dict[str, Told | str] = {
     "half-a-pair": "pl?in",
     "array": "plain",
     "no-json": NO_ANSWER,
-    "long": unavailable("`bench` went away before it answered."),
+    "long": unavailable("`bench` stopped before it answered."),
 }
 """The same over the transport of 2024-11-05, where what is said to a server is refused, or its stream brings this."""
 
 BEFORE_EVENTS = {
-    "401": unavailable(": it refused with HTTP 401 Unauthorized."),
-    "503-seconds": unavailable("it refused with HTTP 503", retryable=True, retry_after_s=RETRY_AFTER_S),
+    "401": unavailable(": it answered HTTP 401 Unauthorized."),
+    "503-seconds": unavailable("it answered HTTP 503", retryable=True, retry_after_s=RETRY_AFTER_S),
     "307-redirect": unavailable(": it redirects to "),
-    "page": unavailable("it answered with `text/html` instead of a message of the protocol", retryable=True),
+    "page": unavailable("it answered with `text/html` instead of an MCP message", retryable=True),
     "close": unavailable("could not start or connect", retryable=True),
-    "silence": unavailable("`bench` did not answer within 0.5 s of its start.", retryable=True),
-    "ends": unavailable("it ended its stream before it named an address", retryable=True),
-    "speaks-elsewhere": unavailable("it wants to be spoken to at another origin"),
+    "silence": unavailable("`bench` did not complete the MCP handshake within 0.5 s.", retryable=True),
+    "ends": unavailable("it ended its event stream before it named an endpoint", retryable=True),
+    "speaks-elsewhere": unavailable("it named an endpoint at a different origin"),
 }
 """What meets whoever asks for that stream."""
 
@@ -391,14 +391,16 @@ async def test_an_address_of_tls_that_speaks_none_is_unavailable_with_the_reason
     async with McpSource("bench", server) as source:
         with pytest.raises(SourceUnavailable) as caught:
             await source.list_tools()
-    unavailable(": it gave no connection", retryable=True).of(caught.value)
+    unavailable(": it did not accept a connection", retryable=True).of(caught.value)
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
 async def test_a_404_in_a_session_is_its_end_and_without_one_a_refusal(era: str, address: Address) -> None:
     async with bench(address.of(era), good=address.good) as crib:
         if era == "legacy":
-            told = unavailable("was restarted and ran nothing; the next call opens a new session", retryable=True)
+            told = unavailable(
+                "was restarted and did not run the request; the next call opens a new session", retryable=True
+            )
         else:
             told = status("404 Not Found")
         told.of(await refused(crib, "bench.raw", how="404"))

@@ -95,7 +95,7 @@ def test_a_model_that_calls_what_kills_its_server_again_and_again_does_not_have_
     refused = [error for error in errors if error["retryable"]]
     assert refused
     for error in refused:
-        assert "`bench` went away" in error["message"]
-        assert f"It is tried again in {error['details']['retry_after_s']:g} s." in error["message"]
+        assert "`bench` stopped" in error["message"]
+        assert f"Toolcrib retries in {error['details']['retry_after_s']:g} s." in error["message"]
     assert len(received(log, "tools/call")) == 10 - len(refused), "what was refused was not sent"
     assert len(events(log, "start")) < 10

@@ -415,7 +415,7 @@ async def test_a_question_never_reaches_another_client(mode: Mode, other_person:
             await first.was_asked.wait()
             refused = await run_tool(other, "one.test_elicitation", message="Who are you?")
             assert refused.is_error
-            assert "it cannot be told whom this is for" in text_of(refused)
+            assert "Toolcrib cannot tell which one to ask" in text_of(refused)
             first.may_answer.set()
         assert greetings == ["Hello, Ada!"]
         assert first.asked == ["What is your name?"]
@@ -433,5 +433,5 @@ async def test_a_call_that_waits_for_a_client_that_went_away_is_cancelled(tmp_pa
             assert "simple text" in text_of(await run_tool(client, "one.test_simple_text"))
             # The server may still be at the call that was given up: what it asks now could be meant for the other.
             refused = await run_tool(client, "one.test_input_required_result_elicitation")
-            assert "it cannot be told whom this is for" in text_of(refused)
+            assert "Toolcrib cannot tell which one to ask" in text_of(refused)
         assert other.asked == []

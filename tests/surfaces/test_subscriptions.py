@@ -178,7 +178,7 @@ async def test_an_older_client_is_told_why_it_cannot_have_a_resource(shared: str
         assert one.client.server_capabilities.resources.subscribe
         for uri, told in (
             ("toolcrib://nobody/test://x", "No resource has the URI"),
-            (of("bench", "test://x"), "`bench` does not tell of changes of its resources"),
+            (of("bench", "test://x"), "`bench` does not report changes of its resources"),
             (of("handshake", "test://x"), "There is nothing to subscribe to"),
         ):
             with pytest.raises(MCPError, match=told) as refused:

@@ -147,7 +147,7 @@ def test_good_descriptors_survive_among_junk_in_their_order(good: list[ToolDescr
         ({"parameters": None}, "it has no parameters"),
         ({"parameters": True}, "its parameters are a boolean, no object"),
         ({"parameters": [{"type": "object"}]}, "its parameters are a list, no object"),
-        ({"parameters": {"type": "string"}}, "arguments are always an object"),
+        ({"parameters": {"type": "string"}}, "but must have the type `object`"),
         ({"parameters": {"type": "nothing"}}, "type"),
         ({"parameters": json.loads('{"properties":{"a":' * 100 + "{}" + "}}" * 100)}, "nested too deeply"),
         ({"parameters": {"$ref": "https://example.com/schema.json"}}, "remote references are refused"),

@@ -174,7 +174,7 @@ async def test_a_server_that_reads_nothing_for_long_is_left_with_the_reason(monk
         server.reads = False
         for number in range(MANY):
             await server.say(number, method="ping")
-    assert failures[0].diagnosis == "Its connection was ended because it asked and did not read the answers."
+    assert failures[0].diagnosis == "Its connection was ended because it sent requests and did not read the answers."
 
 
 async def test_progress_that_nobody_takes_is_dropped_beyond_a_bound() -> None:

@@ -16,7 +16,7 @@ from toolcrib.sources.mcp.breaker import Breaker
 EXITED = SourceUnavailable(
     "`bench` could not be started: it exited.", diagnosis="Its last words: no vice", retryable=True
 )
-DIED = SourceUnavailable("`bench` went away before it answered.")
+DIED = SourceUnavailable("`bench` stopped before it answered.")
 
 
 class Clock:
@@ -138,14 +138,14 @@ def test_a_refusal_says_what_happened_how_often_and_when_it_is_tried_again() -> 
     breaker.check()
     assert fail(breaker).retry_after_s == FIRST_WAIT_S
     error = refusal(breaker.check)
-    assert error.message == ("`bench` could not be started: it exited. It failed once. It is tried again in 1 s.")
+    assert error.message == ("`bench` could not be started: it exited. It failed once. Toolcrib retries in 1 s.")
     assert (error.retryable, error.retry_after_s, error.diagnosis) == (True, 1.0, "Its last words: no vice")
     clock.now += 1.0
     breaker.check()
     fail(breaker)
     clock.now += 0.75
     error = refusal(breaker.check)
-    assert "It failed 2 times in a row. It is tried again in 1.3 s." in error.message
+    assert "It failed 2 times in a row. Toolcrib retries in 1.3 s." in error.message
     assert error.to_wire()["error"]["details"] == {"retry_after_s": 1.3}
 
 
@@ -175,7 +175,7 @@ def test_a_refusal_for_a_place_where_it_stays_does_not_speak_of_time() -> None:
 def test_what_only_its_owner_can_change_is_not_worth_another_try_before_it_worked() -> None:
     clock = Clock()
     breaker = Breaker("far", now=clock)
-    fail(breaker, SourceUnavailable("`far` refused with HTTP 401 Unauthorized."))
+    fail(breaker, SourceUnavailable("`far` answered HTTP 401 Unauthorized."))
     assert not refusal(breaker.check).retryable
     breaker.worked()
     for _ in range(2):
@@ -201,7 +201,7 @@ def test_a_pause_that_it_asks_for_holds_callers_back_and_what_others_are_answere
     breaker.pause(12.0)
     breaker.worked()
     error = refusal(breaker.check)
-    assert error.message == "`far` asked to be left alone for a while. It is tried again in 12 s."
+    assert error.message == "`far` asked clients to wait before the next request. Toolcrib retries in 12 s."
     assert (error.retryable, error.retry_after_s) == (True, 12.0)
     assert not breaker.forget()
     clock.now += 12.0

@@ -134,7 +134,7 @@ async def test_a_long_answer_that_is_none_refuses_the_request() -> None:
     passed, put = await passed_on(f'data: {{"jsonrpc": "2.0", "id": 7, "result": "{LONG}"}}\n\n'.encode())
     assert len(passed) < 100
     ((request_id, came),) = put
-    assert (request_id, came.message) == (7, "answered with what is no message of the protocol")
+    assert (request_id, came.message) == (7, "answered with something that is not an MCP message")
 
 
 @pytest.mark.parametrize("indent", [None, 1])

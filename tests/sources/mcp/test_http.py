@@ -97,7 +97,7 @@ async def test_a_server_without_a_stream_for_messages_of_its_own_is_used_in_one_
 async def test_a_tool_is_set_aside_whose_schema_asks_for_a_header_that_cannot_be(addresses: dict[str, str]) -> None:
     async with crib_of(server_of(addresses, "modern")) as crib:
         (aside,) = crib.view().sources["far"].set_aside
-        assert (aside.name, aside.reason) == ("torch", "its `x-mcp-header` is not fit for a header")
+        assert (aside.name, aside.reason) == ("torch", "its `x-mcp-header` is not a valid header name")
         assert "far.torch" not in crib.view().tools
         assert (await call(crib, "add", a=1, b=2)).text == "3"
 
@@ -212,7 +212,7 @@ async def test_a_server_that_wants_a_sign_in_says_so_once_with_a_way_out(locked:
         assert f"`npx mcp-remote {locked}/{path}`" in entry.remedy
     async with crib_of(HttpServer(url, {"Authorization": "Bearer expired"}, transport)) as crib:
         entry = crib.view().sources["far"]
-        assert "refused with HTTP 401 Unauthorized" in (entry.reason or "")
+        assert "answered HTTP 401 Unauthorized" in (entry.reason or "")
         assert entry.remedy == "Check the credentials in its `headers`."
 
 
@@ -265,7 +265,7 @@ async def test_a_restarted_server_that_knows_our_session_no_more_is_reached_in_a
             add = crib.expand_tool("far.add").handle
             first.close()
             with http_server("--era", "legacy", "--port", address.rpartition(":")[2]):
-                with pytest.raises(SourceUnavailable, match="was restarted and ran nothing") as caught:
+                with pytest.raises(SourceUnavailable, match="was restarted and did not run the request") as caught:
                     await crib.call_tool(add, {"a": 1, "b": 2})
                 assert caught.value.retryable
                 assert (await crib.call_tool(add, {"a": 1, "b": 2})).text == "3"

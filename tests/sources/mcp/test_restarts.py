@@ -121,13 +121,13 @@ async def test_a_server_that_dies_in_every_call_is_not_started_for_every_call(tm
         assert (first.retry_after_s, second.retry_after_s) == (None, 2.0)
         for error in others:
             assert (error.retryable, error.retry_after_s) == (True, 2.0)
-            assert "`bench` went away" in error.message
-            assert "It failed 2 times in a row. It is tried again in 2 s." in error.message
+            assert "`bench` stopped" in error.message
+            assert "It failed 2 times in a row. Toolcrib retries in 2 s." in error.message
 
         bench.clock.now += 2.0
         errors = [await bench.refused("crash") for _ in range(20)]
         assert len(events(log, "start")) == 3
-        assert "It failed 3 times in a row. It is tried again in 4 s." in errors[-1].message
+        assert "It failed 3 times in a row. Toolcrib retries in 4 s." in errors[-1].message
 
 
 async def test_a_hundred_calls_that_a_server_takes_along_are_one_failure(tmp_path: Path) -> None:
@@ -242,7 +242,7 @@ async def test_a_server_that_does_not_start_is_tried_less_and_less_often(tmp_pat
             for error in [await asked() for _ in range(5)]:
                 assert (error.retryable, error.retry_after_s) == (True, 0.5)
                 assert "could not start" in error.message
-                assert "It is tried again in 0.5 s." in error.message
+                assert "Toolcrib retries in 0.5 s." in error.message
                 assert "the vice is missing" in error.diagnosis
                 assert "the vice is missing" not in str(error.to_wire())
             assert program.starts == tries
@@ -433,7 +433,7 @@ async def test_a_server_that_asks_for_a_pause_is_left_alone_until_then() -> None
             server.busy = {}
             for error in [await bench.refused("work") for _ in range(5)]:
                 assert (error.retryable, error.retry_after_s) == (True, 12.0)
-                assert "It is tried again in 12 s." in error.message
+                assert "Toolcrib retries in 12 s." in error.message
             assert server.asked.count("tools/call") == 2
             bench.clock.now += 12.0
             assert (await bench.call("work")).text == "done"

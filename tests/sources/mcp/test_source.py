@@ -127,7 +127,7 @@ async def test_a_program_that_ends_in_silence_is_unavailable_with_its_exit_code(
     async with crib_of(nothing=ended[0], bench=ended[3], killed=killed) as crib:
         assert "it exited with code 3." in reason(crib)
         assert "it exited with code 0." in reason(crib, "nothing")
-        assert "ended by itself, without serving MCP" in entry_of(crib, "nothing").remedy
+        assert "exited and did not serve MCP" in entry_of(crib, "nothing").remedy
         assert "it was ended by SIGKILL." in reason(crib, "killed")
 
 
@@ -150,7 +150,7 @@ async def test_a_server_that_never_answers_is_given_up_and_nobody_else_waits_for
         await until(lambda: entry_of(crib, "good").status is SourceStatus.READY, "the good server lists its tools")
         await until(lambda: entry_of(crib, "hasty").status is SourceStatus.FAILED, "the hasty source gives up")
         assert entry_of(crib, "mute").status is SourceStatus.STARTING
-        assert "did not answer within 0.2 s of its start" in reason(crib, "hasty")
+        assert "did not complete the MCP handshake within 0.2 s" in reason(crib, "hasty")
         assert (await call(crib, "good.echo", text="hello")).text == "hello"
         with pytest.raises(SourceUnavailable, match="is still starting"):
             crib.expand_tool("mute.echo")
@@ -192,7 +192,7 @@ async def test_a_server_that_dies_in_a_call_fails_that_call_and_the_next_one_sta
 ) -> None:
     async with crib_of(bench=faulty_server("die-in-call", "--era", era)) as crib:
         before = await pid_of(crib)
-        with pytest.raises(SourceUnavailable, match="went away before it answered") as caught:
+        with pytest.raises(SourceUnavailable, match="stopped before it answered") as caught:
             await call(crib, "bench.crash", torn=torn)
         assert not caught.value.retryable
         assert await pid_of(crib) != before
@@ -311,7 +311,7 @@ async def test_garbage_between_the_messages_costs_nothing_but_a_warning(fault: s
         for text in ("one", "two", "🔧"):
             assert (await call(crib, "bench.echo", text=text)).text == text
         (warning,) = entry_of(crib).warnings
-        assert "it writes to standard output what is no protocol message" in warning
+        assert "it writes lines to standard output that are not MCP messages" in warning
         assert ("ready to serve" in warning) if fault == "garbage" else ("not a text" in warning)
 
 
@@ -335,9 +335,9 @@ async def test_of_odd_tools_only_the_unusable_are_set_aside_each_with_its_reason
             "unknown_type": "has the type 'strin'",
             "remote_ref": "remote references are refused",
             "no_schema": "no input schema",
-            "array_schema": "arguments are always an object",
+            "array_schema": "but must have the type `object`",
             "list_for_schema": "a list, not an object",
-            "odd_description": "a list, not text",
+            "odd_description": "a list, not a string",
         }.items():
             assert complaint in reasons[name]
         nameless = {name: reason for name, reason in reasons.items() if name.startswith("#")}
@@ -528,7 +528,7 @@ async def test_a_tool_that_changed_while_its_server_was_away_is_not_called_with_
         with pytest.raises(SourceUnavailable):
             await call(crib, "bench.crash")
         program.write_text(SERVER.replace("Add two integers.", "Subtract two integers."))
-        with pytest.raises(StaleExpansion, match="has changed at its server") as caught:
+        with pytest.raises(StaleExpansion, match="changed on its server") as caught:
             await crib.call_tool(add, {"a": 1, "b": 2})
         assert caught.value.next_action is not None
         assert caught.value.next_action.operation == "expand_tool"
@@ -552,7 +552,7 @@ async def test_however_many_ask_with_an_old_definition_a_tool_that_changed_is_ne
         refused: list[StaleExpansion] = []
 
         async def ask() -> None:
-            with pytest.raises(StaleExpansion, match="has changed at its server") as caught:
+            with pytest.raises(StaleExpansion, match="changed on its server") as caught:
                 await source.call_tool(old["add"], {"a": 1, "b": 2}, CallContext())
             refused.append(caught.value)
 
@@ -576,7 +576,7 @@ async def test_a_tool_that_is_gone_when_its_server_comes_back_is_not_called(tmp_
         with pytest.raises(SourceUnavailable):
             await call(crib, "bench.crash")
         program.write_text(SERVER.replace('"name": "add"', '"name": "sum"'))
-        with pytest.raises(StaleExpansion, match="is gone"):
+        with pytest.raises(StaleExpansion, match="no longer exists"):
             await crib.call_tool(add, {"a": 1, "b": 2})
         await until(lambda: "bench.add" not in crib.view().tools, "the catalog lets it go")
         with pytest.raises(ToolNotFound):

@@ -135,10 +135,10 @@ def test_a_program_that_is_not_there_is_to_be_installed(command: str, way_out: s
 @pytest.mark.parametrize(
     ("refusal", "way_out"),
     [
-        (Refusal("refused", status=401), "Put the credentials that it wants into its `headers`."),
+        (Refusal("refused", status=401), "Add the required credentials to its `headers`."),
         (Refusal("refused", status=404), 'it often ends in /mcp. For an older server, set `"type": "sse"`.'),
         (Refusal("refused", status=503), ""),
-        (Refusal("gave no connection", unreached=True), "Check that the server is running"),
+        (Refusal("did not accept a connection", unreached=True), "Check that the server is running"),
         (Refusal("cannot be asked", unreached=True, lasting=True), ""),
         (Refusal("needs a sign-in", status=401, wants_sign_in=True), "`npx mcp-remote https://far.example/mcp`"),
     ],

@@ -1,4 +1,4 @@
-"""MCP servers as sources, however they are reached; the `mcp` SDK is imported only when one is used."""
+"""MCP servers as sources, over every transport. The `mcp` SDK is imported only when a server is used."""
 
 from toolcrib.sources.mcp.server import AnyServer, CarriedServer, HttpServer, McpServer, Patience, StdioServer
 

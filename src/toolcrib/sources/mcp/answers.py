@@ -1,4 +1,5 @@
-"""What a server answered to a call, told apart: a result, one of the first protocol's, a request for more input."""
+"""Distinguishes what a server answers to a call: a result, a result of the first protocol version, or a request for
+input."""
 
 from __future__ import annotations
 
@@ -11,13 +12,13 @@ from pydantic import ValidationError
 
 
 def is_result(wire: Mapping[str, Any]) -> bool:
-    """Whether a client could read it as what a tool gave."""
+    """Return whether a client could read `wire` as the result of a tool."""
     content = wire.get("content", [])
     return isinstance(content, list) and all(isinstance(block, dict) for block in cast("list[object]", content))
 
 
 def unwrapped(wire: dict[str, Any]) -> dict[str, Any]:
-    """An answer of the first version of the protocol, which some servers still give, as later ones have it."""
+    """Convert an answer of the first protocol version, which some servers still send, to the current form."""
     match wire:
         case {"toolResult": {"content": list()} as result} if "content" not in wire:
             return cast("dict[str, Any]", result)
@@ -29,7 +30,7 @@ def unwrapped(wire: dict[str, Any]) -> dict[str, Any]:
 
 
 def asks_oddly(wire: Mapping[str, Any]) -> bool:
-    """Whether it asks for more input in a form that the protocol does not have."""
+    """Return whether `wire` asks for input in a form that the protocol does not allow."""
     if wire.get("resultType") != "input_required":
         return False
     try:

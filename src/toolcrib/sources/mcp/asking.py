@@ -1,4 +1,4 @@
-"""What a server of the handshake era may ask of its client, as the callbacks that the SDK takes."""
+"""The SDK callbacks that answer the requests of a server of the handshake era."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 
 
 class Ask(Protocol):
-    """Asks the client that a server means: its answer as MCP writes it, or why there is none."""
+    """Asks the client that a server's request is for. Returns the answer in the form of MCP, or the error."""
 
     def __call__(
         self, method: str, params: Mapping[str, Any]
@@ -20,7 +20,7 @@ class Ask(Protocol):
 
 
 class Callbacks(TypedDict, total=False):
-    """Arguments of `mcp.ClientSession`; what is left out, it does not declare."""
+    """Keyword arguments of `mcp.ClientSession`. The session does not declare the capabilities that are left out."""
 
     elicitation_callback: ElicitationFnT
     list_roots_callback: ListRootsFnT
@@ -29,10 +29,10 @@ class Callbacks(TypedDict, total=False):
 
 
 class AskedSession(ClientSession):
-    """The SDK's session, which declares exactly what whoever is asked has declared.
+    """The SDK's session, changed so that it declares exactly the capabilities of the client behind it.
 
-    The SDK's own words are broader: forms and addresses wherever elicitation is answered at all, and that it will tell
-    of other roots.
+    The SDK itself declares more: both modes of elicitation whenever elicitation is answered, and notifications about
+    changed roots.
     """
 
     def __init__(self, asking: Asking, **given: Any) -> None:
@@ -45,7 +45,7 @@ class AskedSession(ClientSession):
 
 def _to_declare(capabilities: Mapping[str, Any]) -> dict[str, Any]:
     declared = {kind: capabilities[kind] for kind in ("elicitation", "sampling") if kind in capabilities}
-    return declared | ({"roots": {}} if "roots" in capabilities else {})  # and no word when they change
+    return declared | ({"roots": {}} if "roots" in capabilities else {})  # without `listChanged`
 
 
 _Answer = TypeVar("_Answer", bound=BaseModel)
@@ -53,14 +53,14 @@ _Answer = TypeVar("_Answer", bound=BaseModel)
 
 @dataclass(frozen=True, slots=True)
 class Asking:
-    """Which capabilities to declare to a server, and who answers."""
+    """Which capabilities to declare to a server, and what answers its requests."""
 
     capabilities: Mapping[str, Any]
-    """In the form of MCP's `ClientCapabilities`."""
+    """The capabilities in the form of MCP's `ClientCapabilities`."""
     ask: Ask
 
     def callbacks(self) -> Callbacks:
-        """What answers to the declared capabilities, and to no other."""
+        """Return callbacks for the declared capabilities, and for no others."""
         callbacks = Callbacks()
         if "elicitation" in self.capabilities:
             callbacks["elicitation_callback"] = self._elicit
@@ -96,7 +96,9 @@ class Asking:
         try:
             return read(dict(answer))
         except ValidationError:
-            return mcp_types.ErrorData(code=mcp_types.INTERNAL_ERROR, message=f"The answer to {method} is none.")
+            return mcp_types.ErrorData(
+                code=mcp_types.INTERNAL_ERROR, message=f"The client's answer to {method} is invalid."
+            )
 
 
 def _sampled(wire: Any) -> mcp_types.CreateMessageResult | mcp_types.CreateMessageResultWithTools:

@@ -1,4 +1,4 @@
-"""One way to a server, from its start to its end, and what is known of it by then."""
+"""One connection attempt to a server, from its start to its end, and what is known about it."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ MAX_GARBAGE_LINES = 3
 
 @dataclass(slots=True, eq=False)
 class Attempt:
-    """One way to the server: first the start, then the connection, then its end."""
+    """One attempt to use the server: first the start, then the connection, then its end."""
 
     name: str
-    """The server's."""
+    """The server's name."""
     mark: int
-    """The breaker's, from before."""
+    """The breaker's mark from before the start."""
     verbosity: Verbosity
     extras: LateExtras
     server: AnyServer
@@ -40,31 +40,31 @@ class Attempt:
     """Set once it is known whether the server can be used."""
     connection: Connection | None = None
     upkeep: Upkeep | None = None
-    """Of the connection, where there is one."""
+    """The subscriptions on the connection, if there is one."""
     failure: SourceUnavailable | None = None
     listing: Listing | None = None
-    """What the server offered when it was connected, until somebody takes it."""
+    """What the server offered when it connected, until the first listing takes it."""
     said: LastWords = field(default_factory=LastWords)
     garbage: list[str] = field(default_factory=list[str])
-    """Lines that are no protocol message, the first few."""
+    """The first few lines that are not protocol messages."""
     used: anyio.Event = field(default_factory=anyio.Event)
     """Set whenever a call has ended."""
     is_stopped: bool = False
-    """Whether we ended it."""
+    """Whether we ended the connection."""
 
     @property
     def is_over(self) -> bool:
         return self.failure is not None or (self.connection is not None and not self.connection.is_open)
 
     def note_garbage(self, error: Exception) -> None:
-        """The server wrote what is no protocol message."""
+        """Record a line of the server that is not a protocol message."""
         if len(self.garbage) < MAX_GARBAGE_LINES:
             self.garbage.append(self.secrets.hidden(garbled_line(error)))
 
     def unavailable(
         self, what: str, error: BaseException | None = None, *, retryable: bool = True
     ) -> SourceUnavailable:
-        """`{name} {what}`, and for its owner what the server's output says of the cause, with a remedy."""
+        """Return the error `{name} {what}`, with the cause from the server's output and a remedy for its owner."""
         cause = bottom(error) if error is not None else None
         if isinstance(cause, Closed):
             error = cause = Closed(self.said.exit_code)
@@ -75,7 +75,7 @@ class Attempt:
             heard.append(f"It wrote something to standard output that is not an MCP message: {self.garbage[0]!r}.")
         lines = self.said.lines(self.secrets)
         if isinstance(cause, Refused) and cause.refusal.status is not None:
-            lines = []  # the statuses before it were those of other ways to speak to the server
+            lines = []  # the earlier statuses belong to other ways of speaking to the server
         if told := " / ".join(telling(lines)):
             heard.append(f"It wrote: {told}")
         way_out = remedy(self.server, cause, lines)
@@ -84,17 +84,17 @@ class Attempt:
         )
 
     def refused(self, connection: Connection, what: str, error: MCPError) -> ToolcribError:
-        """What it means that a request got `error`; `what` says what the server did, if it is the server's own.
+        """Return what `error` means for a request. `what` says what the server did, if the error is the server's own.
 
-        A connection that is good for no further request is given up: who asks again at once must not find it.
+        A connection that is not usable any more is given up, so that an immediate retry does not find it.
         """
         if connection.forgotten.is_set() and not isinstance(error, Closed):
             connection.give_up()
-            return self.unavailable("was restarted and ran nothing; the next call opens a new session")
+            return self.unavailable("was restarted and did not run the request; the next call opens a new session")
         match error:
             case Closed():
                 connection.give_up()
-                return self.unavailable("went away before it answered", retryable=False)
+                return self.unavailable("stopped before it answered", retryable=False)
             case Refused(refusal=refusal) if refusal.ran:
                 return ToolFailed(f"`{self.name}` {refusal.what}.")
             case Refused(refusal=refusal):

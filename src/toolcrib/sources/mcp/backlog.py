@@ -1,4 +1,4 @@
-"""What one server asks of us and has not been answered yet: bounded, so that no server fills our memory with it."""
+"""Counts the unanswered requests of one server, and limits them so that no server can fill our memory."""
 
 from __future__ import annotations
 
@@ -13,37 +13,39 @@ from mcp_types import INVALID_REQUEST
 from pydantic_core import to_json
 
 MAX_ASKED = 100
-"""Requests of one server that wait at once for somebody, a person mostly; more are refused."""
+"""How many requests of one server may wait for an answer at once, usually from a person. More are refused."""
 
 MAX_ASKED_BYTES = 16 * 2**20
-"""What these say together, in bytes of JSON."""
+"""The maximum total size of these requests, in bytes of JSON."""
 
 MAX_UNANSWERED = 2 * MAX_ASKED
-"""Requests of one server whose answers it has not taken, those that wait among them. At this number nothing more is
-read from it. Twice `MAX_ASKED`: a person who takes long to answer must not hold up the answers to calls."""
+"""How many requests of one server may lack an answer that the server has read, including those that wait. At this
+number Toolcrib reads nothing more from the server. The number is twice `MAX_ASKED`, because a person who answers slowly
+must not delay the answers to calls."""
 
 MAX_PROGRESS = 100
-"""Reports of progress of one request that are being taken at once. More are dropped: the next one says more anyway."""
+"""How many progress reports of one request are handled at once. More are dropped, because the next report supersedes
+them."""
 
 STUCK_S = 60.0
-"""How long a server may leave that many answers unread, in seconds, before its connection is ended."""
+"""How long a server may leave that many answers unread, in seconds, before its connection ends."""
 
 
 class Backlog:
-    """Counts the requests of one server."""
+    """Counts the unanswered requests of one server."""
 
     def __init__(self) -> None:
         self._asked = 0
         self._asked_bytes = 0
         self._unanswered = 0
         self._taken = anyio.Event()
-        """Set when the next answer is taken."""
+        """Set when the server reads the next answer."""
 
     async def room(self) -> None:
-        """Wait until one more request can be read.
+        """Wait until there is room for one more request.
 
         Raises:
-            TimeoutError: the server has taken no answer for `STUCK_S`.
+            TimeoutError: the server has read no answer for `STUCK_S`.
         """
         while self._unanswered >= MAX_UNANSWERED:
             self._taken = anyio.Event()
@@ -52,7 +54,7 @@ class Backlog:
 
     @contextmanager
     def holding(self) -> Generator[None]:
-        """Count a request until its answer is taken, the end of the block."""
+        """Count a request until the server has read the answer, which is the end of the block."""
         self._unanswered += 1
         try:
             yield
@@ -62,10 +64,10 @@ class Backlog:
 
     @contextmanager
     def answering(self, params: Any) -> Generator[None]:
-        """Count a request with these parameters until there is an answer, the end of the block.
+        """Count a request with these parameters until it is answered, which is the end of the block.
 
         Raises:
-            MCPError: too many wait already; the server is told.
+            MCPError: too many requests wait already. The server gets this error.
         """
         size = len(to_json(params)) if params else 0
         if self._asked >= MAX_ASKED or self._asked_bytes + size > MAX_ASKED_BYTES:
@@ -80,7 +82,7 @@ class Backlog:
 
 
 def bounded(on_progress: ProgressFnT) -> ProgressFnT:
-    """`on_progress`, which may take its time, with at most `MAX_PROGRESS` reports under way."""
+    """Return `on_progress` with at most `MAX_PROGRESS` reports handled at once, because it may be slow."""
     under_way = 0
 
     async def take(progress: float, total: float | None, message: str | None) -> None:

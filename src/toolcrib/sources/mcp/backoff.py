@@ -1,4 +1,4 @@
-"""When a server that failed may be tried again, as a value: each failure in a row makes it wait twice as long."""
+"""Decides when a failed server may be retried, as a value. Each failure in a row doubles the wait."""
 
 from __future__ import annotations
 
@@ -8,31 +8,31 @@ from typing import Self
 
 FIRST_WAIT_S = 1.0
 LAST_WAIT_S = 300.0
-"""After its first failure a server is left alone for the first, then for twice as long, up to the last."""
+"""After its first failure a server gets no calls for the first wait, then for twice as long, up to the last wait."""
 
 LIVED_S = 30.0
-"""A connection that is open for this long works, in seconds, also where nobody has called."""
+"""A connection that has been open for this long counts as working, in seconds, even without a call."""
 
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """How often a server failed since it last worked, and until when it is left alone.
+    """How often a server failed since it last worked, and until when it gets no calls.
 
-    Times are those of one monotonic clock, in seconds; whoever holds the value brings the clock.
+    Times are those of one monotonic clock, in seconds. The owner of the value supplies the clock.
     """
 
     failures: int = 0
-    """In a row."""
+    """Failures in a row."""
     wait_s: float = 0.0
-    """What the last of them costs."""
+    """The wait after the last failure, in seconds."""
     retry_at: float = -math.inf
     paused_until: float = -math.inf
-    """Until when the server asked not to be called; that it worked for somebody since does not shorten this."""
+    """Until when the server asked not to be called. A call that worked in between does not shorten this."""
 
     def failed(self, now: float, *, died: bool) -> Self:
-        """It did not start or, where it `died`, went away after it had.
+        """Count a failure: the server did not start or, if it `died`, stopped after it had started.
 
-        The first death in a row costs nothing: the next call starts the server at once.
+        The first death in a row has no wait: the next call starts the server at once.
         """
         failures = self.failures + 1
         forgiven = died and failures == 1
@@ -40,18 +40,18 @@ class Backoff:
         return replace(self, failures=failures, wait_s=wait_s, retry_at=now + wait_s)
 
     def worked(self) -> Self:
-        """It answered, or lived long enough; that it started says nothing."""
+        """Count a success: the server answered, or ran long enough. That it started is not enough."""
         return replace(self, failures=0, wait_s=0.0, retry_at=-math.inf)
 
     def paused(self, now: float, pause_s: float) -> Self:
-        """It asked to be left alone for `pause_s`; a longer pause that it asked for before stays."""
+        """Note that the server asked for a pause of `pause_s`. An earlier, longer pause remains."""
         return replace(self, paused_until=max(self.paused_until, now + pause_s))
 
     def left_s(self, now: float) -> float:
-        """Seconds until it may be tried, at least 0."""
+        """Return the seconds until the server may be retried, at least 0."""
         return max(0.0, self.retry_at - now, self.paused_until - now)
 
     @property
     def in_doubt(self) -> bool:
-        """Whether it has yet to show that it works again: until then it is tried by one caller at a time."""
+        """Whether the server has yet to show that it works again. Until then one caller at a time tries it."""
         return self.wait_s > 0

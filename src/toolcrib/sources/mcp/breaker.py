@@ -1,4 +1,4 @@
-"""Keeps callers away from a server that fails again and again, and lets one at a time see whether it works again."""
+"""Stops calls to a server that fails repeatedly, and lets one caller at a time check whether it works again."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from toolcrib.sources.mcp.backoff import Backoff
 
 
 class Breaker:
-    """Holds the `Backoff` of one server, and refuses in its name.
+    """Holds the `Backoff` of one server, and refuses calls with an error that names the server.
 
-    Whoever uses the server takes a `mark` before, and brings it when that failed: ten calls that a server takes along
-    as it dies are one failure, and what began before the last failure has nothing new to say.
+    A caller takes a `mark` before it uses the server, and passes the mark to `failed`. So ten calls that fail when the
+    server dies count as one failure, and a call from before the last failure does not count again.
     """
 
     def __init__(self, name: str, *, now: Callable[[], float] = time.monotonic) -> None:
-        """`name` is what refusals call the server; `now` is in seconds, from any beginning."""
+        """`name` is the server's name in refusals. `now` is a clock in seconds with any start."""
         self._name = name
         self._now = now
         self._backoff = Backoff()
         self._marked = 0
         self._last: SourceUnavailable | None = None
         self._is_lasting = False
-        """Whether it failed in a way that only its owner can change."""
+        """Whether the server failed in a way that only its owner can fix."""
         self._trial: anyio.Event | None = None
-        """Set once the caller that tries the server knows whether it works, or has gone."""
+        """Set when the caller that tries the server knows whether it works, or has left."""
 
     @property
     def failures(self) -> int:
@@ -39,31 +39,32 @@ class Breaker:
 
     @property
     def retry_after_s(self) -> float | None:
-        """In how many seconds the server may be tried, to the next tenth; None where it may be tried now."""
+        """In how many seconds the server may be retried, rounded up to a tenth; None if it may be used now."""
         left_s = self._backoff.left_s(self._now())
-        return math.ceil(round(left_s * 10, 6)) / 10 if left_s > 1e-6 else None  # sums of floats are a little off
+        return math.ceil(round(left_s * 10, 6)) / 10 if left_s > 1e-6 else None  # sums of floats are slightly inexact
 
     def mark(self) -> int:
-        """What `failed` wants to have from before the server was asked."""
+        """Return the mark to pass to `failed`. Take it before the server is used."""
         return self._marked
 
     def check(self, *, in_words: bool = True) -> None:
-        """Pass where the server may be tried.
+        """Return if the server may be used now.
 
-        Without `in_words` the message does not say when it may, for a place where it stands for longer than that.
+        Without `in_words` the message does not say when the server may be retried, because it will be shown for longer
+        than that.
 
         Raises:
-            SourceUnavailable: it may not yet; `retry_after_s` says when.
+            SourceUnavailable: the server may not be used yet. `retry_after_s` says when.
         """
         failures, retry_after_s = self._backoff.failures, self.retry_after_s
         if retry_after_s is None:
             return
-        last = self._last or SourceUnavailable(f"`{self._name}` asked to be left alone for a while.")
+        last = self._last or SourceUnavailable(f"`{self._name}` asked clients to wait before the next request.")
         told = [last.message]
         if in_words and failures:
             told.append("It failed once." if failures == 1 else f"It failed {failures} times in a row.")
         if in_words:
-            told.append(f"It is tried again in {retry_after_s:g} s.")
+            told.append(f"Toolcrib retries in {retry_after_s:g} s.")
         raise SourceUnavailable(
             " ".join(told),
             diagnosis=last.diagnosis,
@@ -76,10 +77,10 @@ class Breaker:
     async def admitting(self) -> AsyncGenerator[None]:
         """Use the server for the block.
 
-        While it is in doubt whether it works, one caller at a time does, and the others wait for what comes of that.
+        While it is unknown whether the server works, one caller at a time uses it, and the others wait for the outcome.
 
         Raises:
-            SourceUnavailable: as `check` does.
+            SourceUnavailable: as in `check`.
         """
         trial = await self._turn()
         try:
@@ -105,13 +106,13 @@ class Breaker:
             self._trial = None
 
     def worked(self) -> None:
-        """The server answered, or lived for a while."""
+        """Note that the server answered, or ran for a while."""
         self._backoff = self._backoff.worked()
         self._last, self._is_lasting = None, False
         self._end(self._trial)
 
     def failed(self, failure: SourceUnavailable, mark: int, *, died: bool) -> SourceUnavailable:
-        """Count a failure of what began at `mark`; gives `failure` with the time of the next try, where there is one.
+        """Count a failure of a use that began at `mark`. Return `failure` with the time of the next retry, if any.
 
         `died`: the server had been started before.
         """
@@ -119,18 +120,20 @@ class Breaker:
             self._marked += 1
             self._backoff = self._backoff.failed(self._now(), died=died)
             self._last = failure
-            self._is_lasting = not died and not failure.retryable  # a start that failed is worth another, or it is not
+            # A failed start may be retryable or not; a server that died after its start always is.
+            self._is_lasting = not died and not failure.retryable
             self._end(self._trial)
         self.pause(failure.retry_after_s)
         return failure.at(self.retry_after_s)
 
     def pause(self, pause_s: float | None) -> None:
-        """The server wants no calls for so many seconds, if it wants that."""
+        """Note that the server wants no calls for `pause_s` seconds, if it said so."""
         if pause_s is not None:
             self._backoff = self._backoff.paused(self._now(), pause_s)
 
     def forget(self) -> bool:
-        """Begin anew, as when somebody has mended the server; a pause that it asked for stays. False if nothing was."""
+        """Reset the failures after the owner fixed the server. A pause that it asked for remains. False if there were
+        none."""
         if not self._backoff.failures:
             return False
         self.worked()

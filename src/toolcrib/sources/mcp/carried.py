@@ -1,4 +1,4 @@
-"""A server whose messages somebody else carries, as a transport."""
+"""The transport to a server whose messages travel through a connection of a different component."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ Streams = tuple[MemoryObjectReceiveStream[Incoming], MemoryObjectSendStream[Sess
 
 @asynccontextmanager
 async def carried(server: CarriedServer, *, max_message_bytes: int) -> AsyncGenerator[Streams]:
-    """Reach `server`, and yield what it says and what is said to it.
+    """Reach `server`, and yield the streams for incoming and outgoing messages.
 
     Raises:
-        Refused: it cannot be reached.
+        Refused: the server cannot be reached.
     """
     async with AsyncExitStack() as stack:
         try:
@@ -62,7 +62,7 @@ async def _write(
         async for message in leaving:
             await channel.send(message.message.model_dump(by_alias=True, exclude_unset=True, mode="json"))
     except Unreachable:
-        await arriving.aclose()  # who cannot be asked does not answer
+        await arriving.aclose()  # no answer can come from a server that cannot be reached
 
 
 async def _messages(came: Mapping[str, Any] | Unanswered, limit_bytes: int) -> Iterable[Incoming]:
@@ -77,9 +77,9 @@ async def _messages(came: Mapping[str, Any] | Unanswered, limit_bytes: int) -> I
         )
         return [refused(came.request_id, refusal)]
     try:
-        # As a line again: what is bounded, told and refused of one that a server writes itself holds for this one.
+        # Written as a line again, so that the limits and refusals for a server's own output also apply here.
         line = to_json(came)
-    except ValueError:  # nested beyond all bounds
-        unread = Garbled("a message that cannot be written down")
+    except ValueError:  # nested too deeply
+        unread = Garbled("a message that cannot be written as JSON")
         return [unread] if "method" in came else [unread, refused(came["id"], NO_MESSAGE)]
     return await received(overlong(line) if len(line) > limit_bytes else line, limit_bytes)

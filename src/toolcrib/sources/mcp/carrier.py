@@ -1,4 +1,4 @@
-"""What it takes to reach an MCP server through a connection that somebody else holds, in no SDK's types."""
+"""The protocols for an MCP server that is reached through a connection of a different component, without SDK types."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any, Protocol
 
 
 class Unreachable(Exception):
-    """The server cannot be reached, or nobody carries its messages any more."""
+    """The server cannot be reached, or its connection has ended."""
 
     def __init__(self, what: str, *, diagnosis: str = "", lasting: bool = False) -> None:
-        """`what` the server did or is, to follow its name or `it`; any caller may read it.
+        """`what` is what happened, in words that follow the server's name or `it`. Any caller may read it.
 
-        `diagnosis` is for its owner alone. `lasting`: only the owner can change it.
+        `diagnosis` is for the server's owner only. `lasting` means that only the owner can fix the cause.
         """
         super().__init__(what)
         self.what = what
@@ -24,7 +24,7 @@ class Unreachable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Unanswered:
-    """A request whose carrier has no answer of the server's to it, and why; the words are as in `Refusal`."""
+    """Reports that the carrier has no answer to a request, and why. The fields mean the same as in `Refusal`."""
 
     request_id: str | int
     what: str
@@ -36,24 +36,26 @@ class Unanswered:
 
 
 class Channel(Protocol):
-    """The messages of one MCP session: JSON-RPC objects, under the ids that the session gives and was given."""
+    """The messages of one MCP session: JSON-RPC objects. Their ids are those that the session sends and receives."""
 
     async def send(self, message: Mapping[str, Any]) -> None:
-        """Raises:
-        Unreachable: nobody carries it any more.
+        """Send one message.
+
+        Raises:
+            Unreachable: the connection has ended.
         """
         ...
 
     async def receive(self) -> Mapping[str, Any] | Unanswered | None:
-        """What came next; None once nothing more can come."""
+        """Return the next message; None if no more can come."""
         ...
 
 
 class Carrier(Protocol):
-    """Whoever holds the connection."""
+    """Holds a connection that can carry the messages of several MCP servers."""
 
     def open(self, server_id: str) -> AbstractAsyncContextManager[Channel]:
-        """A channel to the server of this id, for the block. Waits for as long as the other side takes.
+        """Open a channel to the server with this id, for the block. Waits as long as the other side takes.
 
         Raises:
             Unreachable: there is no such server, or no connection.

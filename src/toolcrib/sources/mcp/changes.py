@@ -1,4 +1,4 @@
-"""How a server says that its lists have changed: by a message, or on a stream that one asks for."""
+"""Learns that a server's lists have changed: from a notification, or from a subscribed stream."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from toolcrib.sources.mcp.connection import Connection
 logger = logging.getLogger(__name__)
 
 LIST_CHANGED = (ToolListChangedNotification, PromptListChangedNotification, ResourceListChangedNotification)
-"""The messages."""
+"""The notifications that report a changed list."""
 
 FIRST_WAIT_S = 1.0
 LAST_WAIT_S = 60.0
-"""A stream of changes that was lost is asked for again after the first, then after twice as long, up to the last."""
+"""A lost stream of changes is requested again after the first wait, then after twice as long, up to the last wait."""
 
 
 async def follow_changes(connection: Connection, name: str, changed: Callable[[], None]) -> None:
-    """Call `changed` for all that comes on the stream, until cancelled; `name` is the server's.
+    """Call `changed` for each event on the stream, until cancelled. `name` is the server's.
 
-    Servers of the newer era tell of changes only there. A stream that was lost is asked for again.
+    Servers of the newer era report changes only on this stream. A lost stream is requested again.
     """
     session = connection.session
     offered = session.server_capabilities
@@ -56,4 +56,4 @@ async def follow_changes(connection: Connection, name: str, changed: Callable[[]
             logger.info("source %s: its stream of changes was lost: %s", name, error)
         await anyio.sleep(wait_s)
         wait_s = min(2 * wait_s, LAST_WAIT_S)
-        changed()  # nobody told of what changed meanwhile
+        changed()  # changes in between were missed

@@ -1,4 +1,5 @@
-"""One live connection to an MCP server: transport, negotiated era, and a listing that survives odd definitions."""
+"""One live connection to an MCP server: transport, negotiated protocol era, and a listing that tolerates invalid
+definitions."""
 
 from __future__ import annotations
 
@@ -51,20 +52,20 @@ from toolcrib.version import VERSION
 HTTP_READ_TIMEOUT_S = 300.0
 
 GRACE_OF_A_SERVER = Grace(closed_s=1.0, terminated_s=0.5)
-"""Where we are one ourselves: a client gives us two seconds for each, and a server that ignores both must not outlive
-us."""
+"""The grace if this process is itself a server. A client gives us two seconds for each step, and a server that ignores
+both must not outlive us."""
 
 CLIENT_INFO = Implementation(name="toolcrib", title="Toolcrib", version=VERSION)
 
 
 QUESTION_S = 600.0
-"""How long a call is not held against its server because a person is asked something, in seconds."""
+"""How long a call's time limit is extended while a person is asked a question, in seconds."""
 
 WHOLE = "toolcrib/whole"
-"""The key under which an answer passes the session, as it was sent."""
+"""The key under which the unchanged answer passes through the SDK's session."""
 
 CAPABILITIES = "toolcrib/capabilities"
-"""The key of a request's `_meta` under which the capabilities of whoever it is made for pass the session."""
+"""The key of a request's `_meta` under which the capabilities of the requesting client pass through the session."""
 
 _FORM: Mapping[str, Mapping[str, Any]] = {
     "tools/call": {"content": []},
@@ -75,11 +76,11 @@ _FORM: Mapping[str, Mapping[str, Any]] = {
     "resources/read": {"contents": []},
     "completion/complete": {"completion": {"values": []}},
 }
-"""An empty answer to every request whose real answer passes the session as `WHOLE`."""
+"""An empty answer for every method whose real answer passes through the session as `WHOLE`."""
 
 
 OnLog = Callable[[Mapping[str, Any], Context | None], None]
-"""Takes the parameters of one log message, and the context it was read in where that tells what it is about."""
+"""Takes the parameters of one log message, and the context in which it was read if that identifies its request."""
 
 
 def _unheard(params: Mapping[str, Any], read_in: Context | None) -> None:
@@ -87,19 +88,19 @@ def _unheard(params: Mapping[str, Any], read_in: Context | None) -> None:
 
 
 class ListingDispatcher(JSONRPCDispatcher[TransportContext]):
-    """The SDK's dispatcher, except that one malformed tool in a page does not cost the page, nor a tool its answer.
+    """The SDK's dispatcher, changed so that an invalid tool does not cost its page, and no tool loses its answer.
 
     The SDK validates `tools/list` as a whole. Here the session sees a page without the definitions that its model
-    rejects, and `listed` keeps every definition as it was sent, for our own reader to judge. It validates what a call
-    gives as strictly; a tool that has run must not lose its answer to that, so the session sees an empty one which
-    carries the real one as `WHOLE`. The same goes for prompts and resources.
+    rejects. `listed` keeps every definition as it was sent, for our own reader to check.
 
-    Errors of the server come without what its configuration made known to it alone.
+    The SDK validates the answer to a call as strictly. A tool that has run must not lose its answer to that, so the
+    session sees an empty answer that carries the real one as `WHOLE`. Prompts and resources work in the same way.
 
-    Log messages go to `on_log` one after the other as they come, before the answer that follows them. The SDK would
-    make a task of each, and a server can write more of them than fit into memory.
+    Errors from the server come without the secrets of the server's configuration.
 
-    For the same reason a `Backlog` bounds what a server asks, and reports of progress are bounded too.
+    Log messages go to `on_log` one after the other, before the answer that follows them. The SDK would start a task for
+    each, and a server can write more of them than fit into memory. For the same reason a `Backlog` limits the server's
+    requests, and progress reports are limited too.
     """
 
     def __init__(
@@ -126,13 +127,13 @@ class ListingDispatcher(JSONRPCDispatcher[TransportContext]):
         self._backlog = Backlog()
         self.listed: list[object] = []
         self.odd: set[str] = set()
-        """Names of the definitions that the session was not shown."""
+        """Names of the definitions that the session did not see."""
         self.version = LATEST_MODERN_VERSION
-        """What was agreed on: the session judges a page by it."""
+        """The negotiated protocol version, by which the session validates a page."""
         self.ended = anyio.Event()
-        """Set when nothing will come from the server any more."""
+        """Set when nothing more can come from the server."""
         self.ended_because = ""
-        """What the server did that we ended the connection for; empty where we did not."""
+        """What the server did that made us end the connection; empty if we did not end it."""
 
     @property
     def is_open(self) -> bool:
@@ -170,11 +171,11 @@ class ListingDispatcher(JSONRPCDispatcher[TransportContext]):
         on_request: OnRequest,
         sender_ctx: Context | None,
     ) -> None:
-        # Called where messages are read, so that waiting here holds up the server, and nothing else.
+        # Messages are read in this task, so waiting here delays this server and nothing else.
         try:
             await self._backlog.room()
         except TimeoutError:
-            self.ended_because = "asked and did not read the answers"
+            self.ended_because = "sent requests and did not read the answers"
             self.ended.set()
             await anyio.sleep_forever()
         await super()._dispatch_request(req, metadata, on_request, sender_ctx)
@@ -206,7 +207,7 @@ class ListingDispatcher(JSONRPCDispatcher[TransportContext]):
             for number, wire in enumerate(wires if self._over_http else (), 1):
                 if number % pages.AT_ONCE == 0:
                     await anyio.lowlevel.checkpoint()
-                # The session validates all that it is shown in one step, and needs no more than what says of headers.
+                # The session validates all that it sees in one step, and needs only what defines headers.
                 if _says_of_headers(wire) and is_definition(wire, method, self.version):
                     accepted.append(wire)
                 elif (name := label(wire)) is not None:
@@ -224,7 +225,7 @@ class ListingDispatcher(JSONRPCDispatcher[TransportContext]):
         opts: CallOptions | None,
         related_request_id: RequestId | None,
     ) -> dict[str, Any]:
-        """The SDK's own way, with what the transport has to say in place of an answer, as `Refused`."""
+        """Send a request as the SDK does, and raise `Refused` if the transport reports why there is no answer."""
         stays_open = method == "subscriptions/listen"
         self._in_flight_requests += not stays_open
         if opts is not None and (on_progress := opts.get("on_progress")) is not None:
@@ -238,34 +239,35 @@ class ListingDispatcher(JSONRPCDispatcher[TransportContext]):
             if self._closed:
                 raise Closed from error
             if error.code == URL_ELICITATION_REQUIRED:
-                raise  # its data holds an address that a person has to open as it is
+                raise  # its data contains an address that a person must open unchanged
             secrets = self._secrets
             raise MCPError(error.code, secrets.hidden(error.message), secrets.hidden_in(error.data)) from error
         finally:
             self._in_flight_requests -= not stays_open
-            # Who was away is asked on a new connection, which lists first; this one lasts as long as its requests.
+            # A server that was away is used on a new connection, which lists first. This one lasts as long as its
+            # requests.
             self.end_if_lost()
 
     def end_if_lost(self) -> None:
-        """End, once nobody waits, where the server was away; but not while it is still found out how to speak to it."""
+        """End the connection if the server was away and no request is waiting; but not during the negotiation."""
         if self._health.on_lost is not None and self._health.lost and not self._in_flight_requests:
             self.ended.set()
 
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """A session that has agreed on an era, and the dispatcher under it."""
+    """A session with a negotiated protocol era, and the dispatcher under it."""
 
     session: ClientSession
     dispatcher: ListingDispatcher
     over_http: bool
-    """Whether it goes over HTTP, where one call may be cut off alone and arguments may travel as headers."""
+    """Whether the transport is HTTP, where a single call may be cut off and arguments may travel as headers."""
     health: Health = field(default_factory=Health)
-    """What is found out of an HTTP server on the way."""
+    """What was found out about an HTTP server on the way."""
 
     @property
     def is_modern(self) -> bool:
-        """Whether it is of the newer era, without a handshake."""
+        """Whether the connection is of the newer protocol era, without a handshake."""
         return self.session.protocol_version in MODERN_PROTOCOL_VERSIONS
 
     @property
@@ -277,19 +279,19 @@ class Connection:
         return self.dispatcher.is_open and not (self.health.forgotten.is_set() or self.health.lost)
 
     def give_up(self) -> None:
-        """Let whoever holds the connection end it."""
+        """Ask the task that holds the connection to end it."""
         self.dispatcher.ended.set()
 
 
 def _says_of_headers(wire: object) -> bool:
     try:
         return b'"x-mcp-header"' in orjson.dumps(wire)
-    except TypeError:  # an integer beyond 64 bits, say
+    except TypeError:  # for example an integer beyond 64 bits
         return True
 
 
 def _as_sent_for(params: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-    """`params` with the capabilities of whom the request is for, where its server reads them with every request."""
+    """Return `params` with the requesting client's capabilities, if the server reads them with every request."""
     meta = (params or {}).get("_meta")
     if params is None or not isinstance(meta, dict) or CAPABILITIES not in meta:
         return params
@@ -304,7 +306,7 @@ _grace = Grace()
 
 
 def stop_servers_quickly() -> None:
-    """Wait for servers only so long that we end in time ourselves; for a process that is a server."""
+    """Wait for servers only briefly, so that this process ends in time; for a process that is a server itself."""
     global _grace  # noqa: PLW0603
     _grace = GRACE_OF_A_SERVER
 
@@ -320,15 +322,15 @@ async def connect(
     on_log: OnLog = _unheard,
     max_message_bytes: int = MAX_MESSAGE_BYTES,
 ) -> AsyncGenerator[Connection]:
-    """Start or reach `server`, agree on a protocol era, and stay connected for the block.
+    """Start or reach `server`, negotiate a protocol era, and stay connected for the block.
 
-    An answer of more than `max_message_bytes` is not read, and fails alone.
+    An answer of more than `max_message_bytes` is not read, and only that request fails.
 
-    What it says beside the protocol goes to `said`: its standard error, or the statuses it refuses with. What it asks
-    for is answered by `asking`, what it logs is taken by `on_log`.
+    What the server says outside the protocol goes to `said`: its standard error, or its HTTP error statuses. `asking`
+    answers the server's requests, and `on_log` takes its log messages.
 
     Raises:
-        OSError, MCPError, httpx2.HTTPError: as the transport or the handshake fails, alone or in an exception group.
+        OSError, MCPError, httpx2.HTTPError: the transport or the handshake failed, alone or in an exception group.
     """
     outcomes, health = Outcomes(), Health()
     async with _transport(
@@ -349,23 +351,23 @@ async def connect(
             await _negotiate(session)
             dispatcher.version = session.protocol_version or LATEST_MODERN_VERSION
             if isinstance(server, HttpServer):
-                # The era it does not speak was refused with a status, which says nothing of what follows.
+                # The server refused the unsupported era with a status, which says nothing about what follows.
                 said.clear()
                 health.lost, health.on_lost = False, dispatcher.end_if_lost
             yield Connection(session, dispatcher, isinstance(server, HttpServer), health)
 
 
 async def _negotiate(session: ClientSession) -> None:
-    """The newest era first; whatever is no clear yes falls back to the handshake.
+    """Try the newest era first; fall back to the handshake unless the server clearly accepts.
 
-    A server that starts slowly may answer the probe after we gave it up and so have settled on the new era before the
-    handshake reaches it: it then names that era in its refusal, and is asked once more.
+    A slow server may answer the probe after we gave up. It then has settled on the new era before the handshake reaches
+    it, and names that era in its refusal. So it is probed once more.
     """
     try:
         await session.discover()
     except (MCPError, RuntimeError, ValidationError) as error:
         if isinstance(error, Refused) and error.refusal.unreached:
-            raise  # it will not be where it was not
+            raise  # the handshake would not reach it either
         try:
             await session.initialize()
         except MCPError as refusal:
@@ -386,8 +388,8 @@ async def _transport(
 ) -> AsyncGenerator[Any]:
     if isinstance(server, StdioServer):
         if server.cwd is not None and not await anyio.Path(server.cwd).is_dir():
-            # The system says of it the same as of a program that does not exist.
-            raise NotADirectoryError(f"its working directory {server.cwd} is no folder")
+            # The system reports this in the same way as a missing program.
+            raise NotADirectoryError(f"its working directory {server.cwd} is not a folder")
         environ = {**inherited(os.environ, (server.command, *server.args)), **server.env}
         async with listening(said) as errlog:
             async with piped(
@@ -399,7 +401,7 @@ async def _transport(
         async with carried(server, max_message_bytes=max_message_bytes) as streams:
             yield streams
         return
-    # A server may hold its stream open for as long as a call may take, and a person who is asked something in it.
+    # A server may hold its stream open as long as a call may take, plus the time in which a person answers a question.
     answer_timeout_s = max(HTTP_READ_TIMEOUT_S, call_timeout_s + TIMEOUT_S) + QUESTION_S
     client = HttpClient(
         server, said, outcomes, health, answer_timeout_s=answer_timeout_s, max_message_bytes=max_message_bytes

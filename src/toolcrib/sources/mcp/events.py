@@ -1,4 +1,5 @@
-"""A stream of server-sent events. The SDK gets the short ones, since it reads each in one step, however long it is."""
+"""An SSE stream that passes only short events to the SDK, because the SDK reads each event in one step of any
+length."""
 
 from __future__ import annotations
 
@@ -17,20 +18,20 @@ from toolcrib.sources.mcp.refusals import Outcomes
 logger = logging.getLogger(__name__)
 
 MAX_TOLD_BYTES = 2**20
-"""The longest event that is no answer. Nothing that a server asks or tells needs more."""
+"""The maximum size of an event that is not an answer, in bytes. No request or notification of a server needs more."""
 
-# Not a bare `\r`: the search would take the two characters of one CRLF for two line ends. Where a part ends between
-# them, the second is an empty line before the next event, which means nothing. To wait for it would hold back the last
+# Not a bare `\r`: the search would count the two characters of one CRLF as two line ends. If a part ends between them,
+# the second one looks like an empty line before the next event, which is harmless. Waiting for it would delay the last
 # event of a server that ends its lines with CR.
 _END = re.compile(rb"(?:\r\n|\r(?!\n)|\n){2}")
 _LINE = re.compile(rb"\r\n|\r|\n")
 
 
 class Events(httpx2.AsyncByteStream):
-    """What a server sends on one stream.
+    """The event stream of a response.
 
-    The answers in a long event are read here, aside, and put into `outcomes`. In place of each, the SDK gets an empty
-    one with the same id, which says that the stream is done and reaches nobody.
+    The answers in a long event are read here, in a thread, and put into `outcomes`. For each one the SDK gets an empty
+    answer with the same id, which ends the stream for the SDK and reaches no caller.
     """
 
     def __init__(
@@ -42,10 +43,10 @@ class Events(httpx2.AsyncByteStream):
         until: float,
         max_message_bytes: int,
     ) -> None:
-        """`answers`: the id of the request that the stream answers; None where it brings what nobody asked for.
+        """`answers`: the id of the request that the stream answers; None if the stream carries unsolicited messages.
 
-        `until`: when the stream has to be over, by the clock of the event loop. It ends in time, however long somebody
-        drips into it for whom nobody waits any more.
+        `until`: when the stream must be over, by the clock of the event loop. It ends then even if the server keeps
+        sending data for an abandoned request.
         """
         self._response = response
         self._outcomes = outcomes
@@ -69,7 +70,7 @@ class Events(httpx2.AsyncByteStream):
                 async for passed in self._read(whole):
                     yield passed
             if len(event) > self._max_message_bytes + SHORT_BYTES:
-                yield bytes(event)  # beyond what the SDK takes: it ends the stream
+                yield bytes(event)  # longer than the SDK accepts: it ends the stream
                 event.clear()
         yield bytes(event)
 
@@ -77,10 +78,11 @@ class Events(httpx2.AsyncByteStream):
         await self._response.aclose()
 
     async def _read(self, event: bytes) -> AsyncIterator[bytes]:
-        """What the SDK gets of a long `event`, one event at a time: an array may hold very many answers."""
+        """Yield what the SDK gets instead of a long `event`, one event at a time: an array may contain very many
+        answers."""
         lines = _LINE.split(event)
         data = b"\n".join(line[5:].removeprefix(b" ") for line in lines if line.startswith(b"data:"))
-        answered: set[RequestId] = set()  # several where the event is an array, as servers of 2025-03-26 may send it
+        answered: set[RequestId] = set()  # several if the event is an array, as servers of 2025-03-26 may send it
         for read in await received(data, self._max_message_bytes):
             if isinstance(read, Garbled) or not isinstance(message := read.message, JSONRPCResponse | JSONRPCError):
                 continue
@@ -97,4 +99,4 @@ class Events(httpx2.AsyncByteStream):
         if len(event) <= MAX_TOLD_BYTES:
             yield event
         else:
-            logger.info("an event of %d bytes was dropped, since it is no answer", len(event))
+            logger.info("dropped an event of %d bytes that is not an answer", len(event))

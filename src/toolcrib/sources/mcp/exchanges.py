@@ -1,4 +1,4 @@
-"""Requests that are under way at one server, and to which of them belongs what the server sends in between."""
+"""Tracks the running requests at one server, and finds the client that each message of the server is for."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from toolcrib.sources.mcp.logs import is_log_message
 
 @dataclass(slots=True, eq=False)
 class Exchange:
-    """A request that is under way: whom its server may ask for input meanwhile, and how long we wait for it."""
+    """A running request: the client that its server may ask for input, and how long we wait for the answer."""
 
     client: Client
     patience: anyio.CancelScope
     questions: int = 0
-    """Questions that wait for the client's answer."""
+    """How many questions wait for the client's answer."""
     left_s: float = 0.0
-    """What is left of the patience while they do: a server does not answer late because a person thinks."""
+    """The remaining time while the timer is paused. A server is not late because a person thinks."""
 
     def pause(self) -> None:
         if not self.questions:
@@ -41,27 +41,27 @@ class Exchange:
 
 
 _sent_for: ContextVar[Exchange] = ContextVar("_sent_for")
-"""Set where a request is sent. Over streamable HTTP the SDK reads what comes on the stream of its answer in the same
-context, which tells for which request it is; behind a pipe nothing does."""
+"""Set while a request is sent. Over streamable HTTP the SDK reads the answer's stream in the same context, which
+identifies the request. Over a pipe nothing identifies it."""
 
 
 class Exchanges:
-    """The requests at one server."""
+    """The running requests at one server."""
 
     def __init__(self, standing: Callable[[], Client], lingering_s: float) -> None:
-        """`standing` is whom the server means while nobody in particular calls.
+        """`standing` returns the client that the server's messages are for while no call is running.
 
-        A request that was given up may go on at its server for `lingering_s`, in seconds.
+        A request that was given up may continue at its server for `lingering_s`, in seconds.
         """
         self._standing = standing
         self._lingering_s = lingering_s
         self._under_way: list[Exchange] = []
         self._given_up: list[tuple[float, Client]] = []
-        """Until when, and whose."""
+        """Until when each abandoned request may continue, and its client."""
 
     @contextmanager
     def sending(self, client: Client | None, patience: anyio.CancelScope) -> Generator[None]:
-        """Take part for the block, in which one request is sent and answered."""
+        """Track the request for the block, in which it is sent and answered."""
         exchange = Exchange(client or NO_CLIENT, patience)
         self._under_way.append(exchange)
         token = _sent_for.set(exchange)
@@ -69,7 +69,7 @@ class Exchanges:
             yield
         except MCPError:
             raise
-        except BaseException:  # cancelled, or out of time: its server may not know yet
+        except BaseException:  # cancelled or timed out: the server may not know yet
             self._give_up(exchange.client)
             raise
         finally:
@@ -77,19 +77,19 @@ class Exchanges:
             self._under_way.remove(exchange)
 
     def connected_anew(self) -> None:
-        """What was given up ended with the connection before."""
+        """Note a new connection. The abandoned requests ended with the previous one."""
         self._given_up.clear()
 
     @property
     def callers(self) -> list[Client]:
-        """Whoever calls now; the standing client where nobody does."""
+        """The clients with running requests; the standing client if no request runs."""
         return [exchange.client for exchange in self._under_way] or [self._standing()]
 
     def recipient(self, read_in: Context | None) -> Client | None:
-        """Whose a message is that nobody asked for, and that was read in the context `read_in`.
+        """Return the client that an unsolicited message is for; the message was read in the context `read_in`.
 
-        None where it could be several clients': what is one's must not reach another. A request that was given up
-        counts, since its server may still speak of it.
+        Returns None if it could be for several clients, because a message for one must not reach a different one. A
+        request that was given up counts, because its server may still send messages about it.
         """
         exchange = read_in.get(_sent_for) if read_in is not None else None
         if exchange is not None and exchange in self._under_way:
@@ -98,14 +98,15 @@ class Exchanges:
         self._forget_what_is_over()
         if any(client != callers[0] for client in (*callers, *(client for _, client in self._given_up))):
             return None
-        # All are one client's: the last of those that are to bring messages is the least likely to be waiting for it.
+        # All belong to one client. The last one that wants messages is the least likely to be waiting for this one.
         return next((client for client in reversed(callers) if client.log_level is not None), callers[-1])
 
     async def ask(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any] | ErrorData:
-        """What a server of the handshake era asks: if it could be for another client's call, nobody is asked."""
+        """Answer a request from a server of the handshake era. If it could belong to several clients, no client is
+        asked."""
         client = self.recipient(copy_context())
         if client is None:
-            told = "Several clients are calling, or were just now, and it cannot be told whom this is for."
+            told = "Several clients have running calls, or had until just now. Toolcrib cannot tell which one to ask."
             return ErrorData(code=INVALID_REQUEST, message=told)
         exchanges = [exchange for exchange in self._under_way if exchange.client == client]
         for exchange in exchanges:
@@ -119,7 +120,7 @@ class Exchanges:
                 exchange.go_on()
 
     def log(self, params: Mapping[str, Any], read_in: Context | None) -> None:
-        """What a server logs, for whoever it is about."""
+        """Pass a log message to the client that it is for."""
         if is_log_message(params) and (client := self.recipient(read_in)) is not None:
             client.log(params)
 

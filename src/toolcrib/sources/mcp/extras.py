@@ -1,4 +1,4 @@
-"""All pages of a server's prompts, resources and resource templates."""
+"""Reads all pages of a server's prompts, resources and resource templates."""
 
 from __future__ import annotations
 
@@ -25,19 +25,20 @@ _NAMES: Mapping[_ListMethod, str] = {
     "resources/list": "uri",
     "resources/templates/list": "uriTemplate",
 }
-"""By method: what tells one definition from another."""
+"""The field that identifies a definition, by method."""
 
 
 class WholeResult(RootModel[dict[str, Any]]):
-    """A result as the session gives it, with the fields the SDK's models would drop."""
+    """A result as the session returns it, with the fields that the SDK's models would drop."""
 
 
 class WireRequest(mcp_types.Request[dict[str, Any], str]):
-    """A request with its parameters as they are, fields that the SDK does not know included."""
+    """A request with its parameters unchanged, including fields that the SDK does not know."""
 
 
 async def list_extras(connection: Connection, *, page_timeout_s: float) -> tuple[Extras, tuple[str, ...]]:
-    """What the server offers besides tools, and what is odd about that: a list that it refuses is empty, and told of.
+    """Return what the server offers besides tools, and warnings. A list that the server refuses is empty, with a
+    warning.
 
     Raises:
         MCPError: the connection has ended.
@@ -56,12 +57,12 @@ async def list_extras(connection: Connection, *, page_timeout_s: float) -> tuple
         except MCPError as error:
             if not connection.is_open:
                 raise
-            # Many a server says that it has resources and knows nothing of templates.
+            # Many servers declare resources but do not support templates.
             if error.code != mcp_types.METHOD_NOT_FOUND:
                 warnings.append(f"it refused {method}: {error.message}")
             return ()
         except ValidationError:
-            warnings.append(f"it answered {method} with what is no list")
+            warnings.append(f"it answered {method} with something that is not a list")
             return ()
         warnings.extend(odd)
         return definitions
@@ -76,7 +77,7 @@ async def list_extras(connection: Connection, *, page_timeout_s: float) -> tuple
 async def _list(
     connection: Connection, method: _ListMethod, page_timeout_s: float
 ) -> tuple[tuple[Mapping[str, Any], ...], list[str]]:
-    """All definitions that can be used, the first of those with the same name; and a line for those that cannot."""
+    """Return all usable definitions, the first of those with the same name, and a warning about the others."""
     name = _NAMES[method]
     kept: dict[str, Mapping[str, Any]] = {}
     read, odd = 0, 0
@@ -102,5 +103,5 @@ async def _list(
     ends = await pages.walk(page, lambda: read)
     warnings = [] if ends else [f"its answers to {method} do not end; {read} definitions were read"]
     if odd:
-        warnings.append(f"{odd} of its answers to {method} cannot be used")
+        warnings.append(f"{odd} of the definitions in its answers to {method} are invalid")
     return tuple(kept.values()), warnings

@@ -1,4 +1,4 @@
-"""How what went wrong with a server is put: for any caller to read, and with more of it for the server's owner."""
+"""Words the failures of a server: one sentence for any caller, and more details for the server's owner."""
 
 from __future__ import annotations
 
@@ -23,10 +23,11 @@ def unavailable(
     remedy: str = "",
     hidden: Callable[[str], str] = str,
 ) -> SourceUnavailable:
-    """`{name} {what}` for callers; for the owner the cause, what was `heard` of the server, and a `remedy`: sentences.
+    """Return the error with the message `{name} {what}`, and with a diagnosis and a `remedy` for the owner.
 
-    Callers read no cause that this module did not word: errors of the system and of servers quote paths, variables,
-    addresses and headers. `hidden` takes the server's own secrets out of a text.
+    The diagnosis is the cause and what was `heard` from the server. Callers read only causes that this module words:
+    errors of the system and of servers quote paths, variables, addresses and headers. `hidden` removes the server's own
+    secrets from a text.
     """
     told, diagnosis, retry_after_s = f"`{name}` {what}", list[str](), None
     if error is not None and not isinstance(cause := bottom(error), TimeoutError):
@@ -49,14 +50,14 @@ def unavailable(
 
 
 def bottom(error: BaseException) -> BaseException:
-    """What an exception group is about."""
+    """Return the first exception that is not a group."""
     while isinstance(error, BaseExceptionGroup):
         error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
     return error
 
 
 def in_one_line(error: BaseException) -> str:
-    """What went wrong, at most 300 characters where the error says it in its own words."""
+    """Return what went wrong in one line, cut to 300 characters if the error uses its own words."""
     error = bottom(error)
     if isinstance(error, FileNotFoundError):
         return f"the program `{error.filename}` is not installed or not on the PATH"
@@ -72,12 +73,12 @@ def _exited(code: int | None) -> str:
         return f"it exited with code {code}"
     try:
         return f"it was ended by {signal.Signals(-code).name}"
-    except ValueError:  # one that only its own system has a name for
+    except ValueError:  # a signal that only a different system has a name for
         return f"it was ended by signal {-code}"
 
 
 def garbled_line(error: Exception) -> str:
-    """The line that did not parse, as far as it can be told, at most 80 characters."""
+    """Return the line that could not be parsed, cut to 80 characters."""
     if isinstance(error, ValidationError):
         line = error.errors(include_url=False)[0].get("input")
         if isinstance(line, str):

@@ -1,4 +1,4 @@
-"""A server's address as a transport: what keeps one request from its answer refuses that request, and no other."""
+"""The HTTP transport to a server. A failure of one request refuses that request only."""
 
 from __future__ import annotations
 
@@ -33,39 +33,39 @@ from toolcrib.sources.mcp.refusals import NO_MESSAGE, OTHER_ID, Outcomes, Refusa
 from toolcrib.sources.mcp.server import HttpServer
 
 TIMEOUT_S = 30.0
-"""For a connection, and for what is sent to be taken."""
+"""Seconds to wait for a connection, and for the server to accept what is sent."""
 
 END_OF_SESSION_S = 2.0
-"""For a server to hear that we need its session no more; one that does not answer is left to forget it by itself."""
+"""Seconds to wait for a server to end our session. If it does not answer, it expires the session by itself."""
 
 MAX_TOLD = 500
-"""How many characters its owner is told of an address that a server wrote."""
+"""How many characters of an address that a server wrote are shown to its owner."""
 
 MAX_REDIRECTS = 5
 
 LONGEST_RETRY_S = 86_400.0
-"""Whoever is told to come back later than this is told to come back then."""
+"""The maximum for a `Retry-After`, in seconds. A longer time is shortened to this."""
 
 _PHRASES = {status.value: status.phrase for status in HTTPStatus}
-"""Not the server's own, which a model would read as ours."""
+"""Standard phrases. The server's own phrase is not used, because a model would read it as ours."""
 
 _LASTING = frozenset({400, 401, 402, 403, 404, 405, 406, 407, 410, 411, 413, 414, 415, 421, 426, 431, 451, 501, 505})
-"""Statuses that the next request gets as well, unless its owner changes an address or a key."""
+"""Statuses that the next request will get as well, unless the owner changes an address or a key."""
 
 _PLAIN = frozenset({401, 403, 407, 429})
-"""Statuses that say more than an error in their body, for which servers take any code."""
+"""Statuses that say more than the error in their body, because servers put any code there."""
 
-_BROKE_OFF = "broke off before it had answered"
+_BROKE_OFF = "closed the connection before it answered"
 
 
 @dataclass(slots=True)
 class Health:
-    """What a transport over HTTP has found out of its server."""
+    """What an HTTP transport has found out about its server."""
 
     forgotten: anyio.Event = field(default_factory=anyio.Event)
-    """Set when it has said that it does not know our session, as after a restart."""
+    """Set when the server does not know our session any more, for example after a restart."""
     lost: bool = False
-    """Whether it was away or broke off: who is there next need not offer what it offered."""
+    """Whether the server was away or closed a connection. After that it may offer something different."""
     on_lost: Callable[[], None] | None = None
     """Called whenever that is found out."""
 
@@ -77,28 +77,28 @@ class Health:
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """The request of the protocol that a POST carries."""
+    """The protocol request that a POST carries."""
 
     id: RequestId
     method: str
 
     @classmethod
     async def by(cls, request: httpx2.Request) -> _Asked | None:
-        """None where it carries something else."""
+        """Read the request; None if the POST carries something else."""
         message = cast("Mapping[str, Any]", from_json(await request.aread()))
         return cls(message["id"], message["method"]) if "method" in message and "id" in message else None
 
 
 _Came = dict[str, Any] | ErrorData | Refusal
-"""A result, an error of the server's own, or why there is neither."""
+"""A result, an error from the server itself, or the reason why there is neither."""
 
 
 class HttpClient(httpx2.AsyncClient):
-    """Talks to one server. A POST never raises: what goes wrong with it is told to whoever waits for its answer.
+    """Talks to one server. A POST never raises: its failure goes to the task that waits for the answer.
 
-    The SDK's transports end the whole connection with the first request that fails, tell every status from 400 on in
-    the same words, and read bodies of any length. They follow redirects only where we let them: to the same origin,
-    with the same method.
+    The SDK's transports end the whole connection with the first failed request, describe every status from 400 on in
+    the same words, and read bodies of any length. They follow a redirect only where this class allows it: to the same
+    origin, with the same method.
     """
 
     def __init__(
@@ -111,11 +111,12 @@ class HttpClient(httpx2.AsyncClient):
         answer_timeout_s: float,
         max_message_bytes: int,
     ) -> None:
-        """`answer_timeout_s` is how long an answer may take, in seconds, or a stream be silent."""
+        """`answer_timeout_s` is how long an answer may take, or a stream may be silent, in seconds."""
         super().__init__(
             headers=dict(server.headers),
             timeout=httpx2.Timeout(TIMEOUT_S, read=answer_timeout_s),
-            limits=httpx2.Limits(max_connections=None, max_keepalive_connections=20),  # calls are bounded elsewhere
+            # `LimitedSource` limits the calls.
+            limits=httpx2.Limits(max_connections=None, max_keepalive_connections=20),
             max_redirects=MAX_REDIRECTS,
         )
         self._has_token = any(name.lower() == "authorization" for name in server.headers)
@@ -125,7 +126,7 @@ class HttpClient(httpx2.AsyncClient):
         self._answer_timeout_s = answer_timeout_s
         self._max_message_bytes = max_message_bytes
         self._answers_follow = server.transport != "sse"
-        """Whether the answer to a POST comes as its response; over SSE it comes on the stream that was opened first."""
+        """Whether the answer to a POST comes in its response. Over SSE it comes on the stream that was opened first."""
 
     async def send(self, request: httpx2.Request, *, stream: bool = False, **options: Any) -> httpx2.Response:
         if request.method == "POST":
@@ -142,7 +143,7 @@ class HttpClient(httpx2.AsyncClient):
         return response
 
     async def stream_refusal(self, response: httpx2.Response) -> Refusal | None:
-        """Why `response` to a GET is no stream of events; None if it is one."""
+        """Return why `response` to a GET is not a stream of events; None if it is one."""
         if response.has_redirect_location:
             return _redirected(response)
         if response.status_code >= 400:
@@ -163,7 +164,7 @@ class HttpClient(httpx2.AsyncClient):
             return came
         if asked is not None:
             self._outcomes.put(asked.id, came)
-        return httpx2.Response(202, request=request)  # for the SDK there is nothing more to come
+        return httpx2.Response(202, request=request)  # the SDK need not read anything more
 
     async def _taken(self, request: httpx2.Request, asked: _Asked | None, **options: Any) -> httpx2.Response | _Came:
         response = await super().send(request, stream=True, **options)
@@ -178,7 +179,7 @@ class HttpClient(httpx2.AsyncClient):
         return came
 
     async def _judged(self, response: httpx2.Response, asked: _Asked | None) -> httpx2.Response | _Came:
-        """The response, where it is the SDK that reads it; else the answer in it, or why there is none."""
+        """Return the response if the SDK is to read it; otherwise the answer in it, or why it has no answer."""
         if response.has_redirect_location:
             if not _stays_within_origin(response) or await self._body(response) is None:
                 return _redirected(response)
@@ -197,7 +198,7 @@ class HttpClient(httpx2.AsyncClient):
                 if body is None:
                     return too_long(self._max_message_bytes)
                 came = await self._came(body, asked)
-                # The answer to the handshake comes with headers that the SDK needs.
+                # The SDK needs the headers of the answer to the handshake.
                 return (
                     _with(response, content=body) if asked.method == "initialize" and isinstance(came, dict) else came
                 )
@@ -205,13 +206,13 @@ class HttpClient(httpx2.AsyncClient):
                 return _other_kind(response)
 
     def _sorted(self, response: httpx2.Response, answers: RequestId | None, until: float) -> httpx2.Response:
-        """The stream of events of `response`, as the SDK is to read it."""
+        """Return `response` with its event stream in the form that the SDK is to read."""
         limit_bytes = self._max_message_bytes
         events = Events(response, self._outcomes, answers=answers, until=until, max_message_bytes=limit_bytes)
         return _with(response, stream=events)
 
     async def _came(self, body: bytes, asked: _Asked) -> _Came:
-        """What `body` says to what was asked."""
+        """Return what `body` answers to the request."""
         for read in await received(body, self._max_message_bytes):
             if isinstance(read, Garbled):
                 continue
@@ -224,7 +225,8 @@ class HttpClient(httpx2.AsyncClient):
         return NO_MESSAGE
 
     async def _refused(self, response: httpx2.Response, asked: _Asked | None) -> _Came:
-        """What a status from 400 on means; where that leaves it open, an error of the protocol in its body does not."""
+        """Return what a status from 400 on means. An error of the protocol in the body is preferred if the status is
+        vague."""
         status = response.status_code
         phrase = _PHRASES.get(status, "")
         self._said.append(f"HTTP {status} {phrase}\n".encode())
@@ -239,14 +241,14 @@ class HttpClient(httpx2.AsyncClient):
             came = NO_MESSAGE if body is None else await self._came(body, asked)
             if isinstance(came, ErrorData) and not isinstance(came.data, Refusal):
                 return came
-        again = "" if retry_after_s is None else f"; it may be asked again in {retry_after_s:g} s"
-        # Source: RFC 9728, section 5.1. With credentials of its own, they are what is wrong.
+        again = "" if retry_after_s is None else f"; retry in {retry_after_s:g} s"
+        # Source: RFC 9728, section 5.1. If we sent credentials, they are the problem, not a missing sign-in.
         challenge = response.headers.get("www-authenticate", "").lower()
         wants_sign_in = status == HTTPStatus.UNAUTHORIZED and "resource_metadata" in challenge and not self._has_token
-        what = f"refused with HTTP {status} {phrase}".rstrip() + again
+        what = f"answered HTTP {status} {phrase}".rstrip() + again
         return Refusal(
             "needs a sign-in (OAuth), which Toolcrib cannot do yet (HTTP 401)" if wants_sign_in else what,
-            # A 503 of a proxy may be the end of a request that went through; one that names a time is the server's own.
+            # A proxy may send 503 for a request that went through. A 503 with a time comes from the server itself.
             retryable=status == HTTPStatus.TOO_MANY_REQUESTS
             or (status == HTTPStatus.SERVICE_UNAVAILABLE and retry_after_s is not None),
             retry_after_s=retry_after_s,
@@ -256,7 +258,7 @@ class HttpClient(httpx2.AsyncClient):
         )
 
     async def _body(self, response: httpx2.Response) -> bytes | None:
-        """The body, unpacked; None where it is longer than a message may be."""
+        """Return the decompressed body; None if it is longer than a message may be."""
         body = bytearray()
         async for part in response.aiter_bytes():
             body += part
@@ -265,29 +267,29 @@ class HttpClient(httpx2.AsyncClient):
         return bytes(body)
 
     def _failed(self, error: httpx2.RequestError) -> Refusal:
-        """Why there is no response, or only half of one. Callers read none of the texts of `error`."""
+        """Return why there is no response, or only a part of one. Callers do not read the texts of `error`."""
         diagnosis = f"{type(error).__name__}: {error}"
         match error:
             case httpx2.ConnectError() | httpx2.ConnectTimeout() | httpx2.PoolTimeout():
                 self._health.lose()
                 within = "" if isinstance(error, httpx2.ConnectError) else f" within {TIMEOUT_S:g} s"
-                return Refusal(f"gave no connection{within}", diagnosis, retryable=True, unreached=True)
+                return Refusal(f"did not accept a connection{within}", diagnosis, retryable=True, unreached=True)
             case httpx2.LocalProtocolError() | httpx2.UnsupportedProtocol() | httpx2.ProxyError():
-                what = "cannot be asked: its address, its headers or a proxy does not allow it"
+                what = "cannot be reached because of its address, its headers or a proxy"
                 return Refusal(what, diagnosis, lasting=True, unreached=True)
             case httpx2.TimeoutException():
                 return Refusal(f"did not answer within {self._answer_timeout_s:g} s", diagnosis)
             case httpx2.DecodingError():
-                return Refusal("answered with a body that cannot be unpacked", diagnosis, ran=True)
+                return Refusal("answered with a body that cannot be decompressed", diagnosis, ran=True)
             case _:
                 self._health.lose()
                 return Refusal(_BROKE_OFF, diagnosis)
 
 
 def refusal_by_sdk(error: MCPError, max_message_bytes: int) -> Refusal | None:
-    """The refusal that the SDK's transport put into its own words, where it read a stream; None where it did not.
+    """Return the refusal that the SDK's transport reported in its own words after reading a stream, or None.
 
-    Its words are of mcp 2.3.
+    The matched words are those of mcp 2.3.
     """
     match error.code:
         case code if code == CONNECTION_CLOSED and error.message.startswith("SSE stream failed: "):
@@ -297,14 +299,14 @@ def refusal_by_sdk(error: MCPError, max_message_bytes: int) -> Refusal | None:
         case code if code == PARSE_ERROR and error.message.startswith("Failed to parse "):
             return NO_MESSAGE
         case code if code == INVALID_REQUEST and error.message.startswith("Redirect to "):
-            return Refusal("redirects over and over")
+            return Refusal("redirects too many times")
         case _:
             return None
 
 
 def _other_kind(response: httpx2.Response) -> Refusal:
     named = f"`{_kind(response)[:80]}`" if _kind(response) else "nothing"
-    return Refusal(f"answered with {named} instead of a message of the protocol (HTTP {response.status_code})")
+    return Refusal(f"answered with {named} instead of an MCP message (HTTP {response.status_code})")
 
 
 def _kind(response: httpx2.Response) -> str:
@@ -314,7 +316,7 @@ def _kind(response: httpx2.Response) -> str:
 def _with(
     response: httpx2.Response, *, content: bytes | None = None, stream: httpx2.AsyncByteStream | None = None
 ) -> httpx2.Response:
-    """`response` with a body that is unpacked."""
+    """Return `response` with a decompressed body."""
     gone = {"content-encoding", "content-length", "transfer-encoding"}
     headers = [(name, value) for name, value in response.headers.multi_items() if name.lower() not in gone]
     unpacked = httpx2.Response(
@@ -325,7 +327,7 @@ def _with(
 
 
 def _stays_within_origin(response: httpx2.Response) -> bool:
-    """Whether a redirect leads to the same origin, keeps the method, and brings no name of its own into the address."""
+    """Return whether a redirect leads to the same origin, keeps the method, and adds no user name to the address."""
     to, sent = response.next_request, response.request
     return (
         to is not None
@@ -340,20 +342,23 @@ def _redirected(response: httpx2.Response) -> Refusal:
         to = response.request.url.join(response.headers["location"])
     except httpx2.InvalidURL:
         to = None
-    what = f"redirects to another place (HTTP {response.status_code}), where nothing is sent"
-    whole = "" if to is None else f"It redirects to {shown(str(to))[:MAX_TOLD]}; configure that address if it is right."
+    what = f"redirects to a different address (HTTP {response.status_code}), which Toolcrib does not follow"
+    whole = (
+        "" if to is None else f"It redirects to {shown(str(to))[:MAX_TOLD]}. If that is right, configure it as `url`."
+    )
     return Refusal(what, whole, lasting=True, unreached=True)
 
 
 def _retry_after_s(headers: httpx2.Headers) -> float | None:
-    """What `Retry-After` says, as seconds from now: it may be a number of them, or a date.
+    """Return `Retry-After` as seconds from now. The header holds a number of seconds or a date.
 
     Source: RFC 9110, section 10.2.3.
     """
     told = headers.get("retry-after", "").strip()
     if told.isascii() and told.isdecimal():
         return min(float(told), LONGEST_RETRY_S)
-    at, now = _date(told), _date(headers.get("date", "")) or datetime.now(UTC)  # by its own clock, where it shows it
+    # By the server's own clock, if it sends its date.
+    at, now = _date(told), _date(headers.get("date", "")) or datetime.now(UTC)
     return None if at is None else min(max(0.0, (at - now).total_seconds()), LONGEST_RETRY_S)
 
 

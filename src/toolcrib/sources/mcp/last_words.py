@@ -1,4 +1,5 @@
-"""What a program wrote to standard error, drained as it comes so that it never blocks, of which the end is kept."""
+"""Keeps the last output that a program wrote to standard error. The output is drained at once, so that the program
+never blocks."""
 
 from __future__ import annotations
 
@@ -16,13 +17,13 @@ KEPT_BYTES = 8_192
 
 
 class LastWords:
-    """The last `KEPT_BYTES` of a stream, as text, and how the program behind it ended."""
+    """The last `KEPT_BYTES` of a stream as text, and the exit code of the program behind it."""
 
     def __init__(self) -> None:
         self._chunks: deque[bytes] = deque()
         self._size = 0
         self.exit_code: int | None = None
-        """With which code the program ended, negative for a signal; None if it was ended by us, or still runs."""
+        """The program's exit code, negative for a signal. None if we ended the program, or if it still runs."""
 
     def append(self, chunk: bytes) -> None:
         self._chunks.append(chunk)
@@ -31,24 +32,25 @@ class LastWords:
             self._size -= len(self._chunks.popleft())
 
     def clear(self) -> None:
-        """Forget what was written so far."""
+        """Drop what was written so far."""
         self._chunks.clear()
         self._size = 0
 
     def lines(self, secrets: Secrets) -> list[str]:
-        """The non-empty lines that were kept whole, without `secrets`."""
+        """Return the non-empty lines that were kept in full, without `secrets`."""
         text = b"".join(self._chunks)[-KEPT_BYTES:].decode("utf-8", "replace")
-        # Before it is cut into lines: a key may be several. Of one that is cut itself, the rest is not recognised.
+        # Hide secrets before splitting into lines, because a key may span several. Skip the first bytes: a key that was
+        # cut there would not be recognized.
         cut = secrets.longest if self._size > KEPT_BYTES else 0
         lines = secrets.hidden(text[cut:]).splitlines()
         if self._size > KEPT_BYTES and len(lines) > 1:
-            del lines[0]  # it begins in the middle
+            del lines[0]  # it may begin in the middle
         return [line.rstrip() for line in lines if line.strip()]
 
 
 @asynccontextmanager
 async def listening(words: LastWords) -> AsyncGenerator[TextIO]:
-    """Yields a file for a child to write to; what is written arrives in `words` until the block ends."""
+    """Yield a file for a child process to write to. Its output arrives in `words` until the block ends."""
     read_fd, write_fd = os.pipe()
     os.set_blocking(read_fd, False)
 

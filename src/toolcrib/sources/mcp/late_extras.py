@@ -1,4 +1,4 @@
-"""Prompts and resources that a server is slow to list, while its tools are in use already."""
+"""Lists prompts and resources in the background if a server is slow to list them, while its tools are already used."""
 
 from __future__ import annotations
 
@@ -20,26 +20,28 @@ EXTRAS_WAIT_S = 2.0
 """How long the tools of a server wait for its prompts and resources, in seconds."""
 
 InBackground = Callable[[Callable[[], Coroutine[Any, Any, None]]], None]
-"""Has something run beside whoever asks for it."""
+"""Runs a coroutine in the background."""
 
 
 class LateExtras:
-    """The extras of one connection: tools do not wait for them, and those that come late are told of."""
+    """The prompts and resources of one connection. Tools do not wait for them, and late ones are reported as a
+    change."""
 
     def __init__(
         self, name: str, *, page_timeout_s: float, in_background: InBackground, came: Callable[[], None]
     ) -> None:
-        """`name` is the server's. `came` is called when what was late is there, for the next listing to take."""
+        """`name` is the server's. `came` is called when late prompts and resources are there for the next listing."""
         self._name = name
         self._page_timeout_s = page_timeout_s
         self._in_background = in_background
         self._came = came
         self._late: tuple[Extras, tuple[str, ...]] | None = None
-        """What came after the tools had been listed, until it is listed with them."""
+        """What arrived after the tools were listed, until the next listing takes it."""
         self._is_waiting = False
 
     async def list(self, connection: Connection) -> tuple[Extras, tuple[str, ...]]:
-        """What the server offers besides tools and what is odd about that, if it comes soon; else nothing for now.
+        """Return what the server offers besides tools, and warnings about it, if it comes soon; otherwise nothing for
+        now.
 
         Raises:
             MCPError: the connection has ended.
@@ -58,7 +60,9 @@ class LateExtras:
         try:
             self._late = await list_extras(connection, page_timeout_s=self._page_timeout_s)
         except MCPError as error:
-            logger.info("source %s: its connection ended before it listed prompts: %s", self._name, error)
+            logger.info(
+                "source %s: the connection ended before it listed its prompts and resources: %s", self._name, error
+            )
         else:
             self._came()
         finally:

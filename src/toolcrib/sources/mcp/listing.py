@@ -1,4 +1,4 @@
-"""All pages of a server's tools, read into a listing."""
+"""Reads all pages of a server's tools into a listing."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from toolcrib.sources.mcp.connection import Connection
 from toolcrib.sources.mcp.pages import walk
 
 SLOW_PAGES = 10
-"""How many pages may take as long as a page may; a longer list has to come faster."""
+"""The whole list may take as long as this many pages may. A longer list must arrive faster per page."""
 
 
 async def list_all(connection: Connection, source: str, *, page_timeout_s: float) -> Listing:
-    """What the server offers now, as tools of `source`.
+    """Return what the server offers now, as tools of `source`.
 
     Raises:
         TimeoutError: a page did not come within `page_timeout_s`.
-        MCPError, pydantic.ValidationError: the server refused, or answered with what is no page of tools.
+        MCPError, pydantic.ValidationError: the server refused, or answered with something that is not a page of tools.
     """
     session, listed = connection.session, connection.dispatcher.listed
     listed.clear()
@@ -44,7 +44,7 @@ async def list_all(connection: Connection, source: str, *, page_timeout_s: float
 
     ends = await walk(page, lambda: len(listed)) and not is_slow
     ttl_ms = min(times_ms, default=0)
-    # As their number says little of their size, all are read aside.
+    # Their number says little about their size, so all of them are read in a thread.
     tools, set_aside = await aside(partial(read_definitions, source, [*listed]))
     tools, as_tasks = _without_tasks(tools)
     set_aside = (*set_aside, *as_tasks)
@@ -59,12 +59,12 @@ async def list_all(connection: Connection, source: str, *, page_timeout_s: float
         version=(info.version or None) if info is not None else None,
         set_aside=set_aside,
         warnings=() if ends else (f"its list of tools does not end; {len(listed)} definitions were read",),
-        ttl_s=ttl_ms / 1000 if ttl_ms else None,  # 0 is what servers say that have not thought of it
+        ttl_s=ttl_ms / 1000 if ttl_ms else None,  # servers that set no lifetime send 0
     )
 
 
 def _without_tasks(tools: tuple[Tool, ...]) -> tuple[tuple[Tool, ...], list[SetAside]]:
-    """Set aside what can only be run as a task. Source: MCP 2025-11-25, "Tasks", `execution.taskSupport`."""
+    """Ignore tools that can only run as a task. Source: MCP 2025-11-25, "Tasks", `execution.taskSupport`."""
 
     def needs_task(tool: Tool) -> bool:
         match tool.wire.get("execution"):
@@ -73,17 +73,17 @@ def _without_tasks(tools: tuple[Tool, ...]) -> tuple[tuple[Tool, ...], list[SetA
             case _:
                 return False
 
-    told = "it can only be run as a task, which Toolcrib does not do"
+    told = "it only runs as an MCP task, which Toolcrib does not support"
     aside = [SetAside(tool.name, told) for tool in tools if needs_task(tool)]
     return tuple(tool for tool in tools if not needs_task(tool)), aside
 
 
 def _with_fit_headers(tools: tuple[Tool, ...], fit: set[str]) -> tuple[tuple[Tool, ...], list[SetAside]]:
-    """Set aside what the SDK dropped for its headers, as a client over HTTP must.
+    """Ignore tools that the SDK dropped because of their headers, as an HTTP client must.
 
     Source: MCP 2026-07-28, "Tools", `x-mcp-header`.
     """
     refused = [
-        SetAside(tool.name, "its `x-mcp-header` is not fit for a header") for tool in tools if tool.name not in fit
+        SetAside(tool.name, "its `x-mcp-header` is not a valid header name") for tool in tools if tool.name not in fit
     ]
     return tuple(tool for tool in tools if tool.name in fit), refused

@@ -1,4 +1,4 @@
-"""How much a server is asked to log."""
+"""Sets the level from which a server logs."""
 
 from __future__ import annotations
 
@@ -17,21 +17,22 @@ from toolcrib.sources.mcp.extras import WholeResult, WireRequest
 logger = logging.getLogger(__name__)
 
 SET_LEVEL_S = 2.0
-"""How long a server may take to change its level before the call is sent all the same, in seconds."""
+"""How long a server may take to change its level, in seconds. After that the call is sent anyway."""
 
 
 def is_log_message(params: Mapping[str, Any]) -> bool:
-    """Whether a client could read it. Source: MCP, `LoggingMessageNotificationParams`."""
+    """Return whether a client can read the message. Source: MCP, `LoggingMessageNotificationParams`."""
     return params.get("level") in LOG_LEVELS and "data" in params
 
 
 class Verbosity:
-    """From which level on the server of one connection logs.
+    """The level from which the server of one connection logs.
 
-    A server of the newer era is told with every request. One of the handshake era has one level for all that it does.
-    It is set when a client that asked for messages calls, and only ever to a lower one: were it to follow whoever
-    calls, clients would take each other's messages away, and every call would cost a request more. Each client is told
-    only what it wants itself. While no client has asked for messages, the server goes by its own judgement.
+    A server of the newer era gets the level with every request. A server of the handshake era has one level for
+    everything. Toolcrib sets it when a client that asked for log messages makes a call, and only ever lowers it. If it
+    followed each caller, clients would lose each other's messages, and every call would need an additional request.
+    Each client gets only the messages at its own level. Until a client asks for messages, the server uses its own
+    default.
     """
 
     def __init__(self, name: str) -> None:
@@ -39,7 +40,7 @@ class Verbosity:
         self._lowest: str | None = None
 
     async def reach(self, connection: Connection, level: str | None) -> None:
-        """Have a server of the handshake era log from `level` on; one that does not want to does not fail the call."""
+        """Make a server of the handshake era log from `level` on. If the server refuses, the call still goes on."""
         session = connection.session
         capabilities = session.server_capabilities
         if level is None or (self._lowest is not None and is_as_severe(level, self._lowest)):

@@ -1,4 +1,4 @@
-"""Messages of the protocol as bytes: cut into lines, bounded, read, and what can be told of those that cannot be."""
+"""Reads protocol messages from bytes: splits them into lines, limits their length, and reports invalid ones."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from toolcrib.sources.mcp.pieces import read_pieces
 from toolcrib.sources.mcp.refusals import NO_MESSAGE, Refusal, outcome, too_long
 
 EDGE_BYTES = 1_024
-"""How much is kept of either end of a line that is too long."""
+"""How many bytes are kept from each end of a line that is too long."""
 
 SHOWN_CHARACTERS = 80
-"""How much is shown of a line that is no message."""
+"""How many characters are shown of a line that is not a message."""
 
 SHORT_BYTES = 262_144
-"""Up to this length a message is read in one step, which takes some milliseconds."""
+"""A message up to this length is read in one step, which takes a few milliseconds."""
 
 _STARTS = (b"{", b"[", codecs.BOM_UTF8)
-"""How a message may begin; what does not is not looked at any further."""
+"""How a message can begin. Lines with a different beginning are not parsed."""
 
 _ID = rb'"id"\s*:\s*(-?\d+|null|"(?:[^"\\]|\\.)*")\s*'
 _VERSION = rb'"jsonrpc"\s*:\s*"[^"]*"\s*'
@@ -36,32 +36,33 @@ _ID_LAST = re.compile(rb",\s*" + _ID + rb"(?:,\s*" + _VERSION + rb")?\}\s*\Z")
 
 
 class Garbled(Exception):
-    """What a server sent is no message of the protocol; the text is how it begins."""
+    """A server sent something that is not a protocol message. The text is its beginning."""
 
 
 class Overlong(bytes):
-    """The two ends of a line that was too long to keep, with what lay between them left out."""
+    """The two ends of a line that was too long to keep. The part between them is left out."""
 
     __slots__ = ()
 
 
 def overlong(line: bytes) -> Overlong:
-    """The two ends of `line`."""
+    """Return the two ends of `line`."""
     return Overlong(line[:EDGE_BYTES] + line[-EDGE_BYTES:])
 
 
 class Lines:
-    """Cuts what is fed to it into lines of at most `limit_bytes`, in time that is linear in its length."""
+    """Splits the bytes fed to it into lines of at most `limit_bytes`, in linear time."""
 
     def __init__(self, limit_bytes: int) -> None:
         """`limit_bytes` is at least `EDGE_BYTES`."""
         self._limit_bytes = max(limit_bytes, EDGE_BYTES)
         self._line = bytearray()
         self._start: bytes | None = None
-        """The start of a line that has become too long, of which `_line` is the end by now."""
+        """The start of a line that is too long. `_line` then holds the end of that line."""
 
     def feed(self, chunk: bytes) -> Iterator[bytes]:
-        """The lines that end in `chunk`, without their line feed; an `Overlong` for each that was too long."""
+        """Yield the lines that end in `chunk`, without their line feed. A line that is too long is yielded as an
+        `Overlong`."""
         begin = 0
         while (end := chunk.find(b"\n", begin)) >= 0:
             self._add(chunk[begin:end])
@@ -70,7 +71,7 @@ class Lines:
         self._add(chunk[begin:])
 
     def rest(self) -> bytes:
-        """What was fed since the last line feed, which begins a new line."""
+        """Return what was fed since the last line feed, and begin a new line."""
         line = bytes(self._line) if self._start is None else Overlong(self._start + bytes(self._line))
         self._line, self._start = bytearray(), None
         return line
@@ -84,12 +85,13 @@ class Lines:
 
 
 def messages_in(line: bytes, limit_bytes: int) -> Iterator[SessionMessage | Garbled]:
-    """What `line` says: one message, or several, as servers of 2025-03-26 may put them into an array.
+    """Yield the messages in `line`: one message, or several in an array, which servers of 2025-03-26 may send.
 
-    What looks like the answer to a request and cannot be read refuses that request, so that nobody waits for it.
+    If an unreadable message seems to answer a request, that request is refused, so that its caller does not wait
+    forever.
     """
     if isinstance(line, Overlong):
-        yield Garbled(f"more than {limit_bytes / 2**20:g} MiB that begin {_shown(line)}")
+        yield Garbled(f"more than {limit_bytes / 2**20:g} MiB , beginning with {_shown(line)}")
         if (request_id := request_answered(line)) is not None:
             yield refused(request_id, too_long(limit_bytes))
         return
@@ -116,36 +118,37 @@ def messages_in(line: bytes, limit_bytes: int) -> Iterator[SessionMessage | Garb
 
 
 async def received(line: bytes, limit_bytes: int) -> Iterable[SessionMessage | Garbled]:
-    """The same as `messages_in`, where other things are to go on meanwhile."""
+    """Return what `messages_in` yields. A long line is read in a thread, so that the event loop goes on."""
     if len(line) <= SHORT_BYTES:
         return messages_in(line, limit_bytes)
     return await aside(lambda: [*messages_in(line, limit_bytes)])
 
 
 def read_json(text: bytes) -> Any:
-    """The value that `text` stands for; what is no Unicode text becomes replacement characters.
+    """Return the value of the JSON `text`. Invalid Unicode becomes replacement characters.
 
     Raises:
-        ValueError: it is no JSON.
+        ValueError: it is not valid JSON.
     """
     if len(text) > SHORT_BYTES:
         return read_pieces(text.removeprefix(codecs.BOM_UTF8))
     try:
         return from_json(text)
     except ValueError:
-        # Rarely, and then worth the time: bytes in another encoding, a byte order mark, half a surrogate pair. A tool
-        # that has run must not lose its answer to that.
+        # Rare cases that are worth the time: bytes in another encoding, a byte order mark, a lone surrogate. A tool
+        # that has run must not lose its answer to them.
         try:
-            mended = json.loads(text.decode("utf-8-sig", "replace"))
-            return from_json(json.dumps(mended, ensure_ascii=False).encode("utf-8", "replace"))
+            repaired = json.loads(text.decode("utf-8-sig", "replace"))
+            return from_json(json.dumps(repaired, ensure_ascii=False).encode("utf-8", "replace"))
         except RecursionError as error:
             raise ValueError("it is nested too deeply") from error
 
 
 def request_answered(message: bytes) -> RequestId | None:
-    """The id at the start or the end of `message`, where those who write answers put it; None if it stands elsewhere.
+    """Return the id at the start or the end of `message`, where programs usually write it; None if it is elsewhere.
 
-    Without reading what lies between: it may be long, or left out. Told only what is the message's own id for sure.
+    The part between is not read, because it may be long or missing. Only an id that certainly belongs to the message
+    itself is returned.
     """
     found = _ID_FIRST.match(message[:EDGE_BYTES]) or _ID_LAST.search(message[-EDGE_BYTES:])
     try:
@@ -155,7 +158,8 @@ def request_answered(message: bytes) -> RequestId | None:
 
 
 def _with_whole_id(wire: Any) -> Any:
-    """`wire` with 7 for 7.0 as its id: some languages know one kind of number, and JSON does not tell them apart."""
+    """Return `wire` with the id 7 instead of 7.0. Some languages have one number type, and JSON does not distinguish
+    them."""
     match wire:
         case {"id": float() as request_id, **rest} if request_id.is_integer():
             return {**rest, "id": int(request_id)}
@@ -164,7 +168,7 @@ def _with_whole_id(wire: Any) -> Any:
 
 
 def refused(request_id: RequestId, refusal: Refusal) -> SessionMessage:
-    """In place of an answer, for whoever waits for one."""
+    """Return an error message that takes the place of the answer to a request."""
     return SessionMessage(JSONRPCError(jsonrpc="2.0", id=request_id, error=outcome(refusal)))
 
 

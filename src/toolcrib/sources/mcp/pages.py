@@ -1,4 +1,4 @@
-"""A list of a server's, page after page, however long it says it is."""
+"""Reads a server's list page by page, up to a maximum length."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from collections.abc import Awaitable, Callable
 
 MAX_PAGES = 1_000
 MAX_DEFINITIONS = 100_000
-"""Pages and definitions read of one list; a server that goes on beyond either is not followed for ever."""
+"""How many pages and definitions of one list are read. A server whose list is longer is not followed further."""
 
 AT_ONCE = 200
-"""Definitions that are judged before others get their turn: each takes microseconds, and a page can hold millions."""
+"""How many definitions are checked before others get a turn. Each takes microseconds, but a page can hold millions."""
 
 
 async def walk(page: Callable[[str | None], Awaitable[object]], count: Callable[[], int]) -> bool:
-    """Ask for page after page: `page` takes a cursor, None first, and gives the next one, if it is a text.
+    """Read page after page: `page` takes a cursor (None first), and returns the next cursor if it is a string.
 
-    `count` says how many definitions were read by now. False where the list does not end.
+    `count` returns how many definitions were read so far. Returns False if the list exceeds the maximum length.
     """
     cursors: set[str] = set()
     cursor: str | None = None

@@ -1,4 +1,4 @@
-"""A long JSON text, read piece by piece, so that no step takes long."""
+"""Reads a long JSON text piece by piece, so that no step takes long."""
 
 from __future__ import annotations
 
@@ -13,55 +13,55 @@ from pydantic_core import from_json
 from toolcrib.sources.aside import breathe
 
 WINDOW_BYTES = 131_072
-"""How much of the text is looked at in one step, which takes a millisecond or two."""
+"""How many bytes of the text are decoded in one step, which takes a millisecond or two."""
 
 MANY_CHARS = 8_192
-"""Up to so many characters of a list are read at once."""
+"""The maximum number of characters of a list that are read at once."""
 
 MAX_DEPTH = 200
-"""Objects and lists within one another; those who read shorter texts stop there too."""
+"""The maximum nesting of objects and lists. The reader of shorter texts has the same limit."""
 
 _decoder = json.JSONDecoder()
 _ODD = "".join(map(chr, range(0xDC80, 0xDD00)))
-"""What bytes become that are no UTF-8."""
+"""The characters that stand for bytes that are not UTF-8."""
 
 _BLANK = re.compile(r"[ \t\n\r]*")
 _NUMBER = re.compile(r"[-+.0-9A-Za-z]*\Z")
-"""What may belong to a number, and the end of the window."""
+"""Matches if the rest of the window could belong to a number."""
 
 _WHOLE = re.compile(
     r"(?:[^\"\\]++|\\[^u]"
     r"|\\u[dD][89abAB]..\\u[dD][c-fC-F]..|\\u(?![dD][89abAB]).{4}"
-    r"|\\u[dD][89abAB]..(?=.{6}))*+",  # no second half of the pair follows, or it would be here
+    r"|\\u[dD][89abAB]..(?=.{6}))*+",  # the second half of the pair is missing, or it would match here
     re.DOTALL,
 )
-"""As much of a string as may be cut off: no half of an escape or of a pair of them."""
+"""Matches as much of a string as may be cut off, without splitting an escape or a surrogate pair."""
 
 _TOKEN = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|[\[{]|[\]}]|"', re.DOTALL)
 
 
 def read_pieces(text: bytes, decoder: json.JSONDecoder = _decoder) -> Any:
-    """The value that `text` stands for; what is no Unicode text becomes a question mark.
+    """Return the value of the JSON `text`. Invalid Unicode becomes a question mark.
 
-    `decoder` reads what is short, as the standard library's does.
+    `decoder` reads short values, as the standard library's decoder does.
 
     Raises:
-        ValueError: it is no JSON, or nested too deeply.
+        ValueError: the text is not valid JSON, or is nested too deeply.
     """
     reader = _Reader(text, decoder)
     try:
         value = reader.value(0)
-    except RecursionError as error:  # in the scanner, or where the caller left little room on the stack
+    except RecursionError as error:  # in the scanner, or because the caller left little room on the stack
         raise ValueError("it is nested too deeply") from error
     reader.end()
     return value
 
 
 class _Reader:
-    """Reads with the scanner of the standard library, which tells where a value ends, in a window of the text.
+    """Reads with the scanner of the standard library, which reports where a value ends, in a window of the text.
 
-    A value that does not end in the window is an object, a list or a string. Of the first two, the members are read one
-    by one.
+    A value that does not end in the window is an object, a list or a string. The members of an object or list are then
+    read one by one.
     """
 
     def __init__(self, text: bytes, decoder: json.JSONDecoder) -> None:
@@ -71,12 +71,12 @@ class _Reader:
         """Where the window begins, in bytes."""
         self._window: str = ""
         self._at: int = 0
-        """Where to go on, in characters of the window."""
+        """The current position, in characters of the window."""
         self._cut = 0
-        """How many characters at the end of the window may be parts of one that it cuts."""
+        """How many characters at the end of the window may be parts of a character that the window cuts."""
         self._long: set[int] = set()
-        """Where objects and lists of the window begin that are known to be long. To try each of them would take time
-        that is quadratic in their depth."""
+        """Where long objects and lists begin in the window. Trying each of them would take quadratic time in their
+        depth."""
         self._look()
 
     def value(self, depth: int) -> Any:
@@ -88,14 +88,14 @@ class _Reader:
                 except ValueError:
                     pass
                 else:
-                    # A number may go on: `1` is all that can be read of `1e5` where the window ends behind the `e`.
+                    # A number may continue: of `1e5`, only `1` can be read if the window ends after the `e`.
                     if self._is_last or _NUMBER.match(self._window, end) is None:
                         value = _clean(value, self._window[self._at : end], depth)
                         self._at = end
                         return value
                 if not self._at:
                     break
-                self._look()  # once more, from where the value begins
+                self._look()  # once more, with the window at the start of the value
             if not self._is_last:
                 self._note_long()
         match self._window[self._at : self._at + 1]:
@@ -109,17 +109,17 @@ class _Reader:
                 raise ValueError(f"no value begins at {self._here}")
 
     def end(self) -> None:
-        """Pass where nothing follows.
+        """Check that nothing follows.
 
         Raises:
-            ValueError: something does.
+            ValueError: more text follows.
         """
         self._skip_blanks()
         if not self._is_last or self._at < len(self._window):
             raise ValueError(f"more follows at {self._here}")
 
     def _list(self, depth: int) -> list[Any]:
-        """The one that begins here. Its items are read many at once where they can be told apart easily."""
+        """Read the list that begins here. Many items are read at once where they can be separated easily."""
         values: list[Any] = []
         singly, pause = 0, 0
         self._at += 1
@@ -130,7 +130,7 @@ class _Reader:
             many = None if singly else self._many(depth + 1)
             if many is None:
                 values.append(self.value(depth + 1))
-                # Tries that fail take time as well: fewer and fewer of them.
+                # Failed attempts take time as well, so they become rarer.
                 singly = singly - 1 if singly else (pause := 2 * pause + 16)
             else:
                 values += many
@@ -142,9 +142,9 @@ class _Reader:
             self._take(",")
 
     def _many(self, depth: int) -> list[Any] | None:
-        """The items of a list from here to a comma some way on; None where that comma is inside of one of them.
+        """Read the items of a list up to a comma further on; None if that comma is inside an item.
 
-        Then the text before the comma is no list of values: something in it does not end.
+        In that case the text before the comma is not a list of values, because an item in it does not end.
         """
         if not self._is_last and len(self._window) - self._at < MANY_CHARS:
             self._look()
@@ -160,7 +160,7 @@ class _Reader:
         return None
 
     def _members(self, closing: str, depth: int) -> Iterator[tuple[str, Any]]:
-        """Those of the object that begins here."""
+        """Yield the members of the object that begins here."""
         self._at += 1
         if self._next() == closing:
             self._at += 1
@@ -168,7 +168,7 @@ class _Reader:
         while True:
             key = ""
             if closing == "}":
-                # Checked first: of an object in the place of a key, `value` would count the depth from 0 again.
+                # Checked first, because `value` would count the depth of an object in place of a key from 0 again.
                 if self._next() != '"':
                     raise ValueError(f"no key begins at {self._here}")
                 key = self.value(0)
@@ -181,7 +181,7 @@ class _Reader:
             self._take(",")
 
     def _string(self) -> str:
-        """The one that begins here and goes beyond the window."""
+        """Read the string that begins here and continues beyond the window."""
         parts: list[str] = []
         self._at += 1
         while True:
@@ -199,7 +199,7 @@ class _Reader:
             self._look()
 
     def _note_long(self) -> None:
-        """Remember which of the objects and lists that begin in the first half of the window go beyond it."""
+        """Record which objects and lists that begin in the first half of the window continue beyond it."""
         open_at: list[int] = []
         for token in _TOKEN.finditer(self._window, self._at):
             match token[0]:
@@ -209,7 +209,7 @@ class _Reader:
                     if not open_at:
                         break
                     open_at.pop()
-                case '"':  # a string that goes beyond it
+                case '"':  # a string that continues beyond the window
                     break
                 case _:
                     pass
@@ -218,17 +218,17 @@ class _Reader:
 
     @property
     def _here(self) -> int:
-        """Where to go on, in bytes of the text."""
+        """The current position, in bytes of the text."""
         before = self._window[: self._at]
         return self._base + (self._at if before.isascii() else len(before.encode("utf-8", "surrogateescape")))
 
     @property
     def _is_last(self) -> bool:
-        """Whether the window goes to the end of the text."""
+        """Whether the window reaches the end of the text."""
         return self._base + WINDOW_BYTES >= len(self._text)
 
     def _look(self) -> None:
-        """Move the window to where to go on."""
+        """Move the window to the current position."""
         self._long = {at - self._at for at in self._long if at >= self._at}
         self._base, self._at = self._here, 0
         self._window = self._text[self._base : self._base + WINDOW_BYTES].decode("utf-8", "surrogateescape")
@@ -255,15 +255,16 @@ class _Reader:
 
 
 def _clean(value: Any, raw: str, depth: int) -> Any:
-    """`value`, which `raw` stands for at this depth, without halves of surrogate pairs, which could not be written.
+    """Return `value`, which `raw` contains at this depth, with lone surrogates replaced, because they cannot be
+    written.
 
     Raises:
-        ValueError: it is nested too deeply.
-        RecursionError: far too deeply.
+        ValueError: the value is nested too deeply.
+        RecursionError: the value is nested far too deeply.
     """
     if not raw.isascii() or "\\ud" in raw or "\\uD" in raw:
         raw = json.dumps(value, ensure_ascii=False).encode("utf-8", "replace").decode()
         value = json.loads(raw)
     if depth + raw.count("[") + raw.count("{") > MAX_DEPTH:
-        from_json("[" * depth + raw + "]" * depth)  # for its bound alone
+        from_json("[" * depth + raw + "]" * depth)  # only for its depth check
     return value

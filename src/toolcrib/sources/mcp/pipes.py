@@ -1,7 +1,7 @@
-"""A program as a server: started, spoken to through its standard input and output, and ended with all it started.
+"""The transport to a program: starts it, talks to it over standard input and output, and ends its whole process group.
 
-In place of the SDK's own transport, which takes quadratic time over a long line, keeps any length of it, and does not
-notice the end of a program whose children keep its output open.
+The SDK's own transport is not used: it takes quadratic time over a long line, keeps lines of any length, and does not
+notice that a program ended while its children keep its output open.
 """
 
 from __future__ import annotations
@@ -39,19 +39,19 @@ class Grace:
     """How long a server may take to end, in seconds."""
 
     closed_s: float = 2.0
-    """Once its input is closed, before it is sent SIGTERM. Source: MCP specification 2025-11-25, "Shutdown"."""
+    """The time between closing the server's input and SIGTERM. Source: MCP specification 2025-11-25, "Shutdown"."""
     terminated_s: float = 2.0
-    """Once it was sent SIGTERM, before it is killed."""
+    """The time between SIGTERM and SIGKILL."""
 
 
 FLUSH_S = 0.5
-"""For what was already said to a server to be written, before its input is closed."""
+"""How long to wait, in seconds, until everything sent is written, before the server's input is closed."""
 
 KILLED_S = 2.0
-"""Until the end of a killed process is seen; one that cannot be killed is left."""
+"""How long to wait for the end of a killed process, in seconds. A process that cannot be killed is left behind."""
 
 EXIT_SEEN_S = 1.0
-"""How often it is looked whether the program is still there, and how long its last lines may take once it is not."""
+"""How often to check whether the program still runs, and how long its last lines may take afterwards, in seconds."""
 
 _POLL_S = 0.01
 
@@ -69,16 +69,15 @@ async def piped(
     grace: Grace,
     max_message_bytes: int,
 ) -> AsyncGenerator[Streams]:
-    """Start `server`, and yield what it says and what is said to it; on leaving, end it and the processes it started.
+    """Start `server`, and yield the streams for incoming and outgoing messages. At the end, stop it and its children.
 
-    A line that is no message comes as an exception, and does not end anything. `environ` is added to what every
-    server inherits; what it writes to standard error goes to `errlog`, and its exit code, if it ends by itself, to
-    `words`.
+    A line that is not a message arrives as an exception and ends nothing. `environ` is added to what every server
+    inherits. The server's standard error goes to `errlog`. If the server ends by itself, its exit code goes to `words`.
 
     Raises:
         OSError: the program cannot be started.
     """
-    # A start that is cancelled half-way would leave a process that nobody waits for; nor may anything come in between.
+    # A start that is cancelled half-way would leave a process without an owner, so both are shielded.
     with anyio.CancelScope(shield=True) as starting:
         process = await _started(server, {**get_default_environment(), **environ}, errlog)
         arriving, incoming = anyio.create_memory_object_stream[Incoming](0)
@@ -92,7 +91,8 @@ async def piped(
                 yield incoming, outgoing
             finally:
                 with anyio.CancelScope(shield=True):
-                    # The reader now only drains: who is stuck writing does not read what is still to be said to it.
+                    # From here on the reader only drains, because a server that is blocked in writing does not read its
+                    # last input.
                     incoming.close()
                     outgoing.close()
                     with anyio.move_on_after(FLUSH_S):
@@ -104,7 +104,7 @@ async def piped(
 
 
 class _Pipe:
-    """A running server's two pipes, and the tasks at their ends."""
+    """The two pipes of a running server, and the tasks at their ends."""
 
     def __init__(
         self,
@@ -128,9 +128,9 @@ class _Pipe:
             async for chunk in self._stdout:
                 for line in lines.feed(chunk):
                     await self._arrive(line)
-            await self._arrive(lines.rest())  # the last words of a server that forgot to end its line, or died in it
+            await self._arrive(lines.rest())  # the last line, if the server did not end it or died while writing it
         except (anyio.ClosedResourceError, anyio.BrokenResourceError, ConnectionError):
-            pass  # nobody listens any more, or the pipe broke: either way nothing more can come
+            pass  # the session has ended or the pipe is broken: nothing more can come
         finally:
             self._all_read.set()
             await self._arriving.aclose()
@@ -142,21 +142,21 @@ class _Pipe:
                 text = message.message.model_dump_json(by_alias=True, exclude_unset=True)
                 await self._stdin.send(text.encode("utf-8", "replace") + b"\n")
         except (anyio.ClosedResourceError, anyio.BrokenResourceError, OSError):
-            await self._arriving.aclose()  # it may live on; but who cannot be asked does not answer
+            await self._arriving.aclose()  # the server may still run, but without input it cannot answer
         finally:
             self.all_written.set()
 
     async def watch(self) -> None:
-        """End the connection with the program, even where a child of its own still holds its output open."""
+        """End the connection when the program ends, even if its own child still holds its output open."""
         await self._exit(EXIT_SEEN_S)
         with anyio.move_on_after(EXIT_SEEN_S):
             await self._all_read.wait()
         await self._arriving.aclose()
 
     async def end(self, grace: Grace) -> int | None:
-        """Close its input, wait, terminate, wait, kill: the program first, then whatever is left of its group.
+        """Close the server's input, wait, terminate, wait, kill: first the program, then the rest of its process group.
 
-        Returns its exit code if it ended before it was terminated.
+        Returns the exit code if the program ended before it was terminated.
         """
         await _close(self._stdin)
         with anyio.move_on_after(grace.closed_s):
@@ -169,7 +169,8 @@ class _Pipe:
             logger.warning("process %d cannot be killed; it is left behind", self._process.pid)
         close_process_job(self._process)
         await _close(self._stdout)
-        # What left the group may still hold our end of a pipe; asyncio's transport would then never close, and say so.
+        # A process that left the group may still hold our end of a pipe. asyncio's transport would then never close,
+        # and would warn about it.
         transport = getattr(getattr(self._process, "_process", None), "_transport", None)
         if transport is not None:
             with suppress(PermissionError):
@@ -181,7 +182,7 @@ class _Pipe:
             await self._arriving.send(message)
 
     async def _drain(self) -> None:
-        """Let a server that still writes come to its end, rather than block on a pipe that is full."""
+        """Read the rest of the server's output, so that the server can end and does not block on a full pipe."""
         with (
             anyio.CancelScope(shield=True),
             suppress(anyio.EndOfStream, anyio.ClosedResourceError, anyio.BrokenResourceError, OSError),
@@ -190,13 +191,13 @@ class _Pipe:
                 await self._stdout.receive()
 
     async def _exit(self, look_s: float) -> None:
-        # Not `process.wait()`: asyncio waits there for the end of the pipes too, which a child may hold open.
+        # Not `process.wait()`: asyncio also waits there for the end of the pipes, which a child may hold open.
         while self._process.returncode is None:  # noqa: ASYNC110
             await anyio.sleep(look_s)
 
 
 async def _started(server: StdioServer, environ: dict[str, str], errlog: TextIO) -> ServerProcess:
-    """A process that is the head of a group of its own, so that it can be ended with all that it starts."""
+    """Start a process as the leader of its own group, so that it can be ended together with its children."""
     arguments = list(server.args)
     if sys.platform == "win32":  # pragma: no cover
         command = await anyio.to_thread.run_sync(get_windows_executable_command, server.command)

@@ -1,4 +1,4 @@
-"""Why a request has no answer, where it is the way to the server that knows, and not the server that says so."""
+"""The reasons why a request has no answer, if the transport to the server knows them and not the server itself."""
 
 from __future__ import annotations
 
@@ -10,35 +10,35 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import CONNECTION_CLOSED, INTERNAL_ERROR, ErrorData, RequestId
 
 MAX_MESSAGE_BYTES = 32 * 2**20
-"""The longest message that is read, in bytes of JSON, and the longest event of a stream. An image or a file fits well;
-reading one of nothing but brackets takes under half a second and half a gigabyte."""
+"""The longest message that is read, in bytes of JSON, and the longest event of a stream. An image or a file fits well.
+Reading a message of nothing but brackets takes under half a second and half a gigabyte."""
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A request that was not answered, or whose answer was not taken."""
+    """Why a request was not answered, or why its answer was not accepted."""
 
     what: str
-    """What the server did, to follow its name: `refused with HTTP 401 Unauthorized`. Any caller may read it."""
+    """What the server did, in words that follow its name: `answered HTTP 401 Unauthorized`. Any caller may read it."""
     diagnosis: str = ""
-    """For the server's owner alone: it may quote addresses and headers."""
+    """Details for the server's owner only. They may quote addresses and headers."""
     ran: bool = False
-    """Whether it has done what was asked, so that only the answer is lost."""
+    """Whether the server did what was asked, so that only the answer is lost."""
     retryable: bool = False
-    """Whether the same request can succeed later and certainly did nothing."""
+    """Whether the same request can succeed later and certainly had no effect."""
     retry_after_s: float | None = None
     lasting: bool = False
-    """Whether only its owner can change it, so that no request whatever has a chance."""
+    """Whether only the owner can fix the cause, so that no other request can succeed either."""
     unreached: bool = False
-    """Whether nothing was sent, because nobody could be reached."""
+    """Whether nothing was sent, because the server could not be reached."""
     status: int | None = None
-    """The HTTP status that it was refused with."""
+    """The HTTP status of the answer."""
     wants_sign_in: bool = False
-    """Whether the server only serves clients that signed in by OAuth."""
+    """Whether the server only serves clients that signed in with OAuth."""
 
 
 class Refused(MCPError):
-    """Raised to whoever waits for an answer that was refused to them by the transport."""
+    """Raised to the caller of a request that the transport refused."""
 
     def __init__(self, refusal: Refusal) -> None:
         super().__init__(INTERNAL_ERROR, f"it {refusal.what}")
@@ -46,31 +46,31 @@ class Refused(MCPError):
 
 
 class Closed(MCPError):
-    """Raised to whoever waits for an answer when nothing more will come."""
+    """Raised to the caller of a request when the connection has ended."""
 
     def __init__(self, exit_code: int | None = None) -> None:
-        """`exit_code` is that of a program that ended by itself, negative where a signal ended it; None if unknown."""
+        """`exit_code` is that of a program that ended by itself, negative after a signal; None if unknown."""
         self.exit_code = exit_code
-        # The SDK uses this code too, but a server may send it as an error of its own, and stay.
+        # The SDK uses this code too, but a server may send it as its own error and stay connected.
         super().__init__(CONNECTION_CLOSED, "Connection closed")
 
 
 def outcome(refusal: Refusal) -> ErrorData:
-    """`refusal` in the form that passes the SDK; a server cannot send one, since what it sends is JSON."""
+    """Return `refusal` in a form that passes through the SDK. A server cannot send it, because a server sends JSON."""
     return ErrorData(code=INTERNAL_ERROR, message=refusal.what, data=refusal)
 
 
 def refusal_in(error: MCPError) -> Refusal | None:
-    """The refusal that was put into `error` by `outcome`."""
+    """Return the refusal that `outcome` put into `error`, or None."""
     return error.data if isinstance(error.data, Refusal) else None
 
 
 class Outcomes:
-    """Where a transport leaves what does not come in its stream of messages: answers that it has read, and refusals."""
+    """Receives what a transport does not put into its message stream: answers that it has read itself, and refusals."""
 
     def __init__(self) -> None:
         self.deliver: Callable[[RequestId, dict[str, Any] | ErrorData], None] | None = None
-        """Set by whoever knows who waits for which answer."""
+        """Set by the dispatcher, which knows the callers of all requests."""
 
     def put(self, request_id: RequestId, came: dict[str, Any] | ErrorData | Refusal) -> None:
         if self.deliver is not None:
@@ -78,9 +78,9 @@ class Outcomes:
 
 
 def too_long(limit_bytes: int) -> Refusal:
-    """Of an answer beyond the bound."""
-    return Refusal(f"answered with more than {limit_bytes / 2**20:g} MiB, which was not read", ran=True)
+    """Return the refusal for an answer that is too long."""
+    return Refusal(f"answered with more than {limit_bytes / 2**20:g} MiB, which Toolcrib did not read", ran=True)
 
 
-NO_MESSAGE = Refusal("answered with what is no message of the protocol", ran=True)
-OTHER_ID = Refusal("answered with the id of another request", ran=True)
+NO_MESSAGE = Refusal("answered with something that is not an MCP message", ran=True)
+OTHER_ID = Refusal("answered with the id of a different request", ran=True)

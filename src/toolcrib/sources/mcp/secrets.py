@@ -1,4 +1,4 @@
-"""What a server knows from its own configuration, and must not repeat to others."""
+"""Hides the secrets of a server's configuration in what the server sends."""
 
 from __future__ import annotations
 
@@ -9,31 +9,32 @@ from typing import Any, cast
 from toolcrib.sources.mcp.server import AnyServer, HttpServer, StdioServer
 
 SHORTEST = 6
-"""Characters of the shortest value that is looked for; a shorter one stands in many words by chance."""
+"""The minimum length of a value that is hidden, in characters. Shorter values occur in many words by chance."""
 
 
 class Secrets:
-    """The values of a server's `env` and `headers`. All of them, since a name seldom says whether a value is secret."""
+    """The values of a server's `env` and `headers`. All values count, because a name seldom shows whether its value is
+    secret."""
 
     def __init__(self, server: AnyServer) -> None:
         self._names = {value: name for name, value in _values(server) if len(value) >= SHORTEST}
-        # The longest first: one may hold another.
+        # Longest first, because one value may contain a shorter one.
         longest_first = sorted(self._names, key=len, reverse=True)
         self._pattern = re.compile("|".join(map(re.escape, longest_first))) if longest_first else None
 
     @property
     def longest(self) -> int:
-        """Characters of the longest value."""
+        """The length of the longest value, in characters."""
         return max(map(len, self._names), default=0)
 
     def hidden(self, text: str) -> str:
-        """`text` with the name in place of each value."""
+        """Return `text` with each value replaced by its name."""
         if self._pattern is None:
             return text
         return self._pattern.sub(lambda found: f"[{self._names[found[0]]}]", text)
 
     def hidden_in(self, value: Any) -> Any:
-        """A JSON value with every string in it as `hidden` has it, keys included."""
+        """Return a JSON value with `hidden` applied to every string in it, including keys."""
         match value:
             case str():
                 return self.hidden(value)
@@ -47,7 +48,6 @@ class Secrets:
 
 
 def _values(server: AnyServer) -> Iterator[tuple[str, str]]:
-    """Names and values."""
     if isinstance(server, StdioServer):
         yield from server.env.items()
     elif isinstance(server, HttpServer):

@@ -1,4 +1,4 @@
-"""How an MCP server is reached: the command or the address, as values."""
+"""Values that say how to reach an MCP server: a command or an address."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class StdioServer:
     command: str
     args: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Added to the few variables that it inherits (see `toolcrib.sources.environment`)."""
+    """Variables that are added to the few that the program inherits (see `toolcrib.sources.environment`)."""
     cwd: Path | None = None
 
     def __str__(self) -> str:
@@ -37,15 +37,15 @@ class HttpServer:
 
 
 McpServer = StdioServer | HttpServer
-"""One that a configuration can name."""
+"""A server that a configuration can define."""
 
 
 @dataclass(frozen=True, slots=True)
 class CarriedServer:
-    """A server that speaks MCP within a connection that somebody else holds."""
+    """A server that speaks MCP through a connection of a different component."""
 
     server_id: str
-    """By which the other side of that connection knows it."""
+    """The id of the server on the other side of that connection."""
     carrier: Carrier = field(repr=False)
 
     def __str__(self) -> str:
@@ -56,14 +56,15 @@ AnyServer = McpServer | CarriedServer
 
 
 def address(server: AnyServer) -> dict[str, Any]:
-    """Everything that makes a server another one, as a JSON value; secrets of its `env` and `headers` included."""
+    """Return everything that identifies the server and its settings, as a JSON value, including secrets in `env` and
+    `headers`."""
     if isinstance(server, CarriedServer):
         return identity(server)
     return {key: str(value) if isinstance(value, Path) else value for key, value in asdict(server).items()}
 
 
 def identity(server: AnyServer) -> dict[str, Any]:
-    """What makes a server the one that somebody means, without its secrets: what is run, or where it is reached."""
+    """Return what identifies the server to its owner, without secrets: what is run, or its address."""
     if isinstance(server, StdioServer):
         return {
             "command": server.command,
@@ -80,13 +81,14 @@ class Patience:
     """How long to wait for a server, in seconds."""
 
     start_s: float = 60.0
-    """From its start to the end of the handshake; a first start may have to install the program."""
+    """The time from the start to the end of the handshake. A first start may have to install the program."""
     list_s: float = 30.0
-    """For each page of its tools."""
+    """The time for each page of the server's tools."""
     call_s: float = 300.0
-    """For the answer to one call."""
+    """The time for the answer to one call."""
     idle_s: float = 3_600.0
-    """For the next call, before a server whose definitions are kept is stopped; the call after that starts it again."""
+    """The time without a call after which a server with cached definitions is stopped. The next call starts it
+    again."""
 
 
 DEFAULT_PATIENCE = Patience()

@@ -1,4 +1,4 @@
-"""Whether a JSON value has the form that a protocol version gives to a result, or to a definition in a list."""
+"""Checks whether a JSON value has the form that a protocol version prescribes for a result or a definition."""
 
 from __future__ import annotations
 
@@ -14,12 +14,14 @@ LIST_KEYS: Mapping[str, str] = {
     "resources/list": "resources",
     "resources/templates/list": "resourceTemplates",
 }
-"""By method: under which key its result has the definitions."""
+"""The key of a result under which its definitions are listed, by method."""
 
 
 def fits(wire: Mapping[str, Any], method: str, version: str) -> bool:
-    """Whether `wire` is a complete result of `method` in the protocol `version`; it may say more than that knows."""
-    # In the newer era the SDK's own check takes nearly everything for a request for more input, the alternative there.
+    """Return whether `wire` is a complete result of `method` in the protocol `version`. Additional fields are
+    allowed."""
+    # In the newer era the SDK's own check accepts nearly everything as a request for more input, so that alternative is
+    # left out.
     model = surfaces.SERVER_RESULTS[method, version]  # pyright: ignore[reportArgumentType]
     complete = cast("type[BaseModel]", get_args(model)[0] if get_args(model) else model)
     try:
@@ -30,5 +32,6 @@ def fits(wire: Mapping[str, Any], method: str, version: str) -> bool:
 
 
 def is_definition(wire: object, method: str, version: str) -> bool:
-    """Whether `wire` can stand in the result of `method`, one of `LIST_KEYS`, in the protocol `version`."""
+    """Return whether `wire` can be a definition in the result of `method`, one of `LIST_KEYS`, in the protocol
+    `version`."""
     return fits({LIST_KEYS[method]: [wire], "ttlMs": 0, "cacheScope": "private"}, method, version)

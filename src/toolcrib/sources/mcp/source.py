@@ -1,4 +1,4 @@
-"""An MCP server as a source: connected when first needed, connected again after it died, listed whole."""
+"""An MCP server as a source. It connects on first use, and reconnects after the server died."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ logger = logging.getLogger(__name__)
 
 
 class McpSource:
-    """One server. Its connection lives in a task of its own, so that callers come and go without ending it."""
+    """One MCP server. Its connection lives in a task of its own, so that callers cannot end it."""
 
     def __init__(
         self,
@@ -60,10 +60,10 @@ class McpSource:
         now: Callable[[], float] = time.monotonic,
         max_message_bytes: int = MAX_MESSAGE_BYTES,
     ) -> None:
-        """`client` gives whoever may be asked for something while nobody in particular calls.
+        """`client` returns the client that the server may ask while no call is running.
 
-        `now` is the clock, in seconds, that says when a server which failed is tried again. An answer of more than
-        `max_message_bytes` (of JSON) is not read, and fails alone.
+        `now` is the clock, in seconds, that decides when a failed server is retried. An answer of more than
+        `max_message_bytes` (of JSON) is not read, and only that request fails.
         """
         self._name = name
         self.breaker = Breaker(name, now=now)
@@ -72,7 +72,7 @@ class McpSource:
         self._exchanges = Exchanges(client, patience.call_s)
         self._watching = Watching()
         self._calls = 0
-        """Calls that are under way."""
+        """The number of running calls."""
         self.server = server
         self._secrets = Secrets(server)
         self._patience = patience
@@ -81,9 +81,9 @@ class McpSource:
         self._tasks: TaskGroup | None = None
         self._attempt: Attempt | None = None
         self._listing = anyio.Lock()
-        """One listing at a time: pages of two would mix."""
+        """Allows one listing at a time, because the pages of two would mix."""
         self._offered: dict[str, Tool] = {}
-        """What the server offers, by name, as it said last."""
+        """The tools of the last listing, by name."""
         self._changed = anyio.Event()
 
     @property
@@ -105,7 +105,7 @@ class McpSource:
     async def list_tools(self) -> Listing:
         attempt, connection = await self._connected(to_list=True)
         async with self._listing:
-            if attempt.listing is not None:  # connecting lists; once is enough
+            if attempt.listing is not None:  # connecting has just listed the tools
                 listing, attempt.listing = attempt.listing, None
                 return listing
             try:
@@ -136,7 +136,7 @@ class McpSource:
         if not is_result(wire):
             raise ToolFailed(
                 f"`{self._name}` answered the call with something that is not a tool result.",
-                hints=["Its `content` is not a list of objects."],
+                hints=["Its `content` must be a list of objects."],
             )
         return ToolResult(wire)
 
@@ -151,7 +151,7 @@ class McpSource:
             async with self.breaker.admitting():
                 attempt, connection = await self._connected()
             if attempt.upkeep is None or not attempt.upkeep.is_possible:
-                raise ToolFailed(f"`{self._name}` does not tell of changes of its resources.")
+                raise ToolFailed(f"`{self._name}` does not report changes of its resources.")
             mark = self.breaker.mark()
             self._watching.want(uri, updated)
             try:
@@ -162,7 +162,7 @@ class McpSource:
                 if isinstance(error, TimeoutError):
                     raise attempt.unavailable(self._slow_answer) from error
                 if isinstance(error, MCPError):
-                    what = f"does not tell of changes of `{uri}`"
+                    what = f"does not report changes of `{uri}`"
                     raise self._failure(attempt, connection, mark, what, error) from error
                 raise
             self._in_background(partial(self._watching.stay_connected, self._reconnected))
@@ -173,7 +173,7 @@ class McpSource:
 
     @contextmanager
     def _in_use(self) -> Generator[None]:
-        """For the block the server is not idle, and when it ends its time without a call begins."""
+        """Mark the server as in use for the block. The idle time begins when the block ends."""
         self._calls += 1
         try:
             yield
@@ -186,7 +186,7 @@ class McpSource:
             self._attempt.used.set()
 
     def _in_background(self, run: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Have `run` go on until it ends or the source is left; nothing begins after that."""
+        """Run `run` in the background until it ends or the source is left. Nothing starts after that."""
         if self._tasks is not None:
             self._tasks.start_soon(run)
 
@@ -201,10 +201,11 @@ class McpSource:
         refused: str,
         progress: ProgressListener | None = None,
     ) -> dict[str, Any]:
-        """One request and its whole result. Its server may ask the client of `context` for input in between.
+        """Send one request and return its whole result. The server may ask the client of `context` for input in
+        between.
 
-        Not by the session's own methods: they drop fields they do not know, and raise on an answer that misses its
-        output schema, which would lose it.
+        The session's own methods are not used, because they drop unknown fields. They also raise on an answer that does
+        not match its output schema, which would lose the answer.
         """
         client = context.client or NO_CLIENT
         request = WireRequest(method=method, params=_as_sent(params, context, is_modern=connection.is_modern))
@@ -221,19 +222,19 @@ class McpSource:
         self.breaker.worked()
         wire = answer.root[WHOLE]
         if asks_oddly(wire):
-            raise ToolFailed(f"`{self._name}` asked for more input in a form that the protocol does not have.")
+            raise ToolFailed(f"`{self._name}` asked for more input in a form that the protocol does not allow.")
         return wire
 
     def _failure(
         self, attempt: Attempt, connection: Connection, mark: int, what: str, error: MCPError
     ) -> ToolcribError:
-        """What it means that a request sent at `mark` got `error`, once the breaker knows what it says of the server.
+        """Return what `error` means for a request sent at `mark`, and tell the breaker about it.
 
         `what` is as in `Attempt.refused`.
         """
         failure = attempt.refused(connection, what, error)
         if not isinstance(failure, SourceUnavailable):
-            self.breaker.worked()  # a refusal is an answer
+            self.breaker.worked()  # a refusal shows that the server works
             return failure
         if not connection.is_open:
             return self.breaker.failed(failure, mark, died=True)
@@ -250,26 +251,28 @@ class McpSource:
         self._changed.set()
 
     def try_again(self) -> None:
-        """Forget how often the server failed and have it listed, for who changed something and wants to see."""
+        """Reset the count of failures and list the server again, for an owner who fixed something."""
         if self.breaker.forget():
             self._note_change()
 
     def _check_offered(self, tool: Tool) -> None:
-        """Whoever calls was shown a definition; what is run must be what the server says it is now.
+        """Check that the server still offers the definition that the caller was shown.
 
         Raises:
-            StaleExpansion: it is not.
+            StaleExpansion: it does not.
         """
         offered = self._offered.get(tool.name)
         if offered is None:
-            raise StaleExpansion(f"`{tool.id}` is gone from its server.")
+            raise StaleExpansion(f"`{tool.id}` no longer exists on its server.")
         if offered is not tool and offered.offer != tool.offer:
-            raise StaleExpansion(f"The definition of `{tool.id}` has changed at its server.")
+            raise StaleExpansion(f"The definition of `{tool.id}` changed on its server.")
 
     async def _connected(self, *, to_list: bool = False) -> tuple[Attempt, Connection]:
-        """The connection there is, or a new one; many may wait for it, and none of them ends it by going away.
+        """Return the current connection or a new one. Many callers may wait for it, and none of them ends it by
+        leaving.
 
-        What a connection made for a call finds on offer is told of as a change: whoever lists knows only what was.
+        The listing of a connection that was made for a call is reported as a change, because it may differ from the
+        last one.
         """
         attempt = self._attempt
         if attempt is None or attempt.is_over:
@@ -317,7 +320,7 @@ class McpSource:
                     max_message_bytes=self._max_message_bytes,
                 ) as connection:
                     start.deadline = math.inf
-                    # Before anybody calls: what came back need not be what went away.
+                    # Before any call, because a server that came back may offer something different.
                     attempt.listing = await self._list(attempt, connection)
                     attempt.connection = connection
                     self._exchanges.connected_anew()
@@ -327,12 +330,12 @@ class McpSource:
                         self._note_change()
                     await self._hold(attempt, connection)
             if start.cancelled_caught and attempt.connection is None:
-                attempt.failure = attempt.unavailable(f"did not answer within {start_s:g} s of its start")
-        except Exception as error:  # noqa: BLE001  whatever keeps one server from working stays with it
+                attempt.failure = attempt.unavailable(f"did not complete the MCP handshake within {start_s:g} s")
+        except Exception as error:  # noqa: BLE001  a failing server must not affect anything else
             cause = bottom(error)
             if attempt.connection is not None:
                 broke = self._secrets.hidden(in_one_line(cause))
-                logger.info("source %s: its connection broke: %s", self._name, broke)
+                logger.info("source %s: the connection failed: %s", self._name, broke)
             elif isinstance(cause, TimeoutError):
                 attempt.failure = attempt.unavailable(self._slow_listing, error)
             else:
@@ -346,9 +349,9 @@ class McpSource:
             attempt.settled.set()
 
     def _note_end(self, attempt: Attempt) -> None:
-        """Count the end of a connection as a failure of its server, unless it was ours."""
+        """Count the end of a connection as a failure of its server, unless we ended it."""
         if attempt.connection is not None and not attempt.is_stopped:
-            self.breaker.failed(attempt.unavailable("went away"), attempt.mark, died=True)
+            self.breaker.failed(attempt.unavailable("stopped"), attempt.mark, died=True)
 
     async def _hold(self, attempt: Attempt, connection: Connection) -> None:
         async with anyio.create_task_group() as tasks:
@@ -381,7 +384,7 @@ class McpSource:
             attempt.listing = None
             self._note_change()
         elif isinstance(message, ResourceUpdatedNotification):
-            # In the newer era it comes on a stream as well, which tells of it.
+            # In the newer era it also comes on a stream, which reports it.
             if attempt.connection is None or not attempt.connection.is_modern:
                 self._watching.tell(str(message.params.uri))
         elif isinstance(message, Exception):
@@ -394,7 +397,7 @@ class McpSource:
         listing = replace(listing, extras=extras, warnings=(*listing.warnings, *odd))
         if not attempt.garbage:
             return listing
-        warning = f"it writes to standard output what is no protocol message, e.g. {attempt.garbage[0]!r}"
+        warning = f"it writes lines to standard output that are not MCP messages, for example {attempt.garbage[0]!r}"
         return replace(listing, warnings=(*listing.warnings, warning))
 
     @property
@@ -407,7 +410,7 @@ class McpSource:
 
 
 def _as_sent(params: Mapping[str, Any], context: CallContext, *, is_modern: bool) -> dict[str, Any]:
-    """`params` with all that a request made in `context` says besides."""
+    """Return `params` with everything else that a request in `context` sends."""
     client = context.client or NO_CLIENT
     meta: dict[str, Any] = {CAPABILITIES: dict(client.capabilities)}
     if client.log_level is not None and is_modern:

@@ -1,7 +1,6 @@
-"""The transport of 2024-11-05: answers come on one stream of events, and what is said goes where its first one says.
+"""The SSE transport of 2024-11-05: answers come on one event stream, whose first event names the address for requests.
 
-In place of the SDK's own, which never speaks again once a server refused a message, and leaves whoever waits for its
-answer waiting.
+The SDK's own transport is not used. It stops sending once a server refused a message, and the caller waits forever.
 """
 
 from __future__ import annotations
@@ -32,11 +31,11 @@ Incoming = SessionMessage | Exception
 async def streamed(
     client: HttpClient, url: str, *, max_message_bytes: int
 ) -> AsyncGenerator[tuple[MemoryObjectReceiveStream[Incoming], MemoryObjectSendStream[SessionMessage]]]:
-    """Open the stream at `url`, and yield what the server says and what is said to it.
+    """Open the stream at `url`, and yield the streams for incoming and outgoing messages.
 
     Raises:
-        Refused: it answers with something else, or wants to be spoken to elsewhere.
-        httpx2.RequestError: it cannot be reached.
+        Refused: the server answers with something else, or names an endpoint at a different origin.
+        httpx2.RequestError: the server cannot be reached.
     """
     arriving, incoming = anyio.create_memory_object_stream[Incoming](0)
     outgoing, leaving = anyio.create_memory_object_stream[SessionMessage](0)
@@ -66,14 +65,16 @@ async def _read(
     *,
     task_status: TaskStatus[str],
 ) -> None:
-    """Bring what the server says; started with the address that its first event names."""
+    """Pass on what the server sends. The task counts as started with the address in the first event."""
     named = False
     try:
         async for event in events:
             if event.event == "endpoint" and not named:
                 endpoint, at = httpx2.URL(urljoin(url, event.data)), httpx2.URL(url)
                 if (endpoint.scheme, endpoint.host, endpoint.port) != (at.scheme, at.host, at.port):
-                    raise Refused(Refusal("wants to be spoken to at another origin", lasting=True))
+                    raise Refused(
+                        Refusal("named an endpoint at a different origin, which Toolcrib does not use", lasting=True)
+                    )
                 named = True
                 task_status.started(str(endpoint))
             elif event.event == "message" and event.data:
@@ -82,22 +83,22 @@ async def _read(
     except httpx2.SSEError:
         await arriving.send(Garbled(f"an event of more than {max_message_bytes / 2**20:g} MiB"))
     except httpx2.RequestError as error:
-        logger.debug("the stream broke off: %s", error)
+        logger.debug("the stream ended early: %s", error)
     finally:
         await arriving.aclose()
     if not named:
-        raise Refused(Refusal("ended its stream before it named an address"))
+        raise Refused(Refusal("ended its event stream before it named an endpoint"))
 
 
 async def _write(client: HttpClient, endpoint: str, leaving: MemoryObjectReceiveStream[SessionMessage]) -> None:
     async def post(text: str) -> None:
-        # What goes wrong is told to whoever waits for the answer.
+        # A failure goes to the task that waits for the answer.
         await client.post(endpoint, content=text.encode(), headers={"Content-Type": "application/json"})
 
     async with anyio.create_task_group() as tasks:
         async for message in leaving:
             text = message.message.model_dump_json(by_alias=True, exclude_unset=True)
             if isinstance(message.message, JSONRPCRequest):
-                tasks.start_soon(post, text)  # some servers take it only once they have answered
+                tasks.start_soon(post, text)  # some servers accept the POST only after they have answered the request
             else:
                 await post(text)

@@ -13,11 +13,11 @@ from toolcrib.sources.mcp.server import AnyServer, HttpServer, StdioServer
 
 MAX_TELLING_LINES = 3
 MAX_LINE = 300
-"""Characters of a line that is quoted."""
+"""The maximum length of a quoted line, in characters."""
 
 _ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _LABEL = re.compile(r"npm (?:error|ERR!)(?: 404| [A-Z]+(?=\s*$))?\s?")
-"""What npm writes in front of every line."""
+"""What npm writes at the start of every line."""
 
 _NOISE = re.compile(
     r"""(?ix) ^\s*$
@@ -31,7 +31,7 @@ _NOISE = re.compile(
     | ^(?:Downloading|Downloaded|Installed|Resolved|Prepared|Building|Built|Updating|Creating|Using)\s
     """
 )
-"""Lines that say nothing of the cause."""
+"""Lines that say nothing about the cause."""
 
 _CAUSE = re.compile(
     r"""(?ix) is\snot\sin\sthis\sregistry | was\snot\sfound\sin\sthe\spackage\sregistry | could\snot\sbe\sfound
@@ -48,11 +48,11 @@ _NOTHING, _SAYS_SOMETHING, _SAYS_ERROR, _SAYS_CAUSE = range(4)
 
 
 def telling(lines: Sequence[str], most: int = MAX_TELLING_LINES) -> list[str]:
-    """The lines that say most of the cause, the best first: at most `most`, without labels and colours.
+    """Return the lines that say most about the cause, best first: at most `most`, without labels and colours.
 
-    Package managers and runtimes write the cause first and much about it afterwards, programs write it last. So it is
-    looked for by its words. Of lines that say equally much the last one wins. If no line has such words, these are the
-    last lines as they were written.
+    Package managers and runtimes write the cause first and many details after it; programs write the cause last. So the
+    cause is recognized by its words. Among equally good lines the last one wins. If no line has such words, the last
+    lines are returned unchanged.
     """
     ranked: dict[str, tuple[int, int]] = {}
     for number, line in enumerate(_joined(lines)):
@@ -69,7 +69,8 @@ def _rank(text: str) -> int:
 
 
 def _joined(lines: Sequence[str]) -> list[str]:
-    """The lines without colours. An indented one that goes on with the sentence above it is joined to that."""
+    """Return the lines without colours. An indented line that continues the sentence above it is joined to that
+    line."""
     joined: list[str] = []
     for coloured in lines:
         line = _ESCAPE.sub("", coloured).rstrip()
@@ -108,7 +109,8 @@ _UNSET_FIRST = re.compile(
 
 
 def remedy(server: AnyServer, cause: BaseException | None, lines: Sequence[str]) -> str:
-    """What the server's owner can do, as sentences; empty if that is not known. `lines` are its output."""
+    """Return what the server's owner can do, as sentences; empty if that is unknown. `lines` are the server's
+    output."""
     match cause, server:
         case Refused(refusal=refusal), HttpServer():
             return _for_http(refusal, server)
@@ -121,7 +123,7 @@ def remedy(server: AnyServer, cause: BaseException | None, lines: Sequence[str])
             return f"Make `{server.command}` executable, or write the program that runs it as `command`."
         case _, StdioServer():
             if not lines and isinstance(cause, Closed) and cause.exit_code == 0:
-                return "Check `args`: the program ended by itself, without serving MCP on standard input and output."
+                return "Check `args`: the program exited and did not serve MCP on standard input and output."
             return _by_output("\n".join(_joined(lines)))
         case _:
             return ""
@@ -133,14 +135,14 @@ _UNREACHED = "Check that the server is running, and the host and port in `url`."
 def _for_http(refusal: Refusal, server: HttpServer) -> str:
     if refusal.wants_sign_in:
         url = _without_secrets(server.url)
-        return f"Put a token into its `headers`, or run it through `npx mcp-remote {url}`, which can sign in."
+        return f"Add a token to its `headers`, or run it through `npx mcp-remote {url}`, which can sign in."
     match refusal.status:
         case None:
             return _UNREACHED if refusal.unreached and not refusal.lasting else ""
         case 401 | 403 | 407 if server.headers:
             return "Check the credentials in its `headers`."
         case 401 | 403 | 407:
-            return "Put the credentials that it wants into its `headers`."
+            return "Add the required credentials to its `headers`."
         case 404 | 405 if server.transport == "streamable-http":
             return 'Check the path in `url`: it often ends in /mcp. For an older server, set `"type": "sse"`.'
         case 404 | 405:
@@ -150,7 +152,7 @@ def _for_http(refusal: Refusal, server: HttpServer) -> str:
 
 
 def _without_secrets(url: str) -> str:
-    """An address without a user and a query, which may hold keys."""
+    """Return an address without its user name and query, because these may contain keys."""
     parts = httpx2.URL(url)
     return str(parts.copy_with(userinfo=b"", query=None, fragment=None))
 

@@ -1,4 +1,4 @@
-"""Resources of one server that somebody wants to be told of, asked for on every connection to it."""
+"""Follows changes of single resources on one server, across reconnects."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ logger = logging.getLogger(__name__)
 
 FIRST_WAIT_S = 1.0
 LAST_WAIT_S = 60.0
-"""A stream of updates that was lost is asked for again after the first, then after twice as long, up to the last. A
-server that cannot be reached is tried again after the first, or once it may be."""
+"""A lost stream of updates is requested again after the first wait, then after twice as long, up to the last wait. A
+server that cannot be reached is retried after the first wait, or when it may be called again."""
 
 
 class Watching:
-    """What is wanted, whatever becomes of the connections."""
+    """The resources that clients subscribe to, kept across connections."""
 
     def __init__(self) -> None:
         self._updated: dict[str, list[Callable[[], None]]] = {}
         self._held: set[str] = set()
-        """Those that the server has taken at some time since they are wanted."""
+        """The resources that the server accepted at some time since they were wanted."""
         self.changed = anyio.Event()
-        """Set when something else is wanted than before; taken afresh each time."""
+        """Set when the set of wanted resources changes. Each change makes a new event."""
         self._stays_connected = False
 
     @property
@@ -57,13 +57,14 @@ class Watching:
                 self._change()
 
     def hold(self, uri: str) -> None:
-        """The server has taken `uri`: not for the first time, if nobody told of what changed in between."""
+        """Note that the server accepted `uri`. If it had accepted it before, changes in between were missed, so report
+        one."""
         if uri in self._held:
             self.tell(uri)
         self._held.add(uri)
 
     def tell(self, uri: str) -> None:
-        """A resource has become another; it may be a part of the one that is wanted.
+        """Report that a resource changed. `uri` may be a part of a wanted resource.
 
         Source: MCP, `ResourceUpdatedNotificationParams`.
         """
@@ -74,9 +75,9 @@ class Watching:
                 updated()
 
     async def stay_connected(self, connect: Callable[[], Awaitable[Connection]]) -> None:
-        """While anything is wanted, start a server that went away again without being called.
+        """While any resource is wanted, restart a server that stopped, without a call.
 
-        `connect` gives the connection there is, or a new one. Nothing happens where this is being done already.
+        `connect` returns the current connection or a new one. Nothing happens if this method is already running.
         """
         if self._stays_connected:
             return
@@ -97,31 +98,31 @@ class Watching:
 
 @dataclass(slots=True, eq=False)
 class Upkeep:
-    """Has the server of one connection tell of all that is wanted, as its era does."""
+    """Subscribes to all wanted resources on one connection, in the way of the server's protocol era."""
 
     watching: Watching
     connection: Connection
     answer_s: float
-    """How long it may take to answer, in seconds."""
+    """How long the server may take to answer, in seconds."""
     _taken: frozenset[str] = frozenset()
-    """What it tells of now."""
+    """The resources whose changes the server reports now."""
     _refused: dict[str, MCPError] = field(default_factory=dict[str, MCPError])
     _moved: anyio.Event = field(default_factory=anyio.Event)
     _is_over: bool = False
 
     @property
     def is_possible(self) -> bool:
-        """Whether the server says that it can."""
+        """Whether the server declares that it supports subscriptions."""
         capabilities = self.connection.session.server_capabilities
         return (
             capabilities is not None and capabilities.resources is not None and bool(capabilities.resources.subscribe)
         )
 
     async def taken(self, uri: str) -> None:
-        """Wait until the server tells of `uri`, which is wanted.
+        """Wait until the server reports changes of `uri`, which is wanted.
 
         Raises:
-            MCPError: it does not; `Closed` when the connection has ended.
+            MCPError: the server does not; `Closed` if the connection has ended.
         """
         while uri not in self._taken:
             if self._is_over:
@@ -131,7 +132,7 @@ class Upkeep:
             await self._moved.wait()
 
     async def run(self) -> None:
-        """Follow what is wanted, until cancelled."""
+        """Follow the wanted resources until cancelled."""
         try:
             if not self.is_possible:
                 return
@@ -147,7 +148,7 @@ class Upkeep:
         for uri in taken - self._taken:
             self.watching.hold(uri)
         for uri in refused.keys() - self._refused.keys():
-            logger.info("a server does not tell of changes of %s: %s", uri, refused[uri])
+            logger.info("a server does not report changes of %s: %s", uri, refused[uri])
         self._taken = taken
         self._refused = {uri: error for uri, error in refused.items() if uri in self.watching.uris}
         self._move()
@@ -156,7 +157,7 @@ class Upkeep:
         self._moved.set()
         self._moved = anyio.Event()
 
-    # -- the handshake era: a request for each, and another to end it -------------------------------------------------
+    # -- the handshake era: one request to subscribe to each resource, one to unsubscribe ------------------------------
 
     async def _follow_one_by_one(self) -> None:
         while True:
@@ -183,10 +184,10 @@ class Upkeep:
         except TimeoutError:
             return MCPError(INVALID_PARAMS, f"The server did not answer {method} within {self.answer_s:g} s.")
         except ValidationError:
-            logger.info("a server answered %s oddly, which counts as a yes", method)
+            logger.info("a server answered %s with an invalid result, which counts as success", method)
         return None
 
-    # -- the newer era: one stream for all, asked for anew when they change --------------------------------------------
+    # -- the newer era: one stream for all resources, requested again when they change ---------------------------------
 
     async def _follow_by_stream(self) -> None:
         wait_s = FIRST_WAIT_S
@@ -199,7 +200,7 @@ class Upkeep:
                     await tasks.start(self._stream, wanted, stream, lost)
                 else:
                     self._settle(wanted, {})
-                if last is not None:  # only now, so that nothing is missed in between
+                if last is not None:  # only now, so that no change is missed in between
                     last.cancel()
                 last = stream
                 if not lost.is_set():
@@ -219,7 +220,8 @@ class Upkeep:
         *,
         task_status: TaskStatus[None],
     ) -> None:
-        """Pass on what comes on one stream until it ends; started once the server has agreed to it, or not."""
+        """Pass on the events of one stream until it ends. The task counts as started once the server has accepted or
+        refused."""
         started = False
         try:
             with scope, anyio.fail_after(self.answer_s) as patience:
@@ -245,11 +247,11 @@ class Upkeep:
 
 
 def _declined(uri: str) -> MCPError:
-    return MCPError(INVALID_PARAMS, f"The server does not agree to tell of changes of {uri}.")
+    return MCPError(INVALID_PARAMS, f"The server refused to report changes of {uri}.")
 
 
 async def first(*events: anyio.Event) -> None:
-    """Wait for one of them."""
+    """Wait for the first of the events."""
 
     async def wait(event: anyio.Event) -> None:
         await event.wait()
