@@ -114,7 +114,7 @@ def test_a_schema_without_measure_leaves_the_other_tools_as_they_are() -> None:
 )
 def test_a_schema_that_no_arguments_meet_degrades(schema: Mapping[str, Any]) -> None:
     grammar = arguments_grammar(schema)
-    assert why(grammar) == ["no arguments at all meet its schema"]
+    assert why(grammar) == ["no arguments are valid for its schema"]
     assert Matcher(grammar.text).accepts("{}")
 
 

@@ -1,4 +1,4 @@
-"""JSON Schema as grammars: what a local model may write, and what providers' strict modes accept."""
+"""Turns JSON Schema into grammars for local models, and into schemas for the strict modes of providers."""
 
 from toolcrib.definitions.grammars.calls import (
     PLAIN,

@@ -1,4 +1,4 @@
-"""Grammars of what a model may write: one tool's arguments, a call of one of several tools, or text or a call."""
+"""Grammars for a model's output: the arguments of one tool, a call of one of several tools, or text or a call."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _TEXT_CHAR = "text-char"
 
 @dataclass(frozen=True, slots=True)
 class Envelope:
-    """What is around the arguments in a call: `before`, an object of two keys, `after`.
+    """The format of a call: `before`, then an object with two keys, then `after`.
 
-    What models were trained on differs: Llama writes `{"name": ..., "parameters": ...}`; Hermes and Qwen put
-    `<tool_call>` and a line break before it, a line break and `</tool_call>` after it.
+    Models were trained on different formats. Llama writes `{"name": ..., "parameters": ...}`. Hermes and Qwen write
+    `<tool_call>` and a line break before the object, and a line break and `</tool_call>` after it.
     """
 
     name: str = "name"
-    """The key with the tool's name, always written first: what may follow hangs on it."""
+    """The key with the tool's name. It always comes first, because the rest depends on it."""
     arguments: str = "arguments"
     before: str = ""
     after: str = ""
@@ -41,51 +41,55 @@ STYLES: Mapping[str, Envelope] = {
     "hermes": Envelope(before="<tool_call>\n", after="\n</tool_call>"),
     "llama": Envelope(arguments="parameters"),
 }
-"""How families of models were taught to call; Qwen calls as Hermes does."""
+"""The call formats of model families. Qwen uses the format of Hermes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Degraded:
-    """A tool whose schema is not held at all: as its arguments any JSON object may be written."""
+    """A tool whose schema is not enforced at all: any JSON object is allowed as its arguments."""
 
     why: str
-    """As a clause."""
+    """The reason, as a clause."""
     tool: str = ""
-    """Its name, where the grammar is of several."""
+    """The name of the tool, if the grammar covers several tools."""
 
 
 @dataclass(frozen=True, slots=True)
 class Grammar:
-    """A grammar in llama.cpp's dialect, and how far what it holds goes beyond what the schemas allow."""
+    """A grammar in llama.cpp's dialect, with everything that it allows beyond the schemas."""
 
     text: str
-    """Rules, one on each line; the first, `root`, holds all that may be written. The same for the same input."""
+    """The rules, one on each line. The first one is `root`. The text is always the same for the same input."""
     unenforced: tuple[Unenforced, ...] = ()
-    """By tool in the order given, then in the order in which they were come upon."""
+    """Ordered by tool, in the order given, then by the order in which the keywords were found."""
     degraded: tuple[Degraded, ...] = ()
 
 
 def arguments_grammar(schema: Mapping[str, Any]) -> Grammar:
-    """The arguments of one tool, whose input schema is `schema`."""
+    """Make a grammar for the arguments of one tool. `schema` is its input schema."""
     rules, tool = _tool(schema, "a")
     return _grammar({ROOT: ((Ref(tool.root),),), **rules}, {"": tool})
 
 
 def call_grammar(schemas: Mapping[str, Mapping[str, Any]], envelope: Envelope = PLAIN) -> Grammar:
-    """A call of exactly one of some tools, whose input schemas are given by the names a model knows them by.
+    """Make a grammar for a call of exactly one of several tools.
+
+    `schemas` has the input schemas by the names that the model uses for the tools.
 
     Raises:
-        ValueError: there is no tool, or a name or the envelope holds half a surrogate pair.
+        ValueError: there is no tool, or a name or the envelope contains half of a surrogate pair.
     """
     rules, tools = _calls(schemas, envelope)
     return _grammar({ROOT: ((Ref(_CALL),),), **rules}, tools)
 
 
 def text_or_call_grammar(schemas: Mapping[str, Mapping[str, Any]], envelope: Envelope = PLAIN) -> Grammar:
-    """A call as in `call_grammar`, or text: what begins neither as a call does nor with white space is text to its end.
+    """Make a grammar for a call as in `call_grammar`, or for text.
+
+    Output that starts neither like a call nor with white space is text to its end.
 
     Raises:
-        ValueError: as `call_grammar`.
+        ValueError: for the same reasons as `call_grammar`.
     """
     rules, tools = _calls(schemas, envelope)
     opening = ord((envelope.before or "{")[0])
@@ -100,18 +104,18 @@ def text_or_call_grammar(schemas: Mapping[str, Mapping[str, Any]], envelope: Env
 @dataclass(frozen=True, slots=True)
 class _Tool:
     root: str
-    """The name of the rule for its arguments."""
+    """The name of the rule for the tool's arguments."""
     unenforced: tuple[Unenforced, ...] = ()
     degraded: str | None = None
 
 
 def _calls(schemas: Mapping[str, Mapping[str, Any]], envelope: Envelope) -> tuple[dict[str, Rule], dict[str, _Tool]]:
     if not schemas:
-        raise ValueError("there is no tool to call")
+        raise ValueError("the grammar needs at least one tool")
     (envelope.before + envelope.after).encode()
     before, after = (((Literal(text),) if text else ()) for text in (envelope.before, envelope.after))
     opening: Sequence = (*before, Literal("{"), Ref(SPACE), Literal(spelled(envelope.name)), Ref(COLON))
-    # What all calls begin with is written once: llama.cpp follows every alternative, character by character.
+    # The common start of all calls is written once, because llama.cpp follows every alternative character by character.
     rules: dict[str, Rule] = {
         _CALL: ((*opening, Ref(_TOOL), Ref(SPACE), Literal("}"), *after),),
         _TOOL: tuple((Ref(f"t{at}"),) for at in range(len(schemas))),
@@ -126,7 +130,7 @@ def _calls(schemas: Mapping[str, Mapping[str, Any]], envelope: Envelope) -> tupl
 
 
 def _tool(schema: Mapping[str, Any], prefix: str) -> tuple[dict[str, Rule], _Tool]:
-    """The rules of one tool's arguments; none where it degrades."""
+    """Return the rules for the arguments of one tool. There are no rules if its schema cannot be enforced."""
     try:
         Schema(schema)
         places = Places(schema)
@@ -138,9 +142,9 @@ def _tool(schema: Mapping[str, Any], prefix: str) -> tuple[dict[str, Rule], _Too
     except TooLarge:
         return {}, _Tool(OBJECT, degraded="its grammar would be too large")
     except RecursionError:
-        return {}, _Tool(OBJECT, degraded="its schema is nested too deep")
+        return {}, _Tool(OBJECT, degraded="its schema is nested too deeply")
     if not rules:
-        return {}, _Tool(OBJECT, degraded="no arguments at all meet its schema")
+        return {}, _Tool(OBJECT, degraded="no arguments are valid for its schema")
     own = {name: rule for name, rule in rules.items() if name not in SHARED}
     return own, _Tool(root, tuple(places.unenforced.values()))
 

@@ -1,4 +1,4 @@
-"""Sets of characters, and how one character of a set is spelled inside a JSON string."""
+"""Sets of characters, and the spelling of one character of a set inside a JSON string."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from toolcrib.definitions.grammars.gbnf import Chars, Literal, Ref, Rule, Sequence
 
 Ranges = tuple[tuple[int, int], ...]
-"""Code points: ranges with both ends included, ascending, none touching the next."""
+"""Code point ranges in ascending order. Both ends are included, and no two ranges touch or overlap."""
 
 LAST = 0x10FFFF
 SURROGATES: Ranges = ((0xD800, 0xDFFF),)
@@ -32,20 +32,20 @@ CHAR_RULES: dict[str, Rule] = {
 
 
 def spelled(text: str) -> str:
-    """`text` as a JSON string, quotes included, in the only spelling that our grammars hold.
+    """Return `text` as a JSON string with quotes, in the only spelling that our grammars allow.
 
-    That of RFC 8785: `\\"`, `\\\\`, `\\b`, `\\f`, `\\n`, `\\r`, `\\t`, other characters below U+0020 as `\\u00xx` with
-    lower-case digits, and every other character as itself.
+    This is the spelling of RFC 8785: `\\"`, `\\\\`, `\\b`, `\\f`, `\\n`, `\\r`, `\\t`, other characters below U+0020 as
+    `\\u00xx` with lower-case digits, and every other character as itself.
 
     Raises:
-        UnicodeEncodeError: half a surrogate pair is in it, which no text can hold.
+        UnicodeEncodeError: `text` contains half of a surrogate pair, which no valid string can contain.
     """
     text.encode()
     return json.dumps(text, ensure_ascii=False)
 
 
 def normal(ranges: Iterable[tuple[int, int]]) -> Ranges:
-    """The same set, ascending and without overlaps."""
+    """Return the same set in ascending order and without overlaps."""
     merged: list[tuple[int, int]] = []
     for low, high in sorted(ranges):
         if merged and low <= merged[-1][1] + 1:
@@ -74,11 +74,11 @@ def holds(ranges: Ranges, point: int) -> bool:
 
 
 def one_of(ranges: Ranges) -> tuple[Sequence, ...]:
-    """Alternatives that spell exactly one character of the set inside a JSON string; none for an empty set."""
+    """Return alternatives that spell exactly one character of the set inside a JSON string. Empty for an empty set."""
     found: list[Sequence] = []
     plain = minus(minus(ranges, _ESCAPED), SURROGATES)
     if plain:
-        is_open = plain[-1][1] == LAST  # spelled by what it lacks: shorter, and with no character that nobody can see
+        is_open = plain[-1][1] == LAST  # spelled as a negated class: this is shorter, and has no invisible characters
         lacking = minus(complement(plain), SURROGATES)
         found.append((Chars(lacking, negated=True) if is_open else Chars(plain),))
     short = [letter for point, letter in _SHORT.items() if holds(ranges, point)]

@@ -1,4 +1,4 @@
-"""From the places of one schema to the rules of a grammar that holds its values."""
+"""Writes the rules of a grammar for the places of one schema."""
 
 from __future__ import annotations
 
@@ -32,22 +32,22 @@ from toolcrib.definitions.grammars.patterns import (
 from toolcrib.definitions.grammars.places import TYPES, Leaf, Part, Places, TooLarge, fits_type
 
 MAX_SYMBOLS = 200_000
-"""Of the rules of one schema; a larger one degrades."""
+"""The number of symbols in the rules of one schema. A larger schema is not enforced."""
 
 CHARS_OF_A_SYMBOL = 16
-"""Characters of literals that weigh as much as one symbol."""
+"""The number of characters in literals that count as one symbol."""
 
 MAX_VALUES = 2_000
-"""Of one enumeration; of a longer one only the types are held."""
+"""The number of values of one enumeration. For a longer one, only the types are enforced."""
 
 MAX_ALTERNATIVES = 500
-"""Combinations of the branches of one place."""
+"""The number of combinations of branches at one place."""
 
 MAX_KEY_CHARS = 2_000
-"""Of all declared keys of one object together, where other keys are held apart from them."""
+"""The number of characters of all declared keys of one object, if undeclared keys must differ from them."""
 
 MAX_NESTING = 60
-"""Arrays and objects within a value of an enumeration."""
+"""The nesting depth of a value in an enumeration."""
 
 ROOT = "root"
 VALUE = "json-value"
@@ -67,12 +67,12 @@ _BLANK = "json-blank"
 _NEVER = "json-never"
 
 MAX_INDENT = 20
-"""Blanks at the start of a line; without a bound a model could write blanks for ever."""
+"""The number of blanks at the start of a line. Without a limit, a model could write blanks forever."""
 
 SHARED: Mapping[str, Rule] = {
     SPACE: ((), (Literal(" "),), (Literal("\n"), Repeat(_BLANK, 0, MAX_INDENT)), (Ref(_NEVER),)),
-    # Nothing is ever written by this. But llguidance's reader makes one token of each rule that does not lead back to
-    # itself, and then reads as much as it can into that; so every rule with white space in it leads back.
+    # Nothing ever matches this rule. llguidance makes a token of each rule that does not lead back to itself, and then
+    # reads as much as possible into the token. For this reason every rule with white space leads back to itself.
     _NEVER: ((Chars(((0, codepoints.LAST),), negated=True), Ref(ROOT)),),
     _BLANK: ((Chars(((0x09, 0x09), (0x20, 0x20))),),),
     COLON: ((Literal(":"),), (Literal(": "),)),
@@ -98,22 +98,22 @@ SHARED: Mapping[str, Rule] = {
     **CHAR_RULES,
     **NUMBER_RULES,
 }
-"""JSON as such; the rules of a schema lean on these."""
+"""The rules for plain JSON. The rules of a schema refer to them."""
 
 _IGNORED = {
     "object": ("not", "if", "dependentRequired", "dependentSchemas", "dependencies", "patternProperties"),
     "array": ("not", "if", "contains", "uniqueItems", "unevaluatedItems"),
 }
 _CANNOT = {
-    "not": "no grammar holds what a value must not be",
-    "if": "what is to be written would hang on what was",
-    "dependentRequired": "what is to be written would hang on what was",
-    "dependentSchemas": "what is to be written would hang on what was",
-    "dependencies": "what is to be written would hang on what was",
-    "patternProperties": "keys are not told apart by patterns",
-    "contains": "items are not told apart",
-    "uniqueItems": "a grammar does not remember what was written",
-    "unevaluatedItems": "items are not told apart",
+    "not": "a grammar cannot exclude values",
+    "if": "a grammar cannot depend on earlier output",
+    "dependentRequired": "a grammar cannot depend on earlier output",
+    "dependentSchemas": "a grammar cannot depend on earlier output",
+    "dependencies": "a grammar cannot depend on earlier output",
+    "patternProperties": "keys are not matched with patterns",
+    "contains": "items are not distinguished",
+    "uniqueItems": "a grammar cannot depend on earlier output",
+    "unevaluatedItems": "items are not distinguished",
 }
 _SILENT: Mapping[str, tuple[object, ...]] = {
     "not": ({},),
@@ -121,12 +121,12 @@ _SILENT: Mapping[str, tuple[object, ...]] = {
     "unevaluatedItems": (True, {}),
     "patternProperties": ({},),
 }
-"""Values with which these say nothing."""
+"""Values with which these keywords have no effect."""
 
 
 @dataclass
 class Emitter:
-    """Writes the rules of the places of one schema; their names begin with `prefix`."""
+    """Writes the rules for the places of one schema. The names of the rules start with `prefix`."""
 
     places: Places
     prefix: str
@@ -137,10 +137,10 @@ class Emitter:
     _symbols: int = 0
 
     def emit(self) -> str:
-        """The name of the rule that holds the arguments, always an object.
+        """Write all rules, and return the name of the rule for the arguments, which are always an object.
 
         Raises:
-            TooLarge: the rules would be too many.
+            TooLarge: there would be too many rules.
         """
         root = self._place(("",), "arguments", only_object=True)
         while self._waiting:
@@ -167,7 +167,8 @@ class Emitter:
         return name
 
     def _place(self, pointers: Sequence[str], hint: str, *, only_object: bool = False) -> str:
-        """The name of the rule for what meets the schemas at all `pointers`; it is written later."""
+        """Return the name of the rule for values that match the schemas at all `pointers`. The rule is written
+        later."""
         key = (tuple(dict.fromkeys(pointers)), only_object)
         if not key[0] and not only_object:
             return VALUE
@@ -180,7 +181,7 @@ class Emitter:
         found: list[list[Symbols]] = []
         for leaf in self.places.leaves(pointers, MAX_ALTERNATIVES):
             found += self._of_leaf(leaf, leaf.types & {"object"} if only_object else leaf.types)
-        if len(found) > 1:  # a text or number of several symbols is one rule, which readers take for one token
+        if len(found) > 1:  # a string or number of several symbols becomes one rule, which readers treat as one token
             found = [self._as_one(kind) for kind in found]
         return tuple(dict.fromkeys(sequence for kind in found for sequence in kind))
 
@@ -190,7 +191,7 @@ class Emitter:
         return [(Ref(self._rule("", kind)),)] if is_token and not is_simple else kind
 
     def _of_leaf(self, leaf: Leaf, types: frozenset[str]) -> list[list[Symbols]]:
-        """Alternatives, those of each type together."""
+        """Return the alternatives, grouped by type."""
         if leaf.values is not None:
             part, values = leaf.values
             if len(values) <= MAX_VALUES:
@@ -210,24 +211,24 @@ class Emitter:
             try:
                 found.append(_joined(_constant(value)))
             except (UnicodeEncodeError, _TooDeep, ValueError, OverflowError):
-                continue  # no text can hold it, or nobody would write it
+                continue  # no string can represent it, or it is not worth writing
         return found
 
     def _fitting(self, values: list[Any], leaf: Leaf, enumerating: Part) -> list[Any]:
-        """Those of `values` that meet all else that applies beside the enumeration of one part."""
+        """Return the `values` that match all keywords except the enumeration of the part `enumerating`."""
         for part in leaf.parts:
             values = self._formatted(values, part)
-            beside: dict[str, Any] = {key: part.schema[key] for key in _BESIDE_VALUES if key in part.schema}
+            others: dict[str, Any] = {key: part.schema[key] for key in _CHECKED_VALUES if key in part.schema}
             if part.pointer != enumerating.pointer:
-                beside |= {key: part.schema[key] for key in ("enum", "const") if key in part.schema}
-            if not beside:
+                others |= {key: part.schema[key] for key in ("enum", "const") if key in part.schema}
+            if not others:
                 continue
-            check = _alone(beside)
+            check = _alone(others)
             if check is not None:
                 values = [value for value in values if check.is_valid(value)]
                 continue
-            for keyword in beside:
-                self.places.report(part.pointer, keyword, "beside an enumeration it is not held")
+            for keyword in others:
+                self.places.report(part.pointer, keyword, "it is not enforced next to an enumeration")
         return values
 
     def _formatted(self, values: list[Any], part: Part) -> list[Any]:
@@ -235,7 +236,7 @@ class Emitter:
         if said in FORMATS:
             return [value for value in values if not isinstance(value, str) or re.search(FORMATS[said], value)]
         if said is not None and any(isinstance(value, str) for value in values):
-            self.places.report(part.pointer, "format", f"of formats only {', '.join(FORMATS)} are held")
+            self.places.report(part.pointer, "format", f"only these formats are enforced: {', '.join(FORMATS)}")
         return values
 
     # Objects
@@ -246,7 +247,7 @@ class Emitter:
         required = set(leaf.required())
         if declared:
             for pointer in self._key_schemas(leaf):
-                self.places.report(pointer, "propertyNames", "there are declared keys beside it")
+                self.places.report(pointer, "propertyNames", "it is not enforced if keys are declared")
         least = max((part.get("minProperties", int) or 0 for part in leaf.parts), default=0)
         is_closed = leaf.closes()
         if not is_closed and not declared and not leaf.of_other_keys() and not self._key_schemas(leaf) and least == 0:
@@ -261,11 +262,14 @@ class Emitter:
     def _members(
         self, declared: Mapping[str, tuple[str, ...]], required: set[str], more: str | None, *, may_be_empty: bool
     ) -> str:
-        """The rule for what follows an opening brace: any subset of keys with all required ones, in order, linear."""
+        """Return the rule for the rest of an object after its opening brace.
+
+        The keys are in order. Any subset with all required keys is allowed. The number of rules is linear.
+        """
         end: Symbols = (Ref(SPACE), Literal("}"))
         if more is not None:
             end = (Repeat(self._rule("more", [(Ref(COMMA), Ref(more))])), *end)
-        rest = self._rule("end", [end])  # what may follow once something is written
+        rest = self._rule("end", [end])  # the rest of the object after at least one member
         members: list[tuple[str, Symbols, str]] = []
         for name in reversed(list(declared)):
             member: Symbols = (Literal(spelled(name)), Ref(COLON), Ref(self._place(declared[name], name)))
@@ -287,7 +291,7 @@ class Emitter:
         return self._rule("members", first)
 
     def _other_member(self, leaf: Leaf, declared: Mapping[str, tuple[str, ...]]) -> str:
-        """The rule for a key that is not declared, with its value."""
+        """Return the rule for an undeclared key with its value."""
         value = self._place(leaf.of_other_keys(), "other")
         names = self._key_schemas(leaf)
         if not declared and names:
@@ -296,17 +300,20 @@ class Emitter:
                 found += [sequence for kind in self._of_leaf(key, key.types & {"string"}) for sequence in kind]
             return self._rule("member", [(Ref(self._rule("key", found)), Ref(COLON), Ref(value))])
         if sum(map(len, declared)) > MAX_KEY_CHARS:
-            self.places.report(leaf.parts[0].pointer, "properties", "a declared key may be written as another, too")
+            self.places.report(
+                leaf.parts[0].pointer, "properties", "a declared key may also appear as an undeclared key"
+            )
             declared = {}
         key = self._rule("key", [(Literal('"'), Ref(self._key_apart(declared)))]) if declared else STRING
         return self._rule("member", [(Ref(key), Ref(COLON), Ref(value))])
 
     def _key_schemas(self, leaf: Leaf) -> list[str]:
-        """Pointers of the parts whose `propertyNames` says more than that keys are texts."""
+        """Return the pointers of the parts whose `propertyNames` says more than that keys are strings."""
         return [part.pointer for part in leaf.parts if "propertyNames" in part.schema and not _is_any_text(part)]
 
     def _key_apart(self, names: Iterable[str]) -> str:
-        """The rule for the rest of a key, its opening quote written, that is none of `names`; by their letters."""
+        """Return the rule for the rest of a key after its opening quote that differs from all `names`, as a tree of
+        letters."""
         tree: dict[int, Any] = {}
         for name in names:
             node = tree
@@ -345,7 +352,7 @@ class Emitter:
             more = part.schema.get("unevaluatedProperties")
             sees_all = part is leaf.parts[0] and leaf.is_lone
             if (isinstance(more, Mapping) and more) or (more is False and not sees_all):
-                self.places.report(part.pointer, "unevaluatedProperties", "keys are not told apart")
+                self.places.report(part.pointer, "unevaluatedProperties", "keys are not distinguished")
 
     def _report_ignored(self, leaf: Leaf, kind: str) -> None:
         for part in leaf.parts:
@@ -389,7 +396,7 @@ class Emitter:
         return [(Literal("["), Ref(SPACE), Ref(rest))]
 
     def _repeated_items(self, item: str, least: int, most: int | None, written: int) -> Symbols:
-        """Further items, each after a comma, where `written` are there."""
+        """Return symbols for further items, each after a comma, when `written` items exist already."""
         left = None if most is None else most - written
         if left is not None and left <= 0:
             return ()
@@ -413,7 +420,7 @@ class Emitter:
         for part in leaf.parts:
             bound = part.get(keyword, int)
             if bound is not None and bound > MAX_REPEATS:
-                self.places.report(part.pointer, keyword, f"nothing is counted beyond {MAX_REPEATS:,}")
+                self.places.report(part.pointer, keyword, f"a grammar counts at most {MAX_REPEATS:,}")
 
     # Texts
 
@@ -430,12 +437,12 @@ class Emitter:
             for part in leaf.parts:
                 if (part.get("minLength", int) or 0) > shortest:
                     self.places.report(
-                        part.pointer, "minLength", "beside a pattern or format, characters are not counted"
+                        part.pointer, "minLength", "characters are not counted next to a pattern or format"
                     )
                 bound = part.get("maxLength", int)
                 if bound is not None and (longest is None or longest > bound):
                     self.places.report(
-                        part.pointer, "maxLength", "beside a pattern or format, characters are not counted"
+                        part.pointer, "maxLength", "characters are not counted next to a pattern or format"
                     )
             return [_joined((Literal('"'), *self._spelled(tree), Literal('"')))]
         if least > MAX_REPEATS:
@@ -450,7 +457,7 @@ class Emitter:
         return [(Literal('"'), *inside, Literal('"'))]
 
     def _first_held(self, leaf: Leaf) -> Tree | None:
-        """Of all patterns and formats the first that is held; the others are reported."""
+        """Return the first of all patterns and formats that can be enforced. The others are reported."""
         held: Tree | None = None
         for part in leaf.parts:
             for keyword in ("pattern", "format"):
@@ -458,9 +465,9 @@ class Emitter:
                 if said is None:
                     continue
                 if keyword == "format" and said not in FORMATS:
-                    self.places.report(part.pointer, keyword, f"of formats only {', '.join(FORMATS)} are held")
+                    self.places.report(part.pointer, keyword, f"only these formats are enforced: {', '.join(FORMATS)}")
                 elif held is not None:
-                    self.places.report(part.pointer, keyword, "of several patterns and formats one is held")
+                    self.places.report(part.pointer, keyword, "only one of several patterns and formats is enforced")
                 else:
                     try:
                         held = parsed(FORMATS[said] if keyword == "format" else said)
@@ -469,7 +476,7 @@ class Emitter:
         return held
 
     def _spelled(self, tree: Tree) -> Symbols:
-        """The texts of a pattern, as they are spelled in a JSON string."""
+        """Return the symbols for the strings of a pattern, spelled as in a JSON string."""
         match tree:
             case OneOf(ranges) if ranges == ANY:
                 return (Ref(CHAR),)
@@ -502,7 +509,7 @@ class Emitter:
         for part in leaf.parts:
             step = part.get("multipleOf", (int, float))
             if step is not None and step != 1:
-                self.places.report(part.pointer, "multipleOf", "no grammar divides")
+                self.places.report(part.pointer, "multipleOf", "a grammar cannot divide")
             is_integer |= step == 1
         for part in leaf.parts:
             bounds = self._within(bounds, part, is_integer=is_integer)
@@ -522,7 +529,7 @@ class Emitter:
             )
             bound = Fraction(str(said))
             if not is_integer and not numbers.can_hold(bound):
-                self.places.report(part.pointer, keyword, "of numbers only bounds that are whole and short are held")
+                self.places.report(part.pointer, keyword, "a bound of numbers must be an integer with few digits")
             elif keyword.lower().endswith("minimum") and (low is None or (bound, is_strict) > (low, no_low)):
                 low, no_low = bound, is_strict
             elif keyword.lower().endswith("maximum") and (high is None or (-bound, is_strict) > (-high, no_high)):
@@ -562,15 +569,15 @@ _SAYING = frozenset(
 )
 
 
-_BESIDE_VALUES = sorted(_SAYING - {"format", "unevaluatedProperties", "unevaluatedItems"} | {"then", "else"})
+_CHECKED_VALUES = sorted(_SAYING - {"format", "unevaluatedProperties", "unevaluatedItems"} | {"then", "else"})
 
 
 class _TooDeep(Exception):
-    """A value is nested so deep that it is left out."""
+    """A value is nested so deeply that it is left out."""
 
 
 def _constant(value: Any, depth: int = 0) -> Symbols:
-    """Exactly this JSON value; between its tokens may stand what may stand between any."""
+    """Return symbols for exactly this JSON value. White space between its tokens is allowed as everywhere."""
     if depth > MAX_NESTING:
         raise _TooDeep
     match value:
@@ -594,7 +601,7 @@ def _listing(opening: str, parts: Sequence[Symbols], closing: str) -> Symbols:
 
 
 def _joined(symbols: Symbols) -> Symbols:
-    """The same with neighbouring literals as one."""
+    """Return the same symbols with neighbouring literals joined."""
     found: list[Symbol] = []
     for symbol in symbols:
         if isinstance(symbol, Literal) and found and isinstance(last := found[-1], Literal):
@@ -605,7 +612,7 @@ def _joined(symbols: Symbols) -> Symbols:
 
 
 def _alone(schema: Mapping[str, Any]) -> Schema | None:
-    """Keywords by themselves; None where they refer to the rest, or have a pattern that could backtrack for ever."""
+    """Compile these keywords alone. None if they refer to the rest, or if a pattern could backtrack forever."""
     if '"$' in json.dumps(schema):
         return None
     try:
@@ -616,7 +623,7 @@ def _alone(schema: Mapping[str, Any]) -> Schema | None:
 
 
 def _ahead(part: Part) -> list[str]:
-    """Pointers of the schemas of the first items."""
+    """Return the pointers of the schemas for the first items."""
     for keyword in ("prefixItems", "items"):
         listed = part.get(keyword, list)
         if listed is not None:

@@ -1,4 +1,4 @@
-"""Rules of a grammar as values, which of them can be used, and their text in llama.cpp's dialect (GBNF)."""
+"""The rules of a grammar as values, the removal of unusable rules, and the text in llama.cpp's dialect (GBNF)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 MAX_REPEATS = 1_999
-"""The most often a rule may be repeated by number: llama.cpp refuses a grammar at 2,000 of them.
+"""The largest number of counted repetitions of a rule. llama.cpp refuses a grammar with 2,000 of them.
 
 Source: llama.cpp, `src/llama-grammar.cpp`, `MAX_REPETITION_THRESHOLD`, as of 2026.
 """
@@ -15,14 +15,14 @@ Source: llama.cpp, `src/llama-grammar.cpp`, `MAX_REPETITION_THRESHOLD`, as of 20
 
 @dataclass(frozen=True, slots=True)
 class Literal:
-    """Exactly these characters."""
+    """Matches exactly these characters."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Chars:
-    """One character of `ranges`, or with `negated` one of all others; code points, both ends included."""
+    """Matches one character of `ranges`, or with `negated` any other character. Code points, both ends included."""
 
     ranges: tuple[tuple[int, int], ...]
     negated: bool = False
@@ -30,16 +30,16 @@ class Chars:
 
 @dataclass(frozen=True, slots=True)
 class Ref:
-    """Whatever the rule of this name holds."""
+    """Matches what the rule with this name matches."""
 
     rule: str
 
 
 @dataclass(frozen=True, slots=True)
 class Repeat:
-    """A rule at least `least` times and at most `most` (at most `MAX_REPEATS`; None: without end).
+    """Matches a rule at least `least` and at most `most` times. At most `MAX_REPEATS`; None means no limit.
 
-    The rule must not hold the empty text: llama.cpp takes a repeated empty rule for left recursion.
+    The rule must not match the empty string, because llama.cpp treats a repeated empty rule as left recursion.
     """
 
     rule: str
@@ -50,14 +50,15 @@ class Repeat:
 Symbol = Literal | Chars | Ref | Repeat
 Sequence = tuple[Symbol, ...]
 Rule = tuple[Sequence, ...]
-"""Alternatives. Sequences hold no groups, so every alternation is a rule of its own; no alternative at all holds
-nothing, not even the empty text."""
+"""Alternatives. Sequences have no groups, so every alternation is a rule of its own. A rule without alternatives
+matches nothing, not even the empty string.
+"""
 
 
 def without_dead_ends(rules: Mapping[str, Rule], root: str) -> dict[str, Rule]:
-    """`rules` that can be reached from `root`, less the alternatives that no finite text completes.
+    """Return the `rules` that `root` can reach, without alternatives that no finite string completes.
 
-    Empty where `root` itself holds nothing.
+    Empty if `root` itself matches nothing.
     """
     holding = _holding(rules)
     if root not in holding:
@@ -75,7 +76,7 @@ def without_dead_ends(rules: Mapping[str, Rule], root: str) -> dict[str, Rule]:
 
 
 def _holding(rules: Mapping[str, Rule]) -> set[str]:
-    """Names of the rules that hold at least one finite text."""
+    """Return the names of the rules that match at least one finite string."""
     lacking: dict[tuple[str, int], int] = {}
     users: defaultdict[str, list[tuple[str, int]]] = defaultdict(list)
     waiting: list[str] = []
@@ -117,14 +118,14 @@ def _used(sequence: Sequence) -> Iterator[str]:
 
 
 def _possible(sequence: Sequence, holding: set[str]) -> Sequence | None:
-    """`sequence` without repetitions of what holds nothing; None where it needs such a rule."""
+    """Return `sequence` without repetitions of rules that match nothing. None if it needs such a rule."""
     if any(used not in holding for symbol in sequence for used in _needed(symbol)):
         return None
     return tuple(symbol for symbol in sequence if not isinstance(symbol, Repeat) or symbol.rule in holding)
 
 
 def written(rules: Mapping[str, Rule]) -> str:
-    """One line for each rule, in the order given, the same for the same rules."""
+    """Write one line for each rule, in the order given. The result is the same for the same rules."""
     return "".join(f"{name} ::= {' | '.join(map(_sequence, rule))}\n" for name, rule in rules.items())
 
 
@@ -158,6 +159,7 @@ def _in_literal(char: str) -> str:
 
 
 def _in_class(point: int) -> str:
-    """ASCII other than letters and digits as hex: readers differ on which of it a class must escape."""
+    """Escape ASCII characters except letters and digits as hex, because readers differ in which ones a class must
+    escape."""
     char = chr(point)
     return char if point > 0x7F or char.isalnum() else f"\\x{point:02X}"

@@ -1,4 +1,4 @@
-"""Masks of the next token directly from schemas, by llguidance (the extra `toolcrib[grammars]`)."""
+"""Computes masks of the next token directly from schemas, with llguidance (the extra `toolcrib[grammars]`)."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ if TYPE_CHECKING:
 
 
 class MasksUnavailable(Exception):
-    """llguidance is not there, or takes none of this; the message says what to do."""
+    """llguidance is not installed, or refuses a schema. The message says what to do."""
 
 
 def call_matcher(
     tokenizer: LLTokenizer, schemas: Mapping[str, Mapping[str, Any]], envelope: Envelope = PLAIN
 ) -> LLMatcher:
-    """What tells, token by token, what may be written of a call of exactly one of some tools.
+    """Return a matcher that decides, token by token, what a model may write in a call of exactly one of several tools.
 
-    `schemas` are input schemas by the names a model knows the tools by. llguidance reads them itself, with more of JSON
-    Schema than GBNF can say, and keywords that it does not know are let pass.
+    `schemas` has the input schemas by the names that the model uses for the tools. llguidance reads the schemas itself.
+    It enforces more of JSON Schema than GBNF can express, and ignores keywords that it does not know.
 
     Raises:
-        MasksUnavailable: llguidance is not installed, or one of the schemas is too much for it.
+        MasksUnavailable: llguidance is not installed, or it refuses one of the schemas.
         ValueError: there is no tool.
     """
     if not schemas:
-        raise ValueError("there is no tool to call")
+        raise ValueError("the matcher needs at least one tool")
     try:
         from llguidance import LLMatcher  # noqa: PLC0415  # an extra, which may be absent
     except ImportError as error:
@@ -42,7 +42,7 @@ def call_matcher(
 
 
 def _lark(schemas: Mapping[str, Mapping[str, Any]], envelope: Envelope) -> str:
-    """llguidance's own form of a grammar: calls as texts, with each schema as a document of its own inside."""
+    """Write the calls in llguidance's grammar format, with each schema embedded as a separate document."""
     lines = [f"start: {' | '.join(f'call_{at}' for at in range(len(schemas)))}"]
     for at, (name, schema) in enumerate(schemas.items()):
         opening = f"{envelope.before}{{{spelled(envelope.name)}: {spelled(name)}, {spelled(envelope.arguments)}: "

@@ -1,4 +1,4 @@
-"""Integers and numbers between bounds, as alternatives of digits."""
+"""Grammar rules for integers and numbers between bounds, as alternatives of digits."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from fractions import Fraction
 from toolcrib.definitions.grammars.gbnf import Chars, Literal, Ref, Repeat, Rule, Sequence, Symbol
 
 MAX_DIGITS = 18
-"""Of an integer, and before the point: with any sign it fits 64 bits."""
+"""The number of digits of an integer, and before the decimal point. With any sign, the value fits into 64 bits."""
 
 MAX_DECIMALS = 20
-"""After the point: as many as the shortest spelling of a double can need."""
+"""The number of digits after the decimal point: as many as the shortest spelling of a double may need."""
 
 MAX_EXPONENT_DIGITS = 2
-"""So that no number overflows a double."""
+"""The number of digits of an exponent. No number overflows a double."""
 
 _EXACT_DIGITS = 15
-"""Decimal digits that a double always tells apart."""
+"""The number of decimal digits that a double always distinguishes."""
 
 DIGIT = "json-digit"
 ZERO = "json-zero"
@@ -54,7 +54,7 @@ NUMBER_RULES: dict[str, Rule] = {
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Between `low` and `high`; None is no bound on that side."""
+    """The range from `low` to `high`. None means no bound on that side."""
 
     low: Fraction | None = None
     high: Fraction | None = None
@@ -67,7 +67,10 @@ class Bounds:
 
 
 def integers(bounds: Bounds) -> tuple[Sequence, ...]:
-    """The integers in `bounds` of at most `MAX_DIGITS` digits, each spelled in one way; none where there is none."""
+    """Return alternatives for the integers in `bounds` with at most `MAX_DIGITS` digits, each with one spelling.
+
+    Empty if there is no such integer.
+    """
     most = 10**MAX_DIGITS - 1
     low, high = -most, most
     if bounds.low is not None:
@@ -83,12 +86,16 @@ def integers(bounds: Bounds) -> tuple[Sequence, ...]:
 
 
 def can_hold(bound: Fraction) -> bool:
-    """Whether a number can be held to this bound: a whole one, with so few digits that rounding is harmless."""
+    """Whether a grammar can enforce this bound for numbers: it is an integer with so few digits that rounding is
+    harmless."""
     return bound.denominator == 1 and abs(bound) < 10 ** (_EXACT_DIGITS - 1)
 
 
 def numbers(bounds: Bounds) -> tuple[Sequence, ...]:
-    """The numbers in `bounds`, whose ends `can_hold`; without exponent wherever that could lead out of them."""
+    """Return alternatives for the numbers in `bounds`. `can_hold` must be true for both ends.
+
+    Exponents are not allowed where they could lead out of the bounds.
+    """
     low, high = bounds.low, bounds.high
     found: list[Sequence] = []
     if high is None or high >= 0:
@@ -112,7 +119,7 @@ def numbers(bounds: Bounds) -> tuple[Sequence, ...]:
 
 
 def _positive(low: int, high: int | None, *, excludes_low: bool, excludes_high: bool) -> Iterator[Sequence]:
-    """Numbers without sign from `low` up to `high`."""
+    """Yield alternatives for numbers without a sign from `low` to `high`."""
     if low == 0 and high is None and not excludes_low:
         yield (Ref(_POSITIVE),)
         return
@@ -121,7 +128,7 @@ def _positive(low: int, high: int | None, *, excludes_low: bool, excludes_high: 
     end = 10**MAX_DIGITS - 1 if high is None else high - 1
     fraction: tuple[Symbol, ...] = (Ref(_FRACTION),)
     is_near = high is not None and excludes_high
-    if is_near:  # so few decimals that no nines round up to the bound
+    if is_near:  # so few decimals that a row of nines does not round up to the bound
         fraction = (Literal("."), Repeat(DIGIT, 1, _EXACT_DIGITS - len(str(high))))
     if excludes_low and low <= end:
         yield from _just_above(low, _EXACT_DIGITS - len(str(max(low, high or 0))), is_near=is_near)
@@ -134,7 +141,10 @@ def _positive(low: int, high: int | None, *, excludes_low: bool, excludes_high: 
 
 
 def _just_above(low: int, places: int, *, is_near: bool) -> Iterator[Sequence]:
-    """`low` with decimals that are not all zero, so few before the first other one that they do not round away."""
+    """Yield alternatives for `low` with decimals that are not all zero.
+
+    The first nonzero decimal comes so early that it does not disappear through rounding.
+    """
     for zeros in range(places):
         rest = places - zeros - 1 if is_near else MAX_DECIMALS - zeros - 1
         digits = (Repeat(DIGIT, 0, rest),) if rest else ()
@@ -142,7 +152,7 @@ def _just_above(low: int, places: int, *, is_near: bool) -> Iterator[Sequence]:
 
 
 def _naturals(low: int, high: int) -> Iterator[Sequence]:
-    """From `low`, at least 0, to `high`."""
+    """Yield alternatives for the integers from `low` (at least 0) to `high`."""
     if low > high:
         return
     if low == 0:

@@ -1,9 +1,10 @@
-"""The subset of regular expressions that a grammar can hold, read into a tree; anything else is refused by name.
+"""Parses the subset of regular expressions that a grammar can enforce into a tree. Everything else is refused with a
+reason.
 
-Held: literal characters and their escapes, `.`, classes with ranges, `\\d \\w \\s` and their opposites, groups,
-alternatives, `* + ? {m} {m,} {m,n}` (lazy ones too: they match the same texts), `^` at the start of an alternative of
-the whole and `$` at its end. Meanings are those of ECMA-262, as JSON Schema has it; where validators differ, the
-characters on which they do are left out.
+The subset has literal characters and their escapes, `.`, classes with ranges, `\\d \\w \\s` and their opposites,
+groups, alternatives, `* + ? {m} {m,} {m,n}` (also lazy ones, which match the same strings), `^` at the start of a
+top-level alternative and `$` at its end. The meaning is that of ECMA-262, as in JSON Schema. Where validators differ,
+the characters in question are left out.
 """
 
 from __future__ import annotations
@@ -14,17 +15,17 @@ from toolcrib.definitions.grammars.codepoints import LAST, Ranges, complement, n
 from toolcrib.definitions.grammars.gbnf import MAX_REPEATS
 
 MAX_CHARS = 2_000
-"""Of a pattern."""
+"""The length of a pattern in characters."""
 
 MAX_NESTING = 40
-"""Groups within groups."""
+"""The nesting depth of groups."""
 
 MAX_NODES = 5_000
-"""Of the tree of a pattern, after everything that may be empty has been taken apart."""
+"""The number of nodes in the tree of a pattern, after all parts that may be empty have been taken apart."""
 
 
 class UnheldPattern(Exception):
-    """This pattern is not held; the message says why, as a clause."""
+    """The pattern cannot be enforced. The message gives the reason as a clause."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +37,7 @@ class OneOf:
 
 @dataclass(frozen=True, slots=True)
 class Both:
-    """One after the other; nothing is the empty text."""
+    """The parts one after the other. Without parts, the empty string."""
 
     parts: tuple[Tree, ...] = ()
 
@@ -48,7 +49,7 @@ class Either:
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """`part`, which is never empty, `least` to `most` times."""
+    """`part`, which is never empty, repeated `least` to `most` times."""
 
     part: Tree
     least: int
@@ -74,7 +75,7 @@ _SPACE: Ranges = (
     (0x3000, 0x3000),
     (0xFEFF, 0xFEFF),
 )
-# U+0085 is a space to some and not to others.
+# U+0085 counts as a space in some implementations only.
 _NO_SPACE = complement(normal((*_SPACE, (0x85, 0x85))))
 _NO_BREAK = complement(normal(((0x0A, 0x0A), (0x0D, 0x0D), (0x2028, 0x2029))))
 _CLASSES = {
@@ -89,10 +90,10 @@ _CONTROLS = {"n": 0x0A, "r": 0x0D, "t": 0x09, "f": 0x0C, "v": 0x0B, "0": 0x00}
 
 
 def parsed(pattern: str) -> Tree:
-    """The texts that have a match of `pattern` in them, as a tree.
+    """Parse `pattern` into a tree of all strings that contain a match.
 
     Raises:
-        UnheldPattern: it is outside the subset, or too large.
+        UnheldPattern: the pattern is outside the subset, or too large.
     """
     if len(pattern) > MAX_CHARS:
         raise UnheldPattern(f"it has more than {MAX_CHARS:,} characters")
@@ -100,7 +101,7 @@ def parsed(pattern: str) -> Tree:
 
 
 def lengths(tree: Tree) -> tuple[int, int | None]:
-    """The fewest and the most characters of a text of `tree`; None for no most."""
+    """Return the minimum and maximum length of the strings of `tree`. The maximum is None if there is no limit."""
     match tree:
         case OneOf():
             return 1, 1
@@ -135,7 +136,7 @@ class _Parser:
             if not self._take("|"):
                 break
         if self.at < len(self.pattern):
-            raise UnheldPattern(f"`{self.pattern[self.at]}` stands where it is not held")
+            raise UnheldPattern(f"`{self.pattern[self.at]}` is not supported at this place")
         return _either(alternatives)
 
     def _alternatives(self) -> Tree:
@@ -164,20 +165,20 @@ class _Parser:
             case "\\":
                 return OneOf(self._escape(in_class=False))
             case "*" | "+" | "?" | "{" | "}" | "]":
-                raise UnheldPattern(f"`{char}` stands where it means nothing certain")
+                raise UnheldPattern(f"`{char}` has no clear meaning at this place")
             case _:
                 return OneOf(((ord(char), ord(char)),))
 
     def _group(self) -> Tree:
         self.at += 1
         if self._take("?") and not self._take(":"):
-            raise UnheldPattern("it looks around, or names a group")
+            raise UnheldPattern("it looks around (`(?=`, `(?!`), or names a group")
         self.nesting += 1
         if self.nesting > MAX_NESTING:
             raise UnheldPattern(f"its groups are nested more than {MAX_NESTING} deep")
         inside = self._alternatives()
         if not self._take(")"):
-            raise UnheldPattern("a group in it does not end, or has an anchor within")
+            raise UnheldPattern("a group in it is not closed, or contains an anchor")
         self.nesting -= 1
         return inside
 
@@ -206,7 +207,7 @@ class _Parser:
         if self._take(","):
             high = None if self.pattern[self.at : self.at + 1] == "}" else self._number()
         if not self._take("}") or (high is not None and high < low):
-            raise UnheldPattern("a repetition in it counts in no way that is held")
+            raise UnheldPattern("a repetition in it is not supported")
         return low, high
 
     def _number(self) -> int:
@@ -214,17 +215,17 @@ class _Parser:
         while self.pattern[self.at : self.at + 1].isdecimal() and self.at - start < 6:
             self.at += 1
         if self.at == start:
-            raise UnheldPattern("a repetition in it counts in no way that is held")
+            raise UnheldPattern("a repetition in it is not supported")
         return int(self.pattern[start : self.at])
 
     def _times_of(self, part: Tree, least: int, most: int | None) -> Tree:
-        if lengths(part)[0] == 0:  # a grammar may not repeat what may be empty
+        if lengths(part)[0] == 0:  # a grammar must not repeat a part that may be empty
             filled = self._filled(part)
             return Both() if filled is None or most == 0 else Times(filled, 0, most)
         return Both() if most == 0 else Times(part, least, most)
 
     def _filled(self, tree: Tree) -> Tree | None:
-        """`tree` without the empty text; None where nothing is left."""
+        """Return `tree` without the empty string. None if nothing is left."""
         self._count()
         match tree:
             case OneOf():
@@ -259,26 +260,26 @@ class _Parser:
             self.at += 1
             high = self._class_part()
             if len(low) != 1 or len(high) != 1 or low[0][0] != low[0][1] or high[0][0] != high[0][1]:
-                raise UnheldPattern("a range in it has no single character at an end")
+                raise UnheldPattern("a range in it does not start and end with a single character")
             if low[0][0] > high[0][0]:
                 raise UnheldPattern("a range in it ends before it begins")
             ranges.append((low[0][0], high[0][0]))
         found = normal(ranges)
         if not is_negated:
             return found
-        # Where `\s` was left out, so is the character of which validators are not of one mind.
+        # Where `\s` is excluded, also exclude U+0085, because validators disagree about it.
         unsure = ((0x85, 0x85),) if set(_SPACE) <= set(found) else ()
         return complement(normal((*found, *unsure)))
 
     def _class_part(self) -> Ranges:
         if self.at >= len(self.pattern):
-            raise UnheldPattern("a class in it does not end")
+            raise UnheldPattern("a character class in it is not closed")
         char = self.pattern[self.at]
         self.at += 1
         if char == "\\":
             return self._escape(in_class=True)
         if char == "[" or self.pattern[self.at - 1 : self.at + 1] in {"&&", "--", "~~"}:
-            raise UnheldPattern("a class in it means different things to different readers")
+            raise UnheldPattern("a character class in it has different meanings in different implementations")
         return ((ord(char), ord(char)),)
 
     def _escape(self, *, in_class: bool) -> Ranges:
@@ -293,7 +294,7 @@ class _Parser:
         elif char in "xu":
             point = self._hex(2 if char == "x" else 4)
         elif char.isalnum() and not (char == "b" and in_class):
-            raise UnheldPattern(f"`\\{char}` is not held")
+            raise UnheldPattern(f"`\\{char}` is not supported")
         else:
             point = 0x08 if char == "b" else ord(char)
         return ((point, point),)
@@ -301,7 +302,7 @@ class _Parser:
     def _hex(self, digits: int) -> int:
         text = self.pattern[self.at : self.at + digits]
         if len(text) < digits or set(text) - set("0123456789abcdefABCDEF"):
-            raise UnheldPattern("a character in it is given in hex that is none")
+            raise UnheldPattern("a hex escape in it is not valid")
         self.at += digits
         return int(text, 16)
 
@@ -313,7 +314,7 @@ class _Parser:
     def _count(self, nodes: int = 1) -> None:
         self.nodes += nodes
         if self.nodes > MAX_NODES:
-            raise UnheldPattern("it is too large once taken apart")
+            raise UnheldPattern("it is too complex")
 
 
 def _either(parts: list[Tree]) -> Tree:
@@ -332,5 +333,6 @@ FORMATS = {
     "date-time": f"^{_DATE}T{_TIME}$",
     "uuid": "^[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$",
 }
-"""Formats that are held, as patterns. Days are those of the Gregorian calendar; no leap seconds; `T` and `Z` in upper
-case. Source: RFC 3339, section 5.6; RFC 9562, section 4."""
+"""The enforced formats, as patterns. Days are those of the Gregorian calendar. No leap seconds. `T` and `Z` in upper
+case. Source: RFC 3339, section 5.6; RFC 9562, section 4.
+"""

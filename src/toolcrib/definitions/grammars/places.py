@@ -1,4 +1,6 @@
-"""What a schema says of one place in a value: its keywords with those of its `$ref`s and `allOf`s, and its choices."""
+"""Collects what a schema says about one place in a value: its keywords, those of its `$ref`s and `allOf`s, and its
+choices.
+"""
 
 from __future__ import annotations
 
@@ -34,62 +36,63 @@ _IMPLIED = {
     "exclusiveMaximum": "number",
     "multipleOf": "number",
 }
-"""What an author means who gives a keyword and no type. By the letter every other type would be allowed, too."""
+"""The type that an author means who gives a keyword but no type. JSON Schema itself would allow every other type
+too."""
 
 _OLD = ("draft-03", "draft-04", "draft-05", "draft-06", "draft-07", "draft-3", "draft-4", "draft-6", "draft-7")
 
 
 MAX_STEPS = 100_000
-"""Schemas looked at for one grammar, each as often as it was."""
+"""The number of schemas that are visited for one grammar. Repeated visits count each time."""
 
 
 class TooLarge(Exception):
-    """A schema says so much that its grammar would be of no use."""
+    """The schema is so large that a grammar for it would be of no use."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unenforced:
-    """A keyword that a grammar does not hold: what it forbids may be written."""
+    """A keyword that a grammar does not enforce. A model may write what the keyword forbids."""
 
     pointer: str
-    """Where the schema with the keyword stands, as a JSON Pointer into the tool's input schema (RFC 6901)."""
+    """The place of the schema with the keyword, as a JSON Pointer into the tool's input schema (RFC 6901)."""
     keyword: str
     why: str
-    """As a clause."""
+    """The reason, as a clause."""
     tool: str = ""
-    """The name of the tool, where the grammar is of several."""
+    """The name of the tool, if the grammar covers several tools."""
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One schema that applies to a place, and where it stands."""
+    """One schema that applies to a place, and its JSON Pointer."""
 
     pointer: str
     schema: Mapping[str, Any]
 
     def get(self, keyword: str, kind: type | tuple[type, ...]) -> Any:
-        """The value of `keyword`; None where it is absent or no `kind`."""
+        """Return the value of `keyword`. None if it is missing or not of type `kind`."""
         value = self.schema.get(keyword)
         return value if isinstance(value, kind) and not (isinstance(value, bool) and kind is not bool) else None
 
     def schemas(self, keyword: str) -> dict[str, str]:
-        """Pointers of the schemas under `keyword`, by their names."""
+        """Return the pointers of the schemas under `keyword`, by their names."""
         found = cast("Mapping[str, Any]", self.get(keyword, Mapping) or {})
         return {str(name): f"{self.pointer}/{keyword}/{escaped(str(name))}" for name in found}
 
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """Parts that all apply to one place, with nothing left to choose; not to be met where `never`."""
+    """Parts that all apply to one place, without open choices. With `never`, no value is valid."""
 
     parts: tuple[Part, ...]
     never: bool = False
     is_lone: bool = False
-    """Whether the first part, with what it refers to, demands and leaves to choose, is all there is."""
+    """Whether the first part, with everything that it refers to, is the only one at this place."""
 
     @property
     def types(self) -> frozenset[str]:
-        """JSON types allowed; `number` includes `integer`."""
+        """The allowed JSON types. `number` includes `integer`."""
         said = [part for part in self.parts if "type" in part.schema]
         found = frozenset(TYPES)
         for part in said:
@@ -104,7 +107,7 @@ class Leaf:
 
     @property
     def values(self) -> tuple[Part, Sequence[Any]] | None:
-        """The first enumeration, of one value for `const`, and the part with it; None for none."""
+        """The first enumeration and its part. `const` is an enumeration of one value. None if there is none."""
         for part in self.parts:
             if "const" in part.schema:
                 return part, (part.schema["const"],)
@@ -113,9 +116,9 @@ class Leaf:
         return None
 
     def closes(self) -> bool:
-        """Whether only declared keys are written.
+        """Whether only declared keys are allowed.
 
-        Unless a part says that others are welcome, or none declares any: an author who lists keys means these.
+        This is the case unless a part allows others, or no part declares keys: an author who lists keys means these.
         """
         is_welcoming = False
         for part in self.parts:
@@ -128,10 +131,12 @@ class Leaf:
         return not is_welcoming and any("properties" in part.schema for part in self.parts)
 
     def declared(self) -> dict[str, tuple[str, ...]]:
-        """Pointers of the schemas of each declared key, in order of first mention; required ones without any last.
+        """Return the pointers of the schemas of each declared key, in order of first mention.
+
+        Required keys without a schema come last.
 
         Raises:
-            TooLarge: there is more of it than can be looked at.
+            TooLarge: there are more keys than can be visited.
         """
         found: dict[str, dict[str, str]] = {}
         for part in self.parts:
@@ -156,7 +161,7 @@ class Leaf:
         return tuple(dict.fromkeys(name for names in listed for name in names if isinstance(name, str)))
 
     def of_other_keys(self) -> tuple[str, ...]:
-        """Pointers of the schemas that the value of an undeclared key must meet."""
+        """Return the pointers of the schemas that the value of an undeclared key must match."""
         return tuple(
             f"{part.pointer}/additionalProperties"
             for part in self.parts
@@ -166,7 +171,7 @@ class Leaf:
 
 @dataclass
 class Places:
-    """Finds what applies to places of one document; collects what it had to leave out."""
+    """Finds the schemas that apply to each place of one document, and records the keywords that it had to leave out."""
 
     document: Mapping[str, Any]
     unenforced: dict[tuple[str, str], Unenforced] = field(default_factory=dict[tuple[str, str], Unenforced])
@@ -180,12 +185,13 @@ class Places:
         self.unenforced.setdefault((pointer, keyword), Unenforced(pointer, keyword, why))
 
     def flat(self, pointers: Sequence[str]) -> Leaf:
-        """All that applies where the schemas at `pointers` do, `$ref`s and `allOf`s followed; choices stay in it.
+        """Return all parts that apply where the schemas at `pointers` apply. Follows `$ref` and `allOf`; choices stay
+        open.
 
-        Each counts once. (What leads back to itself in one place is no usable schema: `Schema` refuses it.)
+        Each part is included once. (`Schema` refuses a schema that leads back to itself at the same place.)
 
         Raises:
-            TooLarge: `MAX_STEPS` were taken.
+            TooLarge: more than `MAX_STEPS` schemas were visited.
         """
         seen: dict[str, Part] = {}
         never = False
@@ -198,10 +204,10 @@ class Places:
             if schema is False:
                 never = True
             part = Part(pointer, cast("Mapping[str, Any]", schema) if isinstance(schema, Mapping) else {})
-            if self._is_old and "$ref" in part.schema:  # which hides what stands beside it
+            if self._is_old and "$ref" in part.schema:  # in old dialects, `$ref` hides the keywords next to it
                 part = Part(pointer, {"$ref": part.schema["$ref"]})
             if pointer and isinstance(part.schema.get("$id"), str):
-                self.report(pointer, "$id", "references are followed from the top of the schema alone")
+                self.report(pointer, "$id", "references are resolved only from the top of the schema")
             seen[pointer] = part
             self._steps += 1
             if self._steps > MAX_STEPS:
@@ -212,17 +218,17 @@ class Places:
     def _referred(self, part: Part) -> list[str]:
         for keyword in ("$dynamicRef", "$recursiveRef"):
             if keyword in part.schema:
-                self.report(part.pointer, keyword, "where it leads hangs on who refers to it")
+                self.report(part.pointer, keyword, "its target depends on the schema that refers to it")
         ref = part.schema.get("$ref")
         if ref is None:
             return []
         if not isinstance(ref, str) or at_reference(self.document, ref) is None:
-            self.report(part.pointer, "$ref", "only JSON Pointers within the schema are followed")
+            self.report(part.pointer, "$ref", "only JSON Pointers within the schema are resolved")
             return []
         return ["".join("/" + step for step in unquote(ref).split("/")[1:])]
 
     def leaves(self, pointers: Sequence[str], most: int) -> list[Leaf]:
-        """The alternatives of a place, each with one branch of every `anyOf` and `oneOf`; at most `most`."""
+        """Return the alternatives of a place, each with one branch of every `anyOf` and `oneOf`. At most `most`."""
         found: dict[tuple[tuple[str, ...], bool], Leaf] = {}
         waiting: list[tuple[tuple[str, ...], frozenset[tuple[str, str]]]] = [(tuple(pointers), frozenset())]
         tried: set[tuple[tuple[str, ...], frozenset[tuple[str, str]]]] = set()
@@ -249,7 +255,7 @@ class Places:
             branches = _listed(part, keyword)
             settled |= {(part.pointer, keyword)}
             if len(found) + len(waiting) + len(branches) > most:
-                self.report(part.pointer, keyword, f"there would be more than {most:,} alternatives in one place")
+                self.report(part.pointer, keyword, f"there are more than {most:,} alternatives in one place")
                 waiting.append((key, settled))
                 continue
             if keyword == "oneOf":
@@ -258,7 +264,7 @@ class Places:
         return list(found.values())
 
     def _look_for_overlaps(self, place: tuple[str, ...], part: Part, branches: list[str]) -> None:
-        """Report a `oneOf` unless what is written for one branch can never fit another."""
+        """Report a `oneOf` unless the output for one branch can never match a different branch."""
         if len(branches) > MAX_COMPARED:
             self.report(part.pointer, "oneOf", f"only up to {MAX_COMPARED} alternatives are compared")
             return
@@ -268,35 +274,35 @@ class Places:
         for at, one in enumerate(leaves):
             for other_at in range(at + 1, len(leaves)):
                 if not self._are_apart(one, leaves[other_at], own[at], own[other_at]):
-                    self.report(part.pointer, "oneOf", "a value may fit several of its alternatives")
+                    self.report(part.pointer, "oneOf", "a value may match several of its alternatives")
                     return
 
     def _are_apart(self, one: Leaf, other: Leaf, own: Leaf, other_own: Leaf) -> bool:
         if one.never or other.never or _never_meet(own, other_own):
             return True
-        # What is written goes by the types that are meant, what validates by those that are said.
+        # Output follows the intended types, validation follows the declared types.
         if ((one.types & _said_types(other)) | (other.types & _said_types(one))) - {"object"}:
             return False
         if _lacks_required(one, other) and _lacks_required(other, one):
-            return True  # neither is ever written with all the keys that the other needs
+            return True  # output for one of them never has all the keys that the other needs
         first, second = own.declared(), other_own.declared()
         both = sorted({*own.required()} & {*other_own.required()})
         return any(_never_meet(self.flat(first[name]), self.flat(second[name])) for name in both)
 
 
 MAX_COMPARED = 60
-"""Branches of a `oneOf` that are compared, each with each."""
+"""The number of branches of a `oneOf` that are compared with each other."""
 
 
 def _lacks_required(one: Leaf, other: Leaf) -> bool:
-    """Whether what is written for `one` always lacks a key that `other` requires."""
+    """Whether the output for `one` always lacks a key that `other` requires."""
     choices = sum(keyword in part.schema for part in one.parts for keyword in ("anyOf", "oneOf"))
-    is_settled = choices == 1  # the one that is being looked at
+    is_settled = choices == 1  # the one choice that is being compared
     return is_settled and one.closes() and not set(other.required()) <= set(one.declared())
 
 
 def _never_meet(one: Leaf, other: Leaf) -> bool:
-    """Whether no value at all fits both, judged by types and enumerations."""
+    """Whether no value can match both, judged by types and enumerations."""
     types, others = _said_types(one), _said_types(other)
     if not types & others:
         return True
@@ -312,7 +318,7 @@ def _never_meet(one: Leaf, other: Leaf) -> bool:
 
 
 def _said_types(leaf: Leaf) -> frozenset[str]:
-    """Types by the letter: nothing is implied."""
+    """Return the declared types. No type is implied by keywords."""
     return Leaf(
         tuple(Part(part.pointer, {"type": part.schema["type"]}) for part in leaf.parts if "type" in part.schema)
     ).types
@@ -326,7 +332,7 @@ def fits_type(value: Any, types: frozenset[str]) -> bool:
 
 
 def _identity(value: Any) -> object:
-    """Equal for values that JSON Schema calls equal."""
+    """Return a value that is equal for two JSON values if JSON Schema treats them as equal."""
     match value:
         case bool() | None | str():
             return (type_name(value), value)
@@ -344,7 +350,7 @@ def _listed(part: Part, keyword: str) -> list[str]:
 
 
 def escaped(step: str) -> str:
-    """One step of a JSON Pointer."""
+    """Escape one step of a JSON Pointer."""
     return step.replace("~", "~0").replace("/", "~1")
 
 

@@ -1,7 +1,7 @@
-"""The subset of JSON Schema that providers' strict modes accept, and what of a schema is lost in it.
+"""Converts a schema to the subset that the strict modes of providers accept, and reports what is lost.
 
-One subset for OpenAI's structured outputs and Anthropic's strict tool use: what both accept. As of November 2026 these
-ask for objects that are closed and list all their keys, and refuse recursion (Anthropic), `allOf`, `oneOf`, conditions,
+The subset is what both OpenAI's structured outputs and Anthropic's strict tool use accept. As of November 2026, they
+require closed objects that list all their keys. They refuse recursion (Anthropic), `allOf`, `oneOf`, conditions,
 defaults (OpenAI) and bounds of numbers, lengths and counts (Anthropic).
 
 Sources: OpenAI, "Structured model outputs", "Supported schemas"; Anthropic, "Structured outputs", "JSON Schema
@@ -20,16 +20,16 @@ from toolcrib.definitions.grammars.patterns import UnheldPattern, parsed
 from toolcrib.definitions.grammars.places import TYPES, Leaf, Part, Places, TooLarge, Unenforced, fits_type
 
 MAX_PROPERTIES = 5_000
-"""Of one schema; OpenAI's bound."""
+"""The number of properties in one schema. This is OpenAI's limit."""
 
 MAX_DEPTH = 10
-"""Objects and arrays in one another; OpenAI's bound."""
+"""The nesting depth of objects and arrays. This is OpenAI's limit."""
 
 MAX_VALUES = 1_000
-"""Of all enumerations of one schema together; OpenAI's bound."""
+"""The number of values in all enumerations of one schema. This is OpenAI's limit."""
 
 FORMATS = ("date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid")
-"""Those that both accept."""
+"""The formats that both providers accept."""
 
 _MAX_ALTERNATIVES = 50
 _TOLD = ("title", "description")
@@ -40,22 +40,24 @@ _BOUNDS = {
     "number": ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"),
 }
 _CONDITIONS = ("not", "if", "dependentRequired", "dependentSchemas", "dependencies")
-_REFUSED = "strict modes refuse it"
+_REFUSED = "strict modes do not accept it"
 
 
 @dataclass(frozen=True, slots=True)
 class StrictSchema:
-    """A schema for strict modes. Under it every key is written; null for one that its tool does not require means that
-    it is absent, and `arguments` takes it out again."""
+    """A schema for strict modes. The model must write every key.
+
+    If the tool does not require a key, null means that the key is absent. `arguments` removes such nulls.
+    """
 
     schema: Mapping[str, Any] | None
-    """None where no strict schema lets a valid call be written."""
+    """None if no strict schema allows a valid call."""
     lost: tuple[Unenforced, ...]
-    """What the original demands, or allows, and this does not; by pointer into the original."""
+    """The rules of the original that are missing here, and the values that it allows but this does not. By pointer."""
     _absent: frozenset[tuple[str, ...]] = frozenset()
 
     def arguments(self, written: Any) -> Any:
-        """`written` under the strict schema, as the tool wants it: without the nulls that stand for absent keys."""
+        """Convert output that follows the strict schema to arguments for the tool: remove nulls of absent keys."""
         return self._restored(written, ())
 
     def _restored(self, value: Any, path: tuple[str, ...]) -> Any:
@@ -69,9 +71,10 @@ class StrictSchema:
 
 
 def strict_schema(schema: Mapping[str, Any]) -> StrictSchema:
-    """The strict form of a tool's input schema: every key required, optional ones nullable, every object closed.
+    """Return the strict form of an input schema: every key required, optional keys nullable, every object closed.
 
-    A key that cannot be said in it is left out where it is optional; where it is required, so is what requires it.
+    A key that cannot be expressed is left out if it is optional. If it is required, the object that requires it is left
+    out too.
     """
     writer = _Writer(Places(schema))
     try:
@@ -98,17 +101,19 @@ class _Writer:
         *,
         only_object: bool = False,
     ) -> dict[str, Any] | None:
-        """The strict schema of the place where the schemas at all `pointers` apply; None where it cannot be said.
+        """Return the strict schema of the place where the schemas at all `pointers` apply. None if it cannot be
+        expressed.
 
-        `path` is of keys, `*` for items; `above` are the places around this one, for recursion cannot be said.
+        `path` consists of keys, with `*` for items. `above` are the places around this one; recursion cannot be
+        expressed.
         """
         parts = self.places.flat(pointers).parts
         key = tuple(part.pointer for part in parts if part.schema.keys() - {"$ref", *_TOLD})
         if key and key in above:
-            self._lose(key[0], "$ref", "strict modes refuse recursion")
+            self._lose(key[0], "$ref", "strict modes do not accept recursion")
             return None
         if len(path) > MAX_DEPTH:
-            self._lose(pointers[0], "type", f"strict modes take at most {MAX_DEPTH} levels")
+            self._lose(pointers[0], "type", f"strict modes accept at most {MAX_DEPTH} levels")
             return None
         branches: list[dict[str, Any]] = []
         for leaf in self.places.leaves(pointers, _MAX_ALTERNATIVES):
@@ -122,7 +127,7 @@ class _Writer:
         if len(distinct) == 1:
             return told | distinct[0]
         if only_object:
-            self._lose(pointers[0], "anyOf", "strict modes want one object at the top")
+            self._lose(pointers[0], "anyOf", "strict modes require a single object at the top")
             return None
         return told | {"anyOf": distinct}
 
@@ -161,7 +166,7 @@ class _Writer:
     def _enumerated(self, part: Part, values: Sequence[Any], types: frozenset[str]) -> list[dict[str, Any]]:
         plain = [value for value in values if fits_type(value, types) and not isinstance(value, Mapping | list)]
         if len(plain) < len(values):
-            self._lose(part.pointer, "enum", "of values only texts, numbers, booleans and null are taken")
+            self._lose(part.pointer, "enum", "strict modes accept only strings, numbers, booleans and null as values")
         self._values += len(plain)
         if self._values > MAX_VALUES:
             raise TooLarge
@@ -174,7 +179,7 @@ class _Writer:
         required = leaf.required()
         properties: dict[str, Any] = {}
         if not leaf.closes():
-            self._lose(leaf.parts[0].pointer, "additionalProperties", "strict modes take declared keys alone")
+            self._lose(leaf.parts[0].pointer, "additionalProperties", "strict modes accept only declared keys")
             if not leaf.declared():
                 return None
         for name, pointers in leaf.declared().items():
@@ -183,10 +188,10 @@ class _Writer:
                 raise TooLarge
             value = self.place(pointers, (*path, name), above) if pointers else None
             if value is None and name in required:
-                self._lose(leaf.parts[0].pointer, "required", "a required key cannot be said in a strict schema")
+                self._lose(leaf.parts[0].pointer, "required", "a strict schema cannot express a required key")
                 return None
             if value is None:
-                self._lose(leaf.parts[0].pointer, "properties", "an optional key cannot be said in a strict schema")
+                self._lose(leaf.parts[0].pointer, "properties", "a strict schema cannot express an optional key")
                 continue
             if name not in required:
                 self.absent.add((*path, name))
@@ -202,14 +207,14 @@ class _Writer:
     def _array(self, leaf: Leaf, path: tuple[str, ...], above: frozenset[tuple[str, ...]]) -> dict[str, Any] | None:
         items = [f"{part.pointer}/items" for part in leaf.parts if "items" in part.schema]
         if not items or any(isinstance(part.schema.get("items"), list) for part in leaf.parts):
-            self._lose(leaf.parts[0].pointer, "items", "strict modes take items of one kind alone")
+            self._lose(leaf.parts[0].pointer, "items", "strict modes require one schema for all items")
             return None
         said = self.place(items, (*path, "*"), above)
         if said is None:
             return None
         least = max(part.get("minItems", int) or 0 for part in leaf.parts)
         if least > 1:
-            self._lose(leaf.parts[0].pointer, "minItems", "of counts 0 and 1 are taken")
+            self._lose(leaf.parts[0].pointer, "minItems", "strict modes accept only 0 and 1")
         return {"type": "array", "items": said} | ({"minItems": 1} if least else {})
 
     def _string(self, leaf: Leaf) -> dict[str, Any]:
@@ -255,7 +260,7 @@ def _is_plain(pattern: str) -> bool:
 
 
 def _nullable(schema: dict[str, Any]) -> dict[str, Any]:
-    """`schema`, or null; what is told of it stays outside."""
+    """Return `schema` or null. Title and description stay outside the choice."""
     told = {key: said for key, said in schema.items() if key in _TOLD}
     rest = {key: said for key, said in schema.items() if key not in _TOLD}
     branches = cast("list[dict[str, Any]]", rest.get("anyOf", [rest]))
