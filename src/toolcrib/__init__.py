@@ -1,6 +1,6 @@
-"""One registry for all of an agent's tools, and a counter that hands out only what the moment needs.
+"""A gateway to all tools of an agent: agents search for tools, expand them and call them.
 
-`import toolcrib` is quick: each name below is imported when it is first used.
+`import toolcrib` is fast, because each name below is imported when it is first used.
 """
 
 from __future__ import annotations

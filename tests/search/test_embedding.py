@@ -384,7 +384,7 @@ def test_a_model_of_another_dimension_than_it_says_brings_nothing_in(dim: int) -
     with embedding(Model(dim=dim)) as service:
         service.want("catalog", wanted(["a"]))
         wait_for_problem(service)
-        assert service.condition.problem == f"the model gave no 1 vectors of {dim} numbers"
+        assert service.condition.problem == f"the model did not return 1 vectors of {dim} numbers"
         assert service.vectors is not None
         assert len(service.vectors) == 0
         assert service.queries(["a"]) is None

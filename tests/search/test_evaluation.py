@@ -329,7 +329,7 @@ def test_a_floor_is_of_a_metric_or_of_ndcg() -> None:
         ("precision=0.5", "no metric `precision`"),
         ("=0.5", "no metric"),
         ("mrr=", "no number"),
-        ("mrr=high", "`high` is no number"),
+        ("mrr=high", "`high` is not a number"),
         ("80", "not between"),
         ("-0.1", "not between"),
         ("nan", "not between"),
@@ -395,7 +395,7 @@ def test_a_malformed_line_is_named_with_its_file(tmp_path: Path, line: str, comp
 def test_a_file_in_which_there_is_nothing_to_find_is_refused(tmp_path: Path) -> None:
     nothing = json.dumps({"query": "brew coffee", "relevant": []}).encode()
     for name, data, complaint in [
-        ("empty.jsonl", b"\n", "holds no query"),
+        ("empty.jsonl", b"\n", "contains no queries"),
         ("negatives.jsonl", nothing, "every `relevant` is empty"),
         ("latin.jsonl", b'{"query": "caf\xe9"}', "cannot be read"),
     ]:

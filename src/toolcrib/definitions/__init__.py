@@ -1,1 +1,1 @@
-"""What is known of a tool's definition: how it changed, what is wrong with it, and its grammar."""
+"""Works with tool definitions: finds changes and problems, and makes grammars."""

@@ -1,4 +1,4 @@
-"""Which definitions people approved of, by whom and when, and which versions of them there were."""
+"""Stores the pinned definitions, with person and time, and the versions of definitions."""
 
 from __future__ import annotations
 
@@ -12,13 +12,16 @@ from pathlib import Path
 from toolcrib.database import Database, Layout
 
 LAYOUT = 1
-"""Of the tables; a file that a newer Toolcrib wrote is left alone."""
+"""The version of the tables. A file that a newer Toolcrib wrote is not used."""
 
 BUSY_TIMEOUT_S = 2.0
-"""How long to wait for another process that is writing."""
+"""How long to wait while a different process writes."""
 
 MAX_GONE_BYTES = 64 * 2**20
-"""Of the definitions kept of tools that a source does not offer any more: it may give them new names all the time."""
+"""The size of the definitions that are kept for tools that a source no longer offers.
+
+The limit is necessary because a source could offer new names all the time.
+"""
 
 _TABLES = (
     """
@@ -38,15 +41,15 @@ _TABLES = (
     )
     """,
 )
-"""Nothing in `pins` is ever changed: one that was taken back has a later row without a definition."""
+"""Rows in `pins` never change. When a pin is removed, a later row without a definition is added."""
 
 _COLUMNS = "number, catalog, source, origin, shown, name, definition, version, at, by"
 _LATEST = f"""
 SELECT {_COLUMNS} FROM pins
 WHERE number IN (SELECT max(number) FROM pins {{where}} GROUP BY catalog, source, origin, name)
 ORDER BY number
-"""  # noqa: S608  no value stands in it
-_LOG = f"SELECT {_COLUMNS} FROM pins WHERE catalog = ? ORDER BY number"  # noqa: S608  likewise
+"""  # noqa: S608  only constant conditions are filled in
+_LOG = f"SELECT {_COLUMNS} FROM pins WHERE catalog = ? ORDER BY number"  # noqa: S608  see above
 _PUT = """
 INSERT INTO pins (catalog, source, origin, shown, name, definition, version, at, by) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
@@ -58,27 +61,27 @@ _SEE = "INSERT OR REPLACE INTO seen VALUES (?, ?, ?, ?, ?, ?)"
 
 @dataclass(frozen=True, slots=True)
 class Pin:
-    """One approval of a definition, or its end."""
+    """One pin of a definition, or its removal."""
 
     source: str
-    """What the configuration called it."""
+    """The name of the source in the configuration."""
     origin: str
     """A digest of the command or URL."""
     shown: str
-    """The same, fit to be shown."""
+    """The command or URL without secrets."""
     name: str
-    """Of the tool."""
+    """The name of the tool."""
     definition: bytes | None
-    """None where the approval was taken back."""
+    """None if the pin was removed."""
     version: str
     by: str
-    """Who approved, or took it back."""
+    """The person who pinned the definition or removed the pin."""
     at: float = 0.0
-    """In seconds since 1970; set when it is kept."""
+    """The time in seconds since 1970. The store sets it."""
     number: int = 0
-    """In the order in which they came, from 1; likewise."""
+    """The number of the row in order of creation, from 1. The store sets it."""
     catalog: str = ""
-    """The configuration for which somebody approved; likewise."""
+    """The configuration that the pin belongs to. The store sets it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,20 +94,21 @@ class Seen:
 
 
 class PinStore:
-    """Pins in one SQLite file that several processes may share.
+    """Stores pins in one SQLite file that several processes may share.
 
-    The first approval makes the file. Each method raises `OSError` or `sqlite3.Error` if the file cannot be used: what
-    was approved is not known then, and the caller has to treat nothing as approved.
+    The first pin creates the file. Each method raises `OSError` or `sqlite3.Error` if the file cannot be used. The pins
+    are unknown then, and the caller must treat every definition as not pinned.
     """
 
     def __init__(self, path: Path, catalog: Path | None = None) -> None:
-        """`catalog` is the configuration for which these are; None for none."""
+        """`catalog` is the configuration that the pins belong to. None means no configuration."""
         self.path = path
         self._database = Database(path, Layout.of(LAYOUT, _TABLES), BUSY_TIMEOUT_S)
         self.catalog = "" if catalog is None else os.path.realpath(catalog)
 
     def stamp(self) -> tuple[int, float]:
-        """Another one after each approval and each that is taken back, and for another file; `(0, 0)` for none."""
+        """A value that changes with each pin, each removal, and each change of the file. `(0, 0)` if there is no
+        file."""
         with self._database.reading() as file:
             if file is None:
                 return 0, 0.0
@@ -112,10 +116,11 @@ class PinStore:
             return int(count), float(times)
 
     def of(self, source: str, origin: str) -> tuple[Pin, ...]:
-        """What is approved of a source, at most one for each name of a tool.
+        """Return the pins for a source, at most one for each tool name.
 
-        Of a tool of which nothing ever was: what is of the same origin under another name or in another configuration,
-        for an owner may move it; or else what was approved of another origin under this name, for that is to be told.
+        For a tool without a pin of its own, a pin of the same origin counts, even under a different source name or in a
+        different configuration, because an owner may move the source. Otherwise, a pin of a different origin under this
+        name counts, so that the change of the origin is reported.
         """
         with self._database.reading() as file:
             if file is None:
@@ -132,17 +137,17 @@ class PinStore:
             return _approved(found.values())
 
     def all(self) -> tuple[Pin, ...]:
-        """What is approved for this configuration, in the order in which it was."""
+        """Return the pins of this configuration, in the order in which they were made."""
         with self._database.reading() as file:
             return () if file is None else _approved(_latest(file, "WHERE catalog = ?", self.catalog))
 
     def log(self) -> tuple[Pin, ...]:
-        """All that ever happened to those of this configuration, the oldest first."""
+        """Return all pins and removals of this configuration, the oldest first."""
         with self._database.reading() as file:
             return () if file is None else tuple(_pin(row) for row in file.execute(_LOG, (self.catalog,)))
 
     def put(self, pins: Iterable[Pin]) -> None:
-        """Have all of these count from now on, or none."""
+        """Store all of these pins, or none of them."""
         now = time.time()
         rows = [
             (self.catalog, pin.source, pin.origin, pin.shown, pin.name, pin.definition, pin.version, now, pin.by)
@@ -152,14 +157,14 @@ class PinStore:
             file.executemany(_PUT, rows)
 
     def seen(self, source: str, origin: str) -> tuple[Seen, ...]:
-        """What was seen last of each tool of a source."""
+        """Return the definition of each tool of a source that was seen last."""
         with self._database.reading() as file:
             return () if file is None else tuple(Seen(*row) for row in file.execute(_SEEN, (source, origin)))
 
     def see(self, source: str, origin: str, seen: Iterable[Seen], offered: Collection[str]) -> None:
-        """Have these been seen last; what was seen of others stays, but for what `gone_for_long` says.
+        """Store these definitions as the last ones seen. Other tools keep theirs, except those in `gone_for_long`.
 
-        `offered`: the names of all that the source offers by now.
+        `offered` has the names of all tools that the source offers now.
         """
         rows = [(source, origin, each.name, each.definition, each.version, time.time()) for each in seen]
         if rows:
@@ -170,7 +175,7 @@ class PinStore:
 
 
 def gone_for_long(sizes: Iterable[tuple[str, int]], offered: Collection[str]) -> tuple[str, ...]:
-    """The names whose definitions, of so many bytes, are not to be kept; what was seen last comes first in `sizes`."""
+    """Return the names of the missing tools whose definitions are dropped. `sizes` has the most recent tools first."""
     found: list[str] = []
     kept = 0
     for name, size in sizes:
@@ -182,7 +187,7 @@ def gone_for_long(sizes: Iterable[tuple[str, int]], offered: Collection[str]) ->
 
 
 def _latest(file: sqlite3.Connection, where: str, *values: str) -> tuple[Pin, ...]:
-    """The last row of each tool, the oldest first."""
+    """Return the last row of each tool, the oldest first."""
     return tuple(_pin(row) for row in file.execute(_LATEST.format(where=where), values))
 
 

@@ -1,1 +1,1 @@
-"""Finding tools by words, meaning and past calls."""
+"""Finds tools by words, by meaning, and by past calls."""

@@ -1,4 +1,4 @@
-"""Vectors of what catalogs hold, made in the background, and of what is asked; nobody waits for the first."""
+"""Embeds tools in a background thread and queries on demand. A search never waits for tool vectors."""
 
 from __future__ import annotations
 
@@ -30,84 +30,88 @@ from toolcrib.search.vector_store import Vectors as Kept
 logger = logging.getLogger(__name__)
 
 LOOKED_UP = 2_048
-"""Texts that are looked for among those kept at once."""
+"""How many texts are looked up in the store at once."""
 
 BATCH = 32
-"""Texts that are embedded at once: some tenths of a second with a transformer, which is how long an end may take."""
+"""How many texts are embedded at once. With a transformer, a batch takes some tenths of a second; closing waits for
+it."""
 
 QUERIES = 1_024
-"""Of which the vectors are remembered: 1.5 MB with 384 dimensions."""
+"""How many query vectors are cached. With 384 dimensions, they take 1.5 MB."""
 
 PATIENCE_S = 0.5
 """How long a search waits for the vector of its query."""
 
 REST_S = 5.0
-"""For so long after a query had no vector in time, none is waited for."""
+"""How long searches do not wait, after a query vector did not arrive in time."""
 
 FLIGHTS = 8
-"""Queries that are asked for at once; what comes on top of them is searched for by its words."""
+"""How many remote requests for queries may run at once. Further queries are searched by words only."""
 
 BACKOFF_S = (1.0, 600.0)
-"""From the first failure in a row to the most; each waits twice as long as the one before."""
+"""The delay after the first failure in a row, and the longest delay. Each delay is twice as long as the one before."""
 
 GATHERING_S = 0.05
-"""How long changes of what is wanted are gathered, since a catalog that starts changes often."""
+"""How long changes of the wanted texts are collected, because a starting catalog changes often."""
 
 CLOSING_S = 2.0
-"""How long the end waits for a batch that is being embedded: a program that ends amid one may crash."""
+"""How long closing waits for a running batch. A program that ends during a batch may crash."""
 
 NICENESS = 5
-"""Of the thread; more, and who waits for Python's lock while it has it would wait too long on a busy machine."""
+"""The niceness of the thread. With a larger value, threads would wait too long for the GIL on a busy machine."""
 
 PUBLISHED_S = 0.3
-"""How long what is new is gathered before searches see it: the first after that looks up anew where all tools stand."""
+"""How long new vectors are collected before searches see them.
+
+The first search after that has to look up the positions of all tools again.
+"""
 
 _SMALL = 1_024
-"""So many rows are never too many."""
+"""The number of rows below which nothing is discarded."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Texts of which there should be vectors."""
+    """The texts that should have vectors."""
 
     keys: Keys
-    """(n,): equal ones are of equal texts, and count once; 0 is of something that is to have none."""
+    """(n,): equal keys belong to equal texts, and count once. Key 0 means that no vector is wanted."""
     text_at: Callable[[int], str]
-    """The text at a position in `keys`; asked in the background, and only for what is not there yet."""
+    """Returns the text at a position in `keys`. Called in the background, and only for missing vectors."""
 
     @classmethod
     def of(cls, texts: Iterable[tuple[int, str]]) -> Wanted:
-        """Of keys with their texts."""
+        """Make it from pairs of a key and its text."""
         pairs = list(texts)
         return cls(np.array([key for key, _ in pairs], np.uint64), lambda position: pairs[position][1])
 
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingCondition:
-    """How embedding is doing."""
+    """The state of the embedding."""
 
     model: str | None
-    """None before it is there."""
+    """None before the model is loaded."""
     dim: int | None
     embedded: int
-    """Texts that have a vector, of those that are `wanted`."""
+    """The number of `wanted` texts that have a vector."""
     wanted: int
     refused: int = 0
-    """Texts that the model does not take; they are found by their words alone."""
+    """The number of texts that the model refused. Their tools are found by words only."""
     problem: str | None = None
-    """Why it does not go on, for the owner; None while it does."""
+    """Why embedding has stopped, for the owner. None if it is running."""
     is_final: bool = False
-    """Whether it will not be tried again."""
+    """Whether embedding will not be tried again."""
     retry_after_s: float | None = None
-    """In how many seconds it is tried again."""
+    """Seconds until embedding is tried again."""
 
 
 class Embedding:
-    """One model, one thread that embeds, and a snapshot of the vectors that there are so far.
+    """One model, one thread that embeds, and a snapshot of the vectors so far.
 
-    Whoever owns tools says with `want` what is to have vectors, as often as that changes. What an owner no longer
-    wants is forgotten once it is more than half of what there is. A model that fails is left alone for longer and
-    longer; one that cannot be used at all is not tried again. Nothing of this ever raises where it is used.
+    The owners of tools call `want` whenever the texts that should have vectors change. Unwanted vectors are discarded
+    once they are more than half of all vectors. After a failure, the model is not used for a delay that grows. A model
+    that cannot be used at all is not tried again. The methods never raise because of a failing model.
     """
 
     def __init__(
@@ -118,13 +122,13 @@ class Embedding:
         backoff_s: tuple[float, float] = BACKOFF_S,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`opening` gives the embedder or raises `EmbeddingFailed`; it is called when something is first wanted."""
+        """`opening` returns the embedder or raises `EmbeddingFailed`. It is called when a text is first wanted."""
         self._opening = opening
         self._store = store
         self._backoff_s = backoff_s
         self._clock = clock
         self._changed = threading.Condition()
-        # What follows is read and written under that lock; the rest belongs to the thread.
+        # The following attributes are protected by that lock. The later ones belong to the thread.
         self._wanted: OrderedDict[Hashable, Wanted] = OrderedDict()
         self._is_dirty = False
         self._is_closed = False
@@ -142,17 +146,18 @@ class Embedding:
         self._waiting: Iterator[_Place] = iter(())
         self._refused: set[int] = set()
 
-    # -- what is wanted -----------------------------------------------------------------------------------------------
+    # -- wanted texts
+    # ----------------------------------------------------------------------------------------------------
 
     @property
     def vectors(self) -> Vectors | None:
-        """Those that there are; None before the model is there."""
+        """A snapshot of the vectors so far. None before the model is loaded."""
         return self._vectors
 
     def want(self, owner: Hashable, wanted: Wanted | None) -> None:
-        """Have vectors of what is `wanted`, in place of what `owner` wanted before; None takes that back.
+        """Replace the texts that `owner` wants with `wanted`. None means that it wants nothing.
 
-        What was wanted last is embedded first.
+        The texts that were requested last are embedded first.
         """
         with self._changed:
             if self._is_closed or self._condition.is_final:
@@ -171,16 +176,16 @@ class Embedding:
             self._changed.notify_all()
 
     def opened(self, timeout_s: float) -> bool:
-        """Wait until the model for what is wanted is there, or fails; False where that takes longer."""
+        """Wait until the model is loaded or fails. Returns False if that takes longer than `timeout_s`."""
         with self._changed:
             return self._changed.wait_for(
                 lambda: bool(self._condition.model or self._condition.problem or self._is_settled), timeout_s
             )
 
     def settle(self, timeout_s: float, *, patient: bool = True) -> bool:
-        """Wait until all that is wanted has vectors, or never will; False where that takes longer.
+        """Wait until all wanted texts have vectors, or never will. Returns False if that takes longer than `timeout_s`.
 
-        If not `patient`, only until there is a problem, which may pass.
+        Without `patient`, return as soon as there is a problem, even if it is temporary.
         """
 
         def is_over() -> bool:
@@ -197,7 +202,7 @@ class Embedding:
             return replace(self._condition, retry_after_s=max(0.0, self._next_try_at - self._clock()))
 
     def close(self, wait_s: float = CLOSING_S) -> None:
-        """End; waits for a batch that is being embedded, but no longer than that."""
+        """Stop embedding. Waits at most `wait_s` for a running batch."""
         with self._changed:
             self._is_closed = True
             self._changed.notify_all()
@@ -205,18 +210,19 @@ class Embedding:
         if thread is not None and thread is not threading.current_thread():
             thread.join(wait_s)
 
-    # -- what is asked ------------------------------------------------------------------------------------------------
+    # -- queries
+    # ---------------------------------------------------------------------------------------------------------
 
     def understood(self, query: Query) -> Understood | None:
-        """`query` beside the vectors that there are; None where nothing is known of either by now."""
+        """Return the vectors of `query` and of the tools. None if either is not available yet."""
         if not self._vectors or (texts := self.queries(query.texts)) is None:
             return None
         return Understood(self._vectors, texts)
 
     def queries(self, texts: Sequence[str]) -> Rows | None:
-        """(len(texts), dim), unit rows: the vectors of what is asked, where they can be had at once.
+        """(len(texts), dim), unit rows: the vectors of queries, if they are available at once.
 
-        A local model is run on the caller's thread; of another there is only what `prepare` brought.
+        A local model runs on the caller's thread. For a remote model, only the results of `prepare` are available.
         """
         with self._changed:
             known, missing = self._remembered(texts)
@@ -230,15 +236,16 @@ class Embedding:
         return np.stack([known[text] for text in texts]) if texts else None
 
     def computes(self, texts: Sequence[str]) -> bool:
-        """Whether `queries` would run a model for some of `texts`, which takes a while."""
+        """Whether `queries` would run a model for some of `texts`, which takes time."""
         with self._changed:
             return self._embedder is not None and self._embedder.is_local and bool(self._remembered(texts)[1])
 
     async def prepare(self, texts: Sequence[str], timeout_s: float = PATIENCE_S) -> None:
-        """Bring the vectors of `texts` from a model elsewhere, so that `queries` has them; nothing for a local one.
+        """Request the vectors of `texts` from a remote model, so that `queries` has them. Does nothing for a local
+        model.
 
-        Waits for `timeout_s` at most; what comes later is there for the next time. After a failure, or when it took
-        longer, nothing is asked or waited for during some seconds.
+        Waits at most `timeout_s`. Vectors that arrive later are used next time. After a failure or a timeout, nothing
+        is requested or waited for during some seconds.
         """
         if not (flights := self._boarded(texts)):
             return
@@ -256,12 +263,13 @@ class Embedding:
             self.rest()
 
     def rest(self) -> None:
-        """During some seconds have no vector of a query that none is known of, and wait for none."""
+        """Do not compute or wait for new query vectors during some seconds."""
         with self._changed:
             self._rests_until = self._clock() + REST_S
 
     def _boarded(self, texts: Sequence[str]) -> set[_Flight]:
-        """What is on its way with some of `texts`, by now; none where not all of them can be had."""
+        """Return the running requests for some of `texts`, and start a new one for the rest. Empty if some cannot be
+        had."""
         with self._changed:
             _, missing = self._remembered(texts)
             embedder = self._embedder
@@ -279,7 +287,7 @@ class Embedding:
             work = threading.Thread(target=self._fly, args=(flight, embedder, missing), name="embedding a query")
             work.daemon = True
             work.start()
-        except RuntimeError:  # the system has no thread left
+        except RuntimeError:  # the system has no threads left
             self._land(flight)
         return {flight, *on_their_way}
 
@@ -294,11 +302,11 @@ class Embedding:
             self._flights = {digest: each for digest, each in self._flights.items() if each is not flight}
             flight.is_over = True
         for ended in flight.waiting:
-            with suppress(RuntimeError):  # its loop is closed, and nobody waits any more
+            with suppress(RuntimeError):  # its loop is closed, so there is no waiter left
                 ended()
 
     def _remembered(self, texts: Sequence[str]) -> tuple[dict[str, Rows], list[str]]:
-        """Vectors by text, and the texts of which there is none, each once; under the lock."""
+        """Return the cached vectors by text, and the texts without one, each once. Call it with the lock held."""
         known: dict[str, Rows] = {}
         for text in texts:
             if (vector := self._queries.get(digest := _digest(text))) is not None:
@@ -307,13 +315,13 @@ class Embedding:
         return known, [*dict.fromkeys(text for text in texts if text not in known)]
 
     def _asked(self, embedder: Embedder, texts: Sequence[str]) -> dict[str, Rows] | None:
-        """The vectors of `texts`, by text, which are remembered as well; None where the model gives none."""
+        """Embed `texts`, and cache the vectors. Returns them by text, or None if the model fails."""
         try:
             rows = _checked(embedder.embed_queries(texts), len(texts), embedder.dim)
         except EmbeddingFailed as error:
-            logger.info("a query has no vector: %s", error)
+            logger.info("could not embed a query: %s", error)
         except Exception:
-            logger.exception("a query has no vector")
+            logger.exception("could not embed a query")
         else:
             found = dict(zip(texts, map(np.copy, rows), strict=True))
             with self._changed:
@@ -342,7 +350,7 @@ class Embedding:
                 failures = self._wait(failures, str(error), error.retry_after_s)
             except Exception as error:
                 logger.exception("embedding failed")
-                failures = self._wait(failures, f"it failed in a way that it should not: {type(error).__name__}", None)
+                failures = self._wait(failures, f"internal error: {type(error).__name__}", None)
             else:
                 failures = 0
 
@@ -354,7 +362,7 @@ class Embedding:
         self._publish()
 
     def _step(self) -> bool:
-        """Embed some texts, or wait until there is something to do; False where this is over."""
+        """Embed some texts, or wait until there is work. Returns False when the embedding is closed."""
         wanted: list[Wanted] | None = None
         with self._changed:
             if self._is_settled:
@@ -364,7 +372,7 @@ class Embedding:
             if self._is_dirty:
                 self._changed.wait_for(lambda: self._is_closed, GATHERING_S)
                 self._is_dirty = False
-                # Last wanted, first embedded.
+                # The last wanted texts are embedded first.
                 wanted = list(reversed(self._wanted.values()))
         if wanted is not None:
             self._plan(wanted)
@@ -374,7 +382,7 @@ class Embedding:
         return True
 
     def _plan(self, wanted: list[Wanted]) -> None:
-        """See what is wanted and not there, and forget what is there and not wanted."""
+        """Find the wanted texts without vectors, and discard unwanted vectors if they are too many."""
         table = self._opened_table
         keys = np.concatenate([np.empty(0, np.uint64), *(each.keys for each in wanted)])
         unique, first = np.unique(keys, return_index=True)
@@ -391,13 +399,13 @@ class Embedding:
         self._waiting = _places(wanted, starts, np.sort(first[missing]))
 
     def _advance(self) -> bool:
-        """Bring in the next texts that wait; False where there are none."""
+        """Process the next waiting texts. Returns False if there are none."""
         places = list(islice(self._waiting, LOOKED_UP))
         if not places:
             return False
         missing = self._from_store(places)
         if missing:
-            self._publish_more()  # the model may take long
+            self._publish_more()  # the model may take a long time
         for start in range(0, len(missing), BATCH):
             if self._is_closed or self._is_dirty:
                 break
@@ -405,7 +413,7 @@ class Embedding:
         return True
 
     def _from_store(self, places: list[_Place]) -> list[_Place]:
-        """Bring in what is kept; returns the others."""
+        """Add the stored vectors. Returns the places that are not stored."""
         if self._store is None:
             return places
         table = self._opened_table
@@ -422,7 +430,7 @@ class Embedding:
         except EmbeddingFailed as error:
             if not error.is_refused:
                 raise
-            # Where it takes not even this, it is not about the texts.
+            # If the model refuses even this text, the problem is not the texts.
             embedder.embed_documents(["tool"])
             if len(places) == 1:
                 self._refuse(places[0])
@@ -431,7 +439,7 @@ class Embedding:
             self._embed(places[:half])
             self._embed(places[half:])
             return
-        # As they are kept, so that no ranking moves with the next start.
+        # Use the stored precision, so that no ranking changes with the next start.
         rows = rows.astype(np.float16)
         self._bring_in(places, rows)
         if self._store is not None:
@@ -453,7 +461,7 @@ class Embedding:
             self._condition = replace(self._condition, refused=len(self._refused))
 
     def _publish(self) -> None:
-        """Let searches see what there is by now."""
+        """Let searches see the current vectors."""
         table = self._opened_table
         vectors = table.snapshot()
         self._published_at = self._clock()
@@ -463,38 +471,38 @@ class Embedding:
             self._changed.notify_all()
 
     def _publish_more(self) -> None:
-        """Likewise, where there is something that they do not see yet."""
+        """Publish if searches do not see all vectors yet."""
         if self._vectors is not None and len(self._opened_table.keys) > len(self._vectors):
             self._publish()
 
     def _rest_assured(self) -> None:
-        """All that can be done is done."""
+        """Record that all work is done."""
         with self._changed:
             if self._is_dirty:
                 return
-            # Their texts are not asked for again, and would keep alive whatever they come from.
+            # Their texts are not needed again, and the function would keep their catalog in memory.
             self._wanted = OrderedDict((owner, replace(each, text_at=_gone)) for owner, each in self._wanted.items())
             self._condition = replace(self._condition, problem=None, refused=len(self._refused))
             self._is_settled = True
             self._changed.notify_all()
 
     def _wait(self, failures: int, why: str, retry_after_s: float | None) -> int:
-        """Leave the model alone for a while; returns how often it has failed in a row."""
+        """Pause after a failure. Returns the number of failures in a row."""
         first, most = self._backoff_s
         delay_s = max(min(first * 2.0 ** min(failures, 60), most), retry_after_s or 0.0)
-        logger.info("embedding waits %g s: %s", delay_s, why)
+        logger.info("embedding pauses for %g s: %s", delay_s, why)
         self._publish_more()
         with self._changed:
             self._condition = replace(self._condition, problem=why, wanted=self._count_wanted())
             self._next_try_at = self._clock() + delay_s
-            self._is_dirty = True  # some of what was waiting may have been brought in
+            self._is_dirty = True  # some of the waiting texts may have been embedded
             self._changed.notify_all()
             self._changed.wait_for(lambda: self._is_closed, delay_s)
             self._next_try_at = None
         return failures + 1
 
     def _give_up(self, why: str) -> None:
-        logger.warning("tools are found by their words alone: %s", why)
+        logger.warning("tools are found by their words only: %s", why)
         with self._changed:
             self._condition = replace(self._condition, problem=why, is_final=True, wanted=self._count_wanted())
             self._wanted.clear()
@@ -506,13 +514,13 @@ class Embedding:
 
     @property
     def _opened_table(self) -> _Table:
-        assert self._table is not None  # noqa: S101  the thread opens before it does anything else
+        assert self._table is not None  # noqa: S101  the thread opens the table first
         return self._table
 
 
 @dataclass(eq=False, slots=True)
 class _Flight:
-    """Queries that a model elsewhere is asked for, and who is told when it is over."""
+    """A running request to a remote model, and the callbacks for its end."""
 
     waiting: list[Callable[[], object]] = field(default_factory=list[Callable[[], object]])
     is_over: bool = False
@@ -520,19 +528,19 @@ class _Flight:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """A text that waits."""
+    """A text that waits for its vector."""
 
     key: int
     text: str
 
     @property
     def digest(self) -> bytes:
-        """What it is kept under."""
+        """The key of the text in the store."""
         return _digest(self.text)
 
 
 def _places(wanted: Sequence[Wanted], starts: NDArray[np.int64], places: NDArray[np.int64]) -> Iterator[_Place]:
-    """The texts at `places` of all that is wanted, end to end, each when it is asked for."""
+    """Yield the texts at `places`, which are positions in all wanted texts concatenated. Each is read when needed."""
     owners: NDArray[np.int64] = np.searchsorted(starts, places, side="right") - 1
     within: list[int] = (places - starts[owners]).tolist()
     for owner, position in zip(cast("list[int]", owners.tolist()), within, strict=True):
@@ -540,7 +548,7 @@ def _places(wanted: Sequence[Wanted], starts: NDArray[np.int64], places: NDArray
 
 
 class _Table:
-    """The rows that there are, in arrays that double; what was handed out of them is never written again."""
+    """The current vectors, in arrays that grow by doubling. Rows that were handed out are never written again."""
 
     def __init__(self, model_id: str, dim: int) -> None:
         self.model_id = model_id
@@ -554,7 +562,7 @@ class _Table:
         return self._keys[: self._count]
 
     def add(self, keys: Sequence[int], rows: NDArray[np.float16] | Rows) -> None:
-        """Put `rows` behind the others."""
+        """Append `rows`."""
         end = self._count + len(keys)
         if end > len(self._keys):
             self._move(slice(0, self._count), max(end, 2 * len(self._keys)))
@@ -563,7 +571,7 @@ class _Table:
         self._count = end
 
     def keep(self, wanted: Keys) -> bool:
-        """Forget what is not among `wanted` if that is more than half, and enough to matter; whether it was."""
+        """Discard unwanted rows if they are more than half, and enough to matter. Returns whether it did."""
         if self._count <= _SMALL:
             return False
         kept = np.flatnonzero(np.isin(self.keys, wanted))
@@ -586,13 +594,13 @@ class _Table:
 
 
 def _digest(text: str) -> bytes:
-    """16 bytes that stand for `text`."""
+    """Return a 16-byte digest of `text`."""
     return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
 def _checked(rows: NDArray[np.float32], count: int, dim: int) -> Rows:
     if rows.shape != (count, dim) or not np.isfinite(rows).all():
-        raise EmbeddingFailed(f"the model gave no {count} vectors of {dim} numbers")
+        raise EmbeddingFailed(f"the model did not return {count} vectors of {dim} numbers")
     return rows.astype(np.float32)
 
 
@@ -601,7 +609,7 @@ def _gone(position: int) -> str:
 
 
 def _step_back() -> None:
-    """Let others go first, where a thread can."""
+    """Lower the priority of this thread, where the system supports that."""
     if sys.platform == "linux":
         with suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)

@@ -1,4 +1,4 @@
-"""How well a search finds the tools that requests need: judged queries in; metrics, intervals and comparisons out."""
+"""Measures how well a search finds tools: judged queries in; metrics, intervals and comparisons out."""
 
 from __future__ import annotations
 
@@ -16,88 +16,88 @@ from numpy.typing import NDArray
 from toolcrib.core.errors import InvalidConfig
 
 DEPTH = 10
-"""Results of one query that are looked at."""
+"""The number of results that are judged for each query."""
 
 METRICS = ("ndcg@10", "recall@1", "recall@5", "recall@10", "mrr")
-"""Each in [0, 1] for one query, and then the mean over queries.
+"""The metrics. Each is in [0, 1] for one query, and is then averaged over queries.
 
-- `ndcg@10`: normalised discounted cumulative gain; a tool is relevant or not. Source: Järvelin, Kekäläinen, TOIS 2002.
-- `recall@k`: the share of a query's relevant tools among the first k; below 1 where there are more than k of them.
-- `mrr`: one over the rank of the first relevant tool, 0 where none is among the first 10.
+- `ndcg@10`: normalised discounted cumulative gain with binary relevance. Source: Järvelin, Kekäläinen, TOIS 2002.
+- `recall@k`: the share of a query's relevant tools among the first k. Below 1 if there are more than k of them.
+- `mrr`: one over the rank of the first relevant tool. 0 if none is among the first 10.
 """
 
 NDCG = METRICS[0]
-"""The one that floors, categories and the order of queries go by, where nobody names another."""
+"""The default metric: for floors, for categories, and for the order of queries."""
 
 RESAMPLES = 1_000
 LEVEL = 0.95
-"""Of every interval."""
+"""The confidence level of every interval."""
 
 SEED = 20_020_422
-"""Of every bootstrap: the same file gives the same intervals, so that a floor in CI does not flicker."""
+"""The seed of every bootstrap. The same file gives the same intervals, so that a floor in CI is stable."""
 
 MIN_MOVED = 6
-"""Queries that two settings must answer differently before anything is called distinguishable from chance.
+"""How many queries two settings must answer differently before a difference can be distinguishable from chance.
 
-Of five coins all fall alike in 1 of 16 throws, more often than 1 - `LEVEL`; the percentile bootstrap is blind to that,
-since a resample of five gains holds no loss.
+Five coins all show the same side in 1 of 16 throws, which is more often than 1 - `LEVEL`. The percentile bootstrap
+cannot see that, because a resample of five gains contains no loss.
 """
 
 BINS = 10
-"""Of equal width, over which calibration is compared."""
+"""The number of bins, of equal width, over which calibration is compared."""
 
 _BLOCK = 1 << 20
-"""Draws that are held in memory at once."""
+"""The number of draws that are held in memory at once."""
 
 Values = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
 class JudgedQuery:
-    """One request and the tools that serve it."""
+    """One request, and the tools that serve it."""
 
     id: str
     query: str
     relevant: frozenset[str]
-    """Ids of tools; empty where nothing serves it, and an empty page is the right answer."""
+    """Ids of tools. Empty if no tool serves the request: then an empty page is the right answer."""
     categories: tuple[str, ...] = ()
-    """Under which it is counted apart."""
+    """The categories in which the query is also counted separately."""
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """One result."""
+    """One result of a search."""
 
     tool_id: str
     confidence: float = 1.0
-    """In [0, 1]: the estimated chance that the tool serves the query; 1 where an engine tells none."""
+    """The estimated chance that the tool serves the query, in [0, 1]. 1 if the engine reports none."""
 
 
 Search = Callable[[str, int], Sequence[str | Found]]
-"""Takes a query and a limit; returns results, or ids of tools alone, best first."""
+"""A function that takes a query and a limit, and returns results or tool ids, best first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a search gave for one query."""
+    """The results of a search for one query."""
 
     judged: JudgedQuery
     found: tuple[Found, ...]
-    """Best first, at most `DEPTH`, each tool once; empty where it was refused, or nothing matches."""
+    """Best first, at most `DEPTH`, each tool once. Empty if the query was refused or nothing matches."""
 
     @property
     def confidence(self) -> float:
-        """Of the first result; 0 where there is none."""
+        """The confidence of the first result. 0 if there is no result."""
         return self.found[0].confidence if self.found else 0.0
 
     @property
     def rank(self) -> int | None:
-        """Of the first relevant tool, from 1; None where none was found."""
+        """The rank of the first relevant tool, from 1. None if no relevant tool was found."""
         return next((rank for rank, gain in enumerate(self._gains, 1) if gain), None)
 
     @property
     def scores(self) -> tuple[float, ...]:
-        """The `METRICS`; of a query that a tool serves."""
+        """The `METRICS` of this query. Only for queries that a tool serves."""
         gains, wanted = self._gains, len(self.judged.relevant)
         ndcg = _dcg(gains) / _dcg([True] * min(wanted, DEPTH))
         recalls = (sum(gains[:depth]) / wanted for depth in (1, 5, 10))
@@ -110,7 +110,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A mean over queries, and the interval in which it would lie with other queries of the same kind."""
+    """A mean over queries, and the interval in which it would be for different queries of the same kind."""
 
     mean: float
     low: float
@@ -125,7 +125,7 @@ class Group:
     queries: int
     metrics: Mapping[str, Estimate]
     refused: int
-    """Of them, how many were answered by an empty page."""
+    """How many of the queries were answered by an empty page."""
 
     def to_wire(self) -> dict[str, Any]:
         return {"name": self.name, "queries": self.queries, "refused": self.refused, **_metrics_wire(self.metrics)}
@@ -133,26 +133,26 @@ class Group:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """A search's answers to a file of queries, and what they come to."""
+    """The answers of a search to a file of queries, and the resulting metrics."""
 
     answers: tuple[Answer, ...]
-    """In the order of the queries; at least one is to a query that a tool serves."""
+    """In the order of the queries. At least one query is served by a tool."""
     tools: int
-    """How many tools were searched."""
+    """The number of tools that were searched."""
 
     @cached_property
     def answerable(self) -> tuple[Answer, ...]:
-        """Those to queries that a tool serves."""
+        """The answers to queries that a tool serves."""
         return tuple(answer for answer in self.answers if answer.judged.relevant)
 
     @cached_property
     def negatives(self) -> tuple[Answer, ...]:
-        """Those to queries that nothing serves; no metric counts them."""
+        """The answers to queries that no tool serves. They do not count in the metrics."""
         return tuple(answer for answer in self.answers if not answer.judged.relevant)
 
     @cached_property
     def values(self) -> Values:
-        """(queries that a tool serves, `METRICS`)."""
+        """The scores, with shape (answerable queries, `METRICS`)."""
         return np.array([answer.scores for answer in self.answerable], np.float64)
 
     @cached_property
@@ -161,7 +161,7 @@ class Evaluation:
 
     @cached_property
     def metrics(self) -> Mapping[str, Estimate]:
-        """The means, with their intervals."""
+        """The means of all metrics, with their intervals."""
         return _by_metric(estimates(self.values))
 
     @property
@@ -186,31 +186,32 @@ class Evaluation:
 
     @property
     def queries(self) -> int:
-        """How many a tool serves."""
+        """The number of queries that a tool serves."""
         return len(self.answerable)
 
     @property
     def refused(self) -> int:
-        """Of those, how many were answered by an empty page."""
+        """How many queries that a tool serves were answered by an empty page."""
         return sum(not answer.found for answer in self.answerable)
 
     @property
     def rightly_refused(self) -> int:
-        """The same of those that nothing serves."""
+        """How many queries that no tool serves were answered by an empty page."""
         return sum(not answer.found for answer in self.negatives)
 
     @cached_property
     def auroc(self) -> float | None:
-        """How well the first result's confidence tells queries that a tool serves from others; None without others."""
+        """How well the first result's confidence separates queries that a tool serves from others. None without
+        others."""
         if not self.negatives:
             return None
         return auroc(*([answer.confidence for answer in each] for each in (self.answerable, self.negatives)))
 
     @cached_property
     def calibration_error(self) -> float | None:
-        """Of the first results' confidence; None without queries that nothing serves, or where no page has a result.
+        """The calibration error of the first results' confidence. None without negatives, or if no page has a result.
 
-        A file of requests that tools serve, and no other, makes every ranker look too humble.
+        Without negatives, every ranker would look too cautious.
         """
         shown = [answer for answer in self.answers if answer.found]
         if not self.negatives or not shown:
@@ -219,7 +220,7 @@ class Evaluation:
 
     @cached_property
     def groups(self) -> tuple[Group, ...]:
-        """By category, the worst first; a query counts in each of its own."""
+        """The queries by category, the worst category first. A query counts in each of its categories."""
         members: dict[str, list[int]] = {}
         for at, answer in enumerate(self.answerable):
             for name in dict.fromkeys(answer.judged.categories):
@@ -236,12 +237,13 @@ class Evaluation:
         return tuple(sorted(groups, key=lambda group: (group.metrics[NDCG].mean, group.name)))
 
     def worst(self, count: int) -> tuple[Answer, ...]:
-        """At most `count` answers that are not perfect, by nDCG@10; of equally bad ones, those that were surest."""
+        """Return at most `count` imperfect answers, the lowest nDCG@10 first. Among equals, the most confident
+        first."""
         ranked = sorted(zip(self.values[:, 0].tolist(), self.answerable, strict=True), key=_badness)
         return tuple(answer for ndcg, answer in ranked[:count] if not math.isclose(ndcg, 1))
 
     def to_wire(self) -> dict[str, Any]:
-        """All but the single answers; metrics to four digits, under the names they are known by."""
+        """Return everything except the single answers, with metrics rounded to four digits."""
         wire: dict[str, Any] = {
             **_metrics_wire(self.metrics),
             "queries": self.queries,
@@ -263,10 +265,10 @@ def evaluate(search: Search, queries: Sequence[JudgedQuery], *, tools: int) -> E
     """Run every query once. A relevant tool that is not in the catalog counts as not found.
 
     Raises:
-        ValueError: there is no query that a tool serves.
+        ValueError: no query has a relevant tool.
     """
     if not any(judged.relevant for judged in queries):
-        raise ValueError("there is no query to evaluate")
+        raise ValueError("no query has a relevant tool, so there is nothing to evaluate")
     return Evaluation(tuple(Answer(judged, _found(search(judged.query, DEPTH))) for judged in queries), tools)
 
 
@@ -274,10 +276,10 @@ def evaluate(search: Search, queries: Sequence[JudgedQuery], *, tools: int) -> E
 
 
 def estimates(values: Values) -> tuple[Estimate, ...]:
-    """The mean of each column of `values`, (n, m), with its percentile bootstrap interval over the rows.
+    """Return the mean of each column of `values`, (n, m), with its percentile bootstrap interval over the rows.
 
-    Source: Efron, Tibshirani, "An Introduction to the Bootstrap", 1993, chapter 13. Of few rows the interval is too
-    narrow (of one it is a point): rows that were never seen are in no resample.
+    Source: Efron, Tibshirani, "An Introduction to the Bootstrap", 1993, chapter 13. With few rows, the interval is too
+    narrow (with one row it is a point), because unseen rows are in no resample.
     """
     edges = [50 * (1 - LEVEL), 50 * (1 + LEVEL)]
     low, high = np.percentile(_resampled_means(values), edges, axis=0).tolist()
@@ -285,7 +287,8 @@ def estimates(values: Values) -> tuple[Estimate, ...]:
 
 
 def _resampled_means(values: Values) -> Values:
-    """(`RESAMPLES`, m): the means of as many rows drawn with replacement; of equally many rows, the same are drawn."""
+    """(`RESAMPLES`, m): the means of rows drawn with replacement. For the same number of rows, the draws are the
+    same."""
     rows = len(values)
     random = np.random.default_rng(SEED)
     means: list[Values] = []
@@ -293,7 +296,7 @@ def _resampled_means(values: Values) -> Values:
     while left:
         count = min(left, max(1, _BLOCK // rows))
         draws = random.integers(rows, size=(count, rows)) + rows * np.arange(count)[:, None]
-        # How often each row is drawn, times the values: a tenth of the memory of looking up the values of each draw.
+        # How often each row is drawn, times the values. This takes a tenth of the memory of looking up each drawn row.
         drawn = np.bincount(draws.ravel(), minlength=count * rows).reshape(count, rows)
         means.append(drawn.astype(np.float64) @ values / rows)
         left -= count
@@ -304,7 +307,7 @@ def _resampled_means(values: Values) -> Values:
 
 
 def auroc(served: Sequence[float], others: Sequence[float]) -> float:
-    """The chance that one of `served` is above one of `others`, where equal ones count half; neither is empty."""
+    """The chance that one of `served` is above one of `others`. Equal values count half. Neither may be empty."""
     below = np.sort(np.asarray(others, np.float64))
     above = np.asarray(served, np.float64)
     wins = np.searchsorted(below, above, "left") + np.searchsorted(below, above, "right")
@@ -312,9 +315,9 @@ def auroc(served: Sequence[float], others: Sequence[float]) -> float:
 
 
 def calibration_error(confidences: Sequence[float], outcomes: Sequence[bool]) -> float:
-    """How far confidences, each in [0, 1], are from the share that came true, as the mean over `BINS` bins.
+    """The mean distance of confidences, each in [0, 1], from the share that came true, over `BINS` bins.
 
-    The expected calibration error. Source: Naeini, Cooper, Hauskrecht, AAAI 2015. Neither sequence is empty.
+    The expected calibration error. Source: Naeini, Cooper, Hauskrecht, AAAI 2015. Neither sequence may be empty.
     """
     said, came_true = np.asarray(confidences, np.float64), np.asarray(outcomes, np.float64)
     bins = np.minimum((said * BINS).astype(np.intp), BINS - 1)
@@ -327,17 +330,17 @@ def calibration_error(confidences: Sequence[float], outcomes: Sequence[bool]) ->
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """What one metric gains on the way from one setting to another."""
+    """The change of one metric from one setting to a different one."""
 
     estimate: Estimate
-    """Below 0 where it loses; the interval is of the differences of single queries."""
+    """The mean change. Below 0 if the metric falls. The interval is over the changes of single queries."""
     better: int
-    """Queries for which it rose."""
+    """The number of queries for which the metric rose."""
     worse: int
 
     @property
     def is_distinguishable(self) -> bool:
-        """Whether other queries of the same kind would hardly turn it round."""
+        """Whether the sign would most likely be the same for different queries of the same kind."""
         excludes_zero = self.estimate.low > 0 or self.estimate.high < 0
         return excludes_zero and self.better + self.worse >= MIN_MOVED
 
@@ -349,26 +352,27 @@ class Change:
     before: Answer
     after: Answer
     gain: float
-    """Of nDCG@10."""
+    """The change of nDCG@10."""
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two settings on the same queries."""
+    """Two settings, evaluated with the same queries."""
 
     one: Evaluation
     other: Evaluation
 
     @cached_property
     def differences(self) -> Mapping[str, Difference]:
-        """From `one` to `other`, by metric."""
+        """The differences from `one` to `other`, by metric."""
         gains = self._gains
         better, worse = (gains > 0).sum(axis=0).tolist(), (gains < 0).sum(axis=0).tolist()
         made = map(Difference, estimates(gains), better, worse)
         return dict(zip(METRICS, made, strict=True))
 
     def most_changed(self, count: int) -> tuple[tuple[Change, ...], tuple[Change, ...]]:
-        """At most `count` queries that got better by nDCG@10, and as many that got worse; the most changed first."""
+        """Return at most `count` queries that improved in nDCG@10, and as many that got worse. The largest changes
+        first."""
         pairs = zip(self.one.answerable, self.other.answerable, self._gains[:, 0].tolist(), strict=True)
         changes = sorted((Change(*pair) for pair in pairs), key=lambda change: -abs(change.gain))
         better, worse = ([each for each in changes if each.gain * sign > 0] for sign in (1, -1))
@@ -377,11 +381,11 @@ class Comparison:
     @cached_property
     def _gains(self) -> Values:
         gains = self.other.values - self.one.values
-        # What differs by less comes of sums in another order.
+        # Smaller differences are caused by a different order of summation.
         return np.where(np.abs(gains) < 1e-12, 0.0, gains)
 
     def to_wire(self) -> dict[str, Any]:
-        """The differences, to four digits."""
+        """The differences, rounded to four digits."""
         return {
             name: {
                 "mean": round(difference.estimate.mean, 4),
@@ -399,10 +403,10 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class Floor:
-    """The least that a metric's mean may be.
+    """The minimum for the mean of a metric.
 
-    The mean and not the lower end of its interval: that one rises with the number of queries alone, so that whoever
-    adds queries could no longer compare with the floor of before.
+    The floor uses the mean and not the lower end of the interval. The lower end also rises with the number of queries,
+    so an older floor would not be comparable after adding queries.
     """
 
     metric: str
@@ -410,25 +414,26 @@ class Floor:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """From `recall@5=0.9`, or from `0.8`, which means nDCG@10.
+        """Parse `recall@5=0.9`, or `0.8`, which means nDCG@10.
 
         Raises:
-            ValueError: it has another form, says no such metric, or a number outside [0, 1]; the message says which.
+            ValueError: the text has a different form, an unknown metric, or a number outside [0, 1]. The message says
+            which.
         """
         name, equals, number = text.rpartition("=")
         metric = name.strip().lower() if equals else NDCG
         if metric not in METRICS:
-            raise ValueError(f"there is no metric `{name.strip()}`, only {', '.join(METRICS)}")
+            raise ValueError(f"unknown metric `{name.strip()}`. Use one of: {', '.join(METRICS)}")
         try:
             least = float(number)
         except ValueError:
-            raise ValueError(f"`{number.strip()}` is no number") from None
+            raise ValueError(f"`{number.strip()}` is not a number") from None
         if not 0 <= least <= 1:
             raise ValueError(f"{number.strip()} is not between 0 and 1")
         return cls(metric, least)
 
     def missed_by(self, evaluation: Evaluation) -> float:
-        """How much is missing, to four digits as metrics are shown; 0 where nothing is."""
+        """How much is missing, to the four digits that metrics are shown with. 0 if nothing is missing."""
         return max(0.0, round(self.least - round(evaluation.means[self.metric], 4), 4))
 
 
@@ -436,32 +441,32 @@ class Floor:
 
 
 def read_queries(file: FilePath) -> tuple[JudgedQuery, ...]:
-    """Judged queries from a file of JSON lines, each `{"id", "query", "relevant": [tool ids], "category"}`.
+    """Read judged queries from a file of JSON lines: `{"id", "query", "relevant": [tool ids], "category"}`.
 
-    `relevant` may be empty, where nothing serves the query. `category` is a text, or the names of a path; it may be
-    missing. Blank lines and further keys are passed over; an `id` that is missing is the line's number.
+    `relevant` may be empty if no tool serves the query. `category` is a string or a list of names, and is optional.
+    Blank lines and unknown keys are ignored. Without `id`, the line number is used.
 
     Raises:
-        InvalidConfig: the file cannot be read, holds no query that a tool serves, or a line has not this form; file and
-            line are named.
+        InvalidConfig: the file cannot be read, has no query that a tool serves, or has a malformed line. The message
+            names file and line.
     """
     try:
         text = file.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        raise InvalidConfig(f"{file} cannot be read: {error}") from error
+        raise InvalidConfig(f"could not read {file}: {error}") from error
     queries = tuple(
         _judged(line, number, f"{file}, line {number}")
         for number, line in enumerate(text.split("\n"), 1)
         if line.strip()
     )
     if not queries:
-        raise InvalidConfig(f"{file} holds no query", hints=[_HINT])
+        raise InvalidConfig(f"{file} contains no queries", hints=[_HINT])
     if not any(judged.relevant for judged in queries):
         raise InvalidConfig(f"{file}: every `relevant` is empty, so there is nothing to find", hints=[_HINT])
     return queries
 
 
-_HINT = 'A line reads `{"id": "q1", "query": "a request", "relevant": ["source.tool"]}`.'
+_HINT = 'Example of a line: `{"id": "q1", "query": "a request", "relevant": ["source.tool"]}`'
 
 
 def _judged(line: str, number: int, place: str) -> JudgedQuery:
@@ -474,20 +479,20 @@ def _judged(line: str, number: int, place: str) -> JudgedQuery:
     row = cast("dict[str, object]", value)
     query, relevant = row.get("query"), _texts(row.get("relevant"))
     if not isinstance(query, str) or not query.strip():
-        raise InvalidConfig(f"{place}: `query` must be a text that is not empty", hints=[_HINT])
+        raise InvalidConfig(f"{place}: `query` must be a string that is not empty", hints=[_HINT])
     if relevant is None:
-        message = f"{place}: `relevant` must be a list of tool ids, an empty one where nothing serves the query"
+        message = f"{place}: `relevant` must be a list of tool ids, empty if no tool serves the query"
         raise InvalidConfig(message, hints=[_HINT])
     category = row.get("category")
     path = _texts([category] if isinstance(category, str) else [] if category is None else category)
     if path is None:
-        raise InvalidConfig(f"{place}: `category` must be a text or a list of texts", hints=[_HINT])
+        raise InvalidConfig(f"{place}: `category` must be a string or a list of strings", hints=[_HINT])
     categories = ("/".join(path),) if path else ()
     return JudgedQuery(str(row.get("id", number)), query, frozenset(relevant), categories)
 
 
 def _texts(value: object) -> list[str] | None:
-    """`value` where it is a list of texts."""
+    """Return `value` if it is a list of strings, else None."""
     values = cast("list[object]", value) if isinstance(value, list) else [None]
     return cast("list[str]", values) if all(isinstance(each, str) for each in values) else None
 

@@ -1,4 +1,4 @@
-"""Which past calls count in a search."""
+"""The settings for learning from past calls."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ class HistoryConfig:
     """Whose past calls count for whom, and for how long."""
 
     share: tuple[tuple[str, ...], ...] = ()
-    """Groups, each the patterns of its principals' ids."""
+    """Groups of principals that share their past calls. Each group is a tuple of patterns of principal ids."""
     max_days: int = 90
 
     def group_of(self, principal_id: str) -> tuple[int, str]:
-        """What is the same for all that share: the first group whose patterns are met, or the principal itself."""
+        """Return a key that is equal for principals that share: of the first matching group, or of the principal
+        itself."""
         for number, patterns in enumerate(self.share):
             if any(fnmatchcase(principal_id, pattern) for pattern in patterns):
                 return number, ""

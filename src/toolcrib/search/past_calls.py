@@ -1,4 +1,4 @@
-"""What principals asked for before and then called with success, read from the audit in the background."""
+"""Reads from the audit, in the background, what principals searched for and then called successfully."""
 
 from __future__ import annotations
 
@@ -22,33 +22,33 @@ from toolcrib.search.index.query import Query
 logger = logging.getLogger(__name__)
 
 POLL_S = 2.0
-"""How often the audit is looked at."""
+"""Seconds between two checks of the audit."""
 
 _REST = 20
-"""After each look, for so many times as long as it took: a busy gateway does not spend its time on its past."""
+"""After each check, the thread pauses this many times as long as the check took, to limit its share of the CPU."""
 
 MOST = 10_000
-"""Confirmed requests of one group that are remembered, the last."""
+"""How many confirmed requests of one group are remembered, the latest ones."""
 
 _MOST_TRACES = 5_000
-"""Whose searches are remembered until one is followed by a call, the last ones."""
+"""How many traces keep their searches while they wait for a call, the latest ones."""
 
 _MOST_SEARCHES = 50
-"""Of one trace, likewise."""
+"""How many searches of one trace are remembered, the latest ones."""
 
 _AT_ONCE = 2_000
-"""Operations that are read at once, since who reads keeps space from being freed."""
+"""How many operations are read at once. Readers keep SQLite from freeing space."""
 
 CLOSING_S = 2.0
-"""How long closing may take; a file system that hangs must not keep the program from ending."""
+"""How long closing may take. A file system that hangs must not keep the program from ending."""
 
 _EXPIRE_S = 3_600.0
-"""How often it is looked for what has become too old."""
+"""Seconds between two checks for outdated calls."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """What counts for whom."""
+    """The known histories, by group."""
 
     config: HistoryConfig | None = None
     histories: Mapping[tuple[int, str], History] = field(default_factory=dict[tuple[int, str], History])
@@ -58,59 +58,60 @@ _NOTHING = _Known()
 
 
 class Histories:
-    """The past of each principal, or of those that share one, as it stands in an audit by now.
+    """The past calls of each principal, or of each group that shares them, from an audit.
 
-    What this gateway and others write there is followed; what is deleted there is forgotten, a few seconds later. All
-    of it happens in a thread of its own: asking for a history costs nothing and never fails. Where the audit cannot be
-    read, what was read before stays.
+    New operations in the audit are followed, also those of other gateways. Deleted operations are discarded a few
+    seconds later. All work is done in a separate thread, so asking for a history costs nothing and never fails. If the
+    audit cannot be read, the last known histories stay.
     """
 
     def __init__(self, audit: Path, *, poll_s: float = POLL_S, clock: Callable[[], float] = time.time) -> None:
-        """Of what `AuditStore` writes at `audit`, whether that is there yet or not."""
+        """Read the audit that `AuditStore` writes at `audit`. The audit does not have to exist yet."""
         self._path = audit
         self._poll_s = poll_s
         self._clock = clock
         self._changed = threading.Condition()
-        # Shared, under `_changed`.
+        # These attributes are shared, and protected by `_changed`.
         self._config: HistoryConfig | None = None
         self._known = _NOTHING
         self._looked_for: HistoryConfig | None = None
-        """With which configuration the audit was looked at last."""
+        """The configuration with which the audit was last read."""
         self._has_ended = False
         self._thread: threading.Thread | None = None
-        # The thread's own.
+        # These attributes belong to the thread.
         self._reading: _Reading | None = None
         self._problem: str | None = None
 
     def apply(self, config: HistoryConfig | None) -> None:
-        """From now on, this holds; None forgets everything."""
+        """Apply `config` from now on. None discards everything."""
         with self._changed:
             if config == self._config or self._has_ended:
                 return
-            self._config, self._known = config, _NOTHING  # nobody is shown what is no longer shared
+            self._config, self._known = config, _NOTHING  # discard at once what is no longer shared
             if self._thread is None:
                 self._thread = threading.Thread(target=self._work, name="history", daemon=True)
                 self._thread.start()
             self._changed.notify_all()
 
     def history_for(self, principal: Principal) -> History | None:
-        """What is known of the past that counts for `principal`; None where there is nothing.
+        """Return the past calls that count for `principal`. None if there are none.
 
-        The same object until something has changed.
+        Returns the same object until something changes.
         """
         known = self._known
-        # The audit cuts longer names, so what stands there under one may be another's.
+        # The audit truncates longer names, so entries with this name may belong to a different principal.
         if known.config is None or len(principal.id) >= MAX_NAME:
             return None
         return known.histories.get(known.config.group_of(principal.id))
 
     def settle(self, timeout_s: float) -> bool:
-        """Wait until what stood in the audit by now counts, or cannot be read; False where that takes longer."""
+        """Wait until the current content of the audit is read, or cannot be read. Returns False if that takes
+        longer."""
         with self._changed:
             return self._changed.wait_for(lambda: self._looked_for == self._config or self._has_ended, timeout_s)
 
     def close(self, wait_s: float = CLOSING_S) -> None:
-        """Read no more; what is known is forgotten. Waits for a look at the audit, but no longer than that."""
+        """Stop reading, and discard everything. Waits at most `wait_s` for a running check."""
         with self._changed:
             self._has_ended, self._config, self._known = True, None, _NOTHING
             self._changed.notify_all()
@@ -140,7 +141,7 @@ class Histories:
         except NoAudit:
             self._let_go()
             histories = {}
-        except Exception as error:  # noqa: BLE001  the thread must outlive whatever is in a file
+        except Exception as error:  # noqa: BLE001  the thread must survive any content of the file
             self._let_go()
             self._note(error)
             return
@@ -151,7 +152,7 @@ class Histories:
                     self._known = _Known(config, histories)
 
     def _read(self, config: HistoryConfig) -> dict[tuple[int, str], History] | None:
-        """What has come of it by now, or None where nothing is new.
+        """Return the current histories. None if nothing is new.
 
         Raises:
             NoAudit, OSError, sqlite3.Error: see `AuditReader`.
@@ -172,11 +173,11 @@ class Histories:
         problem = reason_of(error) if isinstance(error, OSError | sqlite3.Error) else repr(error)
         if problem != self._problem:
             self._problem = problem
-            logger.warning("past calls are not looked at: %s: %s", self._path, problem)
+            logger.warning("past calls cannot be read from %s: %s", self._path, problem)
 
 
 class _Reading:
-    """One file of an audit, from its beginning up to where it was read."""
+    """One audit file, from its start to the last read operation."""
 
     def __init__(self, path: Path, config: HistoryConfig, clock: Callable[[], float]) -> None:
         self.config = config
@@ -184,21 +185,21 @@ class _Reading:
         self._reader = AuditReader(path)
         self._version: int | None = None
         self._seen = 0
-        """The id of the last operation that was read or need not be."""
+        """The id of the last operation that was read or skipped."""
         self._count = 0
-        """Operations that were there up to that one."""
+        """The number of operations up to that one."""
         self._past = _Past(config)
         self._is_told = False
-        """Were the histories given before?"""
+        """Whether the histories were returned before."""
         self._expire_at = 0.0
 
     def read_on(self) -> bool:
-        """Read what has come; False where the path leads to another file, or some of what was read is there no more."""
+        """Read new operations. Returns False if the file was replaced, or if operations that were read are gone."""
         if self._reader.was_moved():
             return False
         now = self._clock()
         oldest = now - self.config.max_days * DAY_S
-        # Asked before what it is the version of is read: what comes in between is looked at the next time.
+        # Read the version before the content: changes in between are then read next time.
         version = self._reader.version()
         if version != self._version:
             with self._reader.snapshot():
@@ -216,7 +217,7 @@ class _Reading:
         return True
 
     def histories(self) -> dict[tuple[int, str], History] | None:
-        """All of them; None where none has changed since they were given last."""
+        """Return all histories. None if none has changed since the last call."""
         if self._is_told and not self._past.changed:
             return None
         self._is_told = True
@@ -228,17 +229,18 @@ class _Reading:
 
 @dataclass(slots=True)
 class _Search:
-    """A search that may yet be followed by a call."""
+    """A search that a call may still follow."""
 
     entry: Entry
     called: set[str] = field(default_factory=set[str])
-    """Tools that it was followed by a call of, already."""
+    """Tools that were already called after this search."""
 
 
 class _Past:
-    """Operations in their order, and what they confirm: calls of what the last search of its kind in the trace showed.
+    """Operations in order, and the confirmed requests: calls of tools that the last matching search of the trace
+    showed.
 
-    Traces are told apart by who is in them, for a trace id is only a claim.
+    Traces of different principals are kept apart, because a trace id is only a claim of the client.
     """
 
     def __init__(self, config: HistoryConfig) -> None:
@@ -247,7 +249,7 @@ class _Past:
         self._confirmed = defaultdict[tuple[int, str], deque[Confirmed]](lambda: deque(maxlen=MOST))
         self._histories: dict[tuple[int, str], History] = {}
         self.changed = set[tuple[int, str]]()
-        """Groups of which there is something new."""
+        """Groups whose history has changed."""
 
     def take(self, entry: Entry) -> None:
         if len(entry.principal) >= MAX_NAME:
@@ -279,7 +281,7 @@ class _Past:
                 self.changed.add(group)
 
     def histories(self) -> dict[tuple[int, str], History]:
-        """Of each group; only those that have changed are made."""
+        """Return the history of each group. Only changed ones are made anew."""
         for group in self.changed:
             self._histories[group] = History.of(self._confirmed[group])
         self.changed.clear()

@@ -1,4 +1,4 @@
-"""The vectors of texts, so that none is computed twice: not by the next start, and not by another process."""
+"""Stores the vectors of texts, so that other processes and later starts do not compute them again."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 LAYOUT = 1
-"""Of the tables; a file that a newer Toolcrib wrote is left alone."""
+"""The version of the tables. A file that a newer Toolcrib wrote is not used."""
 
 BUSY_TIMEOUT_S = 2.0
-"""How long to wait for another process that is writing; what cannot be written then is not kept."""
+"""How long to wait while a different process writes. Vectors that cannot be written in time are not stored."""
 
 MAX_BYTES = 512 * 1024 * 1024
-"""Of all vectors together: 100,000 tools with 384 dimensions take 77 MB."""
+"""The size of all vectors together. 100,000 tools with 384 dimensions take 77 MB."""
 
 TOUCHED_S = 3_600
-"""How exactly it is known when a vector was last used: reading does not write more often than that."""
+"""The precision of the time of last use: reading updates it at most this often."""
 
 _AT_ONCE = 500
-"""Keys in one statement."""
+"""The number of keys in one statement."""
 
 _CHECKED_EVERY = 16
-"""A part of the room in so many parts is filled before somebody looks again how much is there."""
+"""The size is checked again after one part of this many parts of the space was written."""
 
 _TABLES = (
     "CREATE TABLE IF NOT EXISTS models (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE)",
@@ -53,42 +53,42 @@ _LOCK = Layout.of(1, ())
 
 
 class Vectors(Protocol):
-    """A store of vectors. Nothing is lost with it but time, so that no method ever raises."""
+    """A store of vectors. No method ever raises, because losing vectors only costs time."""
 
     def get_many(self, model_id: str, digests: Sequence[bytes], dim: int) -> tuple[list[int], Halves]:
-        """Positions in `digests`, rising, of those that are kept, and their vectors: (len(positions), dim)."""
+        """Return the positions in `digests` of stored vectors, ascending, and the vectors: (len(positions), dim)."""
         ...
 
     def put_many(self, model_id: str, digests: Sequence[bytes], vectors: NDArray[Any]) -> None:
-        """Keep the rows of `vectors` (len(digests), dim), each under its digest."""
+        """Store the rows of `vectors` (len(digests), dim), each under its digest."""
         ...
 
 
 class VectorStore:
-    """Vectors by model and digest of the text, in one SQLite file that several processes may share.
+    """Stores vectors by model and digest of the text, in one SQLite file that several processes may share.
 
-    Kept as float16: a cosine changes by about .0001, a ranking hardly ever. Of a text nothing is kept but a digest of
-    16 bytes. A cache: a damaged file is moved aside and begun anew, and whatever else is wrong (read-only, full, of a
-    newer version) is logged once and changes nothing else; the store then keeps nothing.
+    Vectors are stored as float16: a cosine changes by about 0.0001, and a ranking hardly ever. Only a 16-byte digest of
+    the text is stored. The file is a cache: a damaged file is moved aside and created again. Every other problem
+    (read-only, full, from a newer version) is logged once, and the store then does nothing.
     """
 
     def __init__(self, path: Path, *, max_bytes: int = MAX_BYTES, now: Callable[[], float] = time.time) -> None:
         self.path = path
         self.problem: str | None = None
-        """Why nothing is kept; None while the file is good."""
+        """Why nothing is stored. None while the file is usable."""
         self._max_bytes = max_bytes
         self._now = now
         self._using = threading.Lock()
         self._file: sqlite3.Connection | None = None
-        self._written = max_bytes  # so that the first writing looks how much there is
+        self._written = max_bytes  # so that the first write checks the size
         self._may_begin_anew = True
         with self._using:
             self._open()
 
     def get_many(self, model_id: str, digests: Sequence[bytes], dim: int) -> tuple[list[int], Halves]:
-        """Positions in `digests`, rising, of those that are kept, and their vectors: (len(positions), dim).
+        """Return the positions in `digests` of stored vectors, ascending, and the vectors: (len(positions), dim).
 
-        One that is kept in another dimension, or damaged, is as one that is not there.
+        A vector that is damaged or has a different dimension counts as missing.
         """
         import numpy as np  # noqa: PLC0415  a store is opened with every start, and mostly not read
 
@@ -100,16 +100,16 @@ class VectorStore:
         return [positions[each] for each in whole.tolist()], rows[whole]
 
     def put_many(self, model_id: str, digests: Sequence[bytes], vectors: NDArray[Any]) -> None:
-        """Keep the rows of `vectors` (len(digests), dim), each under its digest."""
+        """Store the rows of `vectors` (len(digests), dim), each under its digest."""
         bodies = [row.tobytes() for row in vectors.astype("float16")]
         self._doing(lambda file: self._write(file, model_id, list(zip(digests, bodies, strict=True))), None)
 
     def count(self) -> int:
-        """How many vectors are kept, of all models together."""
+        """The number of stored vectors, for all models together."""
         return self._doing(lambda file: int(file.execute("SELECT count(*) FROM vectors").fetchone()[0]), 0)
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         with self._using:
             self._let_go()
 
@@ -139,7 +139,10 @@ class VectorStore:
                 if used_at < oldest:
                     stale.append(digest)
         if stale:
-            with suppress(sqlite3.OperationalError), transaction(file):  # another is writing, or nobody may
+            with (
+                suppress(sqlite3.OperationalError),
+                transaction(file),
+            ):  # busy or read-only
                 file.executemany(
                     "UPDATE vectors SET used_at = ? WHERE model = ? AND digest = ?",
                     ((int(self._now()), *model, digest) for digest in stale),
@@ -161,7 +164,7 @@ class VectorStore:
                 _make_room(file, self._max_bytes)
 
     def _doing(self, work: Callable[[sqlite3.Connection], T], otherwise: T) -> T:
-        """What `work` gives, or `otherwise` where the file does not let it."""
+        """Return the result of `work`, or `otherwise` if the file cannot be used."""
         with self._using:
             if self._file is None:
                 return otherwise
@@ -187,15 +190,16 @@ class VectorStore:
                 self._set_aside(error)
 
     def _begin_anew(self, error: sqlite3.Error) -> None:
-        """Move the damaged file aside and open another: once, so that a disk that damages all of them is told of."""
+        """Move the damaged file aside and create a new one. Only once: a disk that damages every file must be
+        reported."""
         if not self._may_begin_anew:
             self._set_aside(error)
             return
         self._may_begin_anew = False
         try:
             with _alone_with(self.path):
-                if _is_damaged(self.path):  # another process may have been quicker
-                    logger.warning("%s was damaged (%s), and is begun anew", self.path, error)
+                if _is_damaged(self.path):  # a different process may have been faster
+                    logger.warning("%s was damaged (%s). Created a new file", self.path, error)
                     for end in ("-wal", "-shm"):
                         self.path.with_name(f"{self.path.name}{end}").unlink(missing_ok=True)
                     self.path.replace(self.path.with_name(f"{self.path.name}.damaged"))
@@ -206,7 +210,7 @@ class VectorStore:
 
     def _set_aside(self, error: Exception) -> None:
         self.problem = f"{self.path}: {error}"
-        logger.warning("vectors are not kept between starts: %s", self.problem)
+        logger.warning("vectors are not stored between starts: %s", self.problem)
         self._let_go()
 
     def _let_go(self) -> None:
@@ -216,7 +220,7 @@ class VectorStore:
 
 
 def _make_room(file: sqlite3.Connection, max_bytes: int) -> None:
-    """Drop vectors, the least recently used first, until an eighth of the room is free; nothing while it suffices."""
+    """Delete the least recently used vectors until an eighth of the space is free. Does nothing if they fit."""
     (size,) = file.execute("SELECT coalesce(sum(length(vector)), 0) FROM vectors").fetchone()
     if size <= max_bytes:
         return
@@ -233,7 +237,7 @@ def _make_room(file: sqlite3.Connection, max_bytes: int) -> None:
 def _opened(path: Path) -> sqlite3.Connection:
     file = open_cache(path, _LAYOUT, BUSY_TIMEOUT_S)
     try:
-        for table in _TABLES:  # one may have been lost, which costs nothing but time
+        for table in _TABLES:  # a lost table only costs time
             file.execute(table)
     except BaseException:
         file.close()
@@ -243,14 +247,16 @@ def _opened(path: Path) -> sqlite3.Connection:
 
 @contextmanager
 def _alone_with(path: Path) -> Generator[None]:
-    """No other process moves the file meanwhile: SQLite's lock on one beside it, which ends with whoever holds it.
+    """Hold an exclusive lock (on `FILE.moving`), so that only one process moves the damaged file.
+
+    The lock is released if the process dies.
 
     Raises:
-        OSError, sqlite3.Error: it cannot be had.
+        OSError, sqlite3.Error: the lock cannot be acquired.
     """
-    beside = path.with_name(f"{path.name}.moving")
-    make(beside, _LOCK)
-    with closing(open_private(beside, BUSY_TIMEOUT_S)) as lock, transaction(lock, "BEGIN EXCLUSIVE"):
+    lock_path = path.with_name(f"{path.name}.moving")
+    make(lock_path, _LOCK)
+    with closing(open_private(lock_path, BUSY_TIMEOUT_S)) as lock, transaction(lock, "BEGIN EXCLUSIVE"):
         yield
 
 
@@ -266,7 +272,7 @@ def _is_damaged(path: Path) -> bool:
 
 
 def _is_damage(error: sqlite3.Error) -> bool:
-    """Whether the file is not what it was written as, and not only out of reach."""
+    """Whether the content of the file is damaged, and not just inaccessible."""
     code = getattr(error, "sqlite_errorcode", None)
     if code is None:
         return False
