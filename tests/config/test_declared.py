@@ -77,7 +77,7 @@ def poll_often(monkeypatch: pytest.MonkeyPatch) -> None:
         ),
         (
             '{"ops": {"tools": {"a": {"description": "d", "command": ["x", "{y}"]}}}}',
-            "mcp.json: toolcrib.declared.ops.tools.a.command.1: `{y}` is no property of the input schema",
+            "mcp.json: toolcrib.declared.ops.tools.a.command.1: `{y}` is not a property of the input schema",
         ),
         ('{"git": {}}', "mcp.json: toolcrib.declared.git: a server has this name; call one of them otherwise"),
     ],

@@ -108,7 +108,7 @@ async def test_an_element_whose_argument_is_not_there_is_left_out_whole() -> Non
 @pytest.mark.parametrize("value", ["-rf", "--output=/etc/passwd", "-"])
 async def test_an_argument_that_a_program_could_read_as_an_option_is_refused(value: str) -> None:
     for line in (["{text}"], ["{text}/x"], [["-n", "{text}"]]):
-        with pytest.raises(InvalidArguments, match="`text` may not begin with `-`") as refused:
+        with pytest.raises(InvalidArguments, match="`text` must not begin with `-`") as refused:
             await argv(line, TEXT, text=value)
         assert refused.value.details["violations"][0]["place"] == "/text"
     with pytest.raises(InvalidArguments):
@@ -136,7 +136,7 @@ async def test_a_nul_is_refused() -> None:
 
 
 async def test_arguments_beyond_what_the_system_takes_are_refused() -> None:
-    with pytest.raises(InvalidArguments, match="longer than a command may be"):
+    with pytest.raises(InvalidArguments, match="longer than the system allows for a command"):
         await argv(["{text}"], TEXT, text="x" * 5_000_000)
 
 
@@ -164,7 +164,7 @@ async def test_little_is_inherited_and_secrets_come_by_name() -> None:
 async def test_it_runs_in_its_folder(tmp_path: Path) -> None:
     where = python("import os; print(os.getcwd())", cwd="${env:PLACE}")
     assert (await call_of(source_of(where, environ={"PLACE": str(tmp_path)}))).text == f"{tmp_path}\n"
-    with pytest.raises(ToolFailed, match="folder that it runs in is not there"):
+    with pytest.raises(ToolFailed, match="its working folder does not exist"):
         await call(python("", cwd=str(tmp_path / "gone")))
 
 
@@ -180,9 +180,9 @@ async def test_a_tool_whose_variable_is_not_set_is_set_aside_alone() -> None:
 async def test_another_exit_code_is_a_failure_with_what_was_said() -> None:
     failed = await call(python("import sys; print('half'); print('no disk', file=sys.stderr); sys.exit(3)"))
     assert failed.is_error
-    assert failed.text == "It ended with exit code 3.\nhalf\n\nno disk\n"
+    assert failed.text == "The program ended with exit code 3.\nhalf\n\nno disk\n"
     killed = await call(python("import os; os.kill(os.getpid(), 9)"))
-    assert (killed.text, killed.is_error) == ("It was ended by signal 9.", True)
+    assert (killed.text, killed.is_error) == ("The program was ended by signal 9.", True)
 
 
 async def test_warnings_stand_after_the_answer() -> None:
@@ -194,7 +194,7 @@ async def test_what_program_is_not_there_is_told_in_the_log_alone(caplog: pytest
     with pytest.raises(ToolFailed, match="its program is not installed") as failed:
         await call({"command": ["/opt/secret/nothing-4b1f"]})
     assert "nothing-4b1f" not in str(failed.value.to_wire())
-    assert "there is no program `/opt/secret/nothing-4b1f`" in caplog.text
+    assert "the program `/opt/secret/nothing-4b1f` is not installed" in caplog.text
 
 
 async def test_with_an_output_schema_the_output_is_read_as_json() -> None:
@@ -221,7 +221,7 @@ async def test_a_program_whose_time_is_over_is_stopped_with_its_children(tmp_pat
     pids = tmp_path / "pids"
     result = await call(python(SAY_PIDS, str(pids), timeout_s=5))
     assert result.is_error
-    assert result.text == "It was stopped, since it had not ended within 5 s."
+    assert result.text == "The program was stopped, because it did not end within 5 s."
     await until(lambda: not any(is_running(int(pid)) for pid in pids.read_text().split()), "all are gone")
 
 
@@ -243,20 +243,20 @@ async def test_a_program_is_over_though_a_child_holds_its_output(tmp_path: Path)
 
 
 WRONG: list[tuple[Any, str]] = [
-    ("df -h", "command: a list is expected here"),
-    ([], "command: a list is expected here"),
-    (["{program}"], "command.0: the program is named here as it is"),
-    (["${env:PROGRAM}"], "command.0: the program is named here as it is"),
+    ("df -h", "command: must be a list"),
+    ([], "command: must be a list"),
+    (["{program}"], "command.0: must be the name of a program, without placeholders"),
+    (["${env:PROGRAM}"], "command.0: must be the name of a program, without placeholders"),
     ([["df"]], "command.0: must be a string"),
     (["df", 1], "command.1: must be a string"),
-    (["df", []], "command.1: an empty list stands for nothing"),
-    (["df", ["-h", "-l"]], "command.1: a list in the list goes with an argument"),
-    (["df", "{txt}"], r"command.1: `\{txt\}` is no property of the input schema \(did you mean `\{text\}`\?\)"),
-    (["df", "{text"], r"command.1: a `\{` that stands for itself is written `\{\{`"),
-    (["df", "${text}"], r"command.1: `\$\{text\}` is no placeholder"),
-    (["curl", "-H", "Authorization: ${env:TOKEN}"], "command.2: variables of the environment stand in `env` alone"),
-    (["df", "a\0"], "command.1: a NUL"),
-    (["sh", "-c", "echo {text}"], "command.2: `sh` would run the argument as a part of its program"),
+    (["df", []], "command.1: must not be an empty list"),
+    (["df", ["-h", "-l"]], "command.1: a nested list must contain an argument"),
+    (["df", "{txt}"], r"command.1: `\{txt\}` is not a property of the input schema \(did you mean `\{text\}`\?\)"),
+    (["df", "{text"], r"command.1: write a literal `\{` as `\{\{`"),
+    (["df", "${text}"], r"command.1: `\$\{text\}` is not a placeholder"),
+    (["curl", "-H", "Authorization: ${env:TOKEN}"], "command.2: environment variables are only allowed in `env`"),
+    (["df", "a\0"], "command.1: must not contain a NUL"),
+    (["sh", "-c", "echo {text}"], "command.2: `sh` would run the argument as a part of its code"),
     (["/bin/bash", "-lc", "--", "{text}"], "command.3: `bash` would run"),
     (["env", "bash", "-c", "ls {text}"], "command.3: `bash` would run"),
     (["CMD.EXE", "/c", "dir {text}"], "command.2: `cmd` would run"),
@@ -350,7 +350,7 @@ RUN = [
 
 @pytest.mark.parametrize("command", RUN, ids=" ".join)
 def test_an_argument_never_becomes_code(command: list[str]) -> None:
-    with pytest.raises(InvalidTool, match="would run the argument as a part of its program"):
+    with pytest.raises(InvalidTool, match="would run the argument as a part of its code"):
         declared({"command": command, "input_schema": TEXT})
 
 
@@ -392,7 +392,7 @@ def test_an_argument_never_names_the_program(command: list[str]) -> None:
     ids=" ".join,
 )
 def test_an_argument_never_becomes_code_by_standard_input(command: list[str]) -> None:
-    with pytest.raises(InvalidTool, match=r"stdin: .* would run the argument as code, or make arguments of it"):
+    with pytest.raises(InvalidTool, match=r"stdin: .* would run the argument as code, or split it into arguments"):
         declared({"command": command, "stdin": "{text}", "input_schema": TEXT})
 
 
@@ -424,7 +424,7 @@ def test_an_argument_that_is_no_code_is_fine(command: list[str]) -> None:
 
 
 def test_a_batch_file_takes_no_arguments_since_a_shell_would_read_them() -> None:
-    with pytest.raises(InvalidTool, match=r"command.0: Windows would have a shell read"):
+    with pytest.raises(InvalidTool, match=r"command.0: on Windows a shell reads"):
         declared({"command": ["C:\\ops\\Run.BAT", "{text}"], "input_schema": TEXT})
     declared({"command": ["C:\\ops\\run.bat", "now"]})
 
@@ -437,9 +437,7 @@ def test_a_script_takes_arguments_behind_it_and_words_like_options_elsewhere_are
 @pytest.mark.parametrize("cwd", ["here", "${env:PLACE}"])
 async def test_a_folder_that_depends_on_where_toolcrib_runs_is_refused(cwd: str) -> None:
     source = source_of(python("", cwd=cwd), environ={"PLACE": "there"})
-    assert [aside.reason for aside in source.listing.set_aside] == [
-        "cwd: an absolute path is expected here, or one from `~`"
-    ]
+    assert [aside.reason for aside in source.listing.set_aside] == ["cwd: must be an absolute path, or begin with `~`"]
 
 
 async def test_a_program_may_clean_up_before_it_is_stopped(tmp_path: Path) -> None:

@@ -127,7 +127,7 @@ def test_no_argument_leaves_its_part_of_the_address(text: str) -> None:
 @pytest.mark.parametrize("text", ["..", ".", "a/../b", "../../admin", "..\\..", "/..", ""])
 async def test_an_argument_that_means_another_address_is_refused(text: str) -> None:
     async with listening() as server:
-        with pytest.raises(InvalidArguments, match="`city` may not"):
+        with pytest.raises(InvalidArguments, match="`city` must not"):
             await call(local(f"{server.url}/v1/{{city}}", CITY), city=text)
         assert server.heard == []
 
@@ -156,13 +156,13 @@ async def test_a_header_takes_other_scripts() -> None:
 async def test_a_secret_with_a_line_break_sets_its_tool_aside_without_telling_it() -> None:
     source = source_of(local("http://h/", headers={"X-Key": "${env:KEY}"}), environ={"KEY": "a\nb"})
     (aside,) = source.listing.set_aside
-    assert aside.reason == "http.headers.X-Key: it comes to a text with a line break, which no header can hold"
+    assert aside.reason == "http.headers.X-Key: its value contains a line break, which a header cannot contain"
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "127.1", "0x7f000001", "[::ffff:127.0.0.1]", "0.0.0.0"])
 async def test_this_machine_is_refused_unless_it_is_allowed(host: str) -> None:
     async with listening() as server:
-        with pytest.raises(ToolFailed, match="its address leads to a private network"):
+        with pytest.raises(ToolFailed, match="its address is in a private network"):
             await call({"http": {"url": f"http://{host}:{server.port}/"}})
         assert server.heard == []
 
@@ -211,10 +211,10 @@ async def test_a_name_that_leads_to_this_machine_is_refused(
 ) -> None:
     names["inside.example"] = [["127.0.0.1"]]
     async with listening() as server:
-        with pytest.raises(ToolFailed, match="its address leads to a private network"):
+        with pytest.raises(ToolFailed, match="its address is in a private network"):
             await call({"http": {"url": f"http://inside.example:{server.port}/"}})
         assert server.heard == []
-        assert "`inside.example` leads to a private network" in caplog.text
+        assert "`inside.example` is in a private network" in caplog.text
 
 
 async def test_what_is_connected_to_is_what_was_checked(names: dict[str, list[list[str]]]) -> None:
@@ -268,10 +268,10 @@ async def test_a_redirect_within_the_origin_is_followed_with_its_headers() -> No
 async def test_a_redirect_to_another_origin_is_told_and_not_followed(caplog: pytest.LogCaptureFixture) -> None:
     async with listening() as other, listening() as server:
         server.answers["/"] = redirect(f"{other.url}/steal?token=1", "307 Temporary Redirect")
-        with pytest.raises(ToolFailed, match="redirected to another place") as failed:
+        with pytest.raises(ToolFailed, match="redirects to a different address") as failed:
             await call(local(server.url, headers={"X-Key": "s3cret"}))
         assert other.heard == []
-        assert f"redirected to http://127.0.0.1:{other.port}," in caplog.text
+        assert f"did not follow the redirect of ops.tool to http://127.0.0.1:{other.port}\n" in caplog.text
         assert "token" not in failed.value.message
 
 
@@ -315,7 +315,7 @@ async def test_an_answer_is_read_in_its_own_encoding_and_an_empty_one_has_no_con
 async def test_a_long_answer_is_cut() -> None:
     async with listening({"/": answer("x" * 3_000_000)}) as server:
         result = await call(local(server.url))
-        assert result.text == "x" * MAX_BODY_BYTES + "\n[what came after this was left out]"
+        assert result.text == "x" * MAX_BODY_BYTES + "\n[the rest was left out]"
 
 
 async def test_an_answer_that_does_not_come_is_given_up() -> None:
@@ -328,7 +328,7 @@ async def test_an_answer_that_does_not_come_is_given_up() -> None:
 async def test_where_nobody_listens_the_call_may_be_made_again() -> None:
     async with listening() as server:
         url = server.url
-    with pytest.raises(SourceUnavailable, match=r"`ops\.tool` was not reached") as gone:
+    with pytest.raises(SourceUnavailable, match=r"`ops\.tool` could not be reached") as gone:
         await call(local(url))
     assert gone.value.retryable
 
@@ -345,29 +345,29 @@ async def test_no_error_tells_what_was_filled_in() -> None:
 @pytest.mark.parametrize(
     ("http", "complaint"),
     [
-        ({}, "http.url: scheme, host and port are written out here"),
-        ({"url": "https://{city}/"}, "http.url: scheme, host and port are written out here"),
-        ({"url": "https://{city}.example.com/"}, "http.url: scheme, host and port"),
-        ({"url": "https://example.com{city}/"}, "http.url: scheme, host and port"),
-        ({"url": "https://example.com:{city}/"}, "http.url: scheme, host and port"),
-        ({"url": "{city}://example.com/"}, "http.url: scheme, host and port"),
-        ({"url": "https://${env:HOST}/"}, "http.url: scheme, host and port"),
-        ({"url": "file:///etc/passwd"}, "http.url: scheme, host and port"),
-        ({"url": "https://me:secret@example.com/"}, "http.url: credentials stand in `headers`"),
-        ({"url": "https://example.com/#{city}"}, "http.url: what is behind a `#` is never sent"),
-        ({"url": "https://example.com:99999999/"}, "http.url: `https://example.com:99999999` is no address"),
-        ({"url": "https://example.com/a/../b"}, "http.url: `.` and `..` cannot stand in the path"),
-        ({"url": "https://example.com/{city}/../b"}, "http.url: `.` and `..` cannot stand in the path"),
-        ({"url": "https://example.com/{days}"}, "http.url: `{days}` stands in the address, so it has to be `required`"),
-        ({"url": "https://example.com/{town}"}, "http.url: `{town}` is no property of the input schema"),
+        ({}, "http.url: write out scheme, host and port, without placeholders"),
+        ({"url": "https://{city}/"}, "http.url: write out scheme, host and port, without placeholders"),
+        ({"url": "https://{city}.example.com/"}, "http.url: write out scheme, host and port"),
+        ({"url": "https://example.com{city}/"}, "http.url: write out scheme, host and port"),
+        ({"url": "https://example.com:{city}/"}, "http.url: write out scheme, host and port"),
+        ({"url": "{city}://example.com/"}, "http.url: write out scheme, host and port"),
+        ({"url": "https://${env:HOST}/"}, "http.url: write out scheme, host and port"),
+        ({"url": "file:///etc/passwd"}, "http.url: write out scheme, host and port"),
+        ({"url": "https://me:secret@example.com/"}, "http.url: put credentials into `headers`"),
+        ({"url": "https://example.com/#{city}"}, "http.url: remove the part after the `#`, because it is never sent"),
+        ({"url": "https://example.com:99999999/"}, "http.url: `https://example.com:99999999` is not a valid address"),
+        ({"url": "https://example.com/a/../b"}, "http.url: the path must not contain `.` or `..`"),
+        ({"url": "https://example.com/{city}/../b"}, "http.url: the path must not contain `.` or `..`"),
+        ({"url": "https://example.com/{days}"}, "http.url: `{days}` is part of the address, so it must be `required`"),
+        ({"url": "https://example.com/{town}"}, "http.url: `{town}` is not a property of the input schema"),
         ({"url": "https://example.com/", "querry": {}}, "http: unknown key `querry` (did you mean `query`?)"),
-        ({"url": "https://example.com/", "method": "TRACE"}, "http.method: one of GET, POST"),
-        ({"url": "https://example.com/", "headers": {"Host": "x"}}, "http.headers: `Host` is no header"),
-        ({"url": "https://example.com/", "headers": {"A B": "x"}}, "http.headers: `A B` is no header"),
-        ({"url": "https://example.com/", "headers": {"A": "x\ny"}}, "http.headers.A: a header cannot hold a line"),
-        ({"url": "https://example.com/", "headers": {"A": "{c}"}}, "http.headers.A: `{c}` is no property"),
+        ({"url": "https://example.com/", "method": "TRACE"}, "http.method: must be one of: GET, POST"),
+        ({"url": "https://example.com/", "headers": {"Host": "x"}}, "http.headers: the header `Host` cannot be set"),
+        ({"url": "https://example.com/", "headers": {"A B": "x"}}, "http.headers: the header `A B` cannot be set"),
+        ({"url": "https://example.com/", "headers": {"A": "x\ny"}}, "http.headers.A: a header cannot contain a line"),
+        ({"url": "https://example.com/", "headers": {"A": "{c}"}}, "http.headers.A: `{c}` is not a property"),
         ({"url": "https://example.com/", "query": {"a": 1}}, "http.query.a: must be a string"),
-        ({"url": "https://example.com/", "json": {"a": ["{c}"]}}, "http.json: `{c}` is no property"),
+        ({"url": "https://example.com/", "json": {"a": ["{c}"]}}, "http.json: `{c}` is not a property"),
         ({"url": "https://example.com/", "json": {}, "body": ""}, "http.body: a request has one body"),
     ],
 )  # fmt: skip
@@ -412,7 +412,7 @@ async def test_an_answer_without_end_is_read_only_so_far() -> None:
 def test_arguments_cannot_change_the_form_of_a_body() -> None:
     schema = {"properties": {"x": {"type": "string"}}, "required": ["x"]}
     text = {"url": "https://example.com/", "body": '{{"a": "{x}"}}'}
-    with pytest.raises(InvalidTool, match="is a `json`"):
+    with pytest.raises(InvalidTool, match="write a JSON body with arguments under `json`"):
         read_declared("s", "t", {"description": "D", "http": text, "input_schema": schema})
     form = {"Content-Type": "application/x-www-form-urlencoded"}
     http = {"url": "https://example.com/", "method": "POST", "headers": form, "body": "a={x}&b=1"}

@@ -1,1 +1,1 @@
-"""Tools that are declared as data: a command line or an HTTP endpoint, with a schema of what goes into it."""
+"""Declared tools: a command line or an HTTP endpoint, written as data, with a schema of its arguments."""

@@ -1,4 +1,4 @@
-"""Where an HTTP request may lead: the address that is checked is the one that is connected to."""
+"""Controls which addresses an HTTP request may reach. The address that is checked is the address that is used."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     import ssl
 
 CONNECT_S = 10.0
-"""For a connection, all addresses of a name together, in seconds."""
+"""The time to connect, in seconds, for all addresses of a name together."""
 
 _METADATA = frozenset(map(IPv4Address, ("168.63.129.16", "192.0.0.192")))
-"""Where clouds tell a machine its own secrets, as far as these addresses do not look private: Azure's, Oracle's."""
+"""Public-looking addresses where a cloud tells a machine its own secrets: Azure's and Oracle's."""
 
 _NAT64 = IPv6Network("64:ff9b::/96")
 _NOT_PUBLIC = (
@@ -26,23 +26,24 @@ _NOT_PUBLIC = (
     IPv6Network("64:ff9b:1::/48"),
     IPv6Network("3fff::/20"),
 )
-"""Networks in the special-purpose address registries of IANA that not every supported version of Python knows.
+"""Special-purpose networks in the address registries of IANA that not every supported version of Python knows.
 
-Source: https://www.iana.org/assignments/iana-ipv6-special-registry, and the registry for IPv4, as of 2026-11."""
+Source: https://www.iana.org/assignments/iana-ipv6-special-registry, and the registry for IPv4, as of 2026-11.
+"""
 
 Address = IPv4Address | IPv6Address
 
 
 class NotPublic(Exception):
-    """The name leads only to addresses that are not public."""
+    """The name resolves only to addresses that are not public."""
 
 
 class UnknownHost(Exception):
-    """The name leads nowhere."""
+    """The name does not resolve."""
 
 
 def is_public(text: str) -> bool:
-    """Whether an IP address is one of the public internet, and so is the one that it may hold within."""
+    """Return whether an IP address belongs to the public internet. An address embedded in it must be public too."""
     address = ip_address(text)
     return all(_is_public(each) for each in (address, *_embedded(address)))
 
@@ -52,26 +53,26 @@ def _is_public(address: Address) -> bool:
         return False
     is_odd = address.is_multicast or address.is_reserved or address.is_unspecified or address.is_loopback
     if isinstance(address, IPv6Address):
-        # What holds another address is judged by that; Python takes some of these for reserved.
+        # An address that embeds another one is judged by that one, because Python counts some of these as reserved.
         return bool(_embedded(address)) or (address.is_global and not is_odd and not address.is_site_local)
     return address.is_global and not is_odd
 
 
 def _embedded(address: Address) -> tuple[IPv4Address, ...]:
-    """The IPv4 addresses that packets to an IPv6 address may end up at."""
+    """Return the IPv4 addresses that packets to an IPv6 address may reach."""
     if isinstance(address, IPv4Address):
         return ()
     held = [address.ipv4_mapped, address.sixtofour, *(address.teredo or ())]
-    if address in _NAT64 or int(address) >> 32 == 0:  # the latter: IPv4-compatible, long deprecated
+    if address in _NAT64 or int(address) >> 32 == 0:  # IPv4-compatible addresses, long deprecated
         held.append(IPv4Address(int(address) & 0xFFFFFFFF))
     return tuple(each for each in held if each is not None)
 
 
 class ScreenedTransport(httpx2.AsyncBaseTransport):
-    """Resolves a name itself, lets go of what may not be reached, and connects to what is left by its number.
+    """Resolves a name itself, drops the addresses that are not allowed, and connects to one of the rest by its number.
 
-    A name that leads elsewhere the next time it is asked for changes nothing: it is asked for once. No proxy is used,
-    since only the proxy would know where a request ends up.
+    The name is resolved only once, so a name that resolves differently the next time has no effect. No proxy is used,
+    because only the proxy would know where a request ends up.
     """
 
     def __init__(self, *, allows_private: bool) -> None:
@@ -79,7 +80,8 @@ class ScreenedTransport(httpx2.AsyncBaseTransport):
         self._wrapped = httpx2.AsyncHTTPTransport(verify=_verification(), trust_env=False)
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        """Raises `NotPublic` and `UnknownHost` besides what every transport raises; then nothing was sent."""
+        """Send the request. Raises `NotPublic` and `UnknownHost` in addition to the usual errors; then nothing was
+        sent."""
         host = request.url.raw_host.decode("ascii")
         addresses = await _addresses(host, request.url.port or (443 if request.url.scheme == "https" else 80))
         allowed = [address for address in addresses if self._allows_private or is_public(address)]
@@ -88,7 +90,7 @@ class ScreenedTransport(httpx2.AsyncBaseTransport):
         for position, address in enumerate(allowed, start=1):
             timeouts = {**request.extensions.get("timeout", {}), "connect": CONNECT_S / len(allowed)}
             extensions = {**request.extensions, "timeout": timeouts}
-            if address != host:  # the certificate has to be that of the name, not of the number
+            if address != host:  # the certificate must belong to the name, not to the number
                 extensions["sni_hostname"] = host
             pinned = httpx2.Request(
                 request.method,
@@ -109,10 +111,10 @@ class ScreenedTransport(httpx2.AsyncBaseTransport):
 
 
 async def _addresses(host: str, port: int) -> list[str]:
-    """Those that `host` leads to, in the order of the system's preference.
+    """Return the addresses of `host`, in the order that the system prefers.
 
     Raises:
-        UnknownHost: none.
+        UnknownHost: the name does not resolve.
     """
     try:
         with anyio.fail_after(CONNECT_S):
@@ -124,5 +126,5 @@ async def _addresses(host: str, port: int) -> list[str]:
 
 @cache
 def _verification() -> ssl.SSLContext:
-    """Made once: reading all certificates takes some time."""
+    """Create the context once, because reading all certificates takes some time."""
     return httpx2.create_ssl_context()

@@ -1,4 +1,4 @@
-"""Sending one HTTP request: its redirects stay where they began, and its answer is bounded in time and size."""
+"""Sends one HTTP request. Redirects must stay on its origin, and its answer is limited in time and size."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ from toolcrib.version import VERSION
 logger = logging.getLogger(__name__)
 
 MAX_BODY_BYTES = 1_000_000
-"""Of an answer; what comes after that is left out."""
+"""The maximum size of an answer. The rest is left out."""
 
 MAX_REDIRECTS = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """An answer, as far as it was read."""
+    """An answer, possibly cut."""
 
     status: int
     kind: str
-    """Its media type, in lower case and without parameters; empty where it names none."""
+    """The media type, in lower case and without parameters; empty if the answer has none."""
     text: str
     is_cut: bool
 
 
 async def ask(asking: Asking, *, name: str, allows_private: bool, timeout_s: float) -> Answered:
-    """Send `asking`, which `name` is about, and read the answer. No error quotes an address or a header.
+    """Send `asking` for the tool `name`, and read the answer. No error quotes an address or a header.
 
     Raises:
-        SourceUnavailable: there is no answer, or not in time; `retryable` where nothing was sent.
-        ToolFailed: it would lead, or is led, where it may not go.
-        InvalidArguments: the address became too long.
+        SourceUnavailable: there is no answer, or not in time; `retryable` if nothing was sent.
+        ToolFailed: the request would go, or was redirected, to an address that is not allowed.
+        InvalidArguments: the address is too long with these arguments.
     """
     client = httpx2.AsyncClient(
         transport=ScreenedTransport(allows_private=allows_private),
@@ -56,14 +56,14 @@ async def ask(asking: Asking, *, name: str, allows_private: bool, timeout_s: flo
     except TimeoutError as error:
         raise SourceUnavailable(f"`{name}` did not answer within {timeout_s:g} s.") from error
     except httpx2.InvalidURL as error:
-        raise InvalidArguments(f"Nothing was run: with these arguments the address of `{name}` is none.") from error
+        raise InvalidArguments(f"With these arguments the address of `{name}` is not valid. Nothing ran.") from error
     except NotPublic as error:
-        logger.warning("%s was not asked: `%s` leads to a private network, without `allow_private`", name, error)
+        logger.warning("did not call %s: `%s` is in a private network, and `allow_private` is not set", name, error)
         raise ToolFailed(
-            f"`{name}` was not asked: its address leads to a private network, which its owner does not allow."
+            f"`{name}` did not run: its address is in a private network, which its owner does not allow."
         ) from error
     except UnknownHost as error:
-        told, cause = f"`{name}` was not reached: its host is not known.", f"There is no host `{error}`."
+        told, cause = f"`{name}` could not be reached: its host name does not resolve.", f"The host is `{error}`."
         raise SourceUnavailable(told, diagnosis=cause, retryable=True) from error
     except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
         within = "" if isinstance(error, httpx2.ConnectError) else f" within {CONNECT_S:g} s"
@@ -72,12 +72,12 @@ async def ask(asking: Asking, *, name: str, allows_private: bool, timeout_s: flo
     except httpx2.TimeoutException as error:
         raise SourceUnavailable(f"`{name}` did not answer within {timeout_s:g} s.") from error
     except (httpx2.LocalProtocolError, httpx2.UnsupportedProtocol) as error:
-        raise ToolFailed(f"`{name}` cannot be asked: its address or a header of it is malformed.") from error
+        raise ToolFailed(f"`{name}` cannot be called: its address or one of its headers is malformed.") from error
     except httpx2.DecodingError as error:
-        raise ToolFailed(f"`{name}` answered with a body that cannot be unpacked.") from error
+        raise ToolFailed(f"`{name}` answered with a body that cannot be decompressed.") from error
     except httpx2.RequestError as error:
         raise SourceUnavailable(
-            f"`{name}` broke off before it had answered.", diagnosis=type(error).__name__
+            f"`{name}` closed the connection before it answered.", diagnosis=type(error).__name__
         ) from error
 
 
@@ -88,18 +88,18 @@ async def _followed(client: httpx2.AsyncClient, request: httpx2.Request, name: s
             if not response.has_redirect_location:
                 return await _read(response)
             if response.next_request is None or not _may_follow(request.url, response.next_request.url):
-                logger.warning("%s was redirected%s, where nothing was sent", name, _told(response))
+                logger.warning("did not follow the redirect of %s%s", name, _told(response))
                 raise ToolFailed(
-                    f"`{name}` was redirected to another place (HTTP {response.status_code}), where nothing was sent."
+                    f"`{name}` redirects to a different address (HTTP {response.status_code}), which is not followed."
                 )
             request = response.next_request
         finally:
             await response.aclose()
-    raise ToolFailed(f"`{name}` was redirected more than {MAX_REDIRECTS} times.")
+    raise ToolFailed(f"`{name}` redirects more than {MAX_REDIRECTS} times.")
 
 
 def _may_follow(sent: httpx2.URL, to: httpx2.URL) -> bool:
-    """Whether a redirect stays with the same origin, or leads from http to https of the same host."""
+    """Return whether a redirect stays on the same origin, or leads from http to https on the same host."""
     if to.userinfo not in (b"", sent.userinfo) or to.host != sent.host:
         return False
     return (to.scheme, to.port) == (sent.scheme, sent.port) or (
@@ -108,7 +108,7 @@ def _may_follow(sent: httpx2.URL, to: httpx2.URL) -> bool:
 
 
 def _told(response: httpx2.Response) -> str:
-    """Where to, as far as it can be told: the rest of an address may hold what was filled into the declared one."""
+    """Return the target of a redirect for the log. Only the origin is shown, because the rest may contain arguments."""
     to = response.next_request
     return "" if to is None else f" to {to.url.scheme}://{to.url.netloc.decode('ascii', 'replace')}"
 
@@ -122,6 +122,6 @@ async def _read(response: httpx2.Response) -> Answered:
     kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
     try:
         text = bytes(body[:MAX_BODY_BYTES]).decode(response.charset_encoding or "utf-8", "replace")
-    except LookupError:  # an encoding that nobody has heard of
+    except LookupError:  # an unknown encoding
         text = bytes(body[:MAX_BODY_BYTES]).decode("utf-8", "replace")
     return Answered(response.status_code, kind, text, len(body) > MAX_BODY_BYTES)

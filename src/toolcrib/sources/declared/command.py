@@ -1,4 +1,4 @@
-"""A command line with places for arguments: a list of texts, which no shell ever reads."""
+"""A command line with placeholders for arguments: a list of strings that no shell reads."""
 
 from __future__ import annotations
 
@@ -14,47 +14,48 @@ from toolcrib.sources.declared.interpreters import CommandReader, Role
 from toolcrib.sources.declared.template import Template, Values, as_text, check_name, refused
 
 COMMAND_KEYS: Mapping[str, str] = {
-    "command": "The program and what goes to it, as a list; a list in it goes as one or not at all.",
-    "stdin": "What the program reads from its standard input; without it, that is closed.",
-    "cwd": "The folder it runs in, as an absolute path or from `~`.",
-    "env": "Variables of its environment besides the few that every program inherits.",
-    "allow_options": "`true`: an argument may begin with `-` wherever it stands.",
+    "command": "The program and its arguments, as a list. A nested list is passed completely or not at all.",
+    "stdin": "What the program reads from standard input. Without this key, standard input is closed.",
+    "cwd": "The folder in which it runs: an absolute path, or one that begins with `~`.",
+    "env": "Environment variables, in addition to the few that every program inherits.",
+    "allow_options": "`true`: an argument may begin with `-` at every position.",
 }
-"""Every key of a tool that is a command, besides those of all tools."""
+"""Every key of a command tool, in addition to the keys of all tools."""
 
 _BATCH = (".bat", ".cmd")
-"""Files that Windows hands to its shell, with everything that goes to them."""
+"""Endings of files that Windows passes to its shell, with all their arguments."""
 
 
 @dataclass(frozen=True, slots=True)
 class CommandLine:
-    """How a program is run. Everything but its name may hold arguments; nothing of it is read by a shell."""
+    """How to run a program. Everything but its name may contain arguments, and no shell reads any of it."""
 
     program: str
     elements: tuple[tuple[Template, ...], ...] = ()
-    """What goes to it. Those in one tuple go together, or not at all where one of their arguments is not there."""
+    """The program's arguments. Templates in one tuple are passed together, or not at all if one of their values is
+    missing."""
     stdin: Template | None = None
     cwd: str | None = None
     env: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Added to what every program inherits."""
+    """Environment variables that are added to the inherited ones."""
     allows_options: bool = False
-    """Whether an argument may begin with `-` where a program could take it for an option."""
+    """Whether an argument may begin with `-` where a program could read it as an option."""
 
     @classmethod
     def read(cls, given: Fields, input_schema: Mapping[str, Any]) -> Self:
-        """The command line under the keys of `COMMAND_KEYS`.
+        """Read the command line under the keys of `COMMAND_KEYS`.
 
         Raises:
-            InvalidTool: something of it is wrong, or would let an argument become part of a program.
+            InvalidTool: the command line is invalid, or would let an argument become part of a program.
         """
         elements = given.values["command"]
         if not isinstance(elements, list) or not elements:
-            raise given.wrong("command", 'a list is expected here, as in ["df", "-h", "{path}"]; no shell reads it')
+            raise given.wrong("command", 'must be a list, for example ["df", "-h", "{path}"]; no shell reads it')
         first, *rest = cast("list[object]", elements)
         where = given.at("command")
         program = Template.read(first, f"{where}.0").literal
         if not program or not program.strip():
-            raise InvalidTool(f"{where}.0: the program is named here as it is, without anything to fill in")
+            raise InvalidTool(f"{where}.0: must be the name of a program, without placeholders")
         command = cls(
             program,
             tuple(_group(element, f"{where}.{position}") for position, element in enumerate(rest, start=1)),
@@ -68,32 +69,32 @@ class CommandLine:
 
     @property
     def names(self) -> frozenset[str]:
-        """Of the arguments in it."""
+        """The names of the arguments in the templates."""
         return frozenset(name for template in self._templates for name in template.names)
 
     def filled(self, environ: Mapping[str, str]) -> Self:
-        """The same with the variables in `cwd` and `env` as `environ` has them.
+        """Return a copy with the environment variables in `cwd` and `env` filled in from `environ`.
 
         Raises:
-            Problem: one of them is not set, or `cwd` comes to no absolute path.
+            Problem: a variable is not set, or `cwd` is not an absolute path.
         """
         cwd = None
         if self.cwd is not None:
             try:
                 path = Path(expanded(self.cwd, "cwd", environ)).expanduser()
-            except RuntimeError as error:  # `~name` of nobody
+            except RuntimeError as error:  # `~name` of an unknown user
                 raise Problem(f"cwd: {error}") from error
             if not path.is_absolute():
-                raise Problem("cwd: an absolute path is expected here, or one from `~`")
+                raise Problem("cwd: must be an absolute path, or begin with `~`")
             cwd = str(path)
         env = {name: expanded(value, f"env.{name}", environ) for name, value in self.env.items()}
         return replace(self, cwd=cwd, env=env)
 
     def argv(self, values: Values) -> list[str]:
-        """The program and its arguments, as it will find them.
+        """Return the program and its arguments, as the program receives them.
 
         Raises:
-            InvalidArguments: a value holds a NUL, or could be read as an option.
+            InvalidArguments: a value contains a NUL, or could be read as an option.
         """
         argv = [self.program]
         are_options_over = self.allows_options
@@ -107,7 +108,7 @@ class CommandLine:
         return argv
 
     def input(self, values: Values) -> bytes | None:
-        """What the program reads; None where its input is closed."""
+        """Return what the program reads from standard input; None if the input is closed."""
         text = None if self.stdin is None else self.stdin.rendered(values)
         return None if text is None else text.encode("utf-8", "replace")
 
@@ -119,25 +120,26 @@ class CommandLine:
 
     def _check(self, given: Fields, properties: Mapping[str, Any]) -> None:
         if "\0" in self.program:
-            raise given.wrong("command", "a NUL cannot stand in a command")
+            raise given.wrong("command", "must not contain a NUL")
         for name, value in self.env.items():
             if not name or "=" in name or "\0" in name + value:
-                raise given.wrong("env", f"`{name}` cannot be a variable of the environment")
+                raise given.wrong("env", f"`{name}` is not a valid environment variable")
         for position, group in enumerate(self.elements, start=1):
             where = given.at(f"command.{position}")
             if len(group) != 1 and not any(template.names for template in group):
-                raise InvalidTool(f"{where}: a list in the list goes with an argument, and there is none in it")
+                raise InvalidTool(f"{where}: a nested list must contain an argument such as `{{name}}`")
             for template in group:
                 _check_element(template, properties, where)
         if self.stdin is not None:
             if self.stdin.has_variables:
-                raise given.wrong("stdin", "variables of the environment stand in `env` alone")
+                raise given.wrong("stdin", "environment variables are only allowed in `env`")
             for name in sorted(self.stdin.names):
                 check_name(name, properties, given.at("stdin"))
         self._check_no_code(given)
 
     def _check_no_code(self, given: Fields) -> None:
-        """Refuse what would put an argument into the text of a program: quoting it is beyond anybody."""
+        """Refuse a command that would put an argument into program text, because no quoting is safe for every
+        program."""
         reader = CommandReader(self.program)
         for position, group in enumerate(self.elements, start=1):
             for template in group:
@@ -146,17 +148,21 @@ class CommandLine:
                     continue
                 where = f"{given.at('command')}.{position}"
                 if role is Role.PROGRAM:
-                    raise InvalidTool(f"{where}: `{name}` would run the program that the argument names; name it here")
+                    raise InvalidTool(
+                        f"{where}: `{name}` would run the program that the argument names; write its name here instead"
+                    )
                 raise InvalidTool(
-                    f"{where}: `{name}` would run the argument as a part of its program; hand it over after that, as "
-                    'in ["sh", "-c", "echo \\"$1\\"", "sh", "{text}"]'
+                    f"{where}: `{name}` would run the argument as a part of its code; pass it after the code, "
+                    'as in ["sh", "-c", "echo \\"$1\\"", "sh", "{text}"]'
                 )
         if self.program.rstrip(". ").lower().endswith(_BATCH) and any(
             template.names for group in self.elements for template in group
         ):
-            raise InvalidTool(f"{given.at('command')}.0: Windows would have a shell read the arguments of a batch file")
+            raise InvalidTool(
+                f"{given.at('command')}.0: on Windows a shell reads the arguments of a batch file, which is not safe"
+            )
         if self.stdin is not None and self.stdin.names and (name := reader.input_goes_to) is not None:
-            raise given.wrong("stdin", f"`{name}` would run the argument as code, or make arguments of it")
+            raise given.wrong("stdin", f"`{name}` would run the argument as code, or split it into arguments")
 
 
 def _group(element: object, where: str) -> tuple[Template, ...]:
@@ -164,23 +170,23 @@ def _group(element: object, where: str) -> tuple[Template, ...]:
         return (Template.read(element, where),)
     parts = cast("list[object]", element)
     if not parts:
-        raise InvalidTool(f"{where}: an empty list stands for nothing")
+        raise InvalidTool(f"{where}: must not be an empty list")
     return tuple(Template.read(part, f"{where}.{position}") for position, part in enumerate(parts))
 
 
 def _check_element(template: Template, properties: Mapping[str, Any], where: str) -> None:
     if template.has_variables:
         raise InvalidTool(
-            f"{where}: variables of the environment stand in `env` alone; whoever is at this machine can read a command"
+            f"{where}: environment variables are only allowed in `env`: other users of this machine can read a command"
         )
     if any(isinstance(part, str) and "\0" in part for part in template.parts):
-        raise InvalidTool(f"{where}: a NUL cannot stand in a command")
+        raise InvalidTool(f"{where}: must not contain a NUL")
     for name in sorted(template.names):
         check_name(name, properties, where)
 
 
 def _rendered(template: Template, values: Values) -> list[str] | None:
-    """What one element comes to: a list where it stands for one, and None where there is nothing to be said."""
+    """Return the arguments that one element becomes; several if it is a list, None if a value is missing."""
     value = values.get(template.bare) if template.bare is not None else None
     if isinstance(value, Sequence) and not isinstance(value, str):
         return [as_text(each) for each in cast("Sequence[object]", value)] or None
@@ -189,11 +195,11 @@ def _rendered(template: Template, values: Values) -> list[str] | None:
 
 
 def _checked(template: Template, text: str, *, may_be_option: bool) -> str:
-    """`text`, which is what came of `template`, where it can go to a program."""
+    """Return `text`, the rendered `template`, if a program may receive it."""
     name = next(iter(sorted(template.names)), "")
     if "\0" in text:
-        raise refused(name, "holds a NUL, which no argument of a program can hold")
+        raise refused(name, "contains a NUL, which an argument of a program cannot contain")
     starts_with_argument = bool(template.parts) and not isinstance(template.parts[0], str)
     if starts_with_argument and text.startswith("-") and not may_be_option:
-        raise refused(name, "may not begin with `-`, which the program could read as an option")
+        raise refused(name, "must not begin with `-`, because the program could read it as an option")
     return text

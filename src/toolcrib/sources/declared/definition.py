@@ -1,4 +1,4 @@
-"""A declared tool and a declared source, as frozen values and as the JSON that they are written in."""
+"""A declared tool and a declared source, as frozen values and as JSON."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ DEFAULT_TIMEOUT_S = 60.0
 MAX_TIMEOUT_S = 3_600.0
 
 SOURCE_KEYS: Mapping[str, str] = {
-    "title": "What people call the source.",
-    "summary": "One line on what it is for; models read it before they search.",
-    "tools": "Its tools, by name.",
+    "title": "The display name of the source.",
+    "summary": "One line on what the source is for. Models read it before they search.",
+    "tools": "The tools, by name.",
 }
 """Every key of a declared source."""
 
 TOOL_KEYS: Mapping[str, str] = {
-    "title": "What people call the tool.",
-    "description": "What it does, and when to use it; models read it.",
-    "input_schema": "The JSON Schema of its arguments. Each property has to stand somewhere as `{name}`.",
-    "output_schema": "The JSON Schema of its answer, an object; then the answer is read as JSON.",
-    "annotations": "`read_only`, `destructive`, `idempotent`, `open_world`: `true` or `false`; MCP's defaults.",
-    "metadata": "Tags, examples and the like, as under `toolcrib.tools`.",
-    "timeout_s": f"Seconds it may take ({DEFAULT_TIMEOUT_S:g}).",
-    "http": "The HTTP request that it is; or else a `command`.",
+    "title": "The display name of the tool.",
+    "description": "What the tool does and when to use it. Models read it.",
+    "input_schema": "The JSON Schema of the arguments. Each property must be used somewhere as `{name}`.",
+    "output_schema": "The JSON Schema of the answer, an object. With it, the answer is read as JSON.",
+    "annotations": "`read_only`, `destructive`, `idempotent`, `open_world`: `true` or `false`. The defaults are MCP's.",
+    "metadata": "Tags, examples and other metadata, as under `toolcrib.tools`.",
+    "timeout_s": f"Seconds that a call may take ({DEFAULT_TIMEOUT_S:g}).",
+    "http": "The HTTP request to send. Use either this or `command`.",
     **COMMAND_KEYS,
 }
 """Every key of a declared tool."""
@@ -47,16 +47,16 @@ _OPEN_KEYS = ("patternProperties", "unevaluatedProperties")
 
 @dataclass(frozen=True)
 class DeclaredTool:
-    """A tool as a model sees it, and what is done when it is called."""
+    """A tool as a model sees it, and the action that a call runs."""
 
     tool: Tool
     action: CommandLine | Endpoint
     timeout_s: float
     wire: Mapping[str, Any]
-    """How it was declared; variables of the environment in it are not filled in."""
+    """The declaration as it was written, with its environment variables not filled in."""
 
     def to_wire(self) -> dict[str, Any]:
-        """The JSON object that `read_declared` makes it of."""
+        """Return the JSON object from which `read_declared` makes this tool."""
         return dict(self.wire)
 
 
@@ -70,26 +70,27 @@ class DeclaredTools:
     tools: tuple[DeclaredTool, ...] = ()
 
     def to_wire(self) -> dict[str, Any]:
-        """The JSON object that `read_declared_source` makes it of."""
+        """Return the JSON object from which `read_declared_source` makes this source."""
         wire: dict[str, Any] = {} if self.title is None else {"title": self.title}
         wire |= {"summary": self.summary} if self.summary else {}
         return {**wire, "tools": {each.tool.name: each.to_wire() for each in self.tools}}
 
     def having(self, declared: DeclaredTool) -> Self:
-        """The same with `declared`, in the place of a tool of its name or as the last."""
+        """Return a copy with `declared`, in place of the tool of the same name or at the end."""
         tools = {each.tool.name: each for each in self.tools} | {declared.tool.name: declared}
         return replace(self, tools=tuple(tools.values()))
 
     def without(self, tool_name: str) -> Self:
-        """The same without one; no error where there is none of this name."""
+        """Return a copy without a tool. An unknown name is not an error."""
         return replace(self, tools=tuple(each for each in self.tools if each.tool.name != tool_name))
 
 
 def read_declared_source(name: str, wire: object, *, where: str | None = None) -> DeclaredTools:
-    """The source that `wire` declares, an object with the keys of `SOURCE_KEYS`; `where` names its place in errors.
+    """Read the source that `wire`, an object with the keys of `SOURCE_KEYS`, declares. Errors name its place as
+    `where`.
 
     Raises:
-        InvalidTool: the name is none for a source, or something is wrong; the message begins with its place.
+        InvalidTool: the name or the declaration is invalid. The message begins with the place of the problem.
     """
     given = Fields.of(wire, where or name)
     try:
@@ -109,16 +110,16 @@ def read_declared_source(name: str, wire: object, *, where: str | None = None) -
 
 
 def read_declared(source: str, name: str, wire: object, *, where: str | None = None) -> DeclaredTool:
-    """The tool that `wire` declares, an object with the keys of `TOOL_KEYS`; `where` names its place in errors.
+    """Read the tool that `wire`, an object with the keys of `TOOL_KEYS`, declares. Errors name its place as `where`.
 
     Raises:
-        InvalidTool: something is wrong; the message begins with its place.
+        InvalidTool: the declaration is invalid. The message begins with the place of the problem.
     """
     where = where or f"{source}.{name}"
     given = Fields(_plain(Fields.of(wire, where).values, where), where)
     given.only(TOOL_KEYS)
     if ("command" in given) == ("http" in given):
-        raise InvalidTool(f"{where}: a tool is either a `command` or an `http` request")
+        raise InvalidTool(f"{where}: needs either `command` or `http`, not both")
     if not given.text("description").strip():
         raise given.wrong("description", "must be a string that tells a model what the tool does")
     tool = _tool(source, name, given)
@@ -126,20 +127,22 @@ def read_declared(source: str, name: str, wire: object, *, where: str | None = N
         action = CommandLine.read(given, tool.input_schema)
     else:
         if (stray := next((key for key in COMMAND_KEYS if key in given), None)) is not None:
-            raise given.wrong(stray, "this is for a tool that is a `command`")
+            raise given.wrong(stray, "only a tool with a `command` can have this key")
         action = Endpoint.read(given.fields("http"), tool.input_schema)
     _check_all_used(given, tool, action.names)
     return DeclaredTool(tool, action, given.seconds("timeout_s", DEFAULT_TIMEOUT_S, MAX_TIMEOUT_S), given.values)
 
 
 def _tool(source: str, name: str, given: Fields) -> Tool:
-    """What a model is shown, as MCP writes it."""
+    """Return the tool's definition as a model sees it, in the form of MCP."""
     schema = given.fields("input_schema").values or EMPTY_SCHEMA
     if schema.get("additionalProperties", False) is not False or any(key in schema for key in _OPEN_KEYS):
-        raise given.wrong("input_schema", "only `properties` are read, since others could not be used for anything")
+        raise given.wrong(
+            "input_schema", "only `properties` are supported, because other arguments could not be used anywhere"
+        )
     results = given.values.get("output_schema")
     if results is not None and given.fields("output_schema").values.get("type") != "object":
-        raise given.wrong("output_schema", 'it has to be one of an object: `"type": "object"`')
+        raise given.wrong("output_schema", 'must be the schema of an object: `"type": "object"`')
     run = {key: given.values[key] for key in ("http", *COMMAND_KEYS) if key in given}
     wire: dict[str, Any] = {
         "name": name,
@@ -170,24 +173,22 @@ def _annotations(given: Fields) -> ToolAnnotations:
 
 
 def _check_all_used(given: Fields, tool: Tool, used: frozenset[str]) -> None:
-    """Pass where every argument goes somewhere: a model that gives one may rely on it."""
+    """Check that every argument is used somewhere, because a model that passes one relies on it."""
     known = [*tool.input_schema.get("properties", {}), *tool.input_schema.get("required", ())]
     for name in known:
         if name not in used:
-            raise given.wrong(
-                f"input_schema.properties.{name}", f"nothing is done with it; it belongs somewhere as `{{{name}}}`"
-            )
+            raise given.wrong(f"input_schema.properties.{name}", f"it is not used; write `{{{name}}}` where it belongs")
 
 
 def _plain(values: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """`values` as JSON has them, nobody else's to change.
+    """Return a copy of `values` in JSON types.
 
     Raises:
-        InvalidTool: JSON cannot hold them.
+        InvalidTool: JSON cannot represent them.
     """
     try:
         text = json.dumps(values, allow_nan=False, ensure_ascii=False)
         text.encode()
     except (TypeError, ValueError, RecursionError) as error:
-        raise InvalidTool(f"{where}: this cannot be written as JSON: {error}") from error
+        raise InvalidTool(f"{where}: cannot be written as JSON: {error}") from error
     return cast("dict[str, Any]", json.loads(text))

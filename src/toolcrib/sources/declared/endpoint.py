@@ -1,4 +1,4 @@
-"""An HTTP request with places for arguments, which can change neither where it goes nor what is asked there."""
+"""An HTTP request with placeholders for arguments. An argument cannot change the host, the path or the structure."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from toolcrib.sources.declared.template import Template, Values, as_text, check_
 
 HTTP_KEYS: Mapping[str, str] = {
     "method": "`GET` (the default), `POST`, `PUT`, `PATCH`, `DELETE`, `HEAD` or `OPTIONS`.",
-    "url": "Where it goes. Scheme, host and port are fixed; arguments may stand in the path and behind the `?`.",
-    "query": "Parameters by name. One whose argument is not there is left out; a list is sent as several.",
-    "headers": "Headers by name. One whose argument is not there is left out.",
-    "json": 'The body, as a JSON value; a text that is nothing but `"{name}"` is the argument itself.',
-    "body": "The body, as a text; in a form (`application/x-www-form-urlencoded`) arguments are encoded.",
-    "allow_private": "`true` where the address is in a private network or on this machine.",
+    "url": "The address. Scheme, host and port are fixed; arguments are allowed in the path and after the `?`.",
+    "query": "Query parameters by name. A parameter without a value is left out; a list is sent as several.",
+    "headers": "Headers by name. A header without a value is left out.",
+    "json": 'The body, as a JSON value. A string that is only `"{name}"` is replaced by the argument itself.',
+    "body": "The body, as a string. In a form (`application/x-www-form-urlencoded`) arguments are encoded.",
+    "allow_private": "`true` if the address is in a private network or on this machine.",
 }
 """Every key of `http`."""
 
@@ -33,7 +33,7 @@ _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _NOT_OURS = frozenset(
     {"host", "connection", "content-length", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade"}
 )
-"""Headers that say how a request is sent, which is settled where it is."""
+"""Headers that control how a request is sent. The HTTP client sets them."""
 
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 _ABSENT = object()
@@ -43,7 +43,7 @@ Json = Any
 
 @dataclass(frozen=True, slots=True)
 class Asking:
-    """A request with everything filled in."""
+    """A request with all values filled in."""
 
     method: str
     url: str
@@ -53,36 +53,36 @@ class Asking:
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where a request goes and what is in it."""
+    """An HTTP endpoint: where a request goes and what it contains."""
 
     method: str
     origin: str
-    """Scheme, host and port, as they were written."""
+    """Scheme, host and port, as written in the declaration."""
     path: Template
-    """From its first `/` on, percent-encoded."""
+    """The path from its first `/`, percent-encoded."""
     search: Template | None = None
-    """What the address itself has behind its `?`, percent-encoded."""
+    """The query in the address itself, percent-encoded."""
     query: Mapping[str, Template] | None = None
     headers: Mapping[str, Template] | None = None
     json: Json = _ABSENT
-    """A JSON value with a `Template` in the place of every text."""
+    """A JSON value with a `Template` in place of every string."""
     body: Template | None = None
     allows_private: bool = False
-    """Whether it may lead into a private network, or to this machine."""
+    """Whether the request may go to a private network or to this machine."""
 
     @classmethod
     def read(cls, given: Fields, input_schema: Mapping[str, Any]) -> Self:
-        """The endpoint that `given` writes under the keys of `HTTP_KEYS`.
+        """Read the endpoint under the keys of `HTTP_KEYS`.
 
         Raises:
-            InvalidTool: something of it is wrong, or would let an argument say where the request goes.
+            InvalidTool: the endpoint is invalid, or would let an argument decide where the request goes.
         """
         given.only(HTTP_KEYS)
         method = given.text("method", "GET").upper()
         if method not in METHODS:
-            raise given.wrong("method", f"one of {', '.join(METHODS)} is expected here")
+            raise given.wrong("method", f"must be one of: {', '.join(METHODS)}")
         if "json" in given and "body" in given:
-            raise given.wrong("body", "a request has one body: `json` or `body`")
+            raise given.wrong("body", "a request has one body: use either `json` or `body`")
         origin, path, search = _address(given)
         endpoint = cls(
             method,
@@ -96,20 +96,22 @@ class Endpoint:
             given.flag("allow_private"),
         )
         if endpoint.body is not None and endpoint.body.names and _looks_like_json(endpoint.body):
-            raise given.wrong("body", "a JSON body with arguments is a `json`, where they cannot change its form")
+            raise given.wrong(
+                "body", "write a JSON body with arguments under `json`, where they cannot change its structure"
+            )
         endpoint._check(given, input_schema)
         return endpoint
 
     @property
     def names(self) -> frozenset[str]:
-        """Of the arguments in it."""
+        """The names of the arguments in the templates."""
         return frozenset(name for _, template in self._all() for name in template.names)
 
     def filled(self, environ: Mapping[str, str]) -> Self:
-        """The same with its variables as `environ` has them.
+        """Return a copy with the environment variables filled in from `environ`.
 
         Raises:
-            Problem: one of them is not set, or holds what no header can hold.
+            Problem: a variable is not set, or contains something that a header cannot contain.
         """
 
         def fill(template: Template, where: str, written: Callable[[str], str] = str) -> Template:
@@ -118,7 +120,7 @@ class Endpoint:
         headers = {name: fill(each, f"headers.{name}") for name, each in (self.headers or {}).items()}
         for name, template in headers.items():
             if any(isinstance(part, str) and _CONTROL.search(part) for part in template.parts):
-                raise Problem(f"http.headers.{name}: it comes to a text with a line break, which no header can hold")
+                raise Problem(f"http.headers.{name}: its value contains a line break, which a header cannot contain")
         return replace(
             self,
             path=fill(self.path, "url", _encoded),
@@ -130,10 +132,10 @@ class Endpoint:
         )
 
     def asking(self, values: Values) -> Asking:
-        """The request with `values` in it; of an endpoint that is `filled`.
+        """Return the request with `values` in it. The endpoint must be `filled`.
 
         Raises:
-            InvalidArguments: a value would change the path, or cannot stand in a header.
+            InvalidArguments: a value would change the path, or is not valid in a header.
         """
         _check_path(self.path, values)
         search = [self.search.rendered(values, _encoded) or ""] if self.search is not None else []
@@ -165,7 +167,7 @@ class Endpoint:
         return any("x-www-form-urlencoded" in str(part).lower() for each in kinds for part in each.parts)
 
     def _all(self) -> Iterator[tuple[str, Template]]:
-        """Every template, with where it stands."""
+        """Yield every template with its place."""
         yield "url", self.path
         if self.search is not None:
             yield "url", self.search
@@ -185,27 +187,25 @@ class Endpoint:
         for name in sorted({*self.path.names, *(self.search.names if self.search is not None else ())}):
             if name not in sure:
                 raise given.wrong(
-                    "url", f"`{{{name}}}` stands in the address, so it has to be `required`, or to have a `default`"
+                    "url", f"`{{{name}}}` is part of the address, so it must be `required` or have a `default`"
                 )
         for name, template in (self.headers or {}).items():
             if not _HEADER_NAME.fullmatch(name) or name.lower() in _NOT_OURS:
-                raise given.wrong("headers", f"`{name}` is no header that can be set here")
+                raise given.wrong("headers", f"the header `{name}` cannot be set here")
             if any(isinstance(part, str) and _CONTROL.search(part) for part in template.parts):
-                raise given.wrong(f"headers.{name}", "a header cannot hold a line break")
+                raise given.wrong(f"headers.{name}", "a header cannot contain a line break")
 
 
 def _address(given: Fields) -> tuple[str, Template, Template | None]:
-    """Origin, path and what is behind the `?` of the address under `url`."""
+    """Return the origin, the path and the query of the address under `url`."""
     url = given.text("url")
     match = _URL.fullmatch(url)
     if match is None:
-        fixed = (
-            "scheme, host and port are written out here, without anything to fill in: https://api.example.com/v1/{city}"
-        )
+        fixed = "write out scheme, host and port, without placeholders: https://api.example.com/v1/{city}"
         if re.match(r"https?://[^/?#]*@", url):
-            fixed = "credentials stand in `headers`, not in the address"
+            fixed = "put credentials into `headers`, not into the address"
         elif "#" in url:
-            fixed = "what is behind a `#` is never sent"
+            fixed = "remove the part after the `#`, because it is never sent"
         raise given.wrong("url", fixed)
     try:
         parsed = urlsplit(match["origin"])
@@ -213,7 +213,7 @@ def _address(given: Fields) -> tuple[str, Template, Template | None]:
     except ValueError:
         is_address = False
     if not is_address:
-        raise given.wrong("url", f"`{match['origin']}` is no address")
+        raise given.wrong("url", f"`{match['origin']}` is not a valid address")
     where = given.at("url")
     search = (
         None if match["query"] is None else _encoded_literals(Template.read(match["query"], where), "/?:@!$&'()*+,;=~%")
@@ -221,7 +221,7 @@ def _address(given: Fields) -> tuple[str, Template, Template | None]:
     path = _encoded_literals(Template.read(match["path"] or "/", where), "/:@!$&'()*+,;=~%")
     written = "".join(part if isinstance(part, str) else "{}" for part in path.parts)
     if any(part in {".", ".."} for part in written.split("/")):
-        raise given.wrong("url", "`.` and `..` cannot stand in the path")
+        raise given.wrong("url", "the path must not contain `.` or `..`")
     return match["origin"], path, search
 
 
@@ -232,12 +232,12 @@ def _looks_like_json(template: Template) -> bool:
 
 
 def _encoded_literals(template: Template, safe: str) -> Template:
-    """Its texts percent-encoded where they have to be; what already is stays as it is."""
+    """Return the template with its strings percent-encoded where necessary. Encoded characters stay as they are."""
     return Template(tuple(quote(part, safe=safe) if isinstance(part, str) else part for part in template.parts))
 
 
 def _encoded(text: str) -> str:
-    """Percent-encoded, so that nothing of it means anything in an address."""
+    """Return `text` percent-encoded, so that no character has a meaning in an address."""
     return quote(text, safe="", errors="replace")
 
 
@@ -246,23 +246,23 @@ def _templates(given: Fields, key: str) -> Mapping[str, Template]:
 
 
 def _check_path(path: Template, values: Values) -> None:
-    """Pass where no value is a way out of its part of the path: servers decode `%2F` and `%2E` when they like.
+    """Check that no value leaves its part of the path. `%2F` and `%2E` do not help, because servers may decode them.
 
     Raises:
-        InvalidArguments: one is.
+        InvalidArguments: a value would leave its part of the path.
     """
     for name in sorted(path.names):
         if not as_text(values[name]):
-            raise refused(name, "may not be empty, since it is a part of an address")
+            raise refused(name, "must not be empty, because it is part of an address")
     inside = path.rendered(values, lambda value: re.sub(r"[/\\]", "\0", value)) or ""
     for segment in re.split(r"[/\0]", inside):
         if segment in {".", ".."}:
             name = next((name for name in sorted(path.names) if "." in as_text(values[name])), "url")
-            raise refused(name, "may not lead elsewhere: `.` and `..` mean another address")
+            raise refused(name, "must not contain `.` or `..` as a path segment, because it would change the address")
 
 
 def _texts(template: Template, values: Values) -> list[str]:
-    """What a parameter comes to: nothing where its argument is not there, several texts for a list."""
+    """Return the values of a parameter: empty if its argument is missing, several for a list."""
     value = values.get(template.bare) if template.bare is not None else None
     if isinstance(value, Sequence) and not isinstance(value, str):
         return [as_text(each) for each in cast("Sequence[object]", value)]
@@ -273,14 +273,16 @@ def _texts(template: Template, values: Values) -> list[str]:
 def _header(template: Template, values: Values) -> Iterator[bytes]:
     for name in sorted(template.names & values.keys()):
         if _CONTROL.search(as_text(values[name])):
-            raise refused(name, "may not hold a line break or another control character, since it stands in a header")
+            raise refused(
+                name, "must not contain a line break or a different control character, because it is sent in a header"
+            )
     text = template.rendered(values)
     if text is not None:
         yield text.strip(" \t").encode("utf-8", "replace")
 
 
 def _json_template(value: object, where: str) -> Json:
-    """`value` with a template in the place of every text."""
+    """Return `value` with a template in place of every string."""
     match value:
         case str():
             return Template.read(value, where)
@@ -321,7 +323,7 @@ def _json_templates(value: Json) -> Iterator[Template]:
 
 
 def _json_value(value: Json, values: Values) -> Json:
-    """`value` with `values` in it; a member or item is left out where one of its arguments is not there."""
+    """Return `value` with `values` filled in. A member or item with a missing argument is left out."""
     match value:
         case Template():
             if value.bare is not None:

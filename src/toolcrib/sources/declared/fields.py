@@ -1,4 +1,4 @@
-"""Reading one object of a declaration: what is wrong is named with its place in it."""
+"""Reads one object of a declaration, and names the place of each problem."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from toolcrib.core.schema import nearest
 
 @dataclass(frozen=True, slots=True)
 class Fields:
-    """The members of an object that stands at `where`. Each reader raises `InvalidTool` for a value of another kind."""
+    """The members of the object at `where`. Each reader raises `InvalidTool` for a value of the wrong type."""
 
     values: Mapping[str, Any]
     where: str
 
     @classmethod
     def of(cls, value: object, where: str) -> Fields:
-        """Raises `InvalidTool` where `value` is no object."""
+        """Raise `InvalidTool` if `value` is not an object."""
         if not isinstance(value, Mapping):
             raise InvalidTool(f"{where}: must be an object")
         return cls(cast("Mapping[str, Any]", value), where)
@@ -28,18 +28,18 @@ class Fields:
         return key in self.values
 
     def at(self, key: str | int) -> str:
-        """The place of one of its members."""
+        """Return the place of one member."""
         return f"{self.where}.{key}"
 
     def wrong(self, key: str, expected: str) -> InvalidTool:
-        """The error for one of its members, to be raised."""
+        """Return the error for one member, to be raised."""
         return InvalidTool(f"{self.at(key)}: {expected}")
 
     def only(self, known: Iterable[str]) -> None:
-        """Pass where each key is of `known`.
+        """Check that every key is in `known`.
 
         Raises:
-            InvalidTool: another.
+            InvalidTool: a key is not.
         """
         known = list(known)
         for key in self.values:
@@ -49,7 +49,7 @@ class Fields:
                 raise InvalidTool(f"{self.where}: unknown key `{key}`{meant}")
 
     def fields(self, key: str) -> Fields:
-        """The object under `key`; an empty one where there is none."""
+        """Return the object under `key`, or an empty one if the key is missing."""
         return Fields.of(self.values.get(key, {}), self.at(key))
 
     def text(self, key: str, default: str = "") -> str:
@@ -59,7 +59,7 @@ class Fields:
         return value
 
     def texts(self, key: str) -> Mapping[str, str]:
-        """An object of texts; an empty one where there is none."""
+        """Return the object of strings under `key`, or an empty one if the key is missing."""
         members = self.fields(key)
         return {name: members.text(name) for name in members.values}
 
@@ -70,8 +70,8 @@ class Fields:
         return value
 
     def seconds(self, key: str, default: float, most: float) -> float:
-        """More than 0 and at most `most`."""
+        """Return the number of seconds under `key`: greater than 0 and at most `most`."""
         value = self.values.get(key, default)
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= most:
-            raise self.wrong(key, f"seconds are expected, more than 0 and at most {most:g}")
+            raise self.wrong(key, f"must be a number of seconds, greater than 0 and at most {most:g}")
         return float(value)

@@ -1,4 +1,4 @@
-"""Which programs run a part of their command line, or of their standard input, as code."""
+"""Knows which programs run a part of their command line, or their standard input, as code."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from toolcrib.sources.declared.template import Template
 
 
 class Role(Enum):
-    """What one element of a command line is to the program that gets it."""
+    """What one element of a command line means to its program."""
 
     CODE = auto()
-    """Text that the program runs."""
+    """Text that the program runs as code."""
     PROGRAM = auto()
-    """The name of another program, or of a package, that it runs."""
+    """The name of a program or package that this program runs."""
     SCRIPT = auto()
     """The path of a file with code, or the name of a module."""
     OTHER = auto()
@@ -24,55 +24,55 @@ class Role(Enum):
 _NEVER = r"(?!)"
 
 _STDIN = r"-|/dev/stdin|/dev/fd/0|/proc/self/fd/0"
-"""How a script may be named that is standard input."""
+"""Matches script names that mean standard input."""
 
 _VERSION = re.compile(r"(?<=[A-Za-z])-?\d[\d.]*[a-z]?$")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Family:
-    """Programs that read their command lines alike. Each pattern has to match a whole element."""
+    """Programs that read their command lines in the same way. Each pattern must match a whole element."""
 
     names: str
-    """The programs: in lower case, without `.exe` and without a version."""
+    """The names of the programs: in lower case, without `.exe` and without a version."""
     flags: str = ""
     """Letters of options with code in the next element (`-e CODE`) or in the rest of the same one (`-eCODE`)."""
     code: str = _NEVER
-    """Other options, and subcommands, with code in the next element or behind `=`."""
+    """Other options and subcommands with code in the next element or after `=`."""
     script: str = _NEVER
     """The beginning of an option with a script in the next element or in the rest of the same one."""
     program: str = _NEVER
-    """Options, and subcommands, with the name of a program in the next element."""
+    """Options and subcommands with the name of a program in the next element."""
     valued: str = _NEVER
-    """Options with any other value in the next element. Needed only where `first` says something."""
+    """Options with any other value in the next element. This is needed only if `first` is set."""
     first: Role = Role.OTHER
-    """What the first operand is."""
+    """The role of the first operand."""
     skipped: int = 0
     """How many operands come before that one."""
     joins: bool = False
-    """Whether all elements from the code on are one text of code."""
+    """Whether all elements from the code on are joined into one code text."""
     reads_code: bool = True
-    """Whether it reads code from standard input where the command line names none."""
+    """Whether the program reads code from standard input if the command line names no code."""
     reads_code_for: str = _NEVER
-    """Options with which it always does."""
+    """Options with which the program always reads code from standard input."""
     spreads_input: bool = False
-    """Whether it makes arguments of a program from its standard input."""
+    """Whether the program turns its standard input into arguments of a program."""
 
     is_word: bool = True
-    """Whether the name counts behind an unknown program too, as in `docker exec box python -c CODE`. A name that may
-    just as well be an argument does not: `grep awk {file}`."""
+    """Whether the name also counts after an unknown program, as in `docker exec box python -c CODE`. A name that could
+    be an argument does not: `grep awk {file}`."""
 
     def is_followed_by_code(self, text: str) -> bool:
         return _fits(self.code, text) or (bool(self.flags) and _fits(f"-[A-Za-z0-9]*[{self.flags}]", text))
 
     def holds_code(self, start: str) -> bool:
-        """Whether an element that begins with `start` has code in it."""
+        """Return whether an element that begins with `start` contains code."""
         grouped = f"|-[A-Za-z0-9]*[{self.flags}]" if self.flags else ""
         return self.is_followed_by_code(start) or re.match(f"(?:{self.code})[=:]{grouped}", start, re.ASCII) is not None
 
 
 def _launcher(names: str, *, valued: str, code: str = _NEVER, skipped: int = 0, spreads: bool = False) -> _Family:
-    """A program that runs the program which its first operand names, with the rest of the command line."""
+    """Return the family of programs that run the program in their first operand, with the rest of the command line."""
     return _Family(
         names=names,
         valued=valued,
@@ -178,32 +178,32 @@ _FAMILIES = (
 
 
 class CommandReader:
-    """Reads a command line from left to right and says what each element is to the program that gets it."""
+    """Reads a command line from left to right and returns the role of each element."""
 
     def __init__(self, program: str) -> None:
         """`program` is the first element."""
         self.name = ""
-        """The program that gets the next element; empty where nothing is known of it."""
+        """The program that receives the next element; empty if it is unknown."""
         self._family: _Family | None = None
         self._input_goes_to: str | None = None
-        """The program that takes standard input for code or for arguments, whatever follows."""
+        """The program that reads standard input as code or as arguments in any case."""
         self._has_code = False
-        """Whether the command line has named the code of an interpreter, so that standard input is none."""
+        """Whether the command line has named the code of an interpreter, so that standard input is not code."""
         self._is_all_code = False
         self._expected: Role | None = None
-        """What the next element is, where an option has said so."""
+        """The role of the next element, if an option has determined it."""
         self._operands = 0
         self._start(program)
 
     @property
     def input_goes_to(self) -> str | None:
-        """The program that runs what it reads from standard input, or makes arguments of it; after the last element."""
+        """The program that runs its standard input, or turns it into arguments. Read this after the last element."""
         if self._input_goes_to is None and self._family is not None and self._family.reads_code and not self._has_code:
             return self.name
         return self._input_goes_to
 
     def take(self, template: Template) -> Role:
-        """Read the next element."""
+        """Read the next element and return its role."""
         text = template.literal
         start = template.parts[0] if template.parts and isinstance(template.parts[0], str) else ""
         if self._is_all_code:
@@ -219,7 +219,7 @@ class CommandReader:
         return Role.OTHER if is_option else self._operand(text, start)
 
     def _option(self, family: _Family, template: Template, start: str) -> Role | None:
-        """What an option, or a subcommand, is; None where the element is neither."""
+        """Return the role of an option or a subcommand; None if the element is neither."""
         if (text := template.literal) is not None:
             if _fits(family.reads_code_for, text):
                 self._input_goes_to = self.name
@@ -236,7 +236,7 @@ class CommandReader:
                     return self._found(Role.SCRIPT, text[option.end() :])
                 self._expected = Role.SCRIPT
                 return Role.OTHER
-        # An argument that says which option it is may say that code follows.
+        # An argument that chooses the option may choose one that is followed by code.
         is_any_option = start in ("-", "--") and bool(template.names) and not self._has_code
         return self._found(Role.CODE, text) if is_any_option or family.holds_code(start) else None
 
@@ -284,7 +284,7 @@ def _name_of(program: str) -> str:
 
 def _family_of(program: str) -> _Family | None:
     name = _VERSION.sub("", _name_of(program))
-    # `R` alone is written in capitals; `r` is a common argument.
+    # Only `R` is written in upper case; `r` is a common argument.
     fitting = (family for family in _FAMILIES if _fits(family.names, name) or _fits(family.names, name.lower()))
     return next(fitting, None)
 

@@ -1,4 +1,4 @@
-"""One run of a program: bounded in time and in what it may say, and ended with everything that it started."""
+"""Runs one program, with limits on its time and its output, and ends everything that it started."""
 
 from __future__ import annotations
 
@@ -14,20 +14,21 @@ import anyio
 from anyio.abc import ByteReceiveStream, ByteSendStream, Process
 
 MAX_OUTPUT_BYTES = 1_000_000
-"""Of standard output, and of standard error; the program may say more, and it is not kept."""
+"""The maximum size of standard output and of standard error. Further output is dropped."""
 
 GRACE_S = 1.0
-"""Between the signal that asks a program to end and the one that makes it end."""
+"""The time between the signal that asks a program to end and the one that kills it, in seconds."""
 
 LAST_OUTPUT_S = 0.5
-"""For what a program said last to arrive once it has ended; what it left behind may hold its output open for ever."""
+"""How long to wait for the last output after the program ended, in seconds. A child may hold the output open
+forever."""
 
 _LOOK_S = 0.01
 
 
 @dataclass(slots=True)
 class Output:
-    """What came out of one pipe, up to a bound."""
+    """The output of one pipe, up to the limit."""
 
     data: bytes = b""
     left_out_bytes: int = 0
@@ -39,17 +40,17 @@ class Output:
 
     @property
     def text(self) -> str:
-        """It, as UTF-8, and how much of it was left out."""
+        """The output as UTF-8, with a note on how much was left out."""
         text = self.data.decode("utf-8", "replace")
         return f"{text}\n[{self.left_out_bytes} more bytes were left out]" if self.left_out_bytes else text
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """How a program ended."""
+    """The result of a finished program."""
 
     exit_code: int | None
-    """Below 0, the number of the signal that ended it; None where it was ended because its time was over."""
+    """Below 0, the number of the signal that ended the program. None if it was stopped because of its time limit."""
     stdout: Output
     stderr: Output
 
@@ -57,12 +58,13 @@ class Run:
 async def run_program(
     argv: Sequence[str], *, given: bytes | None, cwd: str | None, env: Mapping[str, str], timeout_s: float
 ) -> Run:
-    """Run `argv` with exactly the environment `env`, and `given` as its input; it is over when the program is.
+    """Run `argv` with exactly the environment `env`, and with `given` as its input. The run is over when the program
+    ends.
 
-    What is left then of the processes that it started is killed, unless they made themselves independent of it.
+    Processes that it started and that still run are killed then, unless they left its process group.
 
     Raises:
-        OSError: it cannot be started.
+        OSError: the program cannot be started.
     """
     process = await _started(argv, given, cwd, env)
     try:
@@ -73,7 +75,7 @@ async def run_program(
 
 
 async def _started(argv: Sequence[str], given: bytes | None, cwd: str | None, env: Mapping[str, str]) -> Process:
-    # A start that is cancelled half-way would leave a process that nobody waits for.
+    # A start that is cancelled half-way would leave a process without an owner.
     with anyio.CancelScope(shield=True):
         return await anyio.open_process(
             list(argv),
@@ -82,7 +84,7 @@ async def _started(argv: Sequence[str], given: bytes | None, cwd: str | None, en
             env=env,
             start_new_session=True,
         )
-    raise AssertionError("nobody cancels that scope")  # pragma: no cover
+    raise AssertionError("the shielded scope is never cancelled")  # pragma: no cover
 
 
 async def _followed(process: Process, given: bytes | None, timeout_s: float) -> Run:
@@ -114,19 +116,20 @@ async def _read(stream: ByteReceiveStream | None, output: Output, end: anyio.Eve
 
 async def _write(stream: ByteSendStream | None, given: bytes) -> None:
     if stream is not None:
-        with suppress(anyio.ClosedResourceError, anyio.BrokenResourceError, OSError):  # it need not read all of it
+        # The program need not read all of its input.
+        with suppress(anyio.ClosedResourceError, anyio.BrokenResourceError, OSError):
             await stream.send(given)
             await stream.aclose()
 
 
 async def _exit(process: Process) -> None:
-    # Not `process.wait()`: asyncio waits there for the end of the pipes too, which a child may hold open.
+    # Not `process.wait()`: asyncio also waits there for the end of the pipes, which a child may hold open.
     while process.returncode is None:  # noqa: ASYNC110
         await anyio.sleep(_LOOK_S)
 
 
 async def _end(process: Process) -> None:
-    """Ask it to end where it still runs, then kill what is left of its group, and let go of its pipes."""
+    """Ask the program to end if it still runs, kill the rest of its process group, and close its pipes."""
     if process.returncode is None:
         _signal(process, signal.SIGTERM)
         with anyio.move_on_after(GRACE_S):
@@ -138,7 +141,8 @@ async def _end(process: Process) -> None:
         if stream is not None:
             with suppress(OSError, anyio.BrokenResourceError, anyio.ClosedResourceError):
                 await stream.aclose()
-    # What left the group may still hold our end of a pipe; asyncio's transport would then never close, and say so.
+    # A process that left the group may still hold our end of a pipe. asyncio's transport would then never close, and
+    # would warn about it.
     transport = getattr(getattr(process, "_process", None), "_transport", None)
     if transport is not None:
         with suppress(PermissionError):
@@ -146,7 +150,8 @@ async def _end(process: Process) -> None:
 
 
 def _signal(process: Process, number: int) -> None:
-    """To everything in its group: it is the head of one of its own, whose id is its own even after its end."""
+    """Send a signal to the process group. The program leads its own group, whose id stays reserved after the program
+    ended."""
     with suppress(ProcessLookupError, PermissionError):
         if sys.platform == "win32":  # pragma: no cover
             process.terminate()

@@ -1,4 +1,4 @@
-"""The source of declared tools: it runs their commands and asks their endpoints."""
+"""The source of declared tools: runs their commands and calls their endpoints."""
 
 from __future__ import annotations
 
@@ -31,26 +31,25 @@ if TYPE_CHECKING:
     from toolcrib.sources.declared.client import Answered
 
 NEEDED = ("HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER", "SYSTEMROOT", "TEMP", "USERPROFILE", "PATHEXT")
-"""Variables that programs need to find themselves and others; those of `inherited` come besides."""
+"""Variables that programs need to find themselves and others, in addition to those of `inherited`."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Ready:
-    """A tool with the variables of the environment filled in."""
+    """A tool with its environment variables filled in."""
 
     declared: DeclaredTool
     action: CommandLine | Endpoint
 
 
 class DeclaredSource:
-    """Tools that are declared as data. There is nothing to start: a call runs a program, or sends a request.
+    """Tools that are declared as data. Nothing needs to start: a call runs a program or sends a request.
 
-    A tool whose declaration names a variable that the environment does not have is set aside, and the others are not
-    touched by it.
+    A tool whose declaration names a missing environment variable is ignored. The other tools remain.
     """
 
     def __init__(self, declared: DeclaredTools, environ: Mapping[str, str] = os.environ) -> None:
-        """`environ` is what variables are filled in from, and what programs inherit a little of."""
+        """`environ` supplies the variables in declarations, and the few that programs inherit."""
         self._environ = environ
         self._declared = declared
         self._ready, self._set_aside = self._made_ready(declared.tools)
@@ -62,12 +61,12 @@ class DeclaredSource:
 
     @property
     def listing(self) -> Listing:
-        """What `list_tools` gives."""
+        """The current result of `list_tools`."""
         tools = tuple(ready.declared.tool for ready in self._ready.values())
         return Listing(tools, title=self._declared.title, summary=self._declared.summary, set_aside=self._set_aside)
 
     def put(self, declared: DeclaredTools) -> None:
-        """Offer exactly `declared`, which is of the same name; calls that are under way finish."""
+        """Offer exactly the tools of `declared`, which has the same name. Running calls finish."""
         self._ready, self._set_aside = self._made_ready(declared.tools)
         self._declared = declared
         self._watches.tell()
@@ -85,27 +84,27 @@ class DeclaredSource:
     ) -> ToolResult:
         """Run the command, or send the request, with `arguments`, which match the schema of `tool`.
 
-        A program that exits with another code than 0, one that is ended because its time is over, and an HTTP status
-        from 400 on are answers with `is_error`.
+        An answer has `is_error` if the program exits with a code other than 0, if it is stopped because of its time
+        limit, or if the HTTP status is 400 or more.
 
         Raises:
-            InvalidArguments: a value cannot go where it should; nothing ran.
-            StaleExpansion: it is declared in another way by now; nothing ran.
-            ToolFailed: there is no such tool or program, or a request may not go where it would.
+            InvalidArguments: a value is not allowed in its place. Nothing ran.
+            StaleExpansion: the declaration of the tool has changed. Nothing ran.
+            ToolFailed: there is no such tool or program, or the request may not go to its address.
             SourceUnavailable: an endpoint cannot be reached, or does not answer in time.
         """
         ready = self._ready.get(tool.name)
         if ready is None:
             raise ToolFailed(f"`{self.name}` has no tool `{tool.name}`.")
         if ready.declared.tool is not tool and ready.declared.tool.digests.wire != tool.digests.wire:
-            raise StaleExpansion(f"`{tool.id}` is declared in another way by now.")
+            raise StaleExpansion(f"The declaration of `{tool.id}` has changed. Nothing ran.")
         values = read_values(ready.declared.tool.input_schema, arguments)
         if isinstance(ready.action, CommandLine):
             return await self._run(ready.declared, ready.action, values)
         return await self._ask(ready.declared, ready.action, values)
 
     def changes(self) -> AsyncIterator[None]:
-        """Yields after `put`, once for all that happened meanwhile."""
+        """Yield after `put`; several changes in between yield once."""
         return self._watches.watch()
 
     async def __aenter__(self) -> Self:
@@ -142,7 +141,7 @@ class DeclaredSource:
         return _of_run(run, declared)
 
     async def _ask(self, declared: DeclaredTool, endpoint: Endpoint, values: Values) -> ToolResult:
-        from toolcrib.sources.declared.client import ask  # noqa: PLC0415  the HTTP client takes its time to import
+        from toolcrib.sources.declared.client import ask  # noqa: PLC0415  the HTTP client is slow to import
 
         answered = await ask(
             endpoint.asking(values),
@@ -154,21 +153,23 @@ class DeclaredSource:
 
 
 def _not_started(tool: Tool, command: CommandLine, error: OSError) -> ToolFailed | InvalidArguments:
-    """The error for the caller; the log gets the program or folder that is missing, as the owner wrote it."""
+    """Return the error for the caller. The log gets the missing program or folder, as the owner wrote it."""
     match error:
         case FileNotFoundError() | NotADirectoryError() if error.filename == command.cwd:
-            told, cause = "the folder that it runs in is not there", f"there is no folder `{command.cwd}`"
+            told, cause = "its working folder does not exist", f"the folder `{command.cwd}` does not exist"
         case FileNotFoundError():
-            told, cause = "its program is not installed", f"there is no program `{command.program}`"
+            told, cause = "its program is not installed", f"the program `{command.program}` is not installed"
         case PermissionError():
-            told = "its program, or the folder that it runs in, may not be used"
-            cause = f"`{error.filename or command.program}` may not be used"
+            told = "permission to use its program or its working folder was denied"
+            cause = f"no permission to use `{error.filename or command.program}`"
         case OSError(errno=7):  # E2BIG
-            return InvalidArguments(f"Nothing was run: the arguments of `{tool.id}` are longer than a command may be.")
+            return InvalidArguments(
+                f"The arguments of `{tool.id}` are longer than the system allows for a command. Nothing ran."
+            )
         case _:
             told, cause = "its program could not be started", f"`{command.program}`: {error.strerror}"
     logger.warning("%s did not run: %s", tool.id, cause)
-    return ToolFailed(f"`{tool.id}` did not run: {told}.", hints=["The owner finds the cause in the log."])
+    return ToolFailed(f"`{tool.id}` did not run: {told}.", hints=["The gateway's owner can find the cause in the log."])
 
 
 def _of_run(run: Run, declared: DeclaredTool) -> ToolResult:
@@ -177,23 +178,23 @@ def _of_run(run: Run, declared: DeclaredTool) -> ToolResult:
         texts = [stdout, f"Standard error:\n{stderr}" if stderr else ""]
         return _result(texts, _json(stdout) if declared.tool.output_schema is not None else None)
     if run.exit_code is None:
-        ended = f"It was stopped, since it had not ended within {declared.timeout_s:g} s."
+        ended = f"The program was stopped, because it did not end within {declared.timeout_s:g} s."
     elif run.exit_code < 0:
-        ended = f"It was ended by signal {-run.exit_code}."
+        ended = f"The program was ended by signal {-run.exit_code}."
     else:
-        ended = f"It ended with exit code {run.exit_code}."
+        ended = f"The program ended with exit code {run.exit_code}."
     return _result([ended, stdout, stderr], is_error=True)
 
 
 def _of_answer(answered: Answered, *, is_json: bool) -> ToolResult:
-    note = "[what came after this was left out]" if answered.is_cut else ""
+    note = "[the rest was left out]" if answered.is_cut else ""
     if answered.status >= 400:
         return _result([f"HTTP {answered.status}", answered.text, note], is_error=True)
     return _result([answered.text, note], _json(answered.text) if is_json else None)
 
 
 def _result(texts: Iterable[str], value: object = None, *, is_error: bool = False) -> ToolResult:
-    """An answer of those `texts` that are not empty; some vendors' APIs refuse one that is."""
+    """Return an answer with those `texts` that are not empty, because some vendors' APIs refuse an empty one."""
     wire: dict[str, Any] = {"content": [{"type": "text", "text": text} for text in texts if text]}
     if isinstance(value, dict):
         wire["structuredContent"] = value
@@ -201,7 +202,7 @@ def _result(texts: Iterable[str], value: object = None, *, is_error: bool = Fals
 
 
 def _json(text: str) -> object:
-    """The JSON value that `text` is; None where it is none, which whoever checks the answer tells of."""
+    """Return the JSON value of `text`; None if it is not valid JSON, which the check of the answer reports."""
     with suppress(ValueError, RecursionError):
         return json.loads(text)
     return None

@@ -1,4 +1,4 @@
-"""Texts in which arguments of a call are still to be filled in, and variables of the environment."""
+"""Strings with placeholders for the arguments of a call and for environment variables."""
 
 from __future__ import annotations
 
@@ -13,40 +13,41 @@ from toolcrib.core.placeholders import expanded
 from toolcrib.core.schema import nearest
 
 Values = Mapping[str, Any]
-"""The arguments of a call that are there, defaults of the input schema included; none of them is null."""
+"""The arguments of a call, with the defaults of the input schema. No value is null."""
 
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """Where an argument goes."""
+    """A placeholder for an argument."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """Where a variable of the environment goes; `text` is how it was written."""
+    """A placeholder for an environment variable. `text` is how it was written."""
 
     text: str
 
 
-# `${{` is a dollar before a brace that stands for itself.
+# In `${{`, the dollar is literal and `{{` is an escaped brace.
 _MARK = re.compile(r"(?P<variable>\$\{(?!\{)[^}]*\})|(?P<brace>\{\{|\}\})|\{(?P<argument>[^{}]+)\}|(?P<lone>[{}])")
 _VARIABLE = re.compile(r"\$\{env:[A-Za-z_][A-Za-z0-9_]*(:-[^{}]*)?\}")
 
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """Text, arguments and variables, in order: `{name}` is an argument, `${env:NAME}` a variable, `{{` a brace."""
+    """Text, arguments and variables, in order: `{name}` is an argument, `${env:NAME}` a variable, `{{` a literal
+    brace."""
 
     parts: tuple[str | Argument | Variable, ...]
 
     @classmethod
     def read(cls, text: object, where: str) -> Self:
-        """The template that `text` writes, which stands at `where`.
+        """Read the template `text`. Errors name its place as `where`.
 
         Raises:
-            InvalidTool: it is no text, or holds something in braces that is neither of these.
+            InvalidTool: it is not a string, or contains an unknown placeholder.
         """
         if not isinstance(text, str):
             raise InvalidTool(f"{where}: must be a string")
@@ -61,7 +62,7 @@ class Template:
 
     @property
     def names(self) -> frozenset[str]:
-        """Of the arguments in it."""
+        """The names of the arguments in the template."""
         return frozenset(part.name for part in self.parts if isinstance(part, Argument))
 
     @property
@@ -70,7 +71,7 @@ class Template:
 
     @property
     def bare(self) -> str | None:
-        """The argument that is all there is of it; None where there is more, or none."""
+        """The name of the argument, if the template consists of one argument only; else None."""
         match self.parts:
             case (Argument(name=name),):
                 return name
@@ -79,7 +80,7 @@ class Template:
 
     @property
     def literal(self) -> str | None:
-        """The whole text, where nothing is to be filled in."""
+        """The whole text, if the template has no placeholders; else None."""
         match self.parts:
             case ():
                 return ""
@@ -89,10 +90,10 @@ class Template:
                 return None
 
     def filled(self, where: str, environ: Mapping[str, str], written: Callable[[str], str] = str) -> Self:
-        """The same with its variables as `environ` has them, each as `written` gives it.
+        """Return a copy with environment variables filled in from `environ`, each converted by `written`.
 
         Raises:
-            Problem: one of them is not set.
+            Problem: a variable is not set.
         """
         parts = [
             written(expanded(part.text, where, environ)) if isinstance(part, Variable) else part for part in self.parts
@@ -100,7 +101,8 @@ class Template:
         return type(self)(_joined(parts))
 
     def rendered(self, values: Values, written: Callable[[str], str] = str) -> str | None:
-        """The text with `values` in it, each as `as_text` and then `written` give it; None where one is not there."""
+        """Return the text with `values` filled in, each converted by `as_text` and `written`; None if a value is
+        missing."""
         if not self.names <= values.keys():
             return None
         return "".join(
@@ -110,12 +112,12 @@ class Template:
 
 
 def as_text(value: object) -> str:
-    """A text as it is, everything else as compact JSON."""
+    """Return a string unchanged, and any other value as compact JSON."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 def read_values(input_schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> Values:
-    """`arguments`, with the defaults of `input_schema` for those that are not there; null is as not there."""
+    """Return `arguments`, with the defaults of `input_schema` for missing ones. null counts as missing."""
     properties = cast("Mapping[str, object]", input_schema.get("properties", {}))
     defaults = {name: default_of(each) for name, each in properties.items()}
     given = {name: value for name, value in arguments.items() if value is not None}
@@ -123,49 +125,47 @@ def read_values(input_schema: Mapping[str, Any], arguments: Mapping[str, Any]) -
 
 
 def default_of(schema: object) -> Any:
-    """What the schema of a property says that its value is where none is given; None where it says nothing."""
+    """Return the default in the schema of a property, or None."""
     return cast("Mapping[str, Any]", schema).get("default") if isinstance(schema, Mapping) else None
 
 
 def refused(name: str, message: str) -> InvalidArguments:
-    """The error for an argument whose value cannot go where it should; nothing was run."""
+    """Return the error for an argument whose value is not allowed in its place. Nothing ran."""
     place = f"/{name.replace('~', '~0').replace('/', '~1')}"
     return InvalidArguments(
-        f"Nothing was run: `{name}` {message}.",
+        f"`{name}` {message}. Nothing ran.",
         details={"violations": [{"place": place, "message": f"`{name}` {message}"}]},
     )
 
 
 def check_name(name: str, properties: Mapping[str, Any], where: str) -> None:
-    """Pass where `name` is one of `properties`.
+    """Check that `name` is one of `properties`.
 
     Raises:
-        InvalidTool: it is not; the message names the nearest that is.
+        InvalidTool: it is not. The message names the nearest property.
     """
     if name not in properties:
         near = nearest(name, properties)
-        meant = (
-            f" (did you mean `{{{near}}}`?)" if near else "; braces that stand for themselves are written `{{` and `}}`"
-        )
-        raise InvalidTool(f"{where}: `{{{name}}}` is no property of the input schema{meant}")
+        meant = f" (did you mean `{{{near}}}`?)" if near else "; write literal braces as `{{` and `}}`"
+        raise InvalidTool(f"{where}: `{{{name}}}` is not a property of the input schema{meant}")
 
 
 def _part(mark: re.Match[str], where: str) -> str | Argument | Variable:
     if mark["brace"]:
         return mark["brace"][0]
     if mark["lone"]:
-        raise InvalidTool(f"{where}: a `{mark['lone']}` that stands for itself is written `{2 * mark['lone']}`")
+        raise InvalidTool(f"{where}: write a literal `{mark['lone']}` as `{2 * mark['lone']}`")
     if mark["argument"]:
         return Argument(mark["argument"])
     if not _VARIABLE.fullmatch(mark["variable"]):
         raise InvalidTool(
-            f"{where}: `{mark['variable']}` is no placeholder: a variable of the environment is written `${{env:NAME}}`"
+            f"{where}: `{mark['variable']}` is not a placeholder; write an environment variable as `${{env:NAME}}`"
         )
     return Variable(mark["variable"])
 
 
 def _joined(parts: Sequence[str | Argument | Variable]) -> tuple[str | Argument | Variable, ...]:
-    """`parts` without empty texts, and with neighbouring texts as one."""
+    """Return `parts` without empty strings, and with adjacent strings joined."""
     joined: list[str | Argument | Variable] = []
     for part in parts:
         if isinstance(part, str) and joined and isinstance(joined[-1], str):
