@@ -62,7 +62,7 @@ def test_a_wrong_command_line_ends_with_2_and_the_way_to_help(words: list[str]) 
 def test_a_configuration_that_cannot_be_used_ends_with_2(command: list[str], tmp_path: Path) -> None:
     absent, broken = tmp_path / "absent.json", tmp_path / "broken.json"
     broken.write_text('{"mcpServers": {"a": {}, "a": {}}}')
-    for config, complaint in [(absent, "there is no such file"), (broken, "two servers are named `a`")]:
+    for config, complaint in [(absent, "file not found"), (broken, "duplicate server name `a`")]:
         place = ["-c", str(config)]
         shown = CliRunner().invoke(main, [*command, *place])
         assert shown.exit_code == 2
@@ -81,7 +81,7 @@ def test_commands_about_a_whole_configuration_take_it_either_way_and_only_once(c
     for place in ([str(absent)], ["-c", str(absent)], ["--config", str(absent)]):
         missing = CliRunner().invoke(main, [command, *place])
         assert missing.exit_code == 2
-        assert f"{absent}: there is no such file" in missing.stderr.replace("\n", "")
+        assert f"{absent}: file not found" in missing.stderr.replace("\n", "")
     twice = CliRunner().invoke(main, [command, str(config), "-c", str(absent)])
     assert (twice.exit_code, twice.stdout) == (2, "")
     assert f"Pass the configuration once: you gave `{config}` and `-c {absent}`" in " ".join(twice.stderr.split())

@@ -490,7 +490,7 @@ def test_without_a_file_the_one_that_a_client_has_toolcrib_serve_is_checked(
     monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
     monkeypatch.delenv("TOOLCRIB_CONFIG", raising=False)
     monkeypatch.chdir(home)
-    assert "there is no such file" in toolcrib("doctor").err
+    assert "file not found" in toolcrib("doctor").err
 
     served = write_config(tmp_path / "served.json", bench=faulty_entry())
     entry: Json = {"command": "toolcrib", "args": ["serve", str(served)]}

@@ -162,7 +162,7 @@ def test_of_a_page_that_was_refused_it_is_told_what_was_held_back(
         ("post.send_mail", 1, ["send", "letter"])
     ]
     assert worst["zzzz"]["relevant"][0]["reason"] == "it has no word of the query"
-    assert "ndcg@10 0.00, an empty page" in toolcrib("eval", *files).out
+    assert "ndcg@10 0.00, empty result" in toolcrib("eval", *files).out
 
 
 def test_a_category_is_the_querys_own_or_else_the_top_of_its_tools(tmp_path: Path, tools: Path) -> None:

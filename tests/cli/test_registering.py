@@ -194,9 +194,9 @@ def test_what_is_exported_can_be_imported_elsewhere_or_pasted_into_a_configurati
     ("text", "told"),
     [
         ("{", "registered.json: line 1"),
-        ('{"toolcrib": {}, "version": 2}', "version: 1 is expected here; another version of Toolcrib wrote it"),
-        ('{"toolcrib": {}, "version": true}', "version: 1 is expected here"),
-        ('{"toolcrib": {}}', "version: 1 is expected here"),
+        ('{"toolcrib": {}, "version": 2}', "version: must be 1; it was written by a different version of Toolcrib"),
+        ('{"toolcrib": {}, "version": true}', "version: must be 1"),
+        ('{"toolcrib": {}}', "version: must be 1"),
         ('{"version": 1}', "toolcrib: must be an object"),
         ('{"toolcrib": {}, "version": 1, "more": 1}', "unknown key `more`"),
         (document_of(policy={}), "toolcrib: unknown key `policy`"),
@@ -206,8 +206,8 @@ def test_what_is_exported_can_be_imported_elsewhere_or_pasted_into_a_configurati
         (document_of(categories={"A": {"categories": 1}}), "toolcrib.categories.A.categories: an object"),
         (document_of(bundles={"b": {"required": 1}}), "toolcrib.bundles.b.required"),
         (document_of(bundles={"b": {"includes": ["nope"]}}), "the bundle `b`"),
-        (document_of(capabilities={"c": {}}), "toolcrib.capabilities.c: exactly one of"),
-        ('{"toolcrib": {"bundles": {"a": {}, "a": {}}}, "version": 1}', "bundles.a: it stands there twice"),
+        (document_of(capabilities={"c": {}}), "toolcrib.capabilities.c: needs exactly one of"),
+        ('{"toolcrib": {"bundles": {"a": {}, "a": {}}}, "version": 1}', "bundles.a: duplicate key"),
     ],
 )
 def test_a_file_that_is_wrong_is_refused_with_its_place(text: str, told: str) -> None:
@@ -220,13 +220,15 @@ def test_what_differs_is_refused_all_of_it_listed_unless_it_is_to_be_replaced() 
     before = exported()
     newer = {"bundles": {"inner": {"required": ["ops.b"]}, "new": {}}, "tools": {"ops.*": {"tags": ["y"]}}}
     file = written(document_of(**newer))
-    refused(toolcrib("import", file), "the bundle `inner` is registered already", "what is said of `ops.*` is reg")
+    refused(
+        toolcrib("import", file), "the bundle `inner` is already registered", "the metadata of `ops.*` is already reg"
+    )
     assert exported() == before
 
     tried = toolcrib("import", file, "--replace", "--dry-run")
     assert tried.out.splitlines() == [
         "would be added: the bundle `new`",
-        "would be replaced: what is said of `ops.*`",
+        "would be replaced: the metadata of `ops.*`",
         "would be replaced: the bundle `inner`",
     ]
     assert exported() == before
@@ -247,7 +249,7 @@ def test_doctor_and_export_tell_of_what_cannot_be_read() -> None:
     store.update(lambda rows: (*rows, Registration("tool", "ops.bad", "{"), Registration("charm", "c", "{}")))
     told = toolcrib("doctor")
     assert told.code == 0
-    assert "Registered but not used: `ops.bad`: it is damaged" in told.out.replace("\n", " ")
+    assert "Registered but not used: `ops.bad`: the stored row is damaged" in told.out.replace("\n", " ")
     assert len(json.loads(toolcrib("doctor", "--json").out)["passed_over"]) == 2
     ended = toolcrib("export")
     assert [*json.loads(ended.out)["toolcrib"]["declared"]["ops"]["tools"]] == ["disk_free"]
@@ -265,7 +267,7 @@ def test_what_was_registered_beside_a_file_that_is_gone_can_still_be_exported(co
     toolcrib(*DISK, "--", "df")
     config.unlink()
     assert "disk_free" in toolcrib("export").out
-    refused(toolcrib("export", "typo.json"), "typo.json: there is no such file")
+    refused(toolcrib("export", "typo.json"), "typo.json: file not found")
 
 
 # -- there and back ---------------------------------------------------------------------------------------------------

@@ -50,13 +50,13 @@ def test_a_path_is_looked_for_beside_the_configuration_or_at_home(monkeypatch: p
         (None, "toolcrib.audit: must be true, false or an object"),
         (1, "toolcrib.audit: must be true, false or an object"),
         ({"max_md": 3}, "unknown key `max_md` (did you mean `max_mb`?)"),
-        ({"max_mb": 0}, "toolcrib.audit.max_mb: a number of megabytes is expected, from 1 to 100000"),
-        ({"max_days": 0.5}, "toolcrib.audit.max_days: a number of days is expected, from 1 to 36500"),
+        ({"max_mb": 0}, "toolcrib.audit.max_mb: must be a whole number of megabytes, from 1 to 100000"),
+        ({"max_days": 0.5}, "toolcrib.audit.max_days: must be a whole number of days, from 1 to 36500"),
         ({"arguments": "all"}, "toolcrib.audit.arguments: must be true or false"),
         ({"path": 3}, "toolcrib.audit.path: must be a string"),
         ({"path": "~nobody-of-this-name/a"}, "toolcrib.audit.path: "),
         ({"redact": [3]}, "toolcrib.audit.redact.0: must be a string"),
-        ({"redact": ["_-"]}, "toolcrib.audit.redact: each text needs a letter or a digit"),
+        ({"redact": ["_-"]}, "toolcrib.audit.redact: each string needs a letter or a digit"),
     ],
 )
 def test_what_is_written_wrongly_is_named_with_its_place(audit: Any, complaint: str) -> None:

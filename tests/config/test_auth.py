@@ -62,7 +62,7 @@ def test_an_issuer_is_read_with_what_is_usual() -> None:
         ({"tokens": [{"sha256": HASH, "principal": "local"}]}, "toolcrib.auth.tokens.0.principal"),
         ({"tokens": [{"sha256": HASH, "principal": "a\nb"}]}, "toolcrib.auth.tokens.0.principal"),
         ({"tokens": [{"sha256": HASH, "principal": "ci", "scope": "a"}]}, "did you mean `scopes`"),
-        ({"tokens": [{"sha256": HASH, "principal": name} for name in "ab"]}, "two of them"),
+        ({"tokens": [{"sha256": HASH, "principal": name} for name in "ab"]}, "two tokens"),
         ({"jwt": {}}, "toolcrib.auth.jwt.issuer"),
         ({"jwt": {"issuer": JWT["issuer"]}}, "toolcrib.auth.jwt.audience"),
         ({"jwt": {**JWT, "audience": []}}, "toolcrib.auth.jwt.audience"),

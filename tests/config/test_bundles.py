@@ -77,7 +77,7 @@ def test_what_is_wrong_is_named_with_its_place(written: object, problem: str) ->
 
 
 def test_a_bundle_that_stands_there_twice_is_refused() -> None:
-    with pytest.raises(InvalidConfig, match="a: it stands there twice"):
+    with pytest.raises(InvalidConfig, match="a: duplicate key"):
         parse_config('{"toolcrib": {"bundles": {"a": {}, "a": {}}}}', FILE, {})
 
 

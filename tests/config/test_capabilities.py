@@ -53,8 +53,8 @@ def test_the_remedy_and_the_times_are_read_in_the_order_of_the_file() -> None:
     assert found == (Capability("b", ProgramOnPath("b"), "Install b.", 600, 1, 0.5), Capability("a", VariableSet("A")))
 
 
-EXACTLY = "toolcrib.capabilities.it: exactly one of program, env, path, package, address is expected here"
-HOST = 'toolcrib.capabilities.it.address: a host and its port are expected here, as in "localhost:5432"'
+EXACTLY = "toolcrib.capabilities.it: needs exactly one of program, env, path, package, address"
+HOST = 'toolcrib.capabilities.it.address: must be a host and a port, for example "localhost:5432"'
 
 WRONG: list[tuple[Any, str]] = [
     ([], "toolcrib.capabilities: must be an object"),
@@ -65,7 +65,7 @@ WRONG: list[tuple[Any, str]] = [
     ({"it": {"programme": "x"}}, "toolcrib.capabilities.it: unknown key `programme` (did you mean `program`?)"),
     ({"it": {"program": 5}}, "toolcrib.capabilities.it.program: must be a string"),
     ({"it": {"program": "x", "remedy": []}}, "toolcrib.capabilities.it.remedy: must be a string"),
-    ({"it": {"program": "x", "lifetime_s": 0}}, "toolcrib.capabilities.it.lifetime_s: seconds are expected"),
+    ({"it": {"program": "x", "lifetime_s": 0}}, "toolcrib.capabilities.it.lifetime_s: must be a number of seconds"),
     ({"it": {"address": "localhost"}}, HOST),
     ({"it": {"address": ":80"}}, HOST),
     ({"it": {"address": "localhost:x"}}, HOST),
@@ -83,5 +83,5 @@ def test_what_is_written_wrongly_is_named_with_its_place(written: Any, complaint
 
 
 def test_one_that_stands_there_twice_is_refused() -> None:
-    with pytest.raises(InvalidConfig, match=r"toolcrib\.capabilities\.a: it stands there twice"):
+    with pytest.raises(InvalidConfig, match=r"toolcrib\.capabilities\.a: duplicate key"):
         parse_config('{"toolcrib": {"capabilities": {"a": {"env": "A"}, "a": {"env": "B"}}}}', FILE, {})

@@ -83,7 +83,7 @@ def test_what_is_written_wrongly_is_named_with_its_place(categories: Any, compla
 
 
 def test_a_category_that_stands_there_twice_is_refused() -> None:
-    with pytest.raises(InvalidConfig, match=r"toolcrib\.categories\.A: it stands there twice"):
+    with pytest.raises(InvalidConfig, match=r"toolcrib\.categories\.A: duplicate key"):
         parse_config('{"toolcrib": {"categories": {"A": {}, "A": {}}}}', FILE, {})
 
 

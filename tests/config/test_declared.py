@@ -69,17 +69,17 @@ def poll_often(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         ('{"ops": 1}', "mcp.json: toolcrib.declared.ops: must be an object"),
         ('{"ops": {"tols": {}}}', "mcp.json: toolcrib.declared.ops: unknown key `tols` (did you mean `tools`?)"),
-        ('{"ops": {}, "ops": {}}', "mcp.json: toolcrib.declared.ops: it stands there twice"),
-        ('{"ops": {"tools": {"a": {}, "a": {}}}}', "mcp.json: toolcrib.declared.ops.tools.a: it stands there twice"),
+        ('{"ops": {}, "ops": {}}', "mcp.json: toolcrib.declared.ops: duplicate key"),
+        ('{"ops": {"tools": {"a": {}, "a": {}}}}', "mcp.json: toolcrib.declared.ops.tools.a: duplicate key"),
         (
             '{"ops": {"tools": {"a": {"description": "d", "command": ["x"], "env": {"A": "", "A": ""}}}}}',
-            "mcp.json: toolcrib.declared.ops.tools.a.env.A: it stands there twice",
+            "mcp.json: toolcrib.declared.ops.tools.a.env.A: duplicate key",
         ),
         (
             '{"ops": {"tools": {"a": {"description": "d", "command": ["x", "{y}"]}}}}',
             "mcp.json: toolcrib.declared.ops.tools.a.command.1: `{y}` is not a property of the input schema",
         ),
-        ('{"git": {}}', "mcp.json: toolcrib.declared.git: a server has this name; call one of them otherwise"),
+        ('{"git": {}}', "mcp.json: toolcrib.declared.git: a server already has this name; rename one of them"),
     ],
 )
 def test_a_file_with_one_wrong_declaration_is_refused_with_its_place(text: str, complaint: str) -> None:

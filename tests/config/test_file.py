@@ -18,7 +18,7 @@ from toolcrib.sources.limited import DEFAULT_CAPACITY, Capacity
 from toolcrib.sources.mcp.server import DEFAULT_PATIENCE, HttpServer, Patience, StdioServer
 
 FILE = Path("mcp.json")
-UNKNOWN_TYPE = " is not one of http, streamable-http, sse, as a `url` needs"
+UNKNOWN_TYPE = " is not a transport for a `url`; use http, streamable-http or sse"
 ENVIRON = {"HOME": "/home/ada", "TOKEN": "s3cret", "EMPTY": ""}
 
 
@@ -122,10 +122,10 @@ def test_whoever_wrote_disabled_in_another_way_does_not_get_the_server_started(d
         ("npx x", ": must be an object"),
         (None, ": must be an object"),
         ([], ": must be an object"),
-        ({}, ".command: neither a `command` nor a `url` is given"),
+        ({}, ".command: the server needs either `command` or `url`"),
         (
             {"cmd": "x"},
-            ".command: neither a `command` nor a `url` is given; `cmd` is not read (did you mean `command`?)",
+            ".command: the server needs either `command` or `url`; unknown key `cmd` (did you mean `command`?)",
         ),
         ({"command": None}, ".command: must be a string"),
         ({"command": ["npx", "x"]}, ".command: must be a string"),
@@ -139,12 +139,12 @@ def test_whoever_wrote_disabled_in_another_way_does_not_get_the_server_started(d
         ({"command": "x", "env": {"A": None}}, ".env.A: must be a string"),
         ({"command": "x", "env": {"A": {"b": 1}}}, ".env.A: must be a string"),
         ({"command": "x", "cwd": ["/"]}, ".cwd: must be a string"),
-        ({"url": 5}, ".url: `5` is no http or https address"),
+        ({"url": 5}, ".url: `5` is not an http or https URL"),
         ({"url": None}, ".url: must be a string"),
-        ({"url": ""}, ".url: `` is no http or https address"),
-        ({"url": "localhost:80/mcp"}, ".url: `localhost:80/mcp` is no http or https address"),
-        ({"url": "file:///etc/passwd"}, ".url: `file:///etc/passwd` is no http or https address"),
-        ({"url": "https:///mcp"}, ".url: `https:///mcp` is no http or https address"),
+        ({"url": ""}, ".url: `` is not an http or https URL"),
+        ({"url": "localhost:80/mcp"}, ".url: `localhost:80/mcp` is not an http or https URL"),
+        ({"url": "file:///etc/passwd"}, ".url: `file:///etc/passwd` is not an http or https URL"),
+        ({"url": "https:///mcp"}, ".url: `https:///mcp` is not an http or https URL"),
         ({"url": "https://a.b", "headers": ["X: y"]}, ".headers: must be an object whose values are strings"),
         ({"url": "https://a.b", "headers": {"X": []}}, ".headers.X: must be a string"),
         ({"url": "https://a.b", "type": "ws"}, ".type: `ws`" + UNKNOWN_TYPE),
@@ -166,7 +166,7 @@ def test_what_is_wrong_with_a_server_is_told_with_file_server_and_key(entry: obj
 def test_a_key_that_stands_twice_in_a_server_is_told() -> None:
     config = parse_config('{"servers": {"git": {"command": "x", "command": "y"}}}', FILE)
 
-    assert config.servers[0].problem == "servers.git.command: it stands there twice"
+    assert config.servers[0].problem == "servers.git.command: duplicate key"
 
 
 # -- variables --------------------------------------------------------------------------------------------------------
@@ -343,7 +343,7 @@ def test_a_timeout_that_is_none_is_refused(seconds: str) -> None:
         ("toolcrib.sources.git.call_timeout_s", f'{{"sources": {{"git": {{"call_timeout_s": {seconds}}}}}}}'),
     ):
         message = refused(f'{{"mcpServers": {{"git": {{}}}}, "toolcrib": {ours}}}')
-        assert message == f"mcp.json: {where}: seconds are expected, more than 0 and at most 86400"
+        assert message == f"mcp.json: {where}: must be a number of seconds, greater than 0 and at most 86400"
 
 
 def test_how_much_a_server_takes_at_once_holds_for_all_unless_one_has_its_own() -> None:
@@ -407,7 +407,7 @@ def test_a_limit_that_is_no_number_of_calls_is_refused(key: str, least: int, giv
         places.append((f"toolcrib.sources.git.{key}", f'{{"sources": {{"git": {{"{key}": {given_}}}}}}}'))
     for where, ours in places:
         message = refused(f'{{"mcpServers": {{"git": {{}}}}, "toolcrib": {ours}}}')
-        assert message == f"mcp.json: {where}: a number of calls is expected, from {least} to 1000000"
+        assert message == f"mcp.json: {where}: must be a whole number of calls, from {least} to 1000000"
 
 
 def test_the_least_that_a_limit_may_be_is_taken_and_one_less_is_not() -> None:
@@ -521,7 +521,7 @@ def test_servers_that_are_no_object_are_refused(key: str, value: object) -> None
 def test_two_servers_of_one_name_are_refused() -> None:
     message = refused('{"mcpServers": {"git": {"command": "x"}, "git": {"command": "y"}}}')
 
-    assert message == "mcp.json: mcpServers: two servers are named `git`; give one of them another name"
+    assert message == "mcp.json: mcpServers: duplicate server name `git`. Rename one of them."
 
 
 @pytest.mark.parametrize(
@@ -535,7 +535,7 @@ def test_two_servers_of_one_name_are_refused() -> None:
     ],
 )
 def test_nothing_of_a_file_is_lost_because_a_key_stands_there_twice(text: str, where: str) -> None:
-    assert refused(text) == f"mcp.json: {where}: it stands there twice"
+    assert refused(text) == f"mcp.json: {where}: duplicate key"
 
 
 @pytest.mark.parametrize("text", ["[" * 100_000, '{"a": ' * 100_000, '{"a": ' + "1" * 5_000 + "}"], ids=lambda t: t[:5])
@@ -583,7 +583,7 @@ def test_a_file_with_a_byte_order_mark_is_read(tmp_path: Path) -> None:
 
 
 def test_a_file_that_cannot_be_read_is_named_with_the_reason(tmp_path: Path) -> None:
-    with pytest.raises(InvalidConfig, match=r"nowhere\.json: there is no such file"):
+    with pytest.raises(InvalidConfig, match=r"nowhere\.json: file not found"):
         read_config(tmp_path / "nowhere.json")
     with pytest.raises(InvalidConfig, match="cannot be read"):
         read_config(tmp_path)
@@ -594,5 +594,5 @@ def test_a_file_in_another_encoding_is_told_so(tmp_path: Path, encoding: str) ->
     path = tmp_path / "mcp.json"
     path.write_text('{"mcpServers": {"é": {}}}', encoding=encoding)
 
-    with pytest.raises(InvalidConfig, match=r"mcp\.json: not UTF-8 text"):
+    with pytest.raises(InvalidConfig, match=r"mcp\.json: must be UTF-8 text"):
         read_config(path)

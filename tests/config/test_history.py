@@ -39,11 +39,11 @@ def test_principals_that_meet_one_list_share_and_each_other_has_its_own() -> Non
 WRONG: list[tuple[Any, str]] = [
     ("yes", "toolcrib.search.history: must be true, false or an object"),
     ({"shared": []}, "did you mean `share`?"),
-    ({"share": ["team-*"]}, "toolcrib.search.history.share: lists of patterns"),
-    ({"share": "team-*"}, "toolcrib.search.history.share: lists of patterns"),
-    ({"share": [[]]}, "toolcrib.search.history.share: lists of patterns"),
-    ({"share": [["a", 1]]}, "toolcrib.search.history.share: lists of patterns"),
-    ({"max_days": 0}, "toolcrib.search.history.max_days: a number of days is expected"),
+    ({"share": ["team-*"]}, "toolcrib.search.history.share: must be lists of patterns"),
+    ({"share": "team-*"}, "toolcrib.search.history.share: must be lists of patterns"),
+    ({"share": [[]]}, "toolcrib.search.history.share: must be lists of patterns"),
+    ({"share": [["a", 1]]}, "toolcrib.search.history.share: must be lists of patterns"),
+    ({"max_days": 0}, "toolcrib.search.history.max_days: must be a whole number of days"),
 ]
 
 

@@ -75,7 +75,7 @@ WRONG: list[tuple[Any, str]] = [
     ([], "toolcrib.tools: must be an object"),
     ({"git.*": []}, "toolcrib.tools.git.*: must be an object"),
     ({"git.*": None}, "toolcrib.tools.git.*: must be an object"),
-    ({" ": {"tags": "x"}}, "toolcrib.tools: an id of a tool, or a pattern of ids, is expected here"),
+    ({" ": {"tags": "x"}}, "toolcrib.tools: a key must be a tool id or a pattern of ids"),
     ({"git.*": {"alias": "x"}}, "toolcrib.tools.git.*: unknown key `alias` (did you mean `aliases`?)"),
     ({"git.*": {"tags": [5]}}, "toolcrib.tools.git.*.tags.0: must be a string"),
     ({"git.*": {"tags": 5}}, "toolcrib.tools.git.*.tags: must be a list of strings"),
@@ -106,4 +106,4 @@ def test_what_stands_there_twice_is_refused(text: str, place: str) -> None:
     with pytest.raises(InvalidConfig) as wrong:
         parse_config(f'{{"toolcrib": {{"tools": {text}}}}}', FILE, {})
 
-    assert wrong.value.message == f"mcp.json: toolcrib.tools.{place}: it stands there twice"
+    assert wrong.value.message == f"mcp.json: toolcrib.tools.{place}: duplicate key"

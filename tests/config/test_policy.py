@@ -76,14 +76,14 @@ def test_a_path_may_lead_through_a_link() -> None:
 
 WRONG: list[tuple[Any, str]] = [
     (None, "toolcrib.policy: must be an object"),
-    ({}, "toolcrib.policy: `otherwise` is missing: say what holds where no rule is met"),
+    ({}, "toolcrib.policy: `otherwise` is required: it decides what happens when no rule matches"),
     ({"otherwise": None}, "toolcrib.policy.otherwise: must be one of: allow, ask, refuse, hide"),
     ({"otherwise": "deny"}, "toolcrib.policy.otherwise: must be one of: allow, ask, refuse, hide"),
     ({"otherwise": ["hide"]}, "toolcrib.policy.otherwise: must be one of: allow, ask, refuse, hide"),
     ({"otherwise": "hide", "rule": []}, "toolcrib.policy: unknown key `rule` (did you mean `rules`?)"),
     ({"otherwise": "hide", "rules": {}}, "toolcrib.policy.rules: must be a list of objects"),
     ({"otherwise": "hide", "rules": ["x"]}, "toolcrib.policy.rules.0: must be an object"),
-    ({"otherwise": "hide", "rules": [{}]}, "toolcrib.policy.rules.0: `then` is missing"),
+    ({"otherwise": "hide", "rules": [{}]}, "toolcrib.policy.rules.0: `then` is required"),
     ({"otherwise": "hide", "rules": [{"then": "hide"}, {"then": 5}]}, "toolcrib.policy.rules.1.then: one of"),
     ({"otherwise": "hide", "rules": [{"then": "ask", "tool": "x"}]}, "toolcrib.policy.rules.0: unknown key `tool`"),
     (
@@ -118,13 +118,13 @@ def test_what_is_written_wrongly_is_named_with_its_place(policy: Any, complaint:
 
 @pytest.mark.parametrize("key", ["Toolcrib", "tool-crib", "tool_crib", "TOOLCRIB"])
 def test_a_key_that_is_nearly_ours_is_not_passed_over(key: str) -> None:
-    with pytest.raises(InvalidConfig, match=re.escape(f"`{key}` is not read (did you mean `toolcrib`?)")):
+    with pytest.raises(InvalidConfig, match=re.escape(f"unknown key `{key}` (did you mean `toolcrib`?)")):
         parse_config(json.dumps({key: {"policy": {"otherwise": "hide"}}}), FILE, {})
 
 
 @pytest.mark.parametrize("key", ["policy", "auth"])
 def test_what_keeps_others_out_is_not_passed_over_where_it_stands_outside_our_key(key: str) -> None:
-    with pytest.raises(InvalidConfig, match=f"`{key}` is not read here: it stands below `toolcrib`"):
+    with pytest.raises(InvalidConfig, match=f"move `{key}` under the key `toolcrib`"):
         parse_config(json.dumps({key: {}, "mcpServers": {}}), FILE, {})
 
 
@@ -134,7 +134,7 @@ def test_a_server_that_was_to_be_isolated_is_not_shared_for_a_misplaced_key(key:
         json.dumps({"mcpServers": {"git": {"command": "git", key: "principal"}}}), FILE, {}
     ).servers
     assert server.server is None
-    assert server.problem == f"mcpServers.git.{key}: this is read below `toolcrib.sources.git` alone"
+    assert server.problem == f"mcpServers.git.{key}: move this key under `toolcrib.sources.git`"
 
 
 TOPS = {

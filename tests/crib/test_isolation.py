@@ -547,7 +547,7 @@ def test_an_id_with_a_bar_is_filled_in_only_where_it_is_percent_encoded() -> Non
         {"url": "https://example.com/mcp", "headers": {"X-Who": "${principal}"}},
     ]
     for entry in elsewhere:
-        assert "a `|` is filled in only in a `url`" in refused(entry, "auth0|123")
+        assert "a `|` is only allowed in a `url`" in refused(entry, "auth0|123")
 
 
 def test_whoever_has_an_odd_id_can_be_named_and_given_credentials() -> None:
@@ -614,7 +614,7 @@ def test_a_setting_of_another_form_is_refused_with_its_place(settings: Json, pro
 def test_a_principal_that_is_named_twice_is_refused() -> None:
     text = '{"mcpServers": {"desk": {"command": "x"}}, "toolcrib": {"sources": {"desk": {"isolation": "principal", '
     text += '"principals": {"ada": {}, "ada": {}}}}}}'
-    with pytest.raises(InvalidConfig, match=r"principals.ada: it stands there twice"):
+    with pytest.raises(InvalidConfig, match=r"principals.ada: duplicate key"):
         parse_config(text, Path("mcp.json"), {})
 
 

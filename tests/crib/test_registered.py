@@ -125,7 +125,7 @@ def test_all_of_several_things_are_kept_or_none(path: Path) -> None:
     crib = Toolcrib(registrations=RegistrationStore(path))
     crib.keep(read_declared("ops", "disk", DISK))
     other = read_declared("ops", "disk", LOAD)
-    with pytest.raises(InvalidConfig, match=r"`ops\.disk` is registered already, and differs"):
+    with pytest.raises(InvalidConfig, match=r"`ops\.disk` is already registered, and differs"):
         crib.keep(ToolBundle("new"), other)
     with pytest.raises(InvalidConfig, match="the bundle `broken`"):
         crib.keep(ToolBundle("new"), ToolBundle("broken", includes=("nowhere",)))
@@ -139,9 +139,9 @@ def test_all_of_several_things_are_kept_or_none(path: Path) -> None:
 
 def test_what_is_code_cannot_be_kept_and_without_a_store_nothing_can(path: Path) -> None:
     crib = Toolcrib(registrations=RegistrationStore(path))
-    with pytest.raises(InvalidConfig, match="`room` is looked for by code"):
+    with pytest.raises(InvalidConfig, match="`room` is checked by Python code"):
         crib.keep(Capability("room", OwnCheck(lambda: True)))
-    for thing, why in ((Tool("ops", "free"), "the tool `ops.free` cannot be kept"), (print, "cannot be kept")):
+    for thing, why in ((Tool("ops", "free"), "the tool `ops.free` cannot be stored"), (print, "cannot be stored")):
         with pytest.raises(InvalidConfig, match=why):
             crib.keep(cast("Registrable", thing))
     with pytest.raises(InvalidConfig, match="registrations="):
@@ -196,7 +196,10 @@ async def test_what_the_configuration_says_wins_and_what_is_registered_is_told_o
         "the bundle `disks`",
         "the capability `shell`",
     }
-    assert "registered but not used: `bench.more`: a server, plugin or source" in caplog.text
+    assert (
+        "registered but not used: `bench.more`: the name `bench` is already used by a server, a plugin or a source"
+        in caplog.text
+    )
     assert len(store.all()) == 8
 
     async with Toolcrib(registrations=RegistrationStore(path)) as alone:
@@ -238,7 +241,10 @@ def test_what_the_program_has_of_its_own_wins_too(path: Path) -> None:
     crib.keep(ToolBundle("good"))
     assert ids(crib) == ["ops.load"]
     assert len(crib.registration_problems) == 3
-    with pytest.raises(InvalidConfig, match=r"`ops.more`: a server, plugin or source of this program is called `ops`"):
+    with pytest.raises(
+        InvalidConfig,
+        match=r"`ops.more`: the name `ops` is already used by a server, a plugin or a source of this program",
+    ):
         crib.keep(read_declared("ops", "more", LOAD))
 
 

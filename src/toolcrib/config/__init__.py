@@ -1,4 +1,4 @@
-"""`mcp.json`: which servers there are, and what stands under our own key of the same file."""
+"""Reads `mcp.json`: the servers, and Toolcrib's own settings in the same file."""
 
 from toolcrib.config.file import (
     DEFAULT_ROOM,

@@ -1,4 +1,4 @@
-"""`toolcrib.audit`: whether operations are written down, where, for how long, and what of them."""
+"""Reads `toolcrib.audit`: whether operations are recorded, where, for how long, and in how much detail."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from toolcrib.audit.redaction import is_pattern
 from toolcrib.config.settings import Settings
 
 AUDIT_SETTINGS: Mapping[str, str] = {
-    "path": "The file; one that is not absolute is looked for beside this configuration.",
-    "max_mb": "Megabytes it may take; when it is full, the principals that take most lose their oldest traces (64).",
-    "max_days": "Days that a trace is kept (30).",
-    "arguments": "`true` keeps what tools and prompts are given, without what is or looks secret (`false`).",
-    "redact": "Texts whose presence in a key makes its value a secret, beside those that always do.",
+    "path": "The audit file. A relative path starts at the folder of this configuration.",
+    "max_mb": "Maximum size in megabytes. When it is full, the principals that use most lose their oldest traces (64).",
+    "max_days": "Days to keep a trace (30).",
+    "arguments": "`true` records the arguments of tools and prompts, without what looks like a secret (`false`).",
+    "redact": "More strings that mark a secret: the value of a key that contains one of them is not recorded.",
 }
 """Every key below `toolcrib.audit`."""
 
@@ -27,15 +27,15 @@ _MOST_DAYS = 36_500
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """What is written down, and where."""
+    """The settings of the audit."""
 
     path: Path | None = None
-    """None for the one in this user's state folder."""
+    """None means the file in this user's state folder."""
     max_mb: int = 64
     max_days: int = 30
     arguments: bool = False
     redact: tuple[str, ...] = ()
-    """Patterns of keys, beside `SECRET_KEYS`."""
+    """Patterns of secret keys, in addition to `SECRET_KEYS`."""
 
     @property
     def place(self) -> Path:
@@ -46,10 +46,10 @@ DEFAULT_AUDIT = Audit()
 
 
 def read_audit(ours: Settings) -> Audit | None:
-    """What `ours`, the object under our key, says of it; None where it is switched off.
+    """Read the audit settings from `ours`, the object under `toolcrib`. Returns None if the audit is off.
 
     Raises:
-        InvalidConfig: it says it wrongly.
+        InvalidConfig: a setting is invalid.
     """
     match ours.values.get(_KEY, True):
         case True:
@@ -66,11 +66,11 @@ def _read(settings: Settings) -> Audit:
     settings.only(AUDIT_SETTINGS)
     redact = settings.texts("redact")
     if not all(map(is_pattern, redact)):
-        raise settings.wrong("redact", "each text needs a letter or a digit")
+        raise settings.wrong("redact", "each string needs a letter or a digit")
     path = settings.text("path")
     try:
         place = settings.path.parent / Path(path).expanduser() if path else None
-    except RuntimeError as error:  # `~name` of nobody
+    except RuntimeError as error:  # `~name`, and there is no such user
         raise settings.wrong("path", str(error)) from error
     return Audit(
         place,

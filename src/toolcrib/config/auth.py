@@ -1,4 +1,4 @@
-"""Who may ask over HTTP, and under which names: what stands under `toolcrib.auth`."""
+"""Reads `toolcrib.auth`: which clients can use the HTTP gateway, and under which host names it is reached."""
 
 from __future__ import annotations
 
@@ -12,35 +12,35 @@ from toolcrib.config.settings import Settings
 from toolcrib.core.principal import LOCAL, Principal
 
 AUTH_SETTINGS: Mapping[str, str] = {
-    "tokens": "Bearer tokens by their hash; `toolcrib token NAME` makes one.",
-    "jwt": "Whose signed tokens (JWT) are good here as well.",
-    "public_url": "Where clients reach the gateway, without `/mcp`, such as `https://tools.example.com`.",
-    "allowed_hosts": 'More names by which it is reached, as in a `Host` header; `["*"]` for any.',
-    "allowed_origins": 'Web pages that may ask, such as `https://app.example.com`; `["*"]` for any.',
+    "tokens": "Access tokens by their hash. Create one with `toolcrib token NAME`.",
+    "jwt": "The issuer whose signed tokens (JWT) are accepted as well.",
+    "public_url": "The URL at which clients reach the gateway, without `/mcp`, such as `https://tools.example.com`.",
+    "allowed_hosts": 'More host names that clients may use in the `Host` header; `["*"]` for any.',
+    "allowed_origins": 'Web origins that may send requests, such as `https://app.example.com`; `["*"]` for any.',
 }
 """Every key below `toolcrib.auth`, with what it does."""
 
 TOKEN_SETTINGS: Mapping[str, str] = {
-    "sha256": "The SHA-256 of the token, 64 hex digits.",
-    "principal": "On whose behalf whoever sends it asks.",
-    "scopes": "What policies may ask of it ([]).",
+    "sha256": "The SHA-256 hash of the token, 64 hex digits.",
+    "principal": "The principal that requests with this token act for.",
+    "scopes": "The scopes of this token, for use in policy rules ([]).",
 }
 """Every key of an entry of `toolcrib.auth.tokens`."""
 
 JWT_SETTINGS: Mapping[str, str] = {
-    "issuer": "Who issues the tokens, exactly as their `iss` says.",
-    "audience": "For whom: one of these stands in their `aud`; a text or a list.",
-    "jwks_url": "Where the issuer's keys are; found in the issuer's metadata if not said.",
-    "algorithms": "How they may be signed, of those with public keys (RS256, ES256, EdDSA).",
-    "principal_claim": "Which claim is the principal (`sub`).",
-    "scope_claim": "Which claim holds the scopes (`scope`, else `scp`).",
-    "required_scopes": "What every token has to have ([]).",
-    "shares_principals": "Whether a principal of `tokens` and whoever the issuer calls the same are one (false).",
+    "issuer": "The issuer of the tokens, exactly as in their `iss` claim.",
+    "audience": "The audience: a string, or a list of strings. The `aud` claim must contain one of them.",
+    "jwks_url": "The URL of the issuer's keys. Default: the one in the issuer's metadata.",
+    "algorithms": "The accepted signature algorithms. All of them use public keys (RS256, ES256, EdDSA).",
+    "principal_claim": "The claim with the principal (`sub`).",
+    "scope_claim": "The claim with the scopes (`scope`, else `scp`).",
+    "required_scopes": "The scopes that every token must have ([]).",
+    "shares_principals": "Whether equal names in `tokens` and from the issuer mean the same principal (false).",
 }
 """Every key below `toolcrib.auth.jwt`."""
 
 ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
-"""Those with public keys: nothing that a gateway knows suffices to sign with them."""
+"""Algorithms with public keys only: nothing that a gateway knows is enough to sign a token."""
 
 _DEFAULT_ALGORITHMS = ("RS256", "ES256", "EdDSA")
 
@@ -51,16 +51,16 @@ ANY = "*"
 
 @dataclass(frozen=True, slots=True)
 class BearerToken:
-    """A token that is known by its hash alone."""
+    """A token of which only the hash is known."""
 
     digest: bytes
-    """SHA-256 of its UTF-8 form, 32 bytes."""
+    """The SHA-256 hash of the token's UTF-8 bytes, 32 bytes."""
     principal: Principal
 
 
 @dataclass(frozen=True, slots=True)
 class Jwt:
-    """Whose signed tokens are good, and what is read from them. See `JWT_SETTINGS`."""
+    """The issuer whose signed tokens are accepted, and the claims that are read. See `JWT_SETTINGS`."""
 
     issuer: str
     audience: tuple[str, ...]
@@ -68,53 +68,53 @@ class Jwt:
     algorithms: tuple[str, ...] = _DEFAULT_ALGORITHMS
     principal_claim: str = "sub"
     scope_claims: tuple[str, ...] = ("scope", "scp")
-    """The first that a token has holds its scopes."""
+    """The claims that can hold the scopes. The first one that a token has is used."""
     required_scopes: tuple[str, ...] = ()
     shares_principals: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Auth:
-    """Who may ask over HTTP."""
+    """Who can use the gateway over HTTP."""
 
     is_required: bool = False
-    """Whether anybody is asked for credentials at all."""
+    """Whether requests need credentials."""
     tokens: tuple[BearerToken, ...] = ()
     jwt: Jwt | None = None
     public_url: str | None = None
-    """Scheme, host and port, and the path of a proxy if there is one; no slash at its end."""
+    """Scheme, host, port and the path of a proxy if there is one, without a trailing slash."""
     allowed_hosts: tuple[str, ...] = ()
-    """In lower case."""
+    """Host names in lower case."""
     allowed_origins: tuple[str, ...] = ()
-    """Likewise."""
+    """Web origins in lower case."""
 
 
 NO_AUTH = Auth()
 
 
 def read_auth(settings: Settings) -> Auth:
-    """What `settings`, those under `toolcrib.auth`, say.
+    """Read `settings`, the object under `toolcrib.auth`.
 
-    A `tokens` or `jwt` that stands there asks for credentials, even an empty list: whoever took the last token away did
-    not mean to let everybody in.
+    If `tokens` or `jwt` is present, credentials are required, even with an empty list: removing the last token must not
+    open the gateway to everyone.
 
     Raises:
-        InvalidConfig: an unknown key or a value that cannot be, with its place.
+        InvalidConfig: a key is unknown, or a value is invalid. The message names its place.
     """
     settings.only(AUTH_SETTINGS)
     is_required = "tokens" in settings or "jwt" in settings
     tokens = tuple(_token(entry) for entry in settings.each("tokens"))
     digests = [token.digest for token in tokens]
     if len(set(digests)) != len(digests):
-        raise settings.wrong("tokens", "two of them have the same hash")
+        raise settings.wrong("tokens", "two tokens have the same hash")
     hosts = tuple(host.lower() for host in settings.texts("allowed_hosts"))
     origins = tuple(origin.lower() for origin in settings.texts("allowed_origins"))
     for key, values in (("allowed_hosts", hosts), ("allowed_origins", origins)):
         if ANY in values and not is_required:
-            raise settings.wrong(key, "`*` is only for gateways that ask for credentials")
+            raise settings.wrong(key, "`*` is only allowed if `tokens` or `jwt` is configured")
     for origin in origins:
         if origin != ANY and not re.fullmatch(r"[a-z][a-z0-9+.-]*://[^/?#\s]+", origin):
-            raise settings.wrong("allowed_origins", f"`{origin}` is no origin, such as https://app.example.com")
+            raise settings.wrong("allowed_origins", f"`{origin}` is not an origin, for example https://app.example.com")
     return Auth(
         is_required=is_required,
         tokens=tokens,
@@ -129,17 +129,17 @@ def _token(entry: Settings) -> BearerToken:
     entry.only(TOKEN_SETTINGS)
     digest = entry.text("sha256")
     if not re.fullmatch(r"[0-9a-fA-F]{64}", digest):
-        raise entry.wrong("sha256", "64 hex digits are expected here, as `toolcrib token` prints them")
+        raise entry.wrong("sha256", "must be a SHA-256 hash of 64 hex digits, as printed by `toolcrib token`")
     principal = entry.text("principal")
     if not may_be_principal(principal):
         raise entry.wrong(
-            "principal", f"a name is expected here, of up to {MAX_PRINCIPAL_CHARS} characters, and not `{LOCAL.id}`"
+            "principal", f"must be a name of 1 to {MAX_PRINCIPAL_CHARS} printable characters other than `{LOCAL.id}`"
         )
     return BearerToken(bytes.fromhex(digest), Principal(principal, frozenset(entry.texts("scopes"))))
 
 
 def may_be_principal(name: str) -> bool:
-    """Whether a credential may stand for a principal of this name: not for the person at this machine."""
+    """Return whether a credential can have this principal. `local` is reserved for the person at this machine."""
     return 0 < len(name) <= MAX_PRINCIPAL_CHARS and name.isprintable() and name != LOCAL.id
 
 
@@ -147,15 +147,15 @@ def _jwt(settings: Settings) -> Jwt:
     settings.only(JWT_SETTINGS)
     for key in ("issuer", "audience"):
         if not settings.texts(key) or "" in settings.texts(key):
-            raise settings.wrong(key, "it is needed, or tokens that were made for others would be good here")
+            raise settings.wrong(key, "is required, because otherwise tokens for other services would be accepted")
     issuer, jwks_url = settings.text("issuer"), settings.text("jwks_url") or None
     for key, url in (("jwks_url", jwks_url), ("issuer", issuer if jwks_url is None else None)):
         if url is not None and not is_safe(url):
-            raise settings.wrong(key, "an https address is expected here (http only for this machine)")
+            raise settings.wrong(key, "must be an https URL (http is allowed only for this machine)")
     algorithms = settings.texts("algorithms") or _DEFAULT_ALGORITHMS
     for algorithm in algorithms:
         if algorithm not in ALGORITHMS:
-            raise settings.wrong("algorithms", f"`{algorithm}` is not one of {', '.join(ALGORITHMS)}")
+            raise settings.wrong("algorithms", f"`{algorithm}` is not supported. Use one of: {', '.join(ALGORITHMS)}")
     claim = settings.text("scope_claim")
     return Jwt(
         issuer=issuer,
@@ -170,7 +170,7 @@ def _jwt(settings: Settings) -> Jwt:
 
 
 def is_safe(url: str) -> bool:
-    """Whether keys may be fetched from `url`: nobody on the way can put in their own."""
+    """Return whether keys can be fetched from `url` safely, so that no one on the network can replace them."""
     try:
         parts = urlsplit(url)
         host = parts.hostname
@@ -180,7 +180,7 @@ def is_safe(url: str) -> bool:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine itself is reached by the name or address `host`."""
+    """Return whether `host` is a name or address of this machine that is not reachable from other machines."""
     if host.lower() == "localhost":
         return True
     try:
@@ -192,5 +192,5 @@ def is_loopback(host: str) -> bool:
 def _public_url(settings: Settings) -> str | None:
     url = settings.text("public_url").rstrip("/")
     if url and not re.fullmatch(r"https?://[^/?#\s@]+(/[^?#\s]*)?", url):
-        raise settings.wrong("public_url", "an http or https address without a query is expected here")
+        raise settings.wrong("public_url", "must be an http or https URL without a query")
     return url or None

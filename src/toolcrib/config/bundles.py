@@ -1,4 +1,4 @@
-"""`toolcrib.bundles`: sets of tools for a purpose, by name."""
+"""Reads `toolcrib.bundles`: named sets of tools for a purpose."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from toolcrib.config.settings import Settings
 from toolcrib.core.errors import InvalidConfig
 
 BUNDLE_SETTINGS: Mapping[str, str] = {
-    "description": "One line on what it is for.",
-    "required": "Without these it is incomplete: ids of tools, patterns of them (`git.*`), or names and aliases.",
-    "optional": "What belongs to it as well, where it is there.",
-    "includes": "Names of other bundles, whose tools are its own as well.",
+    "description": "One line that says what the bundle is for.",
+    "required": "The bundle is incomplete without these: tool ids, patterns of ids (`git.*`), names or aliases.",
+    "optional": "Tools that also belong to the bundle if they are available.",
+    "includes": "Names of other bundles. Their tools belong to this bundle as well.",
 }
 """Every key of one bundle."""
 
 
 def read_bundles(settings: Settings, names: Mapping[str, str]) -> Bundles:
-    """The bundles below `toolcrib.bundles`.
+    """Read the bundles below `toolcrib.bundles`.
 
-    `names` are those of the sources, by the labels of their servers: ids may begin with either.
+    `names` maps the labels of servers to the names of their sources. Ids may begin with either.
 
     Raises:
-        InvalidConfig: one is wrong, includes one that is not there, or itself.
+        InvalidConfig: a bundle is invalid, includes itself, or includes a bundle that does not exist.
     """
     settings.only(settings)
     found = [read_bundle(settings, name, names) for name in settings]
@@ -35,10 +35,12 @@ def read_bundles(settings: Settings, names: Mapping[str, str]) -> Bundles:
 
 
 def read_bundle(settings: Settings, name: str, names: Mapping[str, str]) -> ToolBundle:
-    """The one called `name` below `toolcrib.bundles`, whatever it includes; `names` are as for `read_bundles`.
+    """Read the bundle `name` below `toolcrib.bundles`, without checking what it includes.
+
+    `names` are as for `read_bundles`.
 
     Raises:
-        InvalidConfig: it is wrong in itself.
+        InvalidConfig: the bundle itself is invalid.
     """
     here = settings.settings(name)
     here.only(BUNDLE_SETTINGS)
@@ -55,5 +57,5 @@ def read_bundle(settings: Settings, name: str, names: Mapping[str, str]) -> Tool
 
 
 def _under_one_name(entries: Iterable[str], names: Mapping[str, str]) -> tuple[str, ...]:
-    """`entries`, the labels of servers in them replaced by the names of their sources: nothing could meet a label."""
+    """Replace server labels in `entries` by source names. A required entry with a label could never match."""
     return tuple(dict.fromkeys(under_source_names((entry,), names)[-1] for entry in entries))

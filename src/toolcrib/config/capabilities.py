@@ -1,4 +1,4 @@
-"""`toolcrib.capabilities`: what tools may need of the system, by name, each with how to look for it."""
+"""Reads `toolcrib.capabilities`: what tools may need from the system, and how to check for it."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from toolcrib.config.settings import Settings
 from toolcrib.core.errors import InvalidConfig
 
 CAPABILITY_SETTINGS: Mapping[str, str] = {
-    "program": "It is there where a program of this name is on the PATH.",
-    "env": "It is there where this environment variable is set, and not empty.",
-    "path": "It is there where this file or folder exists; `~` is the home folder.",
-    "address": 'It is there where a connection is taken at this `"host:port"`.',
-    "package": "It is there where this Python package could be imported.",
-    "remedy": "What to do where it is missing, in sentences that models and people read.",
-    "lifetime_s": "Seconds before it is looked for again once it was there (60).",
-    "missing_lifetime_s": "Seconds before it is looked for again once it was missing (5).",
-    "timeout_s": "Seconds after which an address that has not answered counts as missing (5).",
+    "program": "Available if a program with this name is on the PATH.",
+    "env": "Available if this environment variable is set and not empty.",
+    "path": "Available if this file or folder exists; `~` is the home folder.",
+    "address": 'Available if this `"host:port"` accepts connections.',
+    "package": "Available if this Python package can be imported.",
+    "remedy": "What to do if it is missing, in sentences that models and people read.",
+    "lifetime_s": "Seconds until the next check after it was found (60).",
+    "missing_lifetime_s": "Seconds until the next check after it was missing (5).",
+    "timeout_s": "Seconds to wait for an answer from an address before it counts as missing (5).",
 }
 """Every key of one capability."""
 
@@ -40,10 +40,10 @@ _KINDS = (*_QUICK, "address")
 
 
 def read_capabilities(settings: Settings) -> tuple[Capability, ...]:
-    """Those below `toolcrib.capabilities`, in the file's order.
+    """Read the capabilities below `toolcrib.capabilities`, in the file's order.
 
     Raises:
-        InvalidConfig: one is wrong.
+        InvalidConfig: a capability is invalid.
     """
     settings.only(settings)
     return tuple(_read(name, settings.settings(name)) for name in settings)
@@ -65,7 +65,7 @@ def _read(name: str, here: Settings) -> Capability:
 def _checker(here: Settings) -> Checker:
     kinds = [key for key in _KINDS if here.text(key).strip()]
     if len(kinds) != 1:
-        raise InvalidConfig(f"{here.path}: {here.where}: exactly one of {', '.join(_KINDS)} is expected here")
+        raise InvalidConfig(f"{here.path}: {here.where}: needs exactly one of {', '.join(_KINDS)}")
     (kind,) = kinds
     if kind == "address":
         return _address(here)
@@ -75,5 +75,5 @@ def _checker(here: Settings) -> Checker:
 def _address(here: Settings) -> AddressAccepts:
     host, _, port = here.text("address").rpartition(":")
     if not (host and port.isascii() and port.isdecimal() and 0 < int(port) < 65_536):
-        raise here.wrong("address", 'a host and its port are expected here, as in "localhost:5432"')
+        raise here.wrong("address", 'must be a host and a port, for example "localhost:5432"')
     return AddressAccepts(host.removeprefix("[").removesuffix("]"), int(port))

@@ -1,4 +1,4 @@
-"""`toolcrib.categories`: nodes that somebody set up, by name, with those below them."""
+"""Reads `toolcrib.categories`: your own categories, by name, each with the categories below it."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from toolcrib.core.errors import InvalidConfig
 from toolcrib.core.tools import ROOT, Path
 
 CATEGORY_SETTINGS: Mapping[str, str] = {
-    "title": "What people call it.",
-    "summary": "One line on what is inside; models read it before they look.",
-    "tags": "What it is about, in single words.",
-    "tools": "Ids of tools that hang in it, or patterns of them: `git.*`.",
-    "tagged": "Tools that carry one of these tags hang in it too.",
-    "also_under": 'Paths of nodes that it hangs under as well: `[["Quality"]]`.',
-    "group": "With `true`, the catalog may show its tools in groups where there are more than a dozen; off by default.",
-    "categories": "The categories below it, by name, each with these same keys.",
+    "title": "The title that people see.",
+    "summary": "One line about the content. Models read it before they look inside.",
+    "tags": "What the category is about, in single words.",
+    "tools": "The tools in this category: tool ids, or patterns of ids such as `git.*`.",
+    "tagged": "Tools with one of these tags are in this category as well.",
+    "also_under": 'Paths of other categories that contain this one as well: `[["Quality"]]`.',
+    "group": "`true` lets the catalog show more than a dozen tools in groups (`false`).",
+    "categories": "The categories below this one, by name, with the same keys.",
 }
 """Every key of one category."""
 
 
 def read_categories(settings: Settings, names: Mapping[str, str]) -> Categories:
-    """The categories below `toolcrib.categories`, outer ones before those inside them, else in the file's order.
+    """Read the categories below `toolcrib.categories`: outer ones before inner ones, otherwise in the file's order.
 
-    `names` are those of the sources, by the labels of their servers: ids may begin with either.
+    `names` maps the labels of servers to the names of their sources. Ids may begin with either.
 
     Raises:
-        InvalidConfig: one is wrong, or hangs below itself.
+        InvalidConfig: a category is invalid, or is below itself.
     """
     found: list[Category] = []
     waiting: list[tuple[Path, Settings]] = [(ROOT, settings)]

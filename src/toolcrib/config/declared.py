@@ -1,4 +1,4 @@
-"""`toolcrib.declared`: tools that are commands or HTTP requests, by source and name."""
+"""Reads `toolcrib.declared`: tools that are commands or HTTP requests, by source and name."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from toolcrib.sources.declared.definition import DeclaredTools, read_declared_so
 
 
 def read_declarations(settings: Settings, servers: Collection[str]) -> tuple[DeclaredTools, ...]:
-    """The sources below `toolcrib.declared`, in the file's order; none can be called as one of `servers`.
+    """Read the sources below `toolcrib.declared`, in the file's order. None of them may have the name of a server.
 
     Raises:
-        InvalidConfig: one is wrong, or something in it stands there twice.
+        InvalidConfig: a declaration is invalid, or contains a duplicate key.
     """
     settings.only(settings)
     found: list[DeclaredTools] = []
@@ -22,7 +22,7 @@ def read_declarations(settings: Settings, servers: Collection[str]) -> tuple[Dec
         value = settings.values[name]
         _check_once(value, settings, name)
         if name in servers:
-            raise settings.wrong(name, "a server has this name; call one of them otherwise")
+            raise settings.wrong(name, "a server already has this name; rename one of them")
         try:
             found.append(read_declared_source(name, value, where=settings.at(name)))
         except InvalidTool as error:
@@ -31,12 +31,12 @@ def read_declarations(settings: Settings, servers: Collection[str]) -> tuple[Dec
 
 
 def _check_once(value: object, settings: Settings, place: str) -> None:
-    """Pass where no key of `value`, or of what is in it, stands there twice: one of them would not count."""
+    """Check that `value` has no duplicate keys at any depth, because one of their values would be ignored."""
     if isinstance(value, list):
         for position, each in enumerate(cast("list[object]", value)):
             _check_once(each, settings, f"{place}.{position}")
     elif isinstance(value, JsonObject):
         for key in value.repeated:
-            raise settings.wrong(f"{place}.{key}", "it stands there twice")
+            raise settings.wrong(f"{place}.{key}", "duplicate key")
         for key, each in value.items():
             _check_once(each, settings, f"{place}.{key}")

@@ -1,4 +1,4 @@
-"""`toolcrib.search.embedder`: which model turns texts into vectors, if any does."""
+"""Reads `toolcrib.search.embedder`: which model embeds texts for search, if any."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from toolcrib.core.placeholders import Problem, expanded
 from toolcrib.search.embedders import Embedder, EmbeddingFailed, ModelEndpoint, ModelFolder, open_embedder
 
 EMBEDDER_SETTINGS: Mapping[str, str] = {
-    "folder": "A folder with a model: model2vec, or a sentence transformer in ONNX. As seen from the file.",
-    "endpoint": "In place of that: an http or https address that `/embeddings` is added to, as OpenAI has it.",
-    "model": "What the endpoint calls the model.",
-    "api_key": "What the endpoint is shown; best a variable, as in `${OPENAI_API_KEY}`.",
-    "dimensions": "How many numbers of a vector to ask the endpoint for (as many as the model gives).",
+    "folder": "A folder with a model2vec model or an ONNX sentence transformer. Relative to the configuration file.",
+    "endpoint": "Instead of `folder`: an http or https URL with an OpenAI-compatible `/embeddings` below it.",
+    "model": "The name of the model at the endpoint.",
+    "api_key": "The API key for the endpoint. Better use a variable, such as `${OPENAI_API_KEY}`.",
+    "dimensions": "The number of dimensions to request from the endpoint (the default of the model).",
 }
-"""Every key of it."""
+"""Every key below `toolcrib.search.embedder`."""
 
 MAX_DIMENSIONS = 16_384
 
@@ -28,17 +28,17 @@ _OF_ENDPOINTS = ("model", "api_key", "dimensions")
 
 @dataclass(frozen=True, slots=True)
 class EmbedderConfig:
-    """Exactly one of `model` and `problem` is set."""
+    """The configured model. Exactly one of `model` and `problem` is set."""
 
     model: ModelFolder | ModelEndpoint | None = None
     problem: str | None = None
-    """Why there is none, naming the key; no value that was filled in."""
+    """Why there is no model. Names the key, but never a value that was filled in."""
 
     def open(self) -> Embedder:
-        """The embedder; reads the model, or asks the endpoint, which may take a second.
+        """Read the model from its folder, or connect to the endpoint. This may take a second.
 
         Raises:
-            EmbeddingFailed: it cannot be used.
+            EmbeddingFailed: the model cannot be used.
         """
         if self.model is None:
             raise EmbeddingFailed(self.problem or "", is_final=True)
@@ -46,10 +46,10 @@ class EmbedderConfig:
 
 
 def read_embedder(settings: Settings, environ: Mapping[str, str] = os.environ) -> EmbedderConfig | None:
-    """What `settings`, those of `toolcrib.search`, say of it; None where they say nothing.
+    """Read the embedder from `settings`, the object under `toolcrib.search`. Returns None if there is none.
 
     Raises:
-        InvalidConfig: it is wrong; not where only a variable is not set, which is a `problem`.
+        InvalidConfig: a setting is invalid. A variable that is not set becomes a `problem` instead.
     """
     if settings.values.get("embedder") is None:
         return None
@@ -57,7 +57,7 @@ def read_embedder(settings: Settings, environ: Mapping[str, str] = os.environ) -
     given.only(EMBEDDER_SETTINGS)
     folder, endpoint = given.text("folder"), given.text("endpoint")
     if bool(folder) == bool(endpoint):
-        raise settings.wrong("embedder", "either a `folder` or an `endpoint` is expected in it")
+        raise settings.wrong("embedder", "needs either `folder` or `endpoint`")
     try:
         if folder:
             return EmbedderConfig(_folder(given, environ))
@@ -69,22 +69,22 @@ def read_embedder(settings: Settings, environ: Mapping[str, str] = os.environ) -
 def _folder(given: Settings, environ: Mapping[str, str]) -> ModelFolder:
     for key in _OF_ENDPOINTS:
         if key in given:
-            raise given.wrong(key, "this is of an `endpoint`; a `folder` says it itself")
+            raise given.wrong(key, "is only for an `endpoint`; the `folder` of a model already contains it")
     path = expanded(given.text("folder"), "folder", environ)
     try:
         return ModelFolder(given.path.parent / Path(path).expanduser())
-    except RuntimeError as error:  # `~name` of nobody
+    except RuntimeError as error:  # `~name`, and there is no such user
         raise Problem(f"folder: {str(error).rstrip('.')}") from error
 
 
 def _endpoint(given: Settings, environ: Mapping[str, str]) -> ModelEndpoint:
     if not given.text("model"):
-        raise given.wrong("model", "the name of the endpoint's model is expected here")
+        raise given.wrong("model", "must be the name of the model at the endpoint")
     dimensions = given.count("dimensions", 1, 1, MAX_DIMENSIONS, "dimensions") if "dimensions" in given else None
     url = expanded(given.text("endpoint"), "endpoint", environ)
     if not re.fullmatch(r"https?://[^/?#@\s]+(?:[/?][^#\s]*)?", url):
-        raise Problem("endpoint: no http or https address, or one with a user or a fragment in it")
+        raise Problem("endpoint: must be an http or https URL without a user name or a fragment")
     key = expanded(given.text("api_key"), "api_key", environ)
     if not re.fullmatch(r"[\x21-\x7e]*", key):
-        raise Problem("api_key: it holds something that no header can hold")
+        raise Problem("api_key: contains characters that an HTTP header cannot contain")
     return ModelEndpoint(url, expanded(given.text("model"), "model", environ), key, dimensions)

@@ -1,4 +1,4 @@
-"""`mcp.json`: which servers there are, and what stands under our own key of the same file."""
+"""Reads `mcp.json`: the servers, and Toolcrib's own settings in the same file."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 OUR_KEY = "toolcrib"
 
 SERVER_KEYS = ("mcpServers", "servers")
-"""Where the servers stand: `mcpServers` in most clients, `servers` in VS Code."""
+"""Keys that can hold the servers: `mcpServers` in most clients, `servers` in VS Code."""
 
 _TIMEOUTS = {
     "start_timeout_s": "start_s",
@@ -53,48 +53,50 @@ _TIMEOUTS = {
 }
 
 _KEEPS_OUT = ("policy", "auth")
-"""Settings without which more is open."""
+"""Settings that restrict access. Ignoring them in the wrong place would open more than the owner wants."""
 
 _MOST_CALLS = 1_000_000
 _MOST_LOCKERS = 100_000
 
 SETTINGS: Mapping[str, str] = {
-    "start_timeout_s": "Seconds a server may take from its start to the end of the handshake (60).",
-    "list_timeout_s": "Seconds it may take for each page of its tools (30).",
-    "call_timeout_s": "Seconds it may take to answer a call (300).",
-    "idle_timeout_s": "Seconds without a call after which a server whose definitions are kept is stopped (3600).",
-    "max_concurrent_calls": "Calls that run at one server at once (32).",
-    "max_queued_calls": "Calls that wait for those, first come first served; one more is refused (256).",
-    "calls_per_minute": "Calls that each principal may make in a minute; 0 sets no limit (1000).",
-    "burst_calls": "How many of those may come at once (as many as in a minute).",
-    "lookups_per_minute": "Operations of all kinds that each principal may ask for in a minute, calls and refused "
-    "requests included; 0 sets no limit (5000, or five times `calls_per_minute` or `burst_calls` if that is more; "
-    "no limit where `calls_per_minute` is 0). A third of them may come at once.",
-    "max_isolated_principals": "Principals whose isolated servers run at once; who was away longest makes room (100).",
-    "max_text_bytes": "Bytes of text in one result beyond which the rest is paged, as UTF-8 (400000).",
-    "max_binary_bytes": "Bytes of one image, audio or file in a result beyond which it is left out (8388608).",
-    "categories": "Nodes of your own, by name: what is inside, and which tools hang in them.",
-    "tools": "By id or pattern of ids: what you say of tools that you do not define.",
-    "plugins": "Which installed plugins are taken in: `true` (all, as if not said), `false`, or a list of names.",
-    "capabilities": "What tools may need of the system, by name: how to look for it, what to do where it is missing.",
+    "start_timeout_s": "Seconds that a server may take to start and complete the MCP handshake (60).",
+    "list_timeout_s": "Seconds that a server may take for each page of its tools (30).",
+    "call_timeout_s": "Seconds that a server may take to answer a call (300).",
+    "idle_timeout_s": "Seconds without a call after which a server with cached definitions is stopped (3600).",
+    "max_concurrent_calls": "Calls that run on one server at the same time (32).",
+    "max_queued_calls": "Calls to one server that wait for a free place, in order. One more is refused (256).",
+    "calls_per_minute": "Calls that each principal may make per minute; 0 means no limit (1000).",
+    "burst_calls": "How many of these calls may come at the same time (all of them).",
+    "lookups_per_minute": "Operations of all kinds that each principal may send per minute, including calls and "
+    "refused requests; 0 means no limit (5000, or five times `calls_per_minute` or `burst_calls` if that is more; "
+    "no limit if `calls_per_minute` is 0). A third of them may come at the same time.",
+    "max_isolated_principals": "Principals whose isolated servers run at the same time. When there are more, the "
+    "servers of the principal that was inactive longest are stopped (100).",
+    "max_text_bytes": "The maximum text in one result, in bytes of UTF-8. The rest is delivered in pages (400000).",
+    "max_binary_bytes": "The maximum size of an image, audio or file in a result. Larger ones are left out (8388608).",
+    "categories": "Your own categories, by name, with the tools that are in them.",
+    "tools": "Metadata for tools that others define, by tool id or pattern of ids.",
+    "plugins": "Which installed plugins to load: `true` (all), `false`, or a list of names (`true`).",
+    "capabilities": "What tools may need from the system, by name: how to check for it, and what to do without it.",
     "declared": "Tools that are commands or HTTP requests, by source and name.",
-    "bundles": "Named sets of tools that a session, a request or the gateway can be kept within.",
-    "policy": "Who may see and call what: `rules` in order, and `otherwise`.",
-    "auth": "Who may ask over HTTP: `tokens`, `jwt`, and the names that it is reached under.",
-    "audit": "Whether what is done is written down: `true` (as if not said), `false`, or an object that says how.",
-    "pins": "What becomes of tools whose definitions nobody approved of as they are.",
-    "search": "How tools are found: signals to do `without`, an `embedder`, whether past calls count (`history`).",
-    "sources": "By name of a server or plugin: `title`, `summary`, `trusted`; time-outs and limits of its own.",
+    "bundles": "Named sets of tools. A session, a request or the whole gateway can be limited to one.",
+    "policy": "Who can see and call which tools: `rules` in order, and `otherwise`.",
+    "auth": "Who can use the gateway over HTTP: `tokens`, `jwt`, and the host names of the gateway.",
+    "audit": "Whether operations are recorded: `true`, `false`, or an object with settings (`true`).",
+    "pins": "What happens to tools whose definitions are not pinned, or changed after they were pinned.",
+    "search": "How tools are found: signals to turn off (`without`), an `embedder`, and learning from past calls "
+    "(`history`).",
+    "sources": "Settings of one server or plugin, by name: `title`, `summary`, `trusted`, time limits and others.",
 }
 """Every key below `toolcrib`, with what it does."""
 
 SOURCE_SETTINGS: Mapping[str, str] = {
-    "title": "What to call the server instead of what it calls itself.",
-    "summary": "One line on what it is for; models read it before they search.",
-    "trusted": "`true` where what its tools claim of themselves (read-only, idempotent) may be relied on.",
+    "title": "A title to show instead of the server's own.",
+    "summary": "One line that says what the server is for. Models read it before they search.",
+    "trusted": "`true` if the annotations of its tools (read-only, idempotent) can be relied on.",
     "plain_names": "`true` keeps the server's own names of prompts and resources, and of tools where they are listed.",
-    "isolation": "`shared` (the default), or `principal`: each principal has a server of its own.",
-    "principals": "Who has an isolated server, by principal id, each with `headers` or `env` of its own.",
+    "isolation": "`shared` (the default), or `principal`: each principal gets a separate instance of the server.",
+    "principals": "Who gets an isolated server, by principal id, with separate `headers` or `env` for each.",
     **{key: SETTINGS[key] for key in (*_TIMEOUTS, "max_concurrent_calls", "max_queued_calls")},
 }
 """Every key below `toolcrib.sources.NAME`."""
@@ -106,12 +108,12 @@ MAX_ROOM = 1_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """How large a result may be before it is not handed over in one piece, in bytes."""
+    """The largest result that is delivered in one piece, in bytes."""
 
     text: int = 400_000
-    """All text of a result, as UTF-8: about 100,000 tokens, more than most models take in at once."""
+    """The maximum text of a result, as UTF-8: about 100,000 tokens, more than most models can read at once."""
     binary: int = 8 * 1024 * 1024
-    """One image, sound or file."""
+    """The maximum size of one image, sound or file."""
 
 
 DEFAULT_ROOM = Room()
@@ -119,48 +121,48 @@ DEFAULT_ROOM = Room()
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """What one file says, at one moment."""
+    """The content of one configuration file."""
 
     path: Path
     servers: tuple[ServerConfig, ...] = ()
     room: Room = DEFAULT_ROOM
     patience: Patience = DEFAULT_PATIENCE
-    """Of servers that are given none of their own."""
+    """The time limits of servers that do not set their own."""
     capacity: Capacity = DEFAULT_CAPACITY
-    """Likewise."""
+    """The call limits of servers that do not set their own."""
     max_isolated_principals: int = MAX_LOCKERS
-    """Principals whose isolated servers run at once."""
+    """How many principals' isolated servers run at the same time."""
     rate: Rate | None = DEFAULT_RATE
     lookup_rate: Rate | None = DEFAULT_LOOKUP_RATE
-    """How fast each principal may call; None where there is no limit."""
+    """How fast each principal may call tools (`rate`) and use all operations (`lookup_rate`). None means no limit."""
     search: Search = DEFAULT_SEARCH
     """How tools are found."""
     said_of_pins: PinPolicy | None = None
-    """What becomes of tools whose definitions nobody approved of; None where the file does not say."""
+    """What happens to tools whose definitions are not pinned. None if the file does not say."""
     audit: Audit | None = DEFAULT_AUDIT
-    """None where nothing is to be written down."""
+    """None if the audit is off."""
     categories: Categories = NO_CATEGORIES
-    """Those that are set up, and those that `overrides` name."""
+    """The categories of the file, including those that only `overrides` name."""
     overrides: Overrides = NO_OVERRIDES
     bundles: Bundles = NO_BUNDLES
     capabilities: tuple[Capability, ...] = ()
     policy: Rules | None = None
-    """None where everybody may see and call everything."""
+    """None if everyone can see and call everything."""
     auth: Auth = NO_AUTH
-    """Who may ask over HTTP."""
+    """Who can use the gateway over HTTP."""
     source_names: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Those of the servers, by what the file calls them."""
+    """The names of the servers' sources, by the labels in the file."""
     plugins: tuple[PluginConfig, ...] = ()
+    """The installed plugins that are loaded, and those that the file asks for but that are not installed."""
     chooses_plugins: bool = False
-    """Whether the file says which, and does not only leave it out."""
-    """Those that are installed and taken in, and those that are asked for and not there."""
+    """Whether the file has the key `plugins`."""
 
     declared: tuple[DeclaredTools, ...] = ()
-    """The sources whose tools stand in the file itself."""
+    """The sources whose tools are written in the file itself."""
 
     @property
     def pins(self) -> PinPolicy:
-        """The same, said or not."""
+        """The pin policy of the file, or the default one."""
         return DEFAULT_PINS if self.said_of_pins is None else self.said_of_pins
 
     @property
@@ -173,40 +175,41 @@ class Config:
 
 
 def read_config(path: Path, environ: Mapping[str, str] = os.environ) -> Config:
-    """The configuration in the file at `path`.
+    """Read the configuration file at `path`.
 
-    A server that is wrong in itself is kept with its `problem`; the others are not touched by it.
+    A server with an invalid entry is kept with its `problem`, and does not affect the others.
 
     Raises:
-        InvalidConfig: the file cannot be read, is malformed, names a server twice, or has an unknown key of ours.
+        InvalidConfig: the file cannot be read or is malformed, or has a duplicate server name or an unknown key of
+            ours.
     """
     try:
         text = path.read_text("utf-8-sig")
     except FileNotFoundError as error:
         raise InvalidConfig(
-            f"{path}: there is no such file",
-            hints=["Name the mcp.json of your client, or set TOOLCRIB_CONFIG to it."],
+            f"{path}: file not found",
+            hints=["Pass the path of your client's mcp.json, or set TOOLCRIB_CONFIG."],
         ) from error
     except OSError as error:
-        raise InvalidConfig(f"{path}: cannot be read: {error.strerror or error}") from error
+        raise InvalidConfig(f"{path}: cannot read the file: {error.strerror or error}") from error
     except UnicodeDecodeError as error:
-        raise InvalidConfig(f"{path}: not UTF-8 text") from error
+        raise InvalidConfig(f"{path}: must be UTF-8 text") from error
     return parse_config(text, path, environ)
 
 
 def parse_config(text: str, path: Path, environ: Mapping[str, str] = os.environ) -> Config:
-    """The configuration in `text`, which stood at `path`; raises as `read_config` does."""
+    """Parse the configuration in `text`, the content of the file at `path`. Raises the same errors as `read_config`."""
     document = parsed(text, path)
     for name in document.repeated:
         if name in (*SERVER_KEYS, OUR_KEY):
-            raise InvalidConfig(f"{path}: {name}: it stands there twice")
+            raise InvalidConfig(f"{path}: duplicate key `{name}`")
     _check_place(document, path)
     key = next((key for key in SERVER_KEYS if key in document), SERVER_KEYS[0])
     if key not in document and (near := _meant_for_servers(document)) is not None:
-        raise InvalidConfig(f"{path}: there is no `{key}`; `{near}` is not read (did you mean `{key}`?)")
+        raise InvalidConfig(f"{path}: unknown key `{near}` (did you mean `{key}`?)")
     servers = as_object(document.get(key, {}), path, key)
     for name in servers.repeated:
-        raise InvalidConfig(f"{path}: {key}: two servers are named `{name}`; give one of them another name")
+        raise InvalidConfig(f"{path}: {key}: duplicate server name `{name}`. Rename one of them.")
     ours = Settings(as_object(document.get(OUR_KEY, {}), path, OUR_KEY), path, OUR_KEY)
     ours.only(SETTINGS)
     names = _source_names(servers)
@@ -256,7 +259,7 @@ def parse_config(text: str, path: Path, environ: Mapping[str, str] = os.environ)
 def _capabilities(ours: Settings) -> tuple[Capability, ...]:
     if "capabilities" not in ours:
         return ()
-    from toolcrib.config.capabilities import read_capabilities  # noqa: PLC0415  few configurations set any up
+    from toolcrib.config.capabilities import read_capabilities  # noqa: PLC0415  few configurations need it
 
     return read_capabilities(ours.settings("capabilities"))
 
@@ -264,7 +267,7 @@ def _capabilities(ours: Settings) -> tuple[Capability, ...]:
 def _declared(ours: Settings, servers: Collection[str]) -> tuple[DeclaredTools, ...]:
     if "declared" not in ours:
         return ()
-    from toolcrib.config.declared import read_declarations  # noqa: PLC0415  likewise
+    from toolcrib.config.declared import read_declarations  # noqa: PLC0415  few configurations need it
 
     return read_declarations(ours.settings("declared"), servers)
 
@@ -288,24 +291,24 @@ def _isolation(settings: Settings) -> Isolation:
 def _with_isolation(server: ServerConfig, settings: Settings, environ: Mapping[str, str]) -> ServerConfig:
     isolation, principals = _isolation(settings), read_principals(settings, server.server, environ)
     if principals is not None and isolation == "shared" and not server.disabled:
-        problem = f"{settings.at('principals')}: credentials of principals need `isolation` to be `principal`"
+        problem = f"{settings.at('principals')}: is only allowed with `isolation` set to `principal`"
         return replace(server, server=None, problem=problem)
     expressly = isolation == "shared" and "isolation" in settings
     return replace(server, isolation=isolation, is_expressly_shared=expressly, principals=principals)
 
 
 def _check_place(document: Mapping[str, Any], path: Path) -> None:
-    """What somebody wrote to keep others out is not passed over because it stands in the wrong place."""
+    """Refuse `policy` and `auth` in the wrong place: ignoring them would give access that the owner wants to refuse."""
     for key in document:
         if key != OUR_KEY and re.sub(r"[\W_]", "", key).casefold() == OUR_KEY:
-            raise InvalidConfig(f"{path}: `{key}` is not read (did you mean `{OUR_KEY}`?)")
+            raise InvalidConfig(f"{path}: unknown key `{key}` (did you mean `{OUR_KEY}`?)")
         if key in _KEEPS_OUT:
-            raise InvalidConfig(f"{path}: `{key}` is not read here: it stands below `{OUR_KEY}`")
+            raise InvalidConfig(f"{path}: move `{key}` under the key `{OUR_KEY}`")
 
 
 def _meant_for_servers(document: Mapping[str, Any]) -> str | None:
-    """A key under which somebody may have meant servers to stand."""
-    if "context_servers" in document:  # where Zed has them
+    """Return a key that may be a misspelled `mcpServers` or `servers`, or None."""
+    if "context_servers" in document:  # the key in Zed's settings
         return "context_servers"
     return next((near for key in SERVER_KEYS if (near := nearest(key, document)) is not None), None)
 
@@ -330,7 +333,7 @@ def _rate(ours: Settings) -> Rate | None:
 def _lookup_rate(ours: Settings, rate: Rate | None) -> Rate | None:
     usual = 0
     if rate is not None:
-        # Calls are counted here too. The default never refuses one that `rate` allows.
+        # Calls count as lookups, too. The default must never refuse a call that `rate` allows.
         for_calls = OPERATIONS_PER_CALL * max(rate.calls_per_minute, rate.burst_calls)
         usual = max(DEFAULT_LOOKUP_RATE.calls_per_minute, for_calls)
     per_minute = ours.count("lookups_per_minute", usual, 0, OPERATIONS_PER_CALL * _MOST_CALLS, "calls")
@@ -338,7 +341,7 @@ def _lookup_rate(ours: Settings, rate: Rate | None) -> Rate | None:
 
 
 def _source_names(labels: Iterable[str]) -> dict[str, str]:
-    """The name of each server's source, by its label."""
+    """Return the name of each server's source, by its label."""
     names: dict[str, str] = {}
     for label in labels:
         names[label] = _free_name(label, {*names.values()})
@@ -346,5 +349,5 @@ def _source_names(labels: Iterable[str]) -> dict[str, str]:
 
 
 def _free_name(label: str, taken: set[str]) -> str:
-    """The source name of a server; two labels that come to the same name are told apart by a number."""
+    """Return the source name of a server. If two labels lead to the same name, a number is added."""
     return free_name(source_name(label) if re.search(r"\w", label) else "server", taken)

@@ -1,4 +1,4 @@
-"""`toolcrib.search.history`: whether past calls count in a search, and who shares them."""
+"""Reads `toolcrib.search.history`: whether search learns from past calls, and which principals share them."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from toolcrib.config.settings import Settings
 from toolcrib.search.history_config import HistoryConfig
 
 HISTORY_SETTINGS: Mapping[str, str] = {
-    "share": "Lists of patterns of principals; those that meet one list share their past. Else each has its own.",
-    "max_days": "Days for which a call counts, if the audit keeps it for so long (90).",
+    "share": "Lists of patterns of principals. Principals that match one list share their past calls; others do not.",
+    "max_days": "Days for which a call counts, if the audit keeps it that long (90).",
 }
 """Every key below `toolcrib.search.history`."""
 
@@ -19,10 +19,10 @@ _MOST_DAYS = 36_500
 
 
 def read_history(settings: Settings) -> HistoryConfig | None:
-    """What `settings`, the object under `toolcrib.search`, says of it; None where the past does not count.
+    """Read the history from `settings`, the object under `toolcrib.search`. Returns None if search does not learn.
 
     Raises:
-        InvalidConfig: it says it wrongly.
+        InvalidConfig: a setting is invalid.
     """
     match settings.values.get(_KEY, False):
         case True:
@@ -49,6 +49,6 @@ def _groups(settings: Settings) -> tuple[tuple[str, ...], ...]:
         patterns = cast("list[object]", group) if isinstance(group, list) else []
         texts = tuple(pattern for pattern in patterns if isinstance(pattern, str) and pattern)
         if not texts or len(texts) != len(patterns):
-            raise settings.wrong("share", 'lists of patterns of principals are expected here, as in [["team-*"]]')
+            raise settings.wrong("share", 'must be lists of patterns of principals, for example [["team-*"]]')
         found.append(texts)
     return tuple(found)

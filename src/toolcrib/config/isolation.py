@@ -1,4 +1,4 @@
-"""Servers that each principal has for itself: who has one, and with which credentials."""
+"""Reads the settings of isolated servers: which principals have an instance, and with which credentials."""
 
 from __future__ import annotations
 
@@ -14,38 +14,38 @@ from toolcrib.core.placeholders import WHO, Problem, expanded_members, for_each_
 from toolcrib.sources.mcp.server import HttpServer, McpServer
 
 Isolation = Literal["shared", "principal"]
-"""Whether all principals share one server, or each has one for itself."""
+"""Whether all principals share one server, or each principal gets a separate instance."""
 
 EVERYBODY_ELSE = "*"
-"""In the place of a principal's id: whoever is not named."""
+"""The key for all principals that are not named."""
 
 _FIT_TO_FILL_IN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@+-]*")
-"""Ids that are one word wherever they come to stand: no other header, argument, option, folder or parameter begins in
-them. What has other characters is refused, not rewritten: two principals must not come to the same text."""
+"""Ids that stay one word wherever they are filled in: they cannot start a different header, argument, option, folder
+or parameter. Other ids are refused and not rewritten, because two principals must never get the same text."""
 
 _FIT_FOR_ADDRESS = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@+|-]*")
-"""Some issuers write `auth0|123`. Percent-encoded a `|` does no harm; a shell would begin another command there."""
+"""Some issuers write `auth0|123`. In a URL, a percent-encoded `|` is harmless. In a shell, it would start a command."""
 
 
 @dataclass(frozen=True, slots=True)
 class Personal:
-    """What one principal's own server is given besides what the servers of all are; it stands before that."""
+    """What one principal's instance gets in addition to the server's own settings. It takes precedence over those."""
 
     env: Mapping[str, str] = field(default_factory=dict[str, str])
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
     problem: str | None = None
-    """Why this principal cannot use it, as in `ServerConfig`."""
+    """Why this principal cannot use the server, as in `ServerConfig`."""
 
 
 def read_principals(
     settings: Settings, server: McpServer | None, environ: Mapping[str, str]
 ) -> Mapping[str, Personal] | None:
-    """Those who have the server, by id; None where nothing is said of them.
+    """Read the principals of an isolated server, by id. Returns None if the key is missing.
 
-    What is wrong with one of them is its `problem`, and touches no other.
+    An error in the credentials of one principal becomes its `problem`, and does not affect the others.
 
     Raises:
-        InvalidConfig: it has not the form of such a table.
+        InvalidConfig: the table has an invalid form.
     """
     if "principals" not in settings:
         return None
@@ -55,10 +55,10 @@ def read_principals(
 
 
 def filled_in(server: McpServer, personal: Personal, principal_id: str) -> McpServer:
-    """`server` as this principal's own.
+    """Return `server` with the credentials and the id of one principal filled in.
 
     Raises:
-        Problem: something is wrong with its credentials, or its id cannot be filled in where it should.
+        Problem: the credentials are invalid, or the id cannot be filled in safely.
     """
     if personal.problem is not None:
         raise Problem(personal.problem)
@@ -100,7 +100,7 @@ def _each_with_id(texts: Mapping[str, str], principal_id: str) -> Mapping[str, s
 
 def _with_id(text: str, principal_id: str) -> str:
     if WHO in text and not _FIT_TO_FILL_IN.fullmatch(principal_id):
-        raise _unfit("_.@+-", "; a `|` is filled in only in a `url`" if "|" in principal_id else "")
+        raise _unfit("_.@+-", "; a `|` is only allowed in a `url`" if "|" in principal_id else "")
     return text.replace(WHO, principal_id)
 
 
@@ -112,6 +112,6 @@ def _address_with_id(url: str, principal_id: str) -> str:
 
 def _unfit(marks: str, more: str = "") -> Problem:
     return Problem(
-        f"the id of this principal cannot be filled in for `${{principal}}`: it takes letters, digits and `{marks}`, "
-        f"beginning with a letter, a digit or `_`{more}"
+        f"the id of this principal cannot be filled in for `${{principal}}`: it may contain letters, digits and "
+        f"`{marks}`, and must begin with a letter, a digit or `_`{more}"
     )

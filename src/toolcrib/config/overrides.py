@@ -1,4 +1,4 @@
-"""`toolcrib.tools`: what an owner says of tools that it does not define."""
+"""Reads `toolcrib.tools`: the owner's metadata for tools that others define."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from toolcrib.core.metadata import KEYS
 
 
 def read_overrides(settings: Settings, names: Mapping[str, str]) -> Overrides:
-    """The overrides below `toolcrib.tools`, by id or pattern, in the file's order.
+    """Read the overrides below `toolcrib.tools`, by id or pattern, in the file's order.
 
-    `names` are those of the sources, by the labels of their servers: ids may begin with either.
+    `names` maps the labels of servers to the names of their sources. Ids may begin with either.
 
     Raises:
-        InvalidConfig: one is wrong.
+        InvalidConfig: an override is invalid.
     """
-    settings.only(settings)  # for those that stand there twice
+    settings.only(settings)  # refuses duplicate keys
     if any(not pattern.strip() for pattern in settings):
         raise InvalidConfig(
-            f"{settings.path}: {settings.where}: an id of a tool, or a pattern of ids, is expected here"
+            f"{settings.path}: {settings.where}: a key must be a tool id or a pattern of ids, and must not be empty"
         )
     found: list[MetadataOverride] = []
     for pattern in settings:

@@ -1,4 +1,4 @@
-"""`toolcrib.pins`: what becomes of tools whose definitions nobody approved of as they are."""
+"""Reads `toolcrib.pins`: what happens to tools whose definitions are not pinned, or changed since."""
 
 from __future__ import annotations
 
@@ -11,34 +11,34 @@ from toolcrib.definitions.drift.suspicions import RULES
 
 _OF_GRADES = {
     "text": "only words changed",
-    "compatible": "what it takes or gives changed, and every call that was right still is",
-    "breaking": "a call that was right may fail",
-    "weakened": "what it claims of its behaviour changed",
-    "source": "another command or address runs it",
+    "compatible": "the schemas changed, and every call that was valid still is",
+    "breaking": "a call that was valid may fail",
+    "weakened": "the annotations about its behaviour changed",
+    "source": "a different command or URL runs it",
 }
 
 _KEEPS = {"last": True, "hidden": False}
 
 PIN_SETTINGS: Mapping[str, str] = {
-    **{key: f"For a tool that was approved otherwise: {what} (`quarantine`)." for key, what in _OF_GRADES.items()},
-    "new": "For a tool that was not approved, where others of its source were (`quarantine`).",
-    "unpinned": "For the tools of a source of which nothing was approved (`pass`).",
-    "unreadable": "For all tools while what was approved cannot be read (`quarantine`).",
-    "suspicious": "For a definition that was not approved and holds something suspicious (`warn`).",
-    "rules": "What counts as suspicious, of the rules of `toolcrib lint` that say so (all).",
-    "otherwise": "What is not said of the above: `pass`, `warn`, or `quarantine` until somebody approves.",
-    "quarantined": "`last` keeps a quarantined tool as it was approved while calls of that are right (as if not said), "
-    "`hidden` never.",
-    "older_handles": "`true` lets a call by an older handle pass while the definition of now covers the one shown.",
+    **{key: f"For a tool that differs from its pin: {what} (`quarantine`)." for key, what in _OF_GRADES.items()},
+    "new": "For a tool that is not pinned, if others of its source are (`quarantine`).",
+    "unpinned": "For the tools of a source without any pins (`pass`).",
+    "unreadable": "For all tools while the pins cannot be read (`quarantine`).",
+    "suspicious": "For a definition that is not pinned and contains something suspicious (`warn`).",
+    "rules": "The rules that find suspicious definitions: those that `toolcrib lint` lists as suspicious (all).",
+    "otherwise": "The value for all keys above that are not set: `pass`, `warn`, or `quarantine` until you pin.",
+    "quarantined": "`last` shows the pinned definition of a quarantined tool while calls with it are valid "
+    "(the default); `hidden` never does.",
+    "older_handles": "`true` accepts an older handle while the current definition accepts every call that it allowed.",
 }
 """Every key below `toolcrib.pins`."""
 
 
 def read_pins(settings: Settings) -> PinPolicy:
-    """What `settings`, the object under `toolcrib.pins`, says.
+    """Read `settings`, the object under `toolcrib.pins`.
 
     Raises:
-        InvalidConfig: it says it wrongly.
+        InvalidConfig: a setting is invalid.
     """
     settings.only(PIN_SETTINGS)
     verdicts = [each.value for each in Verdict]
@@ -49,7 +49,7 @@ def read_pins(settings: Settings) -> PinPolicy:
     rules = settings.texts("rules")
     for rule in rules:
         if rule not in RULES:
-            raise settings.wrong("rules", f"`{rule}` is no such rule; there are: {', '.join(RULES)}")
+            raise settings.wrong("rules", f"`{rule}` is not a rule. Use one of: {', '.join(RULES)}")
     return PinPolicy(
         **said,
         rules=frozenset(rules) if "rules" in settings else DEFAULT_PINS.rules,

@@ -1,4 +1,4 @@
-"""`toolcrib.crib.plugins`: which of the installed plugins are taken in, and what is said of them."""
+"""Reads `toolcrib.plugins`: which of the installed plugins are loaded, and their settings."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from toolcrib.sources.installed import InstalledPlugin, installed_plugins
 _KEY = "plugins"
 
 _OWN_SETTINGS = ("title", "summary", "trusted")
-"""What may be said of a plugin below `toolcrib.sources`; the rest is for servers."""
+"""The keys below `toolcrib.sources` that a plugin can have. The others are only for servers."""
 
 
 @dataclass(frozen=True, slots=True)
 class PluginConfig:
-    """A plugin as it stands in a file, or is taken in because it is installed."""
+    """A plugin that a file names, or that is loaded because it is installed."""
 
     installed: InstalledPlugin
     title: str | None = None
@@ -29,13 +29,14 @@ class PluginConfig:
 
 
 def read_plugins(ours: Settings, servers: Collection[str]) -> tuple[PluginConfig, ...]:
-    """Those that `ours`, the object under our key, asks for, with what its `sources` say of them.
+    """Read the plugins that `ours`, the object under `toolcrib`, asks for, with their settings from `sources`.
 
-    What is said there of one with the name of a server, one of `servers`, is about the server. A plugin that is not
+    If a plugin has the name of one of `servers`, the settings in `sources` are those of the server. A plugin that is
+    not
     installed is kept, with its problem.
 
     Raises:
-        InvalidConfig: it says it wrongly.
+        InvalidConfig: a setting is invalid.
     """
     match ours.values.get(_KEY, True):
         case True:
@@ -45,7 +46,7 @@ def read_plugins(ours: Settings, servers: Collection[str]) -> tuple[PluginConfig
         case [*_]:
             installed = installed_plugins(ours.texts(_KEY))
         case _:
-            raise ours.wrong(_KEY, "true, false or a list of names is expected here")
+            raise ours.wrong(_KEY, "must be true, false or a list of names")
     sources = ours.settings("sources")
     return tuple(
         _read(plugin, sources.settings(plugin.name))

@@ -1,4 +1,4 @@
-"""`toolcrib.policy`: who may see and call what."""
+"""Reads `toolcrib.policy`: who can see and call which tools."""
 
 from __future__ import annotations
 
@@ -13,37 +13,37 @@ from toolcrib.core.errors import InvalidConfig
 from toolcrib.core.tools import Path
 
 POLICY_SETTINGS: Mapping[str, str] = {
-    "rules": "A list of rules; the first that is met decides.",
-    "otherwise": "What holds where no rule is met: `allow`, `ask`, `refuse` or `hide`. Has to be said.",
+    "rules": "A list of rules. The first rule that matches decides.",
+    "otherwise": "What happens if no rule matches: `allow`, `ask`, `refuse` or `hide`. Required.",
 }
 
 RULE_SETTINGS: Mapping[str, str] = {
-    "then": "`allow`; `ask` a person first; `refuse` to call what is shown; `hide`.",
-    "principals": "Patterns of principals' ids.",
-    "scopes": "The principal has all of these scopes.",
-    "paths": "It hangs at or below one of these paths.",
-    "tags": "It carries one of these tags.",
-    "sources": "Patterns of names of sources.",
-    "tools": "Patterns of ids of tools, and of `SOURCE.NAME` of prompts, `SOURCE.URI` of resources.",
-    "annotations": f"It claims all of these, true or false: {', '.join(HINTS)}. A claim tightens; it loosens only "
-    "where its source is `trusted`.",
+    "then": "`allow`; `ask` a person first; `refuse` calls but show the tool; or `hide` it.",
+    "principals": "Patterns of principal ids.",
+    "scopes": "Scopes. The principal must have all of them.",
+    "paths": "Paths of categories. The tool must be in one of them, or below.",
+    "tags": "Tags. The tool must have one of them.",
+    "sources": "Patterns of source names.",
+    "tools": "Patterns of tool ids, of `SOURCE.NAME` for prompts, and of `SOURCE.URI` for resources.",
+    "annotations": f"Annotations, true or false, that the tool must all have: {', '.join(HINTS)}. Annotations of a "
+    "source that is not `trusted` can only make the decision stricter.",
 }
 
 
 def read_policy(settings: Settings, categories: Categories, names: Mapping[str, str]) -> Rules:
-    """The rules below `toolcrib.policy`.
+    """Read the rules below `toolcrib.policy`.
 
-    Their paths may lead through the links of `categories`. `names` are those of the sources, by the labels of their
-    servers: a rule may call a server by either.
+    Their paths may use the links of `categories`. `names` maps the labels of servers to the names of their sources: a
+    rule may use either.
 
     Raises:
-        InvalidConfig: a rule is wrong, or nothing is said for where none is met.
+        InvalidConfig: a rule is invalid, or `otherwise` is missing.
     """
     settings.only(POLICY_SETTINGS)
     if "otherwise" not in settings:
         raise InvalidConfig(
-            f"{settings.path}: {settings.where}: `otherwise` is missing: say what holds where no rule is met",
-            hints=[f"One of {', '.join(EFFECTS)}."],
+            f"{settings.path}: {settings.where}: `otherwise` is required: it decides what happens when no rule matches",
+            hints=[f"Use one of: {', '.join(EFFECTS)}."],
         )
     rules = tuple(_rule(rule, categories, names) for rule in settings.each("rules"))
     return Rules(rules, EFFECTS[settings.choice("otherwise", EFFECTS, "hide")])
@@ -52,10 +52,10 @@ def read_policy(settings: Settings, categories: Categories, names: Mapping[str, 
 def _rule(settings: Settings, categories: Categories, names: Mapping[str, str]) -> Rule:
     settings.only(RULE_SETTINGS)
     if "then" not in settings:
-        raise InvalidConfig(f"{settings.path}: {settings.where}: `then` is missing: one of {', '.join(EFFECTS)}")
+        raise InvalidConfig(f"{settings.path}: {settings.where}: `then` is required: use one of {', '.join(EFFECTS)}")
     for condition in settings:
         if condition != "then" and settings.values[condition] in (None, [], {}):
-            raise settings.wrong(condition, "it is empty; without it, the rule holds for any")
+            raise settings.wrong(condition, "must not be empty; leave the key out to match everything")
     claims = settings.settings("annotations")
     claims.only(HINTS)
     sources = settings.texts("sources")
@@ -76,7 +76,7 @@ def _rule(settings: Settings, categories: Categories, names: Mapping[str, str]) 
 
 
 def _node(path: Path, categories: Categories, names: Mapping[str, str]) -> Path:
-    """The primary path of the node that is meant; upper and lower case may differ, as they may in `list`."""
+    """Return the primary path of a category. Upper and lower case may differ, as in `list`."""
     primary = categories.primary(path)
     if primary in categories:
         return primary

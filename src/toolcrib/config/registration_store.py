@@ -1,4 +1,4 @@
-"""What was registered at run time and is to survive a restart: tools, categories, bundles and so on, as JSON texts."""
+"""Stores what is registered at run time (tools, categories, bundles and others) as JSON strings in a SQLite file."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from toolcrib.core.errors import InvalidConfig
 from toolcrib.database import Database, Layout
 
 LAYOUT = 1
-"""Of the tables; a file that a newer Toolcrib wrote is left alone."""
+"""The layout of the tables. A file that a newer Toolcrib wrote is not touched."""
 
 BUSY_TIMEOUT_S = 5.0
 """How long to wait for another process that is writing."""
@@ -43,14 +43,14 @@ _NEW_VERSION = "INSERT OR REPLACE INTO catalogs VALUES (?, ?)"
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """One thing that was registered. No two of one catalog have the same kind and name."""
+    """One registered item. Within a catalog, each pair of kind and name is unique."""
 
     kind: str
     name: str
     body: str
-    """What a configuration says of it, as JSON."""
+    """The item as JSON, as in a configuration."""
     registered_at: float = field(default=0.0, compare=False)
-    """In seconds since 1970."""
+    """When it was registered, in seconds since 1970."""
 
     @property
     def key(self) -> tuple[str, str]:
@@ -60,42 +60,42 @@ class Registration:
 T = TypeVar("T")
 
 Change = Callable[[tuple[Registration, ...]], Iterable[Registration]]
-"""Given what is registered, what is to be from now on; what it raises leaves everything as it was."""
+"""Returns the new registrations for the current ones. If it raises, nothing changes."""
 
 
 class Registrations(Protocol):
-    """A store of registrations of one catalog, which several programs may share.
+    """A store of the registrations of one catalog, which several programs may share.
 
-    Each method raises `InvalidConfig`, naming the place, where it cannot do what it says.
+    Each method raises `InvalidConfig` with the path if it fails.
     """
 
     def version(self) -> str | None:
-        """Another one after every change of what `all` gives; None while nothing was ever kept."""
+        """Return a string that changes with every change of the registrations. None if there never were any."""
         ...
 
     def all(self) -> tuple[Registration, ...]:
-        """In the order in which they came; one that was replaced keeps its place."""
+        """Return the registrations, oldest first. An item that was replaced keeps its position."""
         ...
 
     def update(self, change: Change) -> tuple[Registration, ...]:
-        """Have what `change` makes of what is there, all of it or nothing; nobody else changes anything meanwhile.
+        """Replace the current registrations by the result of `change`, all or nothing. Returns the new ones.
 
-        Gives what is there then.
+        No other program can change the registrations at the same time.
         """
         ...
 
 
 class RegistrationStore:
-    """Registrations in one SQLite file that several processes, and several catalogs, may share."""
+    """Registrations in one SQLite file, which several processes and several catalogs may share."""
 
     def __init__(self, path: Path, catalog: Path | None = None) -> None:
-        """`catalog` is the configuration whose registrations these are; None for those of no configuration."""
+        """`catalog` is the path of the configuration that the registrations belong to, or None for no configuration."""
         self.path = path
         self._database = Database(path, Layout.of(LAYOUT, _TABLES), BUSY_TIMEOUT_S)
         self.catalog = "" if catalog is None else os.path.realpath(catalog)
 
     def version(self) -> str | None:
-        """See `Registrations`: another one as well where the file was replaced by another."""
+        """Return the version; see `Registrations`. It also changes if the file was replaced by a different one."""
 
         def look(file: sqlite3.Connection) -> str | None:
             row = file.execute(_VERSION, (self.catalog,)).fetchone()
@@ -104,11 +104,11 @@ class RegistrationStore:
         return self._read(look, nothing=None)
 
     def all(self) -> tuple[Registration, ...]:
-        """See `Registrations`."""
+        """Return all registrations; see `Registrations`."""
         return self._read(self._all, nothing=())
 
     def update(self, change: Change) -> tuple[Registration, ...]:
-        """See `Registrations`."""
+        """Change the registrations; see `Registrations`."""
         try:
             with self._database.writing() as file:
                 self._apply(file, change)
@@ -129,17 +129,17 @@ class RegistrationStore:
             file.execute(_NEW_VERSION, (self.catalog, secrets.token_hex(8)))
 
     def _all(self, file: sqlite3.Connection) -> tuple[Registration, ...]:
-        # Text that was damaged is an error when it is read later on; it must not hide the rest.
+        # Replace invalid UTF-8: a damaged item is reported later when it is parsed, and must not hide the others.
         file.text_factory = _text
         return tuple(Registration(*row) for row in file.execute(_ALL, (self.catalog,)))
 
     def _read(self, action: Callable[[sqlite3.Connection], T], *, nothing: T) -> T:
-        """What `action` does with the tables; `nothing` where there are none yet."""
+        """Run `action` on the tables. Returns `nothing` if there are no tables yet."""
         try:
             with self._database.reading() as file:
                 return nothing if file is None else action(file)
         except (OSError, sqlite3.Error) as error:
-            raise self._failed("what is registered cannot be read", error) from error
+            raise self._failed("cannot read the registrations", error) from error
 
     def _failed(self, what: str, error: Exception) -> InvalidConfig:
         return InvalidConfig(f"{self.path}: {what}: {getattr(error, 'strerror', None) or error}")

@@ -1,6 +1,6 @@
-"""What is registered at run time: as the rows of a store, as one document, and beside a configuration.
+"""Reads and writes what is registered at run time: as rows of a store, as one document, and merged with a file.
 
-The document holds, under `toolcrib`, what an `mcp.json` would hold there, and is read in the same way.
+The document contains, under `toolcrib`, what an `mcp.json` would contain there, and is read in the same way.
 """
 
 from __future__ import annotations
@@ -32,35 +32,35 @@ from toolcrib.core.tools import Path as NodePath
 from toolcrib.sources.declared.definition import DeclaredTool, DeclaredTools
 
 VERSION = 1
-"""Of the document."""
+"""The version of the document's format."""
 
 KEYS = ("declared", "categories", "tools", "bundles", "capabilities")
-"""What the document holds under `toolcrib`."""
+"""The keys of the document under `toolcrib`."""
 
 Registrable = DeclaredTool | DeclaredTools | Category | MetadataOverride | ToolBundle | Capability
-"""What can be registered: all that can be said in a configuration."""
+"""What can be registered: everything that can be written in a configuration."""
 
 Rows = Sequence[Registration]
 
 
 class Kind(StrEnum):
-    """What a row holds, and what its name is."""
+    """What a row contains, and what its name means."""
 
     TOOL = "tool"
-    """A declared tool, by its id."""
+    """A declared tool. The name is the tool id."""
     SOURCE = "source"
-    """What is said of a declared source besides its tools, by its name."""
+    """The settings of a declared source, without its tools. The name is that of the source."""
     CATEGORY = "category"
-    """By its path, as `category_name` writes it; without those below it."""
+    """A category, without those below it. The name is the path as written by `category_name`."""
     OVERRIDE = "override"
-    """By its pattern."""
+    """Metadata of tools. The name is a pattern of tool ids."""
     BUNDLE = "bundle"
     CAPABILITY = "capability"
 
 
 @dataclass(frozen=True, slots=True)
 class PassedOver:
-    """A row that does not count as things are, and stays where it is."""
+    """A row that is stored but not used now, and the reason."""
 
     row: Registration
     reason: str
@@ -71,25 +71,25 @@ class PassedOver:
 
 @dataclass(frozen=True)
 class Joined:
-    """A configuration with what is registered."""
+    """A configuration merged with what is registered."""
 
     config: Config
     passed_over: tuple[PassedOver, ...] = ()
 
 
 def told(kind: str, name: str) -> str:
-    """What people call a row."""
-    words = {Kind.TOOL: "", Kind.SOURCE: "the source ", Kind.OVERRIDE: "what is said of "}
+    """Return the name of a row for messages."""
+    words = {Kind.TOOL: "", Kind.SOURCE: "the source ", Kind.OVERRIDE: "the metadata of "}
     return f"{words.get(cast('Kind', kind), f'the {kind} ')}`{name}`"
 
 
 def category_name(path: Sequence[str]) -> str:
-    """One text for a path: `Coding/Refactoring`; a `/` in a name is written `~1`, and a `~` as `~0`."""
+    """Return a path as one string, such as `Coding/Refactoring`. A `/` in a name is written `~1`, and a `~` is `~0`."""
     return "/".join(name.replace("~", "~0").replace("/", "~1") for name in path)
 
 
 def category_path(name: str) -> NodePath:
-    """The path that `category_name` made `name` of."""
+    """Return the path that `category_name` turned into `name`."""
     return tuple(each.replace("~1", "/").replace("~0", "~") for each in name.split("/"))
 
 
@@ -97,17 +97,17 @@ def category_path(name: str) -> NodePath:
 
 
 def read_document(text: str, path: Path) -> tuple[Registration, ...]:
-    """What the document in `text`, which stood at `path`, registers.
+    """Return the registrations of the document in `text`, the content of the file at `path`.
 
     Raises:
-        InvalidConfig: something is wrong with it; the message names file and place.
+        InvalidConfig: the document is invalid. The message names the file and the place.
     """
     document = parsed(text, path)
     Settings(document, path, "the file").only((OUR_KEY, "version"))
     version: object = document.get("version")
     if isinstance(version, bool) or version != VERSION:
-        meant = "another version of Toolcrib wrote it" if isinstance(version, int) else "it says what wrote the file"
-        raise InvalidConfig(f"{path}: version: {VERSION} is expected here; {meant}")
+        meant = "it was written by a different version of Toolcrib" if isinstance(version, int) else "it is required"
+        raise InvalidConfig(f"{path}: version: must be {VERSION}; {meant}")
     ours = Settings(as_object(document.get(OUR_KEY), path, OUR_KEY), path, OUR_KEY)
     ours.only(KEYS)
     _check(ours)
@@ -115,24 +115,24 @@ def read_document(text: str, path: Path) -> tuple[Registration, ...]:
 
 
 def document(rows: Rows) -> tuple[dict[str, Any], tuple[PassedOver, ...]]:
-    """The document of those of `rows` that can be read, and the others."""
+    """Return a document with the readable rows, and the rows that cannot be read."""
     values, unreadable = _read_all(rows, {})
     joining = _Joining(Config(_STORE), NOTHING_RESERVED, [*unreadable])
-    joining.arrangement(values)  # two that were registered at once may be wrong together
+    joining.arrangement(values)  # rows from two programs can be valid alone and invalid together
     passed_over = tuple(joining.passed_over)
     wrong = {each.row for each in passed_over}
     return {OUR_KEY: _members(row for row in rows if row not in wrong), "version": VERSION}, passed_over
 
 
 def _check(ours: Settings) -> None:
-    """Pass where an `mcp.json` could hold all of this as it is, or beside more."""
+    """Check that an `mcp.json` could contain all of this, alone or with more settings."""
     read_declarations(ours.settings("declared"), ())
     overrides = read_overrides(ours.settings("tools"), {})
     categories = read_categories(ours.settings("categories"), {})
     _ = Arrangement(categories.given, overrides.given).all_categories
     bundles = ours.settings("bundles")
     bundles.only(bundles)
-    for name in bundles:  # what they include may be registered, or configured
+    for name in bundles:  # included bundles may be registered already, or configured, so they are not checked
         read_bundle(bundles, name, {})
     read_capabilities(ours.settings("capabilities"))
 
@@ -145,12 +145,12 @@ def _rows_of(ours: Settings) -> Iterator[Registration]:
             yield _row(Kind.SOURCE, name, header, ours)
         for tool, here in _objects(tools):
             yield _row(Kind.TOOL, f"{name}.{tool}", here.values, ours)
-    # In the order of the document, so that one made of these rows has it again.
+    # Keep the order of the document, so that a document made from these rows has the same order.
     waiting = _below(ROOT, ours.settings("categories"))
     while waiting:
         path, here = waiting.pop()
         below, said = _below(path, here.settings("categories")), _without(here, "categories")
-        if said or not below:  # one that only holds others is there with them
+        if said or not below:  # a category with no settings needs no row of its own if others are below it
             yield _row(Kind.CATEGORY, category_name(path), said, ours)
         waiting += below
     for key, kind in (("tools", Kind.OVERRIDE), ("bundles", Kind.BUNDLE), ("capabilities", Kind.CAPABILITY)):
@@ -159,7 +159,7 @@ def _rows_of(ours: Settings) -> Iterator[Registration]:
 
 
 def _below(path: NodePath, settings: Settings) -> list[tuple[NodePath, Settings]]:
-    """The categories there, the last one first."""
+    """Return the categories at this level, the last one first."""
     return [((*path, name), here) for name, here in reversed([*_objects(settings)])]
 
 
@@ -179,21 +179,21 @@ def _row(kind: Kind, name: str, body: Mapping[str, Any], ours: Settings) -> Regi
 
 
 def registration(kind: Kind, name: str, body: Mapping[str, Any]) -> Registration:
-    """The row of this kind and name that holds `body`.
+    """Return the row of this kind and name with `body`.
 
     Raises:
-        InvalidConfig: no JSON text can hold it.
+        InvalidConfig: `body` cannot be written as JSON.
     """
     try:
         text = json.dumps(body, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
         f"{name}{text}".encode()
     except (TypeError, ValueError) as error:
-        raise InvalidConfig(f"{told(kind, name)}: this cannot be written as JSON: {error}") from error
+        raise InvalidConfig(f"{told(kind, name)}: cannot be written as JSON: {error}") from error
     return Registration(kind, name, text)
 
 
 def _members(rows: Iterable[Registration]) -> JsonObject:
-    """What stands under `toolcrib` for `rows`, which can be read."""
+    """Return the object under `toolcrib` for `rows`, all of which must be readable."""
     members = JsonObject((key, JsonObject()) for key in KEYS)
     homes = {Kind.OVERRIDE: "tools", Kind.BUNDLE: "bundles", Kind.CAPABILITY: "capabilities"}
     for row in rows:
@@ -217,20 +217,20 @@ def _members(rows: Iterable[Registration]) -> JsonObject:
 
 
 def _at(members: JsonObject, *steps: str) -> JsonObject:
-    """The object that stands there; it and those around it are made where they are not there yet."""
+    """Return the object at this place. Creates it and its parents if they are missing."""
     for step in steps:
         members = members.setdefault(step, JsonObject())
     return members
 
 
 def _json_of(row: Registration) -> JsonObject:
-    """Raises `InvalidConfig`: it is no object."""
+    """Parse the body of a row. Raises `InvalidConfig` if it is not a JSON object."""
     try:
         found = json.loads(row.body, object_pairs_hook=JsonObject)
     except (ValueError, RecursionError) as error:
-        raise InvalidConfig(f"it is damaged: {error}") from error
+        raise InvalidConfig(f"the stored row is damaged: {error}") from error
     if not isinstance(found, JsonObject):
-        raise InvalidConfig("it is damaged: it must be an object")
+        raise InvalidConfig("the stored row is damaged: it must be an object")
     return found
 
 
@@ -238,10 +238,10 @@ def _json_of(row: Registration) -> JsonObject:
 
 
 def rows_of(things: Iterable[Registrable]) -> tuple[Registration, ...]:
-    """The rows of what a program made.
+    """Return the rows of objects that a program created.
 
     Raises:
-        InvalidConfig: something of it cannot be said in a configuration.
+        InvalidConfig: an object cannot be written in a configuration.
     """
     rows = tuple(row for thing in things for row in _rows_of_one(thing))
     _, passed_over = _read_all(rows, {})
@@ -274,9 +274,9 @@ def _rows_of_one(thing: object) -> Iterator[Registration]:
             yield registration(Kind.CAPABILITY, thing.name, _capability(thing))
         case _:
             raise InvalidConfig(
-                f"{_short(thing)} cannot be kept: only what a configuration can say survives this program, which is a "
-                "`DeclaredTool` or `DeclaredTools` (a command or an endpoint), a `Category`, `MetadataOverride`, "
-                "`ToolBundle` or `Capability`. Functions are added with `crib.add` in each program"
+                f"{_short(thing)} cannot be stored. Only what a configuration can contain is stored: `DeclaredTool` or "
+                "`DeclaredTools` (a command or an endpoint), a `Category`, `MetadataOverride`, `ToolBundle` or "
+                "`Capability`. Add functions with `crib.add` in each program"
             )
 
 
@@ -297,7 +297,7 @@ def _capability(capability: Capability) -> dict[str, Any]:
         case AddressAccepts(host, port):
             body = {"address": f"[{host}]:{port}" if ":" in host else f"{host}:{port}"}
         case _:
-            raise InvalidConfig(f"the capability `{capability.name}` is looked for by code, which no store can keep")
+            raise InvalidConfig(f"the capability `{capability.name}` is checked by Python code, which cannot be stored")
     plain = Capability(capability.name, capability.check)
     keys = ("remedy", "lifetime_s", "missing_lifetime_s", "timeout_s")
     return body | {key: getattr(capability, key) for key in keys if getattr(capability, key) != getattr(plain, key)}
@@ -305,21 +305,21 @@ def _capability(capability: Capability) -> dict[str, Any]:
 
 @dataclass
 class _Values:
-    """What rows hold, in their order, each with its row."""
+    """The content of rows, in their order, each with its row."""
 
     tools: list[tuple[Registration, DeclaredTools]]
-    """Each in a source of its own."""
+    """Declared tools, each in a source of its own."""
     sources: list[tuple[Registration, DeclaredTools]]
-    """Without tools."""
+    """The settings of declared sources, without tools."""
     categories: list[tuple[Registration, Category]]
-    """In the order in which they would claim tools if they stood in a configuration."""
+    """Categories, in the order in which they would claim tools if they were in a configuration."""
     overrides: list[tuple[Registration, MetadataOverride]]
     bundles: list[tuple[Registration, ToolBundle]]
     capabilities: list[tuple[Registration, Capability]]
 
 
 def _read_all(rows: Rows, names: Mapping[str, str]) -> tuple[_Values, tuple[PassedOver, ...]]:
-    """What `rows` hold, each read by itself, and those that cannot be read; `names` are as for `read_overrides`."""
+    """Parse each of `rows`. Also return the rows that cannot be parsed. `names` are as for `read_overrides`."""
     values = _Values([], [], [], [], [], [])
     passed_over: list[PassedOver] = []
     for row in rows:
@@ -333,7 +333,7 @@ def _read_all(rows: Rows, names: Mapping[str, str]) -> tuple[_Values, tuple[Pass
 
 
 def _order(members: JsonObject) -> dict[NodePath, int]:
-    """The positions of categories, as `read_categories` would read them."""
+    """Return the positions at which `read_categories` would read these categories."""
     found: dict[NodePath, int] = {}
     waiting: list[tuple[NodePath, JsonObject]] = [(ROOT, members)]
     while waiting:
@@ -345,12 +345,12 @@ def _order(members: JsonObject) -> dict[NodePath, int]:
 
 
 _STORE = Path("registered")
-"""What stands before the place of an error in a row, and is taken away again."""
+"""A placeholder for the path in errors about a row. It is removed from the messages again."""
 
 
 def _read(row: Registration, values: _Values, names: Mapping[str, str]) -> None:
     if row.kind not in list(Kind):
-        raise InvalidConfig("this version of Toolcrib does not know what it is")
+        raise InvalidConfig("this version of Toolcrib does not know this kind of item")
     body = _json_of(row)
 
     def alone(key: str, name: str, value: JsonObject = body) -> Settings:
@@ -363,11 +363,11 @@ def _read(row: Registration, values: _Values, names: Mapping[str, str]) -> None:
             values.tools.append((row, read_declarations(alone("declared", source, wire), ())[0]))
         case Kind.SOURCE:
             if "tools" in body:
-                raise InvalidConfig("its tools are registered one by one")
+                raise InvalidConfig("its tools must be registered one by one")
             values.sources.append((row, read_declarations(alone("declared", row.name), ())[0]))
         case Kind.CATEGORY:
             if "categories" in body:
-                raise InvalidConfig("those below it are registered one by one")
+                raise InvalidConfig("the categories below it must be registered one by one")
             path = category_path(row.name)
             found = read_categories(Settings(_nested(path, body), _STORE, f"{OUR_KEY}.categories"), names)
             values.categories.append((row, found.given[-1]))
@@ -389,7 +389,7 @@ def _nested(path: NodePath, body: JsonObject) -> JsonObject:
 
 
 def joined(config: Config, rows: Rows, reserved: Reserved = NOTHING_RESERVED) -> Joined:
-    """`config` with what `rows` register, as if it stood there; the configuration and what is beside it win."""
+    """Merge `config` with what `rows` register. The configuration and what it reserves take precedence."""
     values, passed_over = _read_all(rows, config.source_names)
     joining = _Joining(config, reserved, [*passed_over])
     return Joined(
@@ -409,7 +409,7 @@ T = TypeVar("T")
 
 
 class _Joining:
-    """Takes in what can be, and notes the rest."""
+    """Merges rows into a configuration, and collects those that cannot be used."""
 
     def __init__(self, config: Config, reserved: Reserved, passed_over: list[PassedOver]) -> None:
         self._config = config
@@ -424,7 +424,9 @@ class _Joining:
         for row, said in (*values.sources, *values.tools):
             before = found.get(said.name, DeclaredTools(said.name))
             if said.name in taken:
-                self._pass_over(row, f"a server, plugin or source of this program is called `{said.name}`")
+                self._pass_over(
+                    row, f"the name `{said.name}` is already used by a server, a plugin or a source of this program"
+                )
             elif row.kind == Kind.SOURCE and said.name in configured:
                 self._pass_over(row, IN_CONFIGURATION)
             elif row.kind == Kind.SOURCE:
@@ -444,7 +446,7 @@ class _Joining:
         configured = self._config.bundles.given
         known = {each.name for each in (*configured, *self._reserved.arrangement.bundles)}
         others = [(row, each) for row, each in given if not self._is_known(row, each.name, known)]
-        # One may include another that comes later, so that it takes several rounds.
+        # A bundle may include one that comes later, so adding them takes several rounds.
         taken: list[ToolBundle] = []
         while True:
             left: list[tuple[Registration, ToolBundle]] = []
@@ -464,16 +466,16 @@ class _Joining:
         return Bundles([*configured, *taken])
 
     def arrangement(self, values: _Values) -> dict[str, Categories | Overrides]:
-        """The categories and overrides, by the names of the fields of `Config`."""
+        """Return the merged categories and overrides, by the names of the fields of `Config`."""
         mine, claimed = self._config.arrangement, self._config.overrides.claims
-        # A category that is there only because an override names it is not set up yet.
+        # A category that exists only because an override names it can still be defined by a row.
         bare = {path for path in claimed if Category(path, tools=claimed[path]) in mine.categories}
         set_up = tuple(each for each in mine.categories if each.path not in bare)
         own = self._reserved.arrangement
         paths = {each.path for each in (*set_up, *own.categories)}
         categories = [each for each in values.categories if not self._is_known(each[0], each[1].path, paths)]
         merged = self._merged(set_up, categories, values.overrides)
-        # What was said of these tools and does not count may have been that a person is asked.
+        # An override that is not used may have required approval. So require it for these tools, to be safe.
         unsaid = (each.row.name for each in self.passed_over if each.row.kind == Kind.OVERRIDE)
         asked = (MetadataOverride(pattern, {"requires_permission": True}) for pattern in dict.fromkeys(unsaid))
         return {"categories": merged.all_categories, "overrides": Overrides((*asked, *merged.overrides))}
@@ -491,7 +493,7 @@ class _Joining:
             things = [each for _, each in some]
             more = tuple(each for each in things if isinstance(each, Category))
             said = tuple(each for each in things if isinstance(each, MetadataOverride))
-            # The configuration has the last word over what is registered.
+            # The configuration comes last, so it wins over what is registered.
             return Arrangement((*set_up, *more), (*said, *mine))
 
         def fits(arrangement: Arrangement) -> str | None:
@@ -519,7 +521,7 @@ class _Joining:
         return [each for row, each in given if not self._is_known(row, name(each), known)]
 
     def _is_known(self, row: Registration, name: object, known: set[Any]) -> bool:
-        """Whether something of this name is there already; then the row is passed over."""
+        """Return whether `name` already exists. If so, the row is passed over."""
         if name in known:
             self._pass_over(row, IN_CONFIGURATION)
         return name in known
@@ -533,32 +535,32 @@ class _Joining:
 
 @dataclass(frozen=True)
 class Registering:
-    """Changes of what is registered beside a configuration: what would count no longer is refused, all of it named."""
+    """Changes registrations of a configuration. A change that would make any of them unusable is refused."""
 
     config: Config
     reserved: Reserved = NOTHING_RESERVED
 
     def added(self, rows: Rows, new: Rows, *, replacing: bool = False) -> tuple[Registration, ...]:
-        """`rows` and `new`; those of `new` that are there and differ take their place with `replacing`.
+        """Return `rows` with `new` added. With `replacing`, different items of the same name are replaced.
 
         Raises:
-            InvalidConfig: one of them is there and differs, or one of either would not count.
+            InvalidConfig: a different item with the same name exists, or an item could not be used.
         """
         there = {row.key: row for row in rows}
         differing = [row for row in new if row.key in there and not _is_same(there[row.key], row)]
         if differing and not replacing:
-            listed = "; ".join(f"{told(row.kind, row.name)} is registered already, and differs" for row in differing)
+            listed = "; ".join(f"{told(row.kind, row.name)} is already registered, and differs" for row in differing)
             raise InvalidConfig(f"nothing was registered: {listed}")
         after = there | {row.key: row for row in new if row in differing or row.key not in there}
         self._check(rows, tuple(after.values()), "nothing was registered")
         return tuple(after.values())
 
     def removed(self, rows: Rows, gone: Iterable[tuple[str, str]]) -> tuple[Registration, ...]:
-        """`rows` without those of the keys in `gone`; a source whose last tool goes is gone with it.
+        """Return `rows` without the keys in `gone`. A declared source goes with its last tool.
 
         Raises:
-            NotFound: one of them is not there.
-            InvalidConfig: another would not count any more.
+            NotFound: a key in `gone` is not registered.
+            InvalidConfig: a remaining item could not be used any more.
         """
         gone = set(gone)
         if missing := gone - {row.key for row in rows}:

@@ -1,4 +1,4 @@
-"""`toolcrib.search`: which signals rank tools, which model knows what words mean, and whether the past counts."""
+"""Reads `toolcrib.search`: which signals rank tools, the embedding model, and learning from past calls."""
 
 from __future__ import annotations
 
@@ -12,38 +12,38 @@ from toolcrib.search.history_config import HistoryConfig
 from toolcrib.search.index.weights import SIGNALS, WEIGHTS, Weights
 
 SEARCH_SETTINGS: Mapping[str, str] = {
-    "without": f"Signals that are switched off, of: {', '.join(f'`{name}`' for name in SIGNALS)}.",
-    "refuse": "`false` shows the best there is of whatever is asked for, however little it has to do with it (`true`).",
-    "embedder": "A model that knows what words mean: a `folder`, or an `endpoint` and the name of its `model`.",
-    "history": "`true` where past calls count for who made them, or an object that says who shares them (`false`).",
+    "without": f"Signals to turn off, of: {', '.join(f'`{name}`' for name in SIGNALS)}.",
+    "refuse": "`false` always returns the best matches, even if they have little to do with the query (`true`).",
+    "embedder": "An embedding model: a `folder`, or an `endpoint` and the name of its `model`.",
+    "history": "`true` lets search learn from each principal's past calls; an object says who shares them (`false`).",
 }
 """Every key below `toolcrib.search`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """How tools are searched."""
+    """The settings of search."""
 
     weights: Weights = WEIGHTS
     embedder: EmbedderConfig | None = None
     history: HistoryConfig | None = None
-    """None where nothing is learned from what was asked before."""
+    """None if search does not learn from past calls."""
 
 
 DEFAULT_SEARCH = Search()
 
 
 def read_search(settings: Settings) -> Search:
-    """What `settings`, the object under `toolcrib.search`, says.
+    """Read `settings`, the object under `toolcrib.search`.
 
     Raises:
-        InvalidConfig: it says it wrongly.
+        InvalidConfig: a setting is invalid.
     """
     settings.only(SEARCH_SETTINGS)
     without = settings.texts("without")
     for name in without:
         if name not in SIGNALS:
-            raise settings.wrong("without", f"`{name}` is no signal; there are: {', '.join(SIGNALS)}")
+            raise settings.wrong("without", f"`{name}` is not a signal. Use: {', '.join(SIGNALS)}")
     weights = WEIGHTS.without(*without)
     if not settings.flag("refuse", True):
         weights = weights.refusing_nothing()

@@ -1,4 +1,4 @@
-"""One server of the file: how it is started or reached, or what is wrong with it."""
+"""Reads the entry of one server: how to start or reach it, or what is wrong with the entry."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from toolcrib.sources.mcp.server import DEFAULT_PATIENCE, HttpServer, McpServer,
 
 @dataclass(frozen=True, slots=True)
 class ServerConfig:
-    """One server of the file. Exactly one of `server` and `problem` is set, unless it is `disabled`."""
+    """One server of the file. Exactly one of `server` and `problem` is set, unless the server is `disabled`."""
 
     name: str
-    """The name of its source."""
+    """The name of the server's source."""
     server: McpServer | None = None
     problem: str | None = None
-    """Why it cannot be used, naming server and key, as a sentence without a full stop; no value that was filled in."""
+    """Why the server cannot be used: names the server and the key, without a full stop and without filled-in values."""
     disabled: bool = False
-    """Switched off by the person: not an error, and not in the catalog."""
+    """Disabled in the file. This is not an error, and the server is not in the catalog."""
     title: str | None = None
     summary: str = ""
     trusted: bool = False
@@ -35,14 +35,14 @@ class ServerConfig:
     capacity: Capacity = DEFAULT_CAPACITY
     isolation: Isolation = "shared"
     is_expressly_shared: bool = False
-    """Whether the file says so, and does not only leave it out."""
+    """Whether the file sets `isolation` to `shared`, and does not only leave the key out."""
     principals: Mapping[str, Personal] | None = None
-    """Who has an isolated server, by id or `EVERYBODY_ELSE`; None where everybody has."""
+    """Who has an isolated server, by id or `EVERYBODY_ELSE`. None means everyone."""
 
     def of(self, principal_id: str) -> ServerConfig | None:
-        """The server as this principal has it; None where it has none. One that is shared is the same for all.
+        """Return the server as this principal gets it, or None if the principal has no access.
 
-        Two that are equal are started or reached in the same way.
+        A shared server is the same for all principals. Two equal results are started or reached in the same way.
         """
         if self.isolation == "shared":
             return self
@@ -59,9 +59,9 @@ class ServerConfig:
 
 
 def under_source_names(patterns: Iterable[str], names: Mapping[str, str]) -> tuple[str, ...]:
-    """`patterns` of tool ids, and besides those that begin with a server's label the same with its source's name.
+    """Return `patterns` of tool ids. For each that begins with a server's label, add one with the source's name.
 
-    `names` are those of the sources, by label.
+    `names` maps labels to the names of sources.
     """
     found: dict[str, None] = {}
     for pattern in patterns:
@@ -73,16 +73,16 @@ def under_source_names(patterns: Iterable[str], names: Mapping[str, str]) -> tup
 
 
 def read_server(name: str, entry: object, where: str, environ: Mapping[str, str]) -> ServerConfig:
-    """The server that `entry` describes, or what is wrong with it; `where` names it in that sentence."""
+    """Read the server from `entry`. An error becomes its `problem`, which begins with `where`."""
     if not isinstance(entry, JsonObject):
         return ServerConfig(name, problem=f"{where}: must be an object")
     disabled = entry.get("disabled", False)
     if disabled is True or entry.get("enabled") is False:
         return ServerConfig(name, disabled=True)
-    if disabled is not False:  # whoever wrote it did not want the server started
+    if disabled is not False:  # any value except `false` was probably meant to disable the server
         return ServerConfig(name, problem=f"{where}.disabled: must be true or false")
     if (misplaced := next((key for key in ("isolation", "principals") if key in entry), None)) is not None:
-        return ServerConfig(name, problem=f"{where}.{misplaced}: this is read below `toolcrib.sources.{name}` alone")
+        return ServerConfig(name, problem=f"{where}.{misplaced}: move this key under `toolcrib.sources.{name}`")
     try:
         return ServerConfig(name, server=_address(entry, environ))
     except Problem as problem:
@@ -91,7 +91,7 @@ def read_server(name: str, entry: object, where: str, environ: Mapping[str, str]
 
 def _address(entry: JsonObject, environ: Mapping[str, str]) -> McpServer:
     for key in entry.repeated:
-        raise Problem(f"{key}: it stands there twice")
+        raise Problem(f"{key}: duplicate key")
     kind = entry.get("type")
     if "command" in entry:
         cwd = entry.get("cwd")
@@ -100,7 +100,7 @@ def _address(entry: JsonObject, environ: Mapping[str, str]) -> McpServer:
             raise Problem("args: must be a list of strings")
         command = expanded(entry["command"], "command", environ)
         if WHO in command:
-            raise Problem("command: `${principal}` cannot say which program is run")
+            raise Problem("command: `${principal}` is not allowed in the name of the program")
         return StdioServer(
             command=command,
             args=tuple(expanded(arg, f"args.{i}", environ) for i, arg in enumerate(cast("list[object]", args))),
@@ -110,20 +110,20 @@ def _address(entry: JsonObject, environ: Mapping[str, str]) -> McpServer:
     if "url" in entry:
         url = expanded(entry["url"], "url", environ)
         if not re.match(r"https?://[^/\s]", url):
-            raise Problem(f"url: `{entry['url']}` is no http or https address")  # as it stands: no secret filled in
+            raise Problem(f"url: `{entry['url']}` is not an http or https URL")  # before filling in, so without secrets
         if WHO in re.split(r"[/?#]", url, maxsplit=3)[2]:
-            raise Problem("url: `${principal}` cannot stand in the host, only in the path or the query")
+            raise Problem("url: `${principal}` is only allowed in the path or the query, not in the host")
         headers = expanded_members(entry.get("headers"), "headers", environ)
         return HttpServer(url, headers, transport=_http_transport(kind))
     near = ((nearest(wanted, entry), wanted) for wanted in ("command", "url"))
-    meant = next((f"; `{key}` is not read (did you mean `{wanted}`?)" for key, wanted in near if key is not None), "")
-    raise Problem(f"command: neither a `command` nor a `url` is given{meant}")
+    meant = next((f"; unknown key `{key}` (did you mean `{wanted}`?)" for key, wanted in near if key is not None), "")
+    raise Problem(f"command: the server needs either `command` or `url`{meant}")
 
 
 def _folder(text: str) -> Path:
     try:
         return Path(text).expanduser()
-    except (RuntimeError, ValueError) as error:  # `~name` of nobody, or of a principal
+    except (RuntimeError, ValueError) as error:  # `~name`, and there is no such user, or the name is a principal's
         raise Problem(f"cwd: {str(error).rstrip('.')}") from error
 
 
@@ -134,4 +134,4 @@ def _http_transport(kind: object) -> Literal["streamable-http", "sse"]:
         case "sse":
             return "sse"
         case _:
-            raise Problem(f"type: `{kind}` is not one of http, streamable-http, sse, as a `url` needs")
+            raise Problem(f"type: `{kind}` is not a transport for a `url`; use http, streamable-http or sse")

@@ -1,4 +1,4 @@
-"""Reading JSON that a person wrote: what is wrong is named with its place in the file."""
+"""Reads JSON that a person wrote, with errors that name the file and the key."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from toolcrib.core.values import PATHS_EXPECTED, read_choice, read_flag, read_pa
 
 
 class JsonObject(dict[str, Any]):
-    """A JSON object that remembers which of its keys stood there twice."""
+    """A JSON object that remembers its duplicate keys."""
 
     def __init__(self, pairs: Iterable[tuple[str, Any]] = ()) -> None:
         super().__init__()
@@ -27,9 +27,10 @@ class JsonObject(dict[str, Any]):
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """An object of the file at `path`, which stands at `where` in it.
+    """An object in the file at `path`; `where` is its place in the file.
 
-    Each reader raises `InvalidConfig`, naming both and what is expected, where a value is of another kind.
+    Each reader raises `InvalidConfig` if a value has the wrong type. The message names the file, the key and what is
+    expected.
     """
 
     values: JsonObject
@@ -43,39 +44,39 @@ class Settings:
         return iter(self.values)
 
     def at(self, key: str) -> str:
-        """The place of one of its members."""
+        """Return the place of a member, as `where.key`."""
         return f"{self.where}.{key}"
 
     def wrong(self, key: str, expected: str) -> InvalidConfig:
-        """The error for one of its members, to be raised."""
+        """Return the error about a member. The caller raises it."""
         return InvalidConfig(f"{self.path}: {self.at(key)}: {expected}")
 
     def only(self, known: Iterable[str]) -> None:
-        """Pass where each key is of `known`, once.
+        """Check that all keys are in `known`, without duplicates.
 
         Raises:
-            InvalidConfig: another, or one that stands there twice.
+            InvalidConfig: a key is unknown or a duplicate.
         """
         known = list(known)
         for key in self.values.repeated:
-            raise self.wrong(key, "it stands there twice")
+            raise self.wrong(key, "duplicate key")
         for key in self.values:
             if key not in known:
                 raise InvalidConfig(f"{self.path}: {self.where}: unknown key `{key}`{unknown(key, known)}")
 
     def settings(self, key: str) -> Settings:
-        """The object under `key`; an empty one where there is none."""
+        """Return the object under `key`, or an empty one if the key is missing."""
         return Settings(as_object(self.values.get(key, {}), self.path, self.at(key)), self.path, self.at(key))
 
     def each(self, key: str) -> tuple[Settings, ...]:
-        """The objects in the list under `key`, each at its position from 0."""
+        """Return the objects in the list under `key`. Their places contain their positions, from 0."""
         return tuple(
             Settings(as_object(entry, self.path, f"{self.at(key)}.{position}"), self.path, f"{self.at(key)}.{position}")
             for position, entry in enumerate(self._list(key, "must be a list of objects"))
         )
 
     def text(self, key: str, default: str = "") -> str:
-        """A null is as none."""
+        """Return the string under `key`. `null` counts as missing."""
         value = self.values.get(key)
         if value is None:
             return default
@@ -84,12 +85,13 @@ class Settings:
         return value
 
     def texts(self, key: str) -> tuple[str, ...]:
-        """A lone text is a list of one; a null is as none."""
+        """Return the list of strings under `key`. A single string is a list of one; `null` counts as missing."""
         value = self.values.get(key)
         return () if value is None else read_strings(value, self._place(key))
 
     def paths(self, key: str) -> tuple[tuple[str, ...], ...]:
-        """A list of lists of texts, none of them empty. A lone text is one path, with `/` between its names."""
+        """Return the list of paths under `key`, none of them empty. A single string is one path with `/` between
+        names."""
         value = self.values.get(key)
         paths = () if value is None else read_paths(value, self._place(key))
         if not all(paths):
@@ -97,24 +99,24 @@ class Settings:
         return paths
 
     def choice(self, key: str, known: Iterable[str], default: str) -> str:
-        """One of `known`."""
+        """Return the value under `key`, which must be one of `known`."""
         return read_choice(self.values.get(key, default), self._place(key), {word: word for word in known})
 
     def flag(self, key: str, default: bool = False) -> bool:
         return read_flag(self.values.get(key, default), self._place(key))
 
     def seconds(self, key: str, default: float, most: float = 86_400) -> float:
-        """More than 0 and at most `most`."""
+        """Return the number of seconds under `key`, greater than 0 and at most `most`."""
         value = self.values.get(key, default)
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= most:
-            raise self.wrong(key, f"seconds are expected, more than 0 and at most {most:g}")
+            raise self.wrong(key, f"must be a number of seconds, greater than 0 and at most {most:g}")
         return float(value)
 
     def count(self, key: str, default: int, least: int, most: int, of: str) -> int:
-        """A number of `of`, in words, from `least` to `most`."""
+        """Return the whole number under `key`, from `least` to `most`. `of` says what is counted, for the message."""
         value = self.values.get(key, default)
         if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-            raise self.wrong(key, f"a number of {of} is expected, from {least} to {most}")
+            raise self.wrong(key, f"must be a whole number of {of}, from {least} to {most}")
         return value
 
     def _list(self, key: str, expected: str) -> list[object]:
@@ -128,10 +130,10 @@ class Settings:
 
 
 def as_object(value: object, path: Path, where: str) -> JsonObject:
-    """`value`, which stands at `where` in the file at `path`, as the object it should be.
+    """Return `value` as an object. `where` is its place in the file at `path`.
 
     Raises:
-        InvalidConfig: it is none.
+        InvalidConfig: `value` is not an object.
     """
     if not isinstance(value, JsonObject):
         if value == {}:
@@ -141,31 +143,31 @@ def as_object(value: object, path: Path, where: str) -> JsonObject:
 
 
 def parsed(text: str, path: Path) -> JsonObject:
-    """The object that is written in `text`, comments and trailing commas allowed.
+    """Parse the JSON object in `text`. Comments and trailing commas are allowed.
 
     Raises:
-        InvalidConfig: there is none.
+        InvalidConfig: `text` is not valid JSON, or not an object.
     """
     try:
         document = json.loads(text, object_pairs_hook=JsonObject)
     except (ValueError, RecursionError):
-        # Some clients allow comments and trailing commas; only a file that is no plain JSON is read this way.
+        # Some clients allow comments and trailing commas. Plain JSON is tried first, because that is faster.
         try:
             document = json.loads(_without_comments(text), object_pairs_hook=JsonObject)
         except json.JSONDecodeError as error:
             raise InvalidConfig(f"{path}: {_not_json(text, error)}") from error
         except RecursionError as error:
             raise InvalidConfig(f"{path}: nested too deeply") from error
-        except ValueError as error:  # a number of thousands of digits
+        except ValueError as error:  # a number with thousands of digits
             raise InvalidConfig(f"{path}: {error}") from error
     return as_object(document, path, "the file")
 
 
 def _not_json(text: str, error: json.JSONDecodeError) -> str:
-    """What is wrong with `text`, as a clause."""
+    """Say in a clause what is wrong with `text`."""
     if not text.strip():
         return 'the file is empty; the smallest configuration is {"mcpServers": {}}'
-    import tomllib  # noqa: PLC0415  a start reads no broken file
+    import tomllib  # noqa: PLC0415  only needed for a broken file
 
     try:
         is_toml = bool(tomllib.loads(text))
@@ -181,7 +183,7 @@ _TEXT_OR_LAST_COMMA = re.compile(r'("(?:\\.|[^"\\])*")|,(?=\s*[}\]])')
 
 
 def _without_comments(text: str) -> str:
-    """`text` with comments and trailing commas blanked, every line where it was, so that errors name the right one."""
+    """Blank out comments and trailing commas. Line numbers stay the same, so that errors name the right line."""
 
     def blank(match: re.Match[str]) -> str:
         return match[1] or re.sub(r"[^\n]", " ", match[0])

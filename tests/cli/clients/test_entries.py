@@ -107,7 +107,7 @@ def test_a_server_that_means_the_same_to_toolcrib_can_be_moved(client: str, entr
     ("client", "entry", "reason"),
     [
         ("cursor", 7, "it is no object"),
-        ("cursor", {}, "neither a `command` nor a `url` is given"),
+        ("cursor", {}, "the server needs either `command` or `url`"),
         ("cursor", started("toolcrib", "serve", "/m.json"), "it is Toolcrib itself"),
         ("vscode", {"command": "x", "env": {"K": "${input:key}"}}, "`${input:key}` does not mean to Toolcrib"),
         ("vscode", {"command": "x", "args": ["${workspaceFolder}"]}, "`${workspaceFolder}` does not mean"),
@@ -117,11 +117,11 @@ def test_a_server_that_means_the_same_to_toolcrib_can_be_moved(client: str, entr
         ("vscode", {"command": "~/bin/x"}, "`~` in a command is expanded by VS Code"),
         ("vscode", {"command": "x", "env": {"Path": "/opt"}}, "its PATH is added to by VS Code"),
         ("vscode", {"command": "x", "env": {"A": None}}, "env.A: must be a string"),
-        ("vscode", {"url": "unix:///tmp/s.sock"}, "is no http or https address"),
+        ("vscode", {"url": "unix:///tmp/s.sock"}, "is not an http or https URL"),
         ("claude-code", {"command": "x", "timeout": 600_000}, "`timeout` may mean"),
         ("claude-code", {"command": "x", "args": ["${env:A}"]}, "`${env:A}` does not mean to Toolcrib"),
         ("claude-code", {"command": "x", "args": ["${A:-${B}}"]}, "does not mean to Toolcrib"),
-        ("claude-code", {"type": "ws", "url": "https://e.com", "headers": {"A": "b"}}, "type: `ws` is not one of"),
+        ("claude-code", {"type": "ws", "url": "https://e.com", "headers": {"A": "b"}}, "type: `ws` is not a transport"),
         ("claude-code", {"type": "http", "url": "https://e.com/mcp"}, "Claude Code may have signed in to it"),
         ("claude-code", {"type": "http", "url": "https://[oops/mcp"}, "may have signed in to it"),
         ("claude-desktop", {"command": "npx", "args": ["Authorization:${AUTH}"], "env": {"AUTH": "s"}}, "`${AUTH}`"),
@@ -137,7 +137,7 @@ def test_a_server_that_would_become_another_stays_with_the_reason(client: str, e
 def test_a_key_that_stands_in_a_server_twice_is_seen_in_its_text() -> None:
     entry = {"command": "y"}
     raw = '{"command": "x", "command": "y"}'
-    assert why_not_movable(CLIENTS["cursor"], "git", entry, raw) == "command: it stands there twice"
+    assert why_not_movable(CLIENTS["cursor"], "git", entry, raw) == "command: duplicate key"
 
 
 def test_two_entries_are_the_same_server_however_they_are_written() -> None:
