@@ -128,8 +128,8 @@ def test_what_is_no_file_that_could_be_replaced_is_refused(tmp_path: Path, file:
         pipe: "not a file",
         loop: "cannot be read",
         file / "below": "cannot be read",
-        huge: "68,157,440 bytes are too many",
-        other: "2 names (hard links)",
+        huge: "too large for a configuration (68,157,440 bytes)",
+        other: "2 hard links",
     }.items():
         assert complaint in refused(path).message
         assert str(path) in refused(path).message
@@ -137,7 +137,7 @@ def test_what_is_no_file_that_could_be_replaced_is_refused(tmp_path: Path, file:
 
 def test_a_file_that_is_no_text_is_refused(file: Path) -> None:
     file.write_bytes('{"a": "é"}'.encode("latin-1"))
-    with pytest.raises(InvalidConfig, match="not UTF-8 text"):
+    with pytest.raises(InvalidConfig, match="must be UTF-8 text"):
         _ = read(file).text
 
 

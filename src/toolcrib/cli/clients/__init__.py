@@ -1,1 +1,1 @@
-"""The programs that MCP servers are configured in: where their files are, what stands there, and how it is changed."""
+"""The programs that have MCP servers in their configuration: where their files are, and how to read and change them."""

@@ -1,4 +1,4 @@
-"""The commands with which another program can start Toolcrib."""
+"""Finds the commands with which other programs can start Toolcrib."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ import orjson
 from toolcrib.version import VERSION
 
 _PASSING = re.compile(r"[/\\](?:archive-v\d+|environments-v\d+|builds-v\d+)[/\\]")
-"""In the path of an environment that uv keeps in its cache, until somebody clears it."""
+"""Matches the path of an environment in uv's cache, which may be deleted at any time."""
 
 
 def own_command(argv0: str, prefix: str, environ: Mapping[str, str]) -> tuple[str, ...]:
-    """The words that start this Toolcrib from anywhere, without a PATH.
+    """Return the command that starts this Toolcrib from anywhere, without a PATH.
 
-    `argv0` and `prefix` as `sys` has them.
+    `argv0` and `prefix` are those of `sys`.
 
-    That is the absolute path of the program as it was called: not where its links lead, for the link is what stays
-    when the program is brought up to date. What `uvx` runs stands in a cache that may be cleared, so it is run
-    through `uv` again; the version is named, or the next one would come unasked.
+    The command is the absolute path of the program as it was called. Symbolic links are not followed, because an
+    upgrade keeps the link and changes its target. A program that `uvx` runs is in a cache that may be deleted, so it is
+    run through `uv` again. The version is fixed, so that no newer version starts without being asked for.
     """
     uv = environ.get("UV") or shutil.which("uv")
     if _PASSING.search(prefix + os.sep) and uv is not None:
@@ -39,10 +39,11 @@ def own_command(argv0: str, prefix: str, environ: Mapping[str, str]) -> tuple[st
 
 
 def shared_command(prefix: str) -> tuple[str, ...]:
-    """The words that start Toolcrib on any machine, for a file that several people share.
+    """Return the command that starts Toolcrib on any machine, for a file that several people share.
 
-    `toolcrib` has to be on the PATH of each of them. What `uvx` runs is run by `uvx` again, in the same version, unless
-    it was made of a folder that only this machine has.
+    Each of them needs `toolcrib` on the PATH. A program that `uvx` runs is run by `uvx` again, in the same version,
+    unless
+    it was installed from a folder of this machine.
     """
     requirement = _requirement()
     if _PASSING.search(prefix + os.sep) and "file:" not in requirement:
@@ -51,7 +52,7 @@ def shared_command(prefix: str) -> tuple[str, ...]:
 
 
 def _requirement() -> str:
-    """What to install for this very Toolcrib: where it came from, or its version in the package index."""
+    """Return the requirement that installs this Toolcrib: its origin, or its version in the package index."""
     try:
         origin = distribution("toolcrib").read_text("direct_url.json")
     except PackageNotFoundError:

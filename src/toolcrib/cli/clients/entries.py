@@ -1,4 +1,5 @@
-"""One server as a client has it: whether it is Toolcrib itself, whether it can stand behind Toolcrib, what it reads."""
+"""Examines the entry of one server in a client's file: whether it is Toolcrib, and whether it can be moved behind
+it."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from toolcrib.cli.clients.known import NAME, KnownClient, Scope
 from toolcrib.config import OUR_KEY, parse_config
 
 _TAKES_A_VALUE = frozenset({"--http", "--cache", "--operations"})
-"""Options of `toolcrib serve` that are followed by a word of theirs."""
+"""Options of `toolcrib serve` that take a value."""
 
 _PLACEHOLDER = re.compile(r"\$\{[^}]*\}")
 _VARIABLE = re.compile(r"\$\{(?:env:)?([A-Za-z_][A-Za-z0-9_]*)(?::-[^}]*)?\}")
@@ -24,7 +25,7 @@ EVERYWHERE = frozenset(
     {"HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER", "APPDATA", "LOCALAPPDATA", "USERPROFILE", "USERNAME", "TEMP"}
     | {"CLAUDE_PROJECT_DIR"}
 )
-"""Variables that every client gives its servers without being told; Claude Code sets the last one for each."""
+"""Variables that every client passes to its servers by itself. Only Claude Code sets the last one."""
 
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 
@@ -34,15 +35,15 @@ class Serving:
     """A command line of `toolcrib serve`."""
 
     config: str | None
-    """The file it serves; None where the entry does not say."""
+    """The file that it serves. None if the entry does not name one."""
     before: tuple[str, ...]
-    """Its options before the file."""
+    """The options before the file."""
     after: tuple[str, ...]
-    """And those after it."""
+    """The options after the file."""
 
 
 def serving(entry: object) -> Serving | None:
-    """How an entry starts `toolcrib serve`; None where it starts something else, or nothing that can be told."""
+    """Return how an entry starts `toolcrib serve`. None if it starts something else, or if that is unclear."""
     words = [*_words(entry)]
     starts = next((i for i, word in enumerate(words) if _is_toolcrib(word)), None)
     if starts is None or "serve" not in words[starts:]:
@@ -57,9 +58,9 @@ def serving(entry: object) -> Serving | None:
 
 
 def served_file(client: KnownClient, scope: Scope, file: Path, entry: object) -> Path | None:
-    """The configuration that an entry in `file` makes Toolcrib serve, if it does and the path says where that is.
+    """Return the configuration that an entry in `file` makes Toolcrib serve, or None.
 
-    It does if it is absolute, or leads to a file in the project that `file` belongs to.
+    The path in the entry must be absolute, or lead to a file in the project that `file` belongs to.
     """
     found = serving(entry)
     if found is None or found.config is None:
@@ -70,9 +71,9 @@ def served_file(client: KnownClient, scope: Scope, file: Path, entry: object) ->
 
 
 def is_toolcrib(entry: object) -> bool:
-    """Whether an entry starts Toolcrib in any way, a shell's included, or reaches one that serves on this machine.
+    """Return whether an entry starts Toolcrib in any way, also through a shell.
 
-    In doubt it is: what stands in front of the servers must not be moved behind itself.
+    If in doubt, the answer is yes: Toolcrib must not be moved behind itself.
     """
     if serving(entry) is not None:
         return True
@@ -81,7 +82,7 @@ def is_toolcrib(entry: object) -> bool:
 
 
 def reaches_shared(entry: object) -> bool:
-    """Whether an entry reaches a gateway that `toolcrib serve --http` serves on this machine."""
+    """Return whether an entry connects to a gateway of `toolcrib serve --http` on this machine."""
     url = (members_of(entry) or {}).get("url")
     if not isinstance(url, str):
         return False
@@ -93,52 +94,55 @@ def reaches_shared(entry: object) -> bool:
 
 
 def why_not_movable(client: KnownClient, name: str, entry: object, raw: str) -> str | None:
-    """Why a server has to stay where it is, as a part of a sentence; None where Toolcrib can take it over.
+    """Return why a server cannot be moved, as part of a sentence. None if Toolcrib can take it over.
 
-    `raw` is the entry's text, in which a key that stands there twice can be seen.
+    `raw` is the text of the entry, in which duplicate keys are visible.
     """
     members = members_of(entry)
     if members is None:
-        return "it is no object"
+        return "the entry is not an object"
     if is_toolcrib(entry):
         return "it is Toolcrib itself"
     if unknown := [key for key in members if key not in client.keys]:
-        return f"{_listed(unknown)} may mean something that Toolcrib does not do"
+        return f"Toolcrib does not support {_listed(unknown)}"
     for text in _texts(members):
         for placeholder in _PLACEHOLDER.findall(text):
             if client.fills is None or not client.fills.fullmatch(placeholder):
-                return f"`{placeholder}` does not mean to Toolcrib what it means to {client.title}"
+                return f"`{placeholder}` means something different in {client.title} than in Toolcrib"
     if client.expands_home:
         if any(word.startswith("~") for word in _words(entry)):
-            return f"`~` in a command is expanded by {client.title}, not by Toolcrib"
+            return f"only {client.title} expands `~` in a command"
         if any(key.upper() == "PATH" for key in members_of(members.get("env")) or {}):
-            return f"its PATH is added to by {client.title} and would be replaced by Toolcrib"
-    # Without plugins, which take long to list and have nothing to do with it.
+            return f"{client.title} adds to its PATH, but Toolcrib would replace it"
+    # Without plugins: listing them takes long, and they do not matter here.
     document = f'{{"mcpServers": {{{dump(name)}: {raw}}}, "{OUR_KEY}": {{"plugins": false}}}}'
     (server,) = parse_config(document, Path(name), _EveryVariable()).servers
     if server.problem is not None:
         return server.problem.removeprefix(f"mcpServers.{name}.")
     if "url" in members and "command" not in members and _may_be_signed_in(members):
-        return f"it carries no credentials: {client.title} may have signed in to it, which Toolcrib cannot take over"
+        return (
+            f"it has no credentials in the file; {client.title} may have signed in to it, and Toolcrib cannot reuse "
+            "that sign-in"
+        )
     return None
 
 
 def same_server(one: object, other: object) -> bool:
-    """Whether two entries mean the same to Toolcrib, however they are written and labelled."""
+    """Return whether two entries mean the same to Toolcrib, even if they are written or labelled differently."""
     return _meaning(one) == _meaning(other)
 
 
 def variables(entry: object) -> list[str]:
-    """The environment variables that Toolcrib fills into a server, in order, but those that are always there."""
+    """Return the environment variables that an entry refers to, in order, except those that are always set."""
     texts = _texts(members_of(entry) or {})
     found = dict.fromkeys(name for text in texts for name in _VARIABLE.findall(text))
     return [name for name in found if name not in EVERYWHERE]
 
 
 def gateway_entry(client: KnownClient, command: Sequence[str], passed: Sequence[str], old: object) -> dict[str, Any]:
-    """The entry that starts `command` from `client` and passes the named variables on.
+    """Return the entry that starts `command` from `client` and passes on the named variables.
 
-    What `old` says beside that stays; one that was switched off is on again.
+    Other keys of the `old` entry are kept. If it was disabled, the new entry is enabled.
     """
     kept = dict(members_of(old) or {})
     for key in ("url", "headers", "disabled"):
@@ -157,9 +161,9 @@ def gateway_entry(client: KnownClient, command: Sequence[str], passed: Sequence[
 
 
 class _EveryVariable(Mapping[str, str]):
-    """An environment in which all variables are set, to what goes through as a part of any text, an address included.
+    """An environment in which every variable is set, to a value that is valid in any place, also in a URL.
 
-    Which ones are set is known only where the client starts Toolcrib.
+    Which variables are set is only known in the environment in which the client starts Toolcrib.
     """
 
     def __getitem__(self, name: str) -> str:
@@ -184,11 +188,11 @@ _USUAL: Mapping[str, tuple[object, ...]] = {
     "disabled": (False,),
     "enabled": (True,),
 }
-"""Values of keys that say no more than their absence."""
+"""Values of keys that mean the same as a missing key."""
 
 
 def _meaning(entry: object) -> object:
-    """An entry without what does not matter, and each variable written in one way."""
+    """Return an entry without keys that do not matter, and with all variables in one notation."""
     members = members_of(entry)
     if members is None:
         return entry
@@ -197,7 +201,8 @@ def _meaning(entry: object) -> object:
 
 
 def _may_be_signed_in(members: Mapping[str, Any]) -> bool:
-    """Whether a remote server may be one that the client signed in to: no header, no query, and not on this machine."""
+    """Return whether the client may have signed in to a remote server: no headers, no query, and not on this
+    machine."""
     if members.get("headers"):
         return False
     try:
@@ -208,12 +213,12 @@ def _may_be_signed_in(members: Mapping[str, Any]) -> bool:
 
 
 def _is_toolcrib(word: str) -> bool:
-    """Whether a word of a command line names the program: its path, its module, or it as a requirement."""
+    """Return whether a word of a command line names Toolcrib: as a path, as a module or as a requirement."""
     return re.fullmatch(rf"{NAME}(?:\.exe|\.cmd)?(?:[=@\[ ].*)?", re.split(r"[\\/]", word)[-1]) is not None
 
 
 def _words(entry: object) -> Iterator[str]:
-    """The words of the command line that an entry starts."""
+    """Yield the words of the command line of an entry."""
     members = members_of(entry) or {}
     args = members.get("args")
     for word in (members.get("command"), *(cast("list[object]", args) if isinstance(args, list) else ())):

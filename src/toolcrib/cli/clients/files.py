@@ -1,4 +1,4 @@
-"""Text files of other programs: read whole, and replaced whole or not at all."""
+"""Reads text files of other programs, and replaces them completely or not at all."""
 
 from __future__ import annotations
 
@@ -17,70 +17,70 @@ from pathlib import Path
 from toolcrib.core.errors import InvalidConfig
 
 MAX_BYTES = 64 * 1024 * 1024
-"""The largest file that is taken for a configuration."""
+"""The largest file that is accepted as a configuration."""
 
 CONTEXT_LINES = 3
-"""Unchanged lines shown on either side of a change."""
+"""How many unchanged lines are shown before and after a change."""
 
 MAX_LINE = 300
-"""Characters of a line that a diff shows before it leaves out what is the same on both sides."""
+"""How many characters of a line a diff shows. In a longer line, parts that did not change are left out."""
 
 SHOWN_AROUND = 60
-"""Characters shown on either side of a change within such a line."""
+"""How many characters are shown before and after a change in a long line."""
 
 PRIVATE = 0o600
-"""Permissions of a file that nobody but its owner may read."""
+"""The permissions of a file that only its owner may read."""
 
 _BOM = "\ufeff"
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What stood in a file at one moment."""
+    """The content of a file at one moment."""
 
     path: Path
-    """As it was named."""
+    """The path as it was given."""
     target: Path
-    """The file itself, behind all symbolic links."""
+    """The path after following all symbolic links."""
     data: bytes | None
-    """None where there is no file."""
+    """None if there is no file."""
     mode: int | None = None
-    """Its permissions; None where there is no file."""
+    """The permissions. None if there is no file."""
 
     @cached_property
     def text(self) -> str:
-        """What it says, without a byte order mark; nothing where there is no file.
+        """The content without a byte order mark. Empty if there is no file.
 
         Raises:
-            InvalidConfig: it is no UTF-8 text.
+            InvalidConfig: the file is not UTF-8 text.
         """
         try:
             return (self.data or b"").decode().removeprefix(_BOM)
         except UnicodeDecodeError as error:
-            raise InvalidConfig(f"{self.path}: not UTF-8 text") from error
+            raise InvalidConfig(f"{self.path}: must be UTF-8 text") from error
 
     def encoded(self, text: str) -> bytes:
-        """`text` as the file would hold it: with a byte order mark where it has one."""
+        """Encode `text` for this file: with a byte order mark if the file has one."""
         marked = self.data is not None and self.data.startswith(_BOM.encode())
         return ((_BOM if marked else "") + text).encode()
 
 
 @dataclass(frozen=True)
 class Change:
-    """A file that is to hold something else."""
+    """A change of a file."""
 
     before: Snapshot
     after: bytes | None
-    """None: there is to be no file."""
+    """The new content. None means that the file is deleted."""
     mode: int | None = None
-    """Its permissions from now on; where that is None, they stay, and a new file gets the usual ones."""
+    """The new permissions. None keeps them, and gives a new file the default ones."""
 
     @property
     def path(self) -> Path:
         return self.before.path
 
     def diff(self) -> list[str]:
-        """What changes, as the lines of a unified diff; long lines are shown around what changes in them."""
+        """Return the change as the lines of a unified diff. Long lines are shortened to what changes in them."""
         old = self.before.text.splitlines()
         new = (self.after or b"").decode().removeprefix(_BOM).splitlines()
         return [
@@ -91,25 +91,25 @@ class Change:
 
 
 def read(path: Path) -> Snapshot:
-    """The file at `path` as it is now.
+    """Read the file at `path`.
 
     Raises:
-        InvalidConfig: it cannot be read, or is nothing that can be replaced: a folder, a device, one of several hard
-            links (which would part).
+        InvalidConfig: the file cannot be read, or cannot be replaced: it is a folder or a device, or it has several
+            hard links, which replacing it would separate.
     """
     target = Path(os.path.realpath(path))
     try:
         status = target.stat()
     except FileNotFoundError:
         return Snapshot(path, target, None)
-    except OSError as error:  # a circle of links, a folder that may not be entered
+    except OSError as error:  # for example, a circle of links, or a folder without permission
         raise _failed(path, "read", error) from error
     if not stat.S_ISREG(status.st_mode):
         raise InvalidConfig(f"{path}: not a file")
     if status.st_size > MAX_BYTES:
-        raise InvalidConfig(f"{path}: {status.st_size:,} bytes are too many for a configuration")
+        raise InvalidConfig(f"{path}: too large for a configuration ({status.st_size:,} bytes)")
     if status.st_nlink > 1:
-        raise InvalidConfig(f"{path}: the file has {status.st_nlink} names (hard links), which a change would part")
+        raise InvalidConfig(f"{path}: the file has {status.st_nlink} hard links, which a change would separate")
     try:
         return Snapshot(path, target, target.read_bytes(), stat.S_IMODE(status.st_mode))
     except OSError as error:
@@ -117,8 +117,10 @@ def read(path: Path) -> Snapshot:
 
 
 def check_writable(snapshot: Snapshot) -> None:
-    """Raises:
-    InvalidConfig: the file is read-only, or its folder is.
+    """Check that the file and its folder can be written.
+
+    Raises:
+        InvalidConfig: the file is read-only, or its folder is.
     """
     target = snapshot.target
     if snapshot.data is not None and not (target.stat().st_mode & 0o222 and os.access(target, os.W_OK)):
@@ -131,12 +133,12 @@ def check_writable(snapshot: Snapshot) -> None:
 
 
 def write(change: Change) -> None:
-    """Replace the file, if it still is what it was.
+    """Replace the file, if it did not change since it was read.
 
-    Readers see the old file or the new one and nothing between. Its mode, owner and extended attributes are kept.
+    Other programs see either the old file or the new one. Its mode, owner and extended attributes are kept.
 
     Raises:
-        InvalidConfig: it was changed meanwhile, or cannot be written; it is as it was.
+        InvalidConfig: the file changed since it was read, or cannot be written. It stays as it is.
     """
     before, target = change.before, change.before.target
     check_unchanged(before)
@@ -169,8 +171,10 @@ def write(change: Change) -> None:
 
 
 def check_unchanged(before: Snapshot) -> None:
-    """Raises:
-    InvalidConfig: the file is another than it was.
+    """Check that the file did not change since it was read.
+
+    Raises:
+        InvalidConfig: the file changed.
     """
     now = read(before.path)
     if (now.target, now.data) != (before.target, before.data):
@@ -181,7 +185,7 @@ def check_unchanged(before: Snapshot) -> None:
 
 
 def _dress(new: Path, change: Change) -> None:
-    """Give the new file what the old one has besides its content."""
+    """Give the new file the permissions, owner and attributes of the old one."""
     target = change.before.target
     if change.before.data is None:
         mask = os.umask(0)
@@ -190,26 +194,26 @@ def _dress(new: Path, change: Change) -> None:
         return
     old = target.stat()
     if hasattr(os, "chown") and (old.st_uid, old.st_gid) != (os.geteuid(), os.getegid()):
-        with contextlib.suppress(PermissionError):  # who may not give it away keeps it: the mode stays what it was
+        with contextlib.suppress(PermissionError):  # without the right to change the owner, only the mode is kept
             os.chown(new, old.st_uid, old.st_gid)
     shutil.copystat(target, new)
-    os.utime(new)  # whoever follows the file must see that it is another
+    os.utime(new)  # programs that watch the file must notice the change
     if change.mode is not None:
         new.chmod(change.mode)
 
 
 def _failed(path: Path, what: str, error: OSError) -> InvalidConfig:
-    return InvalidConfig(f"{path}: cannot be {what}: {error.strerror or error}")
+    return InvalidConfig(f"{path}: the file cannot be {what}: {error.strerror or error}")
 
 
 def _managed(snapshot: Snapshot) -> list[str]:
     if snapshot.target == Path(os.path.abspath(snapshot.path)):  # noqa: PTH100  `resolve` would follow the links
         return []
-    return [f"It leads to {snapshot.target}; a program that manages it is the one to change it."]
+    return [f"The path leads to {snapshot.target}. Change it with the program that manages that file."]
 
 
 def _hunks(old: list[str], new: list[str]) -> list[str]:
-    # Compared is only what lies between the first and the last difference: files can be large, changes are not.
+    # Compare only the lines between the first and the last difference: files can be large, changes are small.
     head = _common(old, new)
     tail = _common(old[head:][::-1], new[head:][::-1])
     start = max(0, head - CONTEXT_LINES)
@@ -220,7 +224,7 @@ def _hunks(old: list[str], new: list[str]) -> list[str]:
 
 
 def _numbered(header: str, offset: int) -> str:
-    """A hunk's header with the line numbers of the whole file."""
+    """Return the header of a hunk with the line numbers of the whole file."""
 
     def shifted(part: str) -> str:
         line, comma, count = part[1:].partition(",")
@@ -233,7 +237,7 @@ def _numbered(header: str, offset: int) -> str:
 def _shortened(lines: list[str]) -> list[str]:
     shown: dict[int, str] = {}
     for i, (line, following) in enumerate(pairwise(lines)):
-        # Where one line took the place of another, what differs can be shown.
+        # If one line replaces one other line, show only the parts that differ.
         if (line[:1], following[:1]) == ("-", "+") and max(len(line), len(following)) > MAX_LINE:
             shown[i] = line[0] + _around(line[1:], following[1:])
             shown[i + 1] = following[0] + _around(following[1:], line[1:])
@@ -252,7 +256,7 @@ def _around(line: str, other: str) -> str:
 
 
 def _common(one: Sequence[str], other: Sequence[str]) -> int:
-    """How much both begin with; by halves, since one line can be a whole file."""
+    """Return the length of the common beginning. Uses a binary search, because one line can be a whole file."""
     same, differs = 0, min(len(one), len(other)) + 1
     while differs - same > 1:
         middle = (same + differs) // 2

@@ -1,4 +1,4 @@
-"""What `toolcrib install` would change: the gateway's entry in a client's file, and servers moved behind it."""
+"""Plans what `toolcrib install` changes: the gateway's entry in a client's file, and the servers that it moves."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ from toolcrib.core.errors import InvalidConfig
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """Members of one object of a file, before and after: enough to undo it in a file that changed elsewhere since."""
+    """Changed members of one object of a file. Enough to undo the change after other parts of the file changed."""
 
     section: tuple[str, ...]
     before: Mapping[str, str | None]
-    """Raw JSON by name; None for what was not there."""
+    """Raw JSON by name. None for a member that did not exist."""
     after: Mapping[str, str | None]
-    """The same names."""
+    """Raw JSON for the same names. None for a member that is removed."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileEdit:
-    """One file's part of an installation."""
+    """The changes of one file in an installation."""
 
     change: Change
     edit: Edit
@@ -47,7 +47,7 @@ class FileEdit:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """A server that stays in the client's file, and why, as a part of a sentence."""
+    """A server that is not moved, and the reason, as part of a sentence."""
 
     name: str
     reason: str
@@ -55,54 +55,54 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """All that one installation changes, in the order in which it is written."""
+    """Everything that one installation changes, in the order in which it is written."""
 
     edits: tuple[FileEdit, ...]
     moved: tuple[str, ...] = ()
     arriving: tuple[str, ...] = ()
-    """Those of them that were not in the gateway's configuration before."""
+    """The moved servers that were not in the gateway's configuration before."""
     serves: tuple[str, ...] = ()
-    """Names of all servers in the gateway's configuration then."""
+    """The names of all servers in the gateway's configuration after the change."""
     unset: tuple[str, ...] = ()
-    """Variables they need that the client cannot be told to pass on."""
+    """Variables that the servers need, but that the client cannot be told to pass on."""
 
 
 @dataclass(frozen=True)
 class Survey:
-    """What stands in a client's file and in the gateway's configuration now, and what could be moved."""
+    """What a client's file and the gateway's configuration contain now, and what could be moved."""
 
     client: KnownClient
     scope: Scope
     name: str
-    """Of the gateway's entry."""
+    """The name of the gateway's entry."""
     config: Path
-    """The file that the gateway serves; absolute."""
+    """The absolute path of the file that the gateway serves."""
     file: Snapshot
     section: tuple[str, ...]
     document: Document
     config_file: Snapshot
     config_document: Document
     reference: str | None
-    """How the entry names the configuration on every machine; None where it is not shared with a project."""
+    """How the entry names the configuration on every machine. None if it is not shared with a project."""
     movable: tuple[str, ...]
     kept: tuple[Kept, ...]
     command: tuple[str, ...]
     elsewhere: Mapping[Scope, int]
-    """How many servers the client has in its other scopes here."""
+    """How many servers the client has in its other scopes."""
     named_config: bool
-    """Whether somebody said which file the gateway serves."""
+    """Whether the user named the file that the gateway serves."""
 
     @property
     def replaced_gateway(self) -> str | None:
-        """The address of a gateway on this machine whose place the entry takes."""
+        """The URL of a gateway on this machine that the entry replaces."""
         old = (self.document.at(self.section) or {}).get(self.name)
         return str(old["url"]) if old is not None and reaches_shared(old) else None
 
     def plan(self, *, move: bool) -> Plan:
-        """The changes that put the gateway in place and, with `move`, everything movable behind it.
+        """Plan the changes that add the gateway and, with `move`, move everything movable behind it.
 
         Raises:
-            InvalidConfig: a file is not laid out in a way that can be changed without loss.
+            InvalidConfig: a file cannot be changed without losing something.
         """
         moved = self.movable if move else ()
         config = self._config_with(moved)
@@ -127,19 +127,19 @@ class Survey:
         return Plan(tuple(edits), moved, arriving, tuple(servers), unset)
 
     def _config_with(self, moved: Sequence[str]) -> Document:
-        """The gateway's configuration with these servers in it."""
+        """Return the gateway's configuration with the `moved` servers."""
         there = _servers(self.config_document)
         arriving = {name: self.document.raw((*self.section, name)) for name in moved if name not in there}
         if self.config_file.data is None and not arriving:
             if self.named_config:
-                raise InvalidConfig(f"{self.config}: there is no such file, and there is nothing to move into it")
+                raise InvalidConfig(f"{self.config}: file not found, and there are no servers to move into it")
             return Document(f'{{\n  "{SERVER_KEYS[0]}": {{}}\n}}\n')
         config = _edited(self.config_file, self.config_document, (_server_key(self.config_document),), arriving)
         parse_config(config.text, self.config)
         return config
 
     def _with_gateway(self, old: object, entry: Mapping[str, Any]) -> Document:
-        """The client's file with `entry` in the place of `old`; key by key, so that comments between them stay."""
+        """Return the client's file with `entry` instead of `old`. Only changed keys are written, to keep comments."""
         had = members_of(old)
         if had is None:
             return _edited(self.file, self.document, self.section, {self.name: dump(entry)})
@@ -148,7 +148,7 @@ class Survey:
         return _edited(self.file, self.document, (*self.section, self.name), changes)
 
     def _command(self, old: object) -> tuple[str, ...]:
-        """The whole command line; options that the entry had stay."""
+        """Return the whole command line. Options of the previous entry are kept."""
         had = serving(old)
         before, after = (had.before, had.after) if had is not None else ((), ())
         return (*self.command, "serve", *before, self.reference or str(self.config), *after)
@@ -164,16 +164,18 @@ def survey(
     command: Sequence[str],
     shared_command: Sequence[str],
 ) -> Survey:
-    """Look at what there is.
+    """Read all files and find out what can be moved.
 
-    The gateway serves the file that is `given`, else the one that it serves already, else the default one: in
-    `config_folder`, or in the project for the scope of one. `command` starts Toolcrib on this machine,
-    `shared_command` on any machine.
+    The gateway serves the `given` file. If none is given, it serves the file that it serves already, or the default
+    one,
+    which is in `config_folder` or in the project. `command` starts Toolcrib on this machine, `shared_command` on any
+    machine.
 
     Raises:
-        InvalidConfig: a file cannot be read, is malformed, or holds another server of the gateway's name; the client is
-            not here; the gateway would serve the client's own file; or the client would lose servers that the gateway
-            serves now.
+        InvalidConfig: a file cannot be read, is malformed, or has a different server with the gateway's name; the
+        client
+            is not installed; the gateway would serve the client's own file; or the client would lose servers that the
+            gateway serves now.
     """
     place = client.places[scope](surroundings)
     file, document = _opened(client, place)
@@ -181,8 +183,8 @@ def survey(
     user = client.places[Scope.USER](surroundings)
     if scope is not Scope.USER and _same_place(user, place, document):
         raise InvalidConfig(
-            f"{place.file}: in this folder that is your own file, not one of a project",
-            hints=["Go to the project's folder first, or leave --scope out."],
+            f"{place.file}: in this folder, this is your own file and not the file of a project",
+            hints=["Go to the project's folder first, or leave out --scope."],
         )
     entries = _at(file, document, section) or {}
     default = default_config(scope, place.file, surroundings, config_folder)
@@ -191,7 +193,7 @@ def survey(
     if any(os.path.realpath(each(surroundings).file) == str(config_file.target) for each in client.places.values()):
         raise InvalidConfig(
             f"{config} is {client.title}'s own file, so Toolcrib would serve itself",
-            hints=["Name another file with --config; without it, one is made in Toolcrib's own folder."],
+            hints=["Pass a different file with --config, or leave it out to create one in Toolcrib's own folder."],
         )
     config_document = _parsed(config_file)
     if config_file.data is not None:
@@ -215,7 +217,7 @@ def survey(
         raw = document.raw((*section, label)) or ""
         reason = why_not_movable(client, label, entry, raw)
         if reason is None and label in off:
-            reason = f"{client.title} has it switched off in a project, which Toolcrib would not know"
+            reason = f"it is disabled for a project in {client.title}, and Toolcrib cannot do that per project"
         if reason is None and label in taken and not same_server(taken[label], entry):
             reason = f"a different server with this name already exists in {config}"
         if reason is None:
@@ -242,9 +244,9 @@ def survey(
 
 
 def _not_in(document: Document, before: Path) -> list[str]:
-    """Names of servers in the configuration `before` that another one, `document`, does not have."""
+    """Return the names of servers in the configuration `before` that `document` does not have."""
     there = _servers(document)
-    with contextlib.suppress(InvalidConfig, Malformed):  # a file that cannot be read serves nothing
+    with contextlib.suppress(InvalidConfig, Malformed):  # a file that cannot be read serves no servers
         served = _servers(Document(read(before).text))
         return [name for name, entry in served.items() if name not in there or not same_server(there[name], entry)]
     return []
@@ -253,7 +255,7 @@ def _not_in(document: Document, before: Path) -> list[str]:
 def _gateway(
     client: KnownClient, scope: Scope, file: Snapshot, entries: Mapping[str, Any], *, given: Path | None, default: Path
 ) -> tuple[str, Path]:
-    """Under which name the gateway stands or will stand, and which file it serves."""
+    """Return the name of the gateway's entry, and the file that it serves."""
     named = gateway_name(scope)
     if named in entries and serving(entries[named]) is None and not reaches_shared(entries[named]):
         raise InvalidConfig(
@@ -267,12 +269,12 @@ def _gateway(
     if named in entries:
         if config is None and told.get(named) is not None and named not in served:
             raise InvalidConfig(
-                f"{file.path}: `{named}` serves `{told[named]}` there, and only the client knows where that is",
-                hints=["Name the file that it serves with --config."],
+                f"{file.path}: `{named}` serves `{told[named]}`, and only the client knows where that is",
+                hints=["Pass that file with --config."],
             )
         return named, config or served.get(named) or default
     wanted = config or default
-    for name, path in served.items():  # somebody gave it a name of their own
+    for name, path in served.items():  # the gateway may have a name that the user chose
         if os.path.realpath(path) == os.path.realpath(wanted):
             return name, path
     if config is None and len(served) == 1:
@@ -283,14 +285,14 @@ def _gateway(
 def _elsewhere(
     client: KnownClient, scope: Scope, surroundings: Surroundings, file: Snapshot, document: Document
 ) -> Mapping[Scope, int]:
-    """How many servers stand in other scopes; `file` with its `document` is that of `scope`."""
+    """Count the servers in the other scopes. `file` and `document` are those of `scope`."""
     here = client.places[scope](surroundings)
     counts: dict[Scope, int] = {}
     for other in client.places:
         if other is scope:
             continue
         place = client.places[other](surroundings)
-        with contextlib.suppress(InvalidConfig, Malformed):  # it is not what this is about
+        with contextlib.suppress(InvalidConfig, Malformed):  # errors in files of other scopes do not matter here
             other_file = read(place.file)
             other_document = document if other_file.target == file.target else Document(other_file.text)
             if _same_place(here, place, other_document):
@@ -302,7 +304,7 @@ def _elsewhere(
 
 
 def _same_place(one: Place, other: Place, document: Document) -> bool:
-    """Whether both are the same object of the same file, which holds `document`."""
+    """Return whether both places are the same object of the same file, whose content is `document`."""
     sections = (one.section(document.value), other.section(document.value))
     return sections[0] == sections[1] and os.path.realpath(one.file) == os.path.realpath(other.file)
 
@@ -311,8 +313,8 @@ def _opened(client: KnownClient, place: Place) -> tuple[Snapshot, Document]:
     file = read(place.file)
     if file.data is None and place.must_exist is not None and not place.must_exist.is_dir():
         raise InvalidConfig(
-            f"{place.must_exist}: there is no such folder; {client.title} makes it when it first runs",
-            hints=[f"Start {client.title} once, or make the folder, then run the command again."],
+            f"{place.must_exist}: folder not found; {client.title} creates it when it first runs",
+            hints=[f"Start {client.title} once, or create the folder. Then run the command again."],
         )
     return file, _parsed(file)
 
@@ -332,7 +334,7 @@ def _at(file: Snapshot, document: Document, section: Sequence[str]) -> dict[str,
 
 
 def _server_key(document: Document) -> str:
-    """Under which key the servers of a gateway's configuration stand, or will stand."""
+    """Return the key that holds the servers of a gateway's configuration, now or after the change."""
     return next((key for key in SERVER_KEYS if key in document.value), SERVER_KEYS[0])
 
 
@@ -344,7 +346,7 @@ def _edited(file: Snapshot, document: Document, section: Sequence[str], changes:
     try:
         return document.with_members(section, changes)
     except Malformed as error:
-        raise InvalidConfig(f"{file.path}: {error}", hints=["It was left alone; change it by hand."]) from error
+        raise InvalidConfig(f"{file.path}: {error}", hints=["The file was not changed. Edit it by hand."]) from error
 
 
 def _edit(before: Document, after: Document, section: tuple[str, ...], names: Sequence[str]) -> Edit:

@@ -1,4 +1,4 @@
-"""Changes to JSON text that touch nothing else: comments, trailing commas, order and layout stay as they are."""
+"""Edits JSON text without touching anything else: comments, trailing commas, order and layout stay as they are."""
 
 from __future__ import annotations
 
@@ -11,43 +11,44 @@ from functools import cached_property
 from typing import Any, NoReturn, cast
 
 UNIT = "  "
-"""One step of indentation in the canonical layout, in which raw values are handed in and out."""
+"""One indentation step in the canonical layout of raw values."""
 
 
 class Malformed(ValueError):
-    """The text is no JSON, or not of the shape asked for; the message says where, as a part of a sentence."""
+    """The text is not valid JSON, or has an unexpected form. The message says where, as part of a sentence."""
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One member of an object, and where it stands in the text."""
+    """One member of an object, and its position in the text."""
 
     key: str
     start: int
-    """Of the key, at its quote."""
+    """The position of the key's first quote."""
     value_start: int
     end: int
-    """After the value."""
+    """The position after the value."""
     comma: int | None
-    """Where the comma after it is; None after the last, unless that has a trailing one."""
+    """The position of the comma after the value. None if there is no comma."""
 
 
 @dataclass(frozen=True, slots=True)
 class Braces:
-    """An object in the text."""
+    """The position of an object in the text."""
 
     start: int
-    """At `{`."""
+    """The position of `{`."""
     end: int
-    """At `}`."""
+    """The position of `}`."""
     members: tuple[Member, ...]
 
 
 @dataclass(frozen=True)
 class Document:
-    """JSON text with an object at its top, as people write it: with comments, trailing commas, or nothing at all yet.
+    """A JSON object as people write it: with comments and trailing commas, or an empty text.
 
-    Raises `Malformed` when it is made of anything else.
+    Raises:
+        Malformed: the text is anything else.
     """
 
     text: str
@@ -57,10 +58,10 @@ class Document:
 
     @cached_property
     def value(self) -> dict[str, Any]:
-        """What it says. A text without anything but comments is an empty object."""
+        """The parsed object. A text that is empty or has only comments is an empty object."""
         value = members_of(self._parsed)
         if value is None:
-            raise Malformed("an object is expected at the top")
+            raise Malformed("the file must contain an object")
         return value
 
     @cached_property
@@ -78,15 +79,15 @@ class Document:
             raise Malformed(str(error)) from error
 
     def at(self, path: Sequence[str]) -> dict[str, Any] | None:
-        """The object at `path`; None where there is none.
+        """Return the object at `path`, or None if it does not exist.
 
         Raises:
-            Malformed: something on the way is no object, or stands there twice; or something in it does.
+            Malformed: a value on the path is not an object, or there is a duplicate key on the path or in the object.
         """
         braces = self._braces_at(path)
         there = Counter(member.key for member in braces.members) if braces is not None else Counter[str]()
         if twice := next((key for key, times in there.items() if times > 1), None):
-            raise Malformed(f"`{'.'.join((*path, twice))}` stands there twice")
+            raise Malformed(f"duplicate key `{'.'.join((*path, twice))}`")
         value: Any = self.value
         for key in path:
             if key not in value:
@@ -95,7 +96,8 @@ class Document:
         return value
 
     def raw(self, path: Sequence[str]) -> str | None:
-        """The text of the value at `path` in canonical layout, with the comments in it; None where there is none."""
+        """Return the text of the value at `path` in canonical layout, with its comments, or None if it does not
+        exist."""
         braces = self._braces_at(path[:-1])
         member = next((m for m in braces.members if m.key == path[-1]), None) if braces is not None else None
         if member is None:
@@ -107,19 +109,18 @@ class Document:
         return self._uncommented != self.text
 
     def with_members(self, path: Sequence[str], changes: Mapping[str, str | None]) -> Document:
-        """The document with members of the object at `path` set to raw JSON, or taken out where that is None.
+        """Return the document with members of the object at `path` set to raw JSON, or removed if the value is None.
 
-        A member that is there is replaced where it stands; a new one comes last. What is missing on the way to `path`
-        is made.
+        An existing member is replaced in place. A new one is added at the end. Missing objects on the path are created.
 
         Raises:
-            Malformed: the text is not of a shape in which that can be done; nothing else would have been kept.
+            Malformed: the text has a form in which this change would lose or damage something.
         """
         self._braces_at(path)
         expected = _with_members(self.value, path, changes)
         result = self._edited(path, changes)
         if result.value != expected:
-            raise Malformed("it is written in a way that cannot be changed without loss")
+            raise Malformed("the file is written in a way that cannot be changed without loss")
         return result
 
     def _edited(self, path: Sequence[str], changes: Mapping[str, str | None]) -> Document:
@@ -144,14 +145,14 @@ class Document:
         text = self.text
         there = Counter(member.key for member in braces.members)
         if twice := next((key for key in changes if there[key] > 1), None):
-            raise Malformed(f"`{twice}` stands there twice")
+            raise Malformed(f"duplicate key `{twice}`")
         gone = [member for member in braces.members if changes.get(member.key, "") is None]
         kept = [member for member in braces.members if changes.get(member.key, "") is not None]
         new = {key: raw for key, raw in changes.items() if raw is not None and key not in there}
         if not gone and not any(raw is not None for raw in changes.values()):
             return self
         spread = self._spread(braces)
-        # (start, end, replacement); at one place, in the order written here.
+        # (start, end, replacement). Edits at the same position stay in this order.
         edits = [
             (m.value_start, m.end, self._laid(raw, self._indent(m.start)) if spread else _on_one_line(raw))
             for m in kept
@@ -165,10 +166,10 @@ class Document:
                 edits.append((last.end, last.end, ","))
             at = last.end if last.comma is None else last.comma + 1
             indent = None
-            if spread:  # on its own line where the others are, behind what is said about the last of them
+            if spread:  # put it on its own line, after comments about the last member
                 at, indent = self._end_of_remarks(at), self._indent(last.start)
             edits.append((at, at, self._listed(new, indent) + ("," if trailing else "")))
-        elif new and gone:  # in the place of the first of those that leave
+        elif new and gone:  # put the new members in the place of the first removed one
             first = gone[0]
             cut = [part for member in gone[1:] for part in self._parts(member)]
             indent = self._indent(first.start)
@@ -189,7 +190,7 @@ class Document:
             at = end
         return Document("".join((*pieces, text[at:])))
 
-    # -- where things stand -------------------------------------------------------------------------------------------
+    # -- positions ----------------------------------------------------------------------------------------------------
 
     @cached_property
     def _uncommented(self) -> str:
@@ -212,13 +213,13 @@ class Document:
             found = [member for member in braces.members if member.key == key]
             where = ".".join(path[:depth])
             if len(found) > 1:
-                raise Malformed(f"`{where}` stands there twice")
+                raise Malformed(f"duplicate key `{where}`")
             if found and self.text[found[0].value_start] != "{":
                 raise Malformed(f"{where}: must be an object")
             braces = _braces(self._uncommented, found[0].value_start) if found else None
         return braces
 
-    # -- how it is laid out -------------------------------------------------------------------------------------------
+    # -- layout -------------------------------------------------------------------------------------------------------
 
     @cached_property
     def _newline(self) -> str:
@@ -227,18 +228,18 @@ class Document:
 
     @cached_property
     def _unit(self) -> str:
-        """One step of indentation: what the first indented key is indented by."""
+        """One indentation step: the indentation of the first indented key."""
         found = re.search(r'^([ \t]+)"', self.text, re.MULTILINE)
         return found[1] if found else UNIT
 
     def _indent(self, at: int) -> str:
-        """The white space that the line of this place begins with."""
+        """Return the white space at the beginning of the line of this position."""
         start = max(self.text.rfind("\n", 0, at), self.text.rfind("\r", 0, at)) + 1
         found = re.compile(r"[ \t]*").match(self.text, start)
         return found[0] if found else ""
 
     def _spread(self, braces: Braces) -> bool:
-        """Whether the object is laid out with a member a line, or will be once it has any."""
+        """Return whether the object has one member per line, or will have when members are added."""
         if braces.members:
             return any(c in "\r\n" for c in self.text[braces.start : braces.members[-1].start])
         return any(c in "\r\n" for c in self.text) or not self.text[: braces.start].strip()
@@ -247,14 +248,14 @@ class Document:
         return _relaid(raw, "", UNIT, indent, self._unit).replace("\n", self._newline)
 
     def _listed(self, members: Mapping[str, str], indent: str | None) -> str:
-        """Members as text, each on a line of its own behind `indent`; on one line where that is None."""
+        """Format members: each on its own line after `indent`, or all on one line if `indent` is None."""
         if indent is None:
             return ",".join(f" {_quoted(key)}: {_on_one_line(raw)}" for key, raw in members.items())
         lines = (f"{self._newline}{indent}{_quoted(key)}: {self._laid(raw, indent)}" for key, raw in members.items())
         return ",".join(lines)
 
     def _filled(self, braces: Braces, members: Mapping[str, str]) -> tuple[int, int, str]:
-        """The edit that puts members into an object that has none, after the comments in it."""
+        """Return the edit that adds members to an empty object, after the comments in it."""
         inside = self.text[braces.start + 1 : braces.end]
         remarks = len(inside.rstrip())
         at = braces.start + 1 + remarks
@@ -264,12 +265,12 @@ class Document:
         return at, braces.end, f"{self._listed(members, outer + self._unit)}{self._newline}{outer}"
 
     def _end_of_remarks(self, at: int) -> int:
-        """Where the line ends, if nothing but comments follows on it; else `at`."""
+        """Return the end of the line if only comments follow on it, otherwise `at`."""
         found = _REST_OF_REMARKS.match(self.text, at)
         return found.end() if found else at
 
     def _parts(self, member: Member) -> Iterable[tuple[int, int]]:
-        """The member and its comma, which a comment may stand between."""
+        """Return the positions of the member and its comma. There may be a comment between them."""
         if member.comma is None:
             return ((member.start, member.end),)
         if not self.text[member.end : member.comma].strip():
@@ -277,7 +278,7 @@ class Document:
         return ((member.start, member.end), (member.comma, member.comma + 1))
 
     def _cuts(self, parts: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-        """Parts to take out, with the white space around them that would be left over."""
+        """Return the parts to remove, extended by the white space around them that would be left over."""
         merged: list[tuple[int, int]] = []
         for start, end in sorted(parts):
             if merged and not self.text[merged[-1][1] : start].strip():
@@ -293,7 +294,7 @@ class Document:
             left -= 1
         while right < len(text) and text[right] in " \t":
             right += 1
-        if start == left and text.startswith("/", right):  # a comment stays apart from what stood before
+        if start == left and text.startswith("/", right):  # keep the space between a comment and what is before it
             right = end
         opens = left == 0 or text[left - 1] in "\r\n"
         closes = right == len(text) or text[right] in "\r\n"
@@ -304,9 +305,9 @@ class Document:
 
 
 def dump(value: object) -> str:
-    """A JSON value as raw text in canonical layout."""
+    """Format a JSON value as raw text in canonical layout."""
     text = json.dumps(value, indent=len(UNIT), ensure_ascii=False)
-    # JSON can spell half a surrogate pair, UTF-8 cannot.
+    # JSON can contain half a surrogate pair, but UTF-8 cannot.
     return json.dumps(value, indent=len(UNIT)) if _SURROGATE.search(text) else text
 
 
@@ -323,7 +324,7 @@ def _blank(found: re.Match[str]) -> str:
 
 
 def _braces(text: str, start: int) -> Braces:
-    """The object whose `{` is at `start`, in text that is known to be JSON without comments."""
+    """Find the object whose `{` is at `start`, in text that is known to be JSON without comments."""
     members: list[Member] = []
     depth, key, key_start, value_start, end = 0, "", -1, -1, start
     for token in _TOKEN.finditer(text, start):
@@ -347,7 +348,7 @@ def _braces(text: str, start: int) -> Braces:
             else:
                 value_start = token.start()
         end = token.end()
-    raise Malformed("an object is not closed")
+    raise Malformed("an object has no closing brace")
 
 
 def _without(text: str, braces: Braces, cut: Iterable[tuple[int, int]]) -> str:
@@ -368,7 +369,7 @@ def _with_members(value: Mapping[str, Any], path: Sequence[str], changes: Mappin
 
 
 def _nested(path: Sequence[str], members: Mapping[str, str]) -> str:
-    """The raw text of an object with these members at `path` below it."""
+    """Return the raw text of nested objects along `path`, with these members in the innermost one."""
     if path:
         members = {path[0]: _nested(path[1:], members)}
     lines = (f"\n{UNIT}{_quoted(key)}: {_relaid(raw, '', UNIT, UNIT, UNIT)}" for key, raw in members.items())
@@ -376,7 +377,7 @@ def _nested(path: Sequence[str], members: Mapping[str, str]) -> str:
 
 
 def _relaid(raw: str, indent: str, unit: str, new_indent: str, new_unit: str) -> str:
-    """`raw` with each line but the first moved from behind `indent` to behind `new_indent`, step by step."""
+    """Change the indentation of all lines of `raw` except the first, from `indent` to `new_indent`, step by step."""
     first, *rest = re.split(r"\r\n|\r|\n", raw)
     return "\n".join((first, *(_moved(line, indent, unit, new_indent, new_unit) for line in rest)))
 
@@ -392,7 +393,7 @@ def _moved(line: str, indent: str, unit: str, new_indent: str, new_unit: str) ->
 
 
 def _on_one_line(raw: str) -> str:
-    """Raw JSON on one line, unless a comment in it needs its line's end."""
+    """Put raw JSON on one line, unless it contains a comment that must end with its line."""
     document = Document(f'{{"": {raw}}}')
     if document.has_comments:
         return raw
@@ -404,9 +405,9 @@ def _quoted(key: str) -> str:
 
 
 def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"`{name}` is no JSON")
+    raise ValueError(f"`{name}` is not valid JSON")
 
 
 def members_of(value: object) -> dict[str, Any] | None:
-    """`value` where it is a JSON object, else None."""
+    """Return `value` if it is a JSON object, otherwise None."""
     return cast("dict[str, Any]", value) if isinstance(value, dict) else None

@@ -1,4 +1,4 @@
-"""The programs that `toolcrib install` knows: where they keep their MCP servers, and what an entry there means to them.
+"""The clients that `toolcrib install` knows: where they keep their MCP servers, and how they read an entry.
 
 Sources, looked up in October 2026:
 
@@ -30,30 +30,30 @@ from typing import Any
 from toolcrib.cli.clients.jsonc import members_of
 
 NAME = "toolcrib"
-"""What the gateway is called in a client's configuration."""
+"""The name of the gateway in a client's configuration."""
 
 
 class Scope(StrEnum):
-    """For whom an entry counts."""
+    """The people and projects that an entry applies to."""
 
     USER = "user"
-    """This person, everywhere."""
+    """This person, in every project."""
     LOCAL = "local"
     """This person, in this project."""
     PROJECT = "project"
-    """Everybody who works on this project: the file stands in its folder."""
+    """Everyone who works on this project. The file is in its folder."""
 
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What decides where files are."""
+    """The environment that decides where files are."""
 
     home: Path
     folder: Path
-    """Where the command was given."""
+    """The folder in which the command was run."""
     environ: Mapping[str, str] = field(default_factory=dict[str, str])
     platform: str = "linux"
-    """As `sys.platform` has it."""
+    """The value of `sys.platform`."""
 
     @classmethod
     def here(cls) -> Surroundings:
@@ -61,7 +61,7 @@ class Surroundings:
 
     @property
     def settings(self) -> Path:
-        """Where programs keep a person's settings."""
+        """The folder where programs keep a person's settings."""
         match self.platform:
             case "darwin":
                 return self.home / "Library" / "Application Support"
@@ -72,7 +72,8 @@ class Surroundings:
 
     @property
     def project(self) -> Path:
-        """The root of the repository around the folder, or the folder itself; for a git worktree, that of its main."""
+        """The root of the repository that contains the folder, or the folder itself. For a git worktree, the main
+        root."""
         for folder in (self.folder, *self.folder.parents):
             mark = folder / ".git"
             if mark.is_dir():
@@ -83,7 +84,7 @@ class Surroundings:
         return self.folder
 
     def nearest(self, name: str) -> Path:
-        """`name` in the nearest folder that has it, up to the root of the repository; else in this folder."""
+        """Return `name` in the nearest folder that has it, up to the root of the repository, or else in this folder."""
         for folder in (self.folder, *self.folder.parents):
             if (folder / name).exists():
                 return folder / name
@@ -98,13 +99,13 @@ class Surroundings:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where the servers of a client stand."""
+    """The place of a client's servers in its file."""
 
     file: Path
     section: Callable[[Mapping[str, Any]], tuple[str, ...]]
-    """From what the file says to the path of the object that holds the servers."""
+    """Returns the path of the object with the servers, for the parsed content of the file."""
     must_exist: Path | None = None
-    """The folder that the client makes when it first runs; without it, it is not here."""
+    """The folder that the client creates when it first runs. If it is missing, the client is not installed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,28 +113,28 @@ class ProjectFile:
     """The file in which a client keeps servers for everyone who works on a project."""
 
     path: str
-    """Below the project's folder, with slashes."""
+    """The path in the project's folder, with slashes."""
     reference: str
-    """How an entry names another file of the project, on every machine: a format of its path in the project.
+    """How an entry names a file of the project on every machine: a format for its path in the project.
 
     Cursor and VS Code fill in the project's folder. Claude Code starts servers in the folder in which it was started
-    itself, and tells them the project's folder in CLAUDE_PROJECT_DIR, in which `toolcrib serve` looks too.
+    itself. It passes the project's folder in CLAUDE_PROJECT_DIR, where `toolcrib serve` looks as well.
     """
 
     def place(self, surroundings: Surroundings, section: str) -> Place:
         return Place(surroundings.nearest(self.path), _at(section))
 
     def root(self, file: Path) -> Path:
-        """The project's folder; `file` is this file."""
+        """Return the project's folder. `file` is the path of this file."""
         return file.parents[self.path.count("/")]
 
     def reference_to(self, file: Path, other: Path) -> str | None:
-        """How an entry in `file` names `other`; None if `other` is outside the project."""
+        """Return how an entry in `file` names `other`, or None if `other` is outside the project."""
         root, other = self.root(file), Path(os.path.abspath(other))  # noqa: PTH100  `resolve` would follow the links
         return self.reference % other.relative_to(root).as_posix() if other.is_relative_to(root) else None
 
     def named(self, file: Path, text: str) -> Path | None:
-        """The file that `text` means in an entry of `file`; None if it is not a path in the project."""
+        """Return the file that `text` means in an entry of `file`, or None if it is not a path in the project."""
         before, _, after = self.reference.partition("%s")
         if not (text.startswith(before) and text.endswith(after)):
             return None
@@ -143,41 +144,42 @@ class ProjectFile:
 
 @dataclass(frozen=True, slots=True)
 class KnownClient:
-    """One program."""
+    """One client program."""
 
     name: str
-    """As it is typed."""
+    """The name that the user types."""
     title: str
     places: Mapping[Scope, Callable[[Surroundings], Place]]
-    """The first is the default."""
+    """The places of its servers. The first scope is the default."""
     keys: frozenset[str]
-    """Keys of an entry that mean the same to Toolcrib; a server with another one is not moved."""
+    """Keys of an entry that Toolcrib reads in the same way. A server with any other key is not moved."""
     fills: re.Pattern[str] | None
-    """The placeholders that both the client and Toolcrib fill in from the environment."""
+    """Placeholders that both the client and Toolcrib fill in from the environment."""
     passes: str | None
-    """How the client is told to pass on a variable of its own: a format of its name."""
+    """How the client is told to pass on one of its variables: a format for the variable's name."""
     takes_effect: str
-    """What a person does for a change to be seen."""
+    """What a person does to apply a change."""
     writes_type: bool = False
-    """Whether entries carry `"type": "stdio"`."""
+    """Whether entries contain `"type": "stdio"`."""
     expands_home: bool = False
-    """Whether it reads `~` in a command and its arguments, and adds to PATH where others replace it."""
+    """Whether the client expands `~` in a command and its arguments, and adds to PATH instead of replacing it."""
     switched_off: Callable[[Mapping[str, Any]], frozenset[str]] = lambda _: frozenset()
-    """Names of servers that the same file says are off somewhere."""
+    """Returns the names of servers that the same file disables, for some project."""
     project: ProjectFile | None = None
-    """None where the client has no servers of a project."""
+    """None if the client has no servers per project."""
 
 
 def gateway_name(scope: Scope) -> str:
-    """What the gateway is called: another name in every scope, since an inner scope's entry hides an outer one's."""
+    """Return the name of the gateway. Each scope has a different one, because an inner scope hides equal outer
+    names."""
     return NAME if scope is Scope.USER else f"{NAME}-{scope}"
 
 
 def default_config(scope: Scope, file: Path, surroundings: Surroundings, folder: Path) -> Path:
-    """Where servers are moved unless the user says where.
+    """Return the file to which servers are moved by default.
 
-    The servers of a project stay in it, next to the client's `file`, so that everyone who works on it has them. All
-    others go into Toolcrib's own `folder`.
+    The servers of a project are moved to a file next to the client's `file`, so that everyone who works on the project
+    has them. All others are moved to Toolcrib's own `folder`.
     """
     if scope is Scope.PROJECT:
         return file.parent / "toolcrib.mcp.json"
@@ -197,7 +199,8 @@ def _claude_json(s: Surroundings) -> Path:
 
 
 def _claude_project(s: Surroundings) -> Place:
-    """Below `projects`, at the root of the repository; where only this very folder has servers, there."""
+    """The servers are below `projects`, under the root of the repository, or under this folder if only it has
+    servers."""
 
     def section(document: Mapping[str, Any]) -> tuple[str, ...]:
         projects = members_of(document.get("projects")) or {}
@@ -218,7 +221,7 @@ def _claude_desktop(s: Surroundings) -> Place:
     folder = s.settings / "Claude"
     if s.platform == "win32":
         packages = Path(s.environ.get("LOCALAPPDATA") or s.home / "AppData" / "Local") / "Packages"
-        # Installed as a package, the program sees this folder in the place of the usual one.
+        # When Claude Desktop is installed as a package, Windows shows it this folder instead of the usual one.
         folder = next(iter(sorted(packages.glob("Claude_*/LocalCache/Roaming/Claude"))), folder)
     return Place(folder / "claude_desktop_config.json", _at("mcpServers"), must_exist=folder)
 
@@ -248,7 +251,7 @@ _CURSOR_PROJECT = ProjectFile(".cursor/mcp.json", "${workspaceFolder}/%s")
 _VSCODE_PROJECT = ProjectFile(".vscode/mcp.json", "${workspaceFolder}/%s")
 
 _PROGRAM = frozenset({"command", "args", "env", "type", "disabled", "enabled", "name", "description"})
-"""What Toolcrib reads of a program's entry, and what only labels it."""
+"""The keys of a program's entry that Toolcrib reads, and those that are only labels."""
 _ANY = _PROGRAM | {"url", "headers"}
 _PLAIN = re.compile(r"\$\{[A-Za-z_][A-Za-z0-9_]*(:-((?!\$\{)[^}])*)?\}")
 _ENV = re.compile(r"\$\{env:[A-Za-z_][A-Za-z0-9_]*\}")
@@ -301,7 +304,7 @@ CLIENTS: Mapping[str, KnownClient] = {
                 Scope.USER: _in_folder(_vscode_folder, "mcp.json", "servers"),
                 Scope.PROJECT: lambda s: _VSCODE_PROJECT.place(s, "servers"),
             },
-            # Where an entry was installed from is only shown.
+            # `gallery` and `version` only say where an entry was installed from.
             keys=_ANY | {"cwd", "gallery", "version"},
             fills=_ENV,
             passes="${env:%s}",
@@ -314,7 +317,7 @@ CLIENTS: Mapping[str, KnownClient] = {
             "zed",
             "Zed",
             {Scope.USER: _in_folder(_zed_folder, "settings.json", "context_servers")},
-            # `source` was written until November 2025 and is now taken out by Zed itself.
+            # Zed wrote `source` until November 2025, and now removes it by itself.
             keys=_ANY | {"source"},
             fills=None,
             passes=None,
@@ -322,4 +325,4 @@ CLIENTS: Mapping[str, KnownClient] = {
         ),
     )
 }
-"""By name."""
+"""The clients by name."""

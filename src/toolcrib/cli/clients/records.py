@@ -1,8 +1,8 @@
-"""What was there before each installation, kept so that it can be undone. The files are private: they may hold secrets.
+"""Records of installations with copies of the previous files, for undo. They are private: they may contain secrets.
 
 Several clients may serve one configuration. Undoing the installation of one of them gives that client its own servers
-back and changes nothing for the others: as long as another client serves the configuration, the configuration stays as
-it is. What the undone installation put into it is kept on record, and is taken out with the last client.
+back and changes nothing for the others: as long as another client serves the configuration, it stays as it is. What the
+undone installation added to it stays on record, and is removed together with the last client.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ _RECORD = "record.json"
 
 @dataclass(frozen=True, slots=True)
 class KeptFile:
-    """One file of a record."""
+    """One file that an installation changed."""
 
     path: Path
     backup: Path | None
-    """Its copy from before; None where there was no file."""
+    """The copy of the previous file. None if there was no file."""
     mode: int | None
-    """Its permissions from before."""
+    """The previous permissions."""
     after: str
-    """SHA-256 of what was written, in hex."""
+    """The SHA-256 hash of what was written, in hex."""
     edit: Edit
 
 
@@ -49,14 +49,14 @@ class Record:
 
     folder: Path
     at: str
-    """When it was, in ISO 8601."""
+    """The time of the installation, in ISO 8601."""
     config: Path
-    """What the gateway serves."""
+    """The file that the gateway serves."""
     files: tuple[KeptFile, ...]
-    """In the order in which they were written: the configuration, then the client's file. Each is missing where the
-    installation did not change it; the client's file is also missing in a record that `is_undone`."""
+    """The changed files in the order of writing: the configuration, then the client's file. A file that was not changed
+    is missing. The client's file is also missing in a record that `is_undone`."""
     is_undone: bool = False
-    """Whether the client has its servers back, and what was put into the configuration is still there for others."""
+    """Whether the client has its servers back, while other clients still use what was added to the configuration."""
 
     @property
     def client_file(self) -> KeptFile | None:
@@ -83,24 +83,24 @@ class Sharer:
 
 @dataclass(frozen=True, slots=True)
 class Undoing:
-    """What undoing a record changes, in the order in which it is written: the client's file first."""
+    """The changes that undo an installation, in the order of writing: the client's file first."""
 
     record: Record
     changes: tuple[Change, ...]
     remarks: tuple[str, ...] = ()
-    """What stays as it is, with the reason: whole sentences."""
+    """Full sentences about what stays as it is, and why."""
     sharers: tuple[Sharer, ...] = ()
-    """Other clients that serve the same configuration: for them, it stays as it is."""
+    """Other clients that serve the same configuration, which therefore stays as it is."""
     left: tuple[str, ...] = ()
-    """Names of servers that this client gets back and that stay in the configuration too."""
+    """Names of servers that this client gets back, and that also stay in the configuration."""
     earlier: Record | None = None
-    """The installation before this one, by which the client still has Toolcrib."""
+    """The previous installation, through which the client still uses Toolcrib."""
     settled: tuple[Record, ...] = ()
-    """Records that are done with: nothing of them is left anywhere. Without `record` where the configuration stays."""
+    """Records that are no longer needed. Does not contain `record` if the configuration stays."""
 
 
 class Records:
-    """The installations into one file of one client, in `folder`."""
+    """The installations in one file of one client, stored in `folder`."""
 
     def __init__(self, folder: Path, client: KnownClient, scope: Scope, file: Snapshot) -> None:
         digest = hashlib.sha256(os.fsencode(file.path.absolute())).hexdigest()[:12]
@@ -109,10 +109,10 @@ class Records:
         self.folder = self._all / f"{client.name}-{scope}-{digest}"
 
     def keep(self, plan: Plan, config: Path) -> Record:
-        """Keep what `plan` is about to change.
+        """Save copies of everything that `plan` changes.
 
         Raises:
-            InvalidConfig: it cannot be written down, so that nothing should be changed.
+            InvalidConfig: the copies cannot be written. Then nothing should be changed.
         """
         number = max((int(path.name) for path in self._numbered()), default=0) + 1
         folder = self.folder / f"{number:04}"
@@ -128,11 +128,11 @@ class Records:
             record = Record(folder, datetime.now(UTC).isoformat(timespec="seconds"), config, tuple(kept))
             _write_private(folder / _RECORD, _encoded(record))
         except OSError as error:
-            raise InvalidConfig(f"{folder}: a backup cannot be written: {error.strerror or error}") from error
+            raise InvalidConfig(f"{folder}: cannot write a backup: {error.strerror or error}") from error
         return record
 
     def last(self) -> Record | None:
-        """The latest installation that was not undone.
+        """Return the latest installation that was not undone, or None.
 
         Raises:
             InvalidConfig: its record cannot be read.
@@ -140,29 +140,30 @@ class Records:
         return next(self._standing(), None)
 
     def sharers(self, config: Path, section: Sequence[str], surroundings: Surroundings) -> tuple[Sharer, ...]:
-        """The other clients that serve `config`: those that were installed, and those that are set up by hand.
+        """Return the other clients that serve `config`, by an installation or by an entry that a person wrote.
 
-        This client has its servers at `section` of its file. Of files in projects, only those of the project here and
-        of recorded installations are found.
+        This client has its servers at `section` of its file. In projects, only the files of this project and those of
+        recorded installations are found.
         """
         own = (self._client.name, os.path.realpath(self._file.path), *section)
         found: dict[tuple[str, ...], Sharer] = {}
         for sharer, there in (*_recorded(self._all, config), *_known(surroundings)):
-            # Not by scope: in a person's home folder, the file of a project can be the person's own.
+            # Compare paths and not scopes: in a person's home folder, the file of a project can be the person's own.
             key = (sharer.client.name, os.path.realpath(sharer.file), *there)
             if key != own and key not in found and _serves(sharer, there, config):
                 found[key] = sharer
         return tuple(found.values())
 
     def undoing(self, record: Record, surroundings: Surroundings) -> Undoing:
-        """What puts back what was there before `record`, the last one of this client.
+        """Plan how to undo `record`, the latest installation of this client.
 
-        A file that is still what was written is restored to the byte. In one that changed since, the entries of this
-        installation are put back and all else is kept. A configuration that other clients serve stays as it is. One
-        that this client still serves by an earlier installation is not deleted.
+        A file that did not change since is restored byte by byte. In a file that changed, only the entries of this
+        installation are restored. A configuration that other clients serve stays as it is. A configuration that this
+        client
+        still serves through an earlier installation is not deleted.
 
         Raises:
-            InvalidConfig: the client's file was changed at those very entries, or cannot be read.
+            InvalidConfig: the installation's entries in the client's file changed, or the file cannot be read.
         """
         client = record.client_file
         changes = _restored(client, record) if client is not None else []
@@ -171,10 +172,10 @@ class Records:
         earlier = next((each for each in self._standing() if each.folder != record.folder), None)
         settled, emptied, remarks = [record], None, list[str]()
         if not sharers:
-            if earlier is None:  # nobody serves it any more
+            if earlier is None:  # no client serves it any more
                 settled += self._left_over(record.config)
             emptied, remarks = _emptied([each.config_file for each in settled if each.config_file is not None])
-        # Its owner deleted the configuration between the two installations, and this one made it anew.
+        # The owner deleted the configuration between the two installations, and the second one created it again.
         is_kept_for_earlier = (
             earlier is not None
             and _is_same(earlier.config, record.config)
@@ -196,7 +197,7 @@ class Records:
         )
 
     def _section(self, surroundings: Surroundings) -> tuple[str, ...]:
-        """Where the client has its servers in its file now.
+        """Return the place of the servers in the client's file.
 
         Raises:
             InvalidConfig: the file cannot be read.
@@ -207,15 +208,17 @@ class Records:
             raise InvalidConfig(f"{self._file.path}: {error}") from error
 
     def _standing(self) -> Iterator[Record]:
-        """The installations of this client that were not undone, the latest first."""
+        """Yield the installations of this client that were not undone, latest first."""
         for folder in sorted(self._numbered(), reverse=True):
-            with contextlib.suppress(FileNotFoundError):  # one that was cut off before anything was changed
+            with contextlib.suppress(
+                FileNotFoundError
+            ):  # the program ended before it wrote the record and changed files
                 record = _from_wire(folder, (folder / _RECORD).read_bytes())
                 if not record.is_undone:
                     yield record
 
     def _left_over(self, config: Path) -> list[Record]:
-        """Undone installations, of any client, whose part of `config` is still there."""
+        """Return undone installations of any client whose part of `config` is still there."""
         return [each for each in _all_records(self._all) if each.is_undone and _is_same(each.config, config)]
 
     def _numbered(self) -> list[Path]:
@@ -225,10 +228,10 @@ class Records:
 
 
 def carry_out(plan: Plan, records: Records, config: Path) -> Record:
-    """Write every file of `plan`, or none: what was written is put back when the next one cannot be.
+    """Write all files of `plan`. If one cannot be written, restore those that were.
 
     Raises:
-        InvalidConfig: a file was changed meanwhile, or cannot be written.
+        InvalidConfig: a file changed since it was read, or cannot be written.
     """
     record = records.keep(plan, config)
     written: list[Change] = []
@@ -246,15 +249,15 @@ def carry_out(plan: Plan, records: Records, config: Path) -> Record:
 
 
 def forget(record: Record) -> None:
-    """Throw a record away, with its copies."""
+    """Delete a record with its copies."""
     shutil.rmtree(record.folder, ignore_errors=True)
 
 
 def undo(undoing: Undoing) -> None:
-    """Carry it out. The record is thrown away, or what it says of a configuration that others serve is kept.
+    """Write the changes. Delete the record, or keep its part about a configuration that other clients serve.
 
     Raises:
-        InvalidConfig: a file was changed meanwhile, or cannot be written.
+        InvalidConfig: a file changed since it was read, or cannot be written.
     """
     for change in undoing.changes:
         write(change)
@@ -268,10 +271,10 @@ def undo(undoing: Undoing) -> None:
 
 
 def _restored(kept: KeptFile, record: Record) -> list[Change]:
-    """The change that puts the client's entries back, or none where they are as they were.
+    """Return the change that restores the client's entries, or an empty list if they are as before.
 
     Raises:
-        InvalidConfig: an entry was changed since, or the file can no longer be read.
+        InvalidConfig: an entry changed since the installation, or the file cannot be read.
     """
     try:
         now = read(kept.path)
@@ -279,7 +282,7 @@ def _restored(kept: KeptFile, record: Record) -> list[Change]:
         if now.data == before:
             return []
         if now.data is None:
-            raise Malformed("the file is gone")
+            raise Malformed("the file was deleted")
         if _digest(now.data) == kept.after:
             return [Change(now, before, kept.mode)]
         back, changed = _put_back(Document(now.text), kept.edit)
@@ -291,15 +294,16 @@ def _restored(kept: KeptFile, record: Record) -> list[Change]:
         copy = f"The previous content is in {kept.backup}." if kept.backup else "The file did not exist before."
         raise InvalidConfig(
             f"{told}; the file changed after {record.at}, so it was not restored",
-            hints=[f"{copy} Put back by hand what you need, then delete {record.folder}."],
+            hints=[f"{copy} Restore by hand what you need, then delete {record.folder}."],
         ) from error
 
 
 def _emptied(parts: Sequence[KeptFile]) -> tuple[Change | None, list[str]]:
-    """The change that takes out of a configuration what several installations put into it, and what stays, and why.
+    """Return the change that removes what several installations added to a configuration, and what stays, with reasons.
 
-    Where the file is what one of them wrote, it becomes what that one found, and so on: without other changes it is in
-    the end what it was before the first. Otherwise only the entries go.
+    While the file is exactly what one of them wrote, it becomes what that installation found. Without other changes,
+    the
+    result is the file before the first installation. Otherwise, only the entries are removed.
     """
     if not parts:
         return None, []
@@ -316,21 +320,21 @@ def _emptied(parts: Sequence[KeptFile]) -> tuple[Change | None, list[str]]:
             for kept in rest:
                 back, changed = _put_back(document, kept.edit)
                 document = back or document
-                remarks += [f"{path}: `{name}` was changed since then, so it stays there." for name in changed]
+                remarks += [f"{path}: `{name}` was changed since then, so it was not removed." for name in changed]
             data = now_or_then.encoded(document.text)
         return (None if data == now.data else Change(now, data, mode)), remarks
     except (Malformed, InvalidConfig) as error:
         told = error.message if isinstance(error, InvalidConfig) else f"{path}: {error}"
-        return None, [f"{told}; the file stays as it is."]
+        return None, [f"{told}; the file was not changed."]
 
 
 def _put_back(document: Document, edit: Edit) -> tuple[Document | None, list[str]]:
-    """The document with the entries as they were before `edit`, if that changes it; and names that differ from both."""
+    """Return the document with the entries before `edit`, or None if that changes nothing, and names changed since."""
     back: dict[str, str | None] = {}
     changed: list[str] = []
     for name, after in edit.after.items():
         raw, was = document.raw((*edit.section, name)), edit.before[name]
-        if _alike(raw, was) or _alike(after, was):  # it is as it was, or was not touched at all
+        if _alike(raw, was) or _alike(after, was):  # already restored, or never changed
             continue
         if _alike(raw, after):
             back[name] = was
@@ -340,7 +344,7 @@ def _put_back(document: Document, edit: Edit) -> tuple[Document | None, list[str
 
 
 def _recorded(folder: Path, config: Path) -> Iterator[tuple[Sharer, Sequence[str]]]:
-    """Clients that were installed to serve `config`, with the path of their servers in their file."""
+    """Yield clients that were installed to serve `config`, with the place of the servers in their files."""
     for record in _all_records(folder):
         name, _, scope = record.folder.parent.name.rpartition("-")[0].rpartition("-")  # CLIENT-SCOPE-DIGEST
         if record.is_undone or not _is_same(record.config, config) or name not in CLIENTS or scope not in {*Scope}:
@@ -350,7 +354,7 @@ def _recorded(folder: Path, config: Path) -> Iterator[tuple[Sharer, Sequence[str
 
 
 def _known(surroundings: Surroundings) -> Iterator[tuple[Sharer, Sequence[str]]]:
-    """All clients that may be here."""
+    """Yield all clients that may be on this machine."""
     for client in CLIENTS.values():
         for scope, place in client.places.items():
             with contextlib.suppress(InvalidConfig, Malformed):
@@ -359,7 +363,8 @@ def _known(surroundings: Surroundings) -> Iterator[tuple[Sharer, Sequence[str]]]
 
 
 def served_here(surroundings: Surroundings) -> Mapping[Path, Sequence[Sharer]]:
-    """The configurations that clients here have Toolcrib serve, each with those clients; files that can be read."""
+    """Return the configurations that clients here serve with Toolcrib, and those clients. Unreadable files are
+    skipped."""
     found: dict[Path, list[Sharer]] = {}
     seen: set[tuple[str, ...]] = set()
     for sharer, section in _known(surroundings):
@@ -374,7 +379,8 @@ def served_here(surroundings: Surroundings) -> Mapping[Path, Sequence[Sharer]]:
 
 
 def _serves(sharer: Sharer, section: Sequence[str], config: Path) -> bool:
-    """Whether a client has an entry for Toolcrib with `config`. One whose file cannot be read is taken to have it."""
+    """Return whether a client has an entry for Toolcrib with `config`. If its file cannot be read, assume that it
+    has."""
     try:
         return any(_is_same(path, config) for path in _served_by(sharer, section))
     except (InvalidConfig, Malformed):
@@ -382,7 +388,7 @@ def _serves(sharer: Sharer, section: Sequence[str], config: Path) -> bool:
 
 
 def _served_by(sharer: Sharer, section: Sequence[str]) -> Iterator[Path]:
-    """The configurations of a client's entries for Toolcrib; raises as reading its file does."""
+    """Yield the configurations of a client's entries for Toolcrib. Raises errors from reading its file."""
     entries = Document(read(sharer.file).text).at(section) or {}
     served = (served_file(sharer.client, sharer.scope, sharer.file, entry) for entry in entries.values())
     return (path for path in served if path is not None)
@@ -399,7 +405,7 @@ def _is_same(one: Path, other: Path) -> bool:
 
 
 def _alike(one: str | None, other: str | None) -> bool:
-    """Whether two raw values say the same."""
+    """Return whether two raw values are equal after parsing."""
     if one is None or other is None:
         return one is other
     return Document(f'{{"": {one}}}').value == Document(f'{{"": {other}}}').value
@@ -457,5 +463,5 @@ def _from_wire(folder: Path, data: bytes) -> Record:
         return Record(folder, wire["at"], Path(wire["config"]), files, wire.get("undone", False))
     except (orjson.JSONDecodeError, KeyError, TypeError) as error:
         raise InvalidConfig(
-            f"{folder / _RECORD}: this record cannot be read", hints=["The copies next to it are the previous files."]
+            f"{folder / _RECORD}: cannot read this record", hints=["The copies next to it are the previous files."]
         ) from error
