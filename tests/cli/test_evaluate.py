@@ -222,7 +222,7 @@ def test_floors_that_hold_end_with_0(files: list[str]) -> None:
 
 
 def test_a_floor_that_cannot_be_read_ends_with_2_before_anything_is_asked(files: list[str]) -> None:
-    for floor, complaint in [("precision=0.5", "no metric `precision`"), ("80", "not between 0 and 1")]:
+    for floor, complaint in [("precision=0.5", "unknown metric `precision`"), ("80", "not between 0 and 1")]:
         ended = toolcrib("eval", *files, "--floor", floor)
         assert (ended.code, ended.out) == (2, "")
         assert complaint in ended.err

@@ -100,7 +100,7 @@ def config_of(model: Model | Callable[[], Model] | None, *without: str) -> Confi
 
 def take_over(crib: Toolcrib, config: Config) -> None:
     crib.registry.set_weights(config.search.weights)
-    crib.insights.heed(config)
+    crib.insights.apply(config)
 
 
 @asynccontextmanager

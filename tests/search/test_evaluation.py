@@ -326,9 +326,9 @@ def test_a_floor_is_of_a_metric_or_of_ndcg() -> None:
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("precision=0.5", "no metric `precision`"),
-        ("=0.5", "no metric"),
-        ("mrr=", "no number"),
+        ("precision=0.5", "unknown metric `precision`"),
+        ("=0.5", "unknown metric"),
+        ("mrr=", "not a number"),
         ("mrr=high", "`high` is not a number"),
         ("80", "not between"),
         ("-0.1", "not between"),
@@ -397,10 +397,10 @@ def test_a_file_in_which_there_is_nothing_to_find_is_refused(tmp_path: Path) -> 
     for name, data, complaint in [
         ("empty.jsonl", b"\n", "contains no queries"),
         ("negatives.jsonl", nothing, "every `relevant` is empty"),
-        ("latin.jsonl", b'{"query": "caf\xe9"}', "cannot be read"),
+        ("latin.jsonl", b'{"query": "caf\xe9"}', "could not read"),
     ]:
         (tmp_path / name).write_bytes(data)
         with pytest.raises(InvalidConfig, match=complaint):
             read_queries(tmp_path / name)
-    with pytest.raises(InvalidConfig, match="cannot be read"):
+    with pytest.raises(InvalidConfig, match="could not read"):
         read_queries(tmp_path / "absent.jsonl")

@@ -39,7 +39,7 @@ def path(tmp_path: Path) -> Path:
 def reading(path: Path, config: HistoryConfig | None = EACH_FOR_ITSELF) -> Generator[Histories]:
     histories = Histories(path, poll_s=0.005)
     try:
-        histories.heed(config)
+        histories.apply(config)
         yield histories
     finally:
         histories.close()
@@ -129,7 +129,7 @@ def test_whoever_waits_for_the_past_has_all_that_was_there_before(path: Path) ->
     with reading(path) as histories:
         assert histories.settle(10)
         assert len(known(histories)) == MOST_OF_A_TOOL
-        histories.heed(SHARED)
+        histories.apply(SHARED)
         assert histories.settle(10)
         assert histories.history_for(ADA) is None
     with reading(path.with_name("none")) as histories:
@@ -175,12 +175,12 @@ def test_who_shares_can_change_while_it_is_read_and_nothing_is_shown_that_is_no_
     write(path, *used("a.x", principal=ADA.id), *used("a.y", principal=BOB.id, number=1))
     with reading(path, SHARED) as histories:
         until_blocking(lambda: histories.history_for(BOB), "it is read")
-        histories.heed(EACH_FOR_ITSELF)
+        histories.apply(EACH_FOR_ITSELF)
         found = histories.history_for(BOB)
         assert found is None or found.tool_ids == ("a.y",), "at once"
         until_blocking(lambda: histories.history_for(BOB), "it is read anew")
         assert known(histories, BOB).tool_ids == ("a.y",)
-        histories.heed(None)
+        histories.apply(None)
         assert histories.history_for(BOB) is None
 
 
