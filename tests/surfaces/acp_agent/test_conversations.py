@@ -93,7 +93,7 @@ def test_a_model_gets_all_that_is_in_a_prompt() -> None:
     assert "total = 1" in str(embedded)
     assert isinstance(image, BinaryContent)
     assert (image.data, image.media_type) == (b"\x89PNG", "image/png")
-    assert "no base64" in str(broken)
+    assert "not valid base64" in str(broken)
 
 
 async def test_a_model_is_told_where_it_is_and_what_there_is_and_every_time_the_same(tmp_path: Path) -> None:

@@ -201,7 +201,7 @@ async def test_a_model_that_fails_fails_one_prompt() -> None:
     async with talking(client, (DONE,)):
         session = await client.new_session("/project")
         await client.prompt(session, "One.")
-        with pytest.raises(RequestError, match="The model failed"):
+        with pytest.raises(RequestError, match="The model request failed"):
             await client.prompt(session, "Two.")
         other = await client.new_session("/project")
         assert (await client.prompt(other, "One.")).stop_reason == "end_turn"

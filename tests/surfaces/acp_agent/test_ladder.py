@@ -207,7 +207,7 @@ async def test_a_bundle_is_of_the_catalog_and_keeps_nothing_of_the_editor_out() 
 
 async def test_what_is_set_aside_is_told_of_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
     await seen(FakeAcpClient(tools=[{"name": "odd", "kind": "read"}, USAGES]))
-    assert "`odd` of the editor is not offered" in caplog.text
+    assert "the editor's tool `odd` is ignored" in caplog.text
 
 
 async def test_half_a_surrogate_pair_costs_the_descriptor_that_has_it_and_no_prompt_and_no_answer(
@@ -234,7 +234,7 @@ async def test_the_log_names_the_first_of_many_descriptors_that_cannot_be_used_a
 ) -> None:
     client = FakeAcpClient(tools=[*({"name": f"odd{number}"} for number in range(8)), USAGES])
     assert names(await seen(client)) == {"find_usages"}
-    lines = [record.getMessage() for record in caplog.records if "not offered" in record.getMessage()]
+    lines = [record.getMessage() for record in caplog.records if "ignored" in record.getMessage()]
     assert [f"`odd{number}`" in line for number, line in enumerate(lines)] == [True] * 6
     assert lines[-1].startswith("3 more")
 

@@ -1,1 +1,1 @@
-"""An agent for editors that speak the Agent Client Protocol; here alone its SDK is imported."""
+"""The agent for editors that speak the Agent Client Protocol (ACP). Only this package imports the ACP SDK."""

@@ -1,4 +1,4 @@
-"""The agent's side of the protocol: who the editor is, and its sessions, which share nothing but the catalog."""
+"""The agent's side of ACP: the connection to one editor, and the sessions on it. Sessions share only the catalog."""
 
 from __future__ import annotations
 
@@ -70,53 +70,53 @@ MODES: tuple[SessionMode, ...] = (
     SessionMode(
         id="ask",
         name="Ask",
-        description="Whatever may change something is asked about first, unless your policy allows it.",
+        description="Asks you before a tool that may change something runs, unless your policy allows it.",
     ),
-    SessionMode(id="read_only", name="Only read", description="Nothing runs that may change something."),
+    SessionMode(id="read_only", name="Read only", description="Does not run tools that may change something."),
 )
 
 CLOSED_S = 5.0
-"""How long closing a session waits for its prompt to end, and then for its servers and terminals, in seconds."""
+"""How long closing a session waits, in seconds: first for its prompt to end, then for its servers and terminals."""
 
 MAX_CURSOR_CHARS = 9
 
 
 @dataclass
 class _Open:
-    """A session that is open."""
+    """An open session."""
 
     conversation: Conversation
     ended: anyio.Event = field(default_factory=anyio.Event)
-    """Set once its sources have ended."""
+    """Set when the sources of the session have ended."""
     is_closing: bool = False
     closed: anyio.Event = field(default_factory=anyio.Event)
-    """Set once it is not waited for any longer."""
+    """Set when the session is closed and removed from the agent."""
 
 
 @dataclass(frozen=True)
 class Setup:
-    """What the agent of every connection is made of."""
+    """What the agent needs for every connection."""
 
     crib: Toolcrib
-    """Entered already."""
+    """The caller enters and exits it."""
     model: Model
     bundle: str | None = None
-    """Of the catalog, each session has this alone."""
+    """If set, every session sees only the tools of this bundle."""
     store: ConversationStore | None = None
-    """Where conversations are kept; without it, none can be loaded."""
+    """Stores conversations. Without it, sessions cannot be listed, loaded or resumed."""
     discovery_s: float = TIMEOUT_S
     """How long an editor may take to list its tools, in seconds."""
 
 
 class CribAgent:
-    """Implements the SDK's `Agent` for one connection, which it is told of by `on_connect`."""
+    """Implements the SDK's `Agent` for one connection. The SDK passes the connection to `on_connect`."""
 
     def __init__(self, setup: Setup, tasks: TaskGroup, carrier: Carrier) -> None:
-        """Sessions run in `tasks`. `carrier` takes MCP's messages to servers in the editor itself."""
+        """`tasks` runs the sessions. `carrier` carries MCP messages to servers inside the editor."""
         self.client_info: Implementation | None = None
-        """Which editor it is, as it says itself."""
+        """The editor's name and version, as the editor reports them."""
         self.offer = ClientOffer()
-        """What it said that it can do."""
+        """The capabilities that the editor offered."""
         self._setup = setup
         self._tasks = tasks
         self._carrier = carrier
@@ -159,7 +159,7 @@ class CribAgent:
         )
 
     async def authenticate(self, method_id: str, **kwargs: Any) -> AuthenticateResponse | None:
-        raise RequestError.invalid_params({"details": "this agent has no methods of authentication"})
+        raise RequestError.invalid_params({"details": "this agent has no authentication methods"})
 
     # -- sessions -----------------------------------------------------------------------------------------------------
 
@@ -171,7 +171,9 @@ class CribAgent:
         **kwargs: Any,
     ) -> NewSessionResponse:
         conversation = self._begin(uuid.uuid4().hex, cwd, additional_directories, mcp_servers)
-        await conversation.be_kept()  # an editor may end its agent before the first prompt, and resume the session then
+        await (
+            conversation.be_kept()
+        )  # an editor may stop its agent before the first prompt and resume the session later
         return NewSessionResponse(session_id=conversation.place.session_id, modes=_modes(conversation))
 
     async def load_session(
@@ -213,7 +215,9 @@ class CribAgent:
         if self._setup.store is None:
             raise RequestError.method_not_found("session/list")
         if cursor is not None and not (cursor.isascii() and cursor.isdigit() and len(cursor) <= MAX_CURSOR_CHARS):
-            raise RequestError.invalid_params({"details": f"`{cursor}` is no cursor of this list"})
+            raise RequestError.invalid_params(
+                {"details": f"invalid cursor `{cursor}`: use the `nextCursor` of a session list"}
+            )
         offset = int(cursor or 0)
         kept = await self._setup.store.list(cwd, offset)
         return ListSessionsResponse(
@@ -231,7 +235,7 @@ class CribAgent:
         )
 
     async def close_session(self, session_id: str, **kwargs: Any) -> CloseSessionResponse | None:
-        """Give up what runs in it, and let its servers and terminals end."""
+        """Cancel the session's prompt, and close its servers and terminals."""
         await self._close(session_id, self._opened(session_id))
         return CloseSessionResponse()
 
@@ -243,13 +247,13 @@ class CribAgent:
                 await conversation.be_kept()
             case _:
                 there = ", ".join(mode.id for mode in MODES)
-                raise RequestError.invalid_params({"details": f"there is no mode `{mode_id}`; there are: {there}"})
+                raise RequestError.invalid_params({"details": f"unknown mode `{mode_id}`; the modes are: {there}"})
         return SetSessionModeResponse()
 
     async def set_config_option(
         self, config_id: str, session_id: str, value: str | bool, **kwargs: Any
     ) -> SetSessionConfigOptionResponse | None:
-        raise RequestError.invalid_params({"details": f"there is no option `{config_id}`"})
+        raise RequestError.invalid_params({"details": f"unknown option `{config_id}`: this agent has no options"})
 
     # -- prompts ------------------------------------------------------------------------------------------------------
 
@@ -266,7 +270,7 @@ class CribAgent:
         raise RequestError.method_not_found(f"_{method}")
 
     async def ext_notification(self, method: str, params: dict[str, Any]) -> None:
-        """`_toolcrib/tools_changed`; the SDK takes the underscore away. Others are passed over."""
+        """Handle `_toolcrib/tools_changed`. The SDK removes the leading underscore. Other notifications are ignored."""
         if method != "toolcrib/tools_changed":
             return
         if (opened := self._open.get(str(params.get("sessionId")))) is not None:
@@ -275,13 +279,13 @@ class CribAgent:
     # -- the end ------------------------------------------------------------------------------------------------------
 
     async def close(self) -> None:
-        """Close every session, side by side."""
+        """Close all sessions concurrently."""
         async with anyio.create_task_group() as tasks:
             for session_id, opened in [*self._open.items()]:
                 tasks.start_soon(self._close, session_id, opened)
 
     async def _close(self, session_id: str, opened: _Open) -> None:
-        """Or wait until it is closed, where that has begun. What it said last is kept by then."""
+        """Close one session, or wait if it is already closing. The conversation is stored before this returns."""
         if opened.is_closing:
             await opened.closed.wait()
             return
@@ -301,15 +305,17 @@ class CribAgent:
     def _opened(self, session_id: str) -> _Open:
         opened = self._open.get(session_id)
         if opened is None or opened.is_closing:
-            raise RequestError.invalid_params({"details": f"there is no open session `{session_id}`"})
+            raise RequestError.invalid_params({"details": f"session `{session_id}` is not open"})
         return opened
 
     async def _go_on(
         self, session_id: str, cwd: str, more: list[str] | None, mcp_servers: list[McpServer] | None
     ) -> Conversation:
-        """The session that was kept under this id, in place of one that is open."""
+        """Restore the stored session with this id. If the session is open, it is closed first."""
         kept = await self._kept(session_id)
-        while (opened := self._open.get(session_id)) is not None:  # once more, where another request was quicker
+        while (
+            opened := self._open.get(session_id)
+        ) is not None:  # loops, because a concurrent request may have reopened it
             await self._close(session_id, opened)
             kept = await self._kept(session_id)
         return self._begin(session_id, cwd, more, mcp_servers, kept)
@@ -329,7 +335,7 @@ class CribAgent:
         kept: KeptConversation | None = None,
     ) -> Conversation:
         if self._client is None:
-            raise RequestError.internal_error({"details": "there is no connection"})
+            raise RequestError.internal_error({"details": "the agent is not connected to an editor"})
         place = Place(session_id, _absolute(cwd), tuple(_absolute(root) for root in more or ()))
         rooted = Rooted((place.cwd, *place.roots))
         session = self._setup.crib.session(bundle=self._setup.bundle, client=rooted)
@@ -352,13 +358,13 @@ class CribAgent:
             try:
                 conversation.restore(kept)
             except ValueError as error:
-                raise RequestError.internal_error({"details": f"the session cannot be read: {error}"}) from error
+                raise RequestError.internal_error({"details": f"the stored session cannot be read: {error}"}) from error
         opened = self._open[session_id] = _Open(conversation)
         self._tasks.start_soon(self._run, opened, name=f"session {session_id}")
         return conversation
 
     def _tools_of(self, place: Place, client: Client, taken: Container[str]) -> EditorSource | LocalSource:
-        """Those of the editor; where it offers none, the agent's own, which never need it."""
+        """Return the source of the editor's tools. If the editor offers none, return the agent's own file tools."""
         if not self.offer:
             return LocalSource((place.cwd, *place.roots), name=free_name(LOCAL_FILES, taken))
         info = self.client_info
@@ -377,18 +383,18 @@ class CribAgent:
             await opened.conversation.show_terminal(call_id, terminal_id)
 
     async def _run(self, opened: _Open) -> None:
-        """Have a session's sources run; whatever becomes of them, the other sessions go on."""
+        """Run the sources of one session. A failure does not affect the other sessions."""
         try:
             await opened.conversation.sources.run()
         except Exception:
-            logger.exception("the sources of a session broke off")
+            logger.exception("the sources of a session failed")
         finally:
             opened.ended.set()
 
 
 def _absolute(path: str) -> Path:
     if not (folder := Path(path)).is_absolute():
-        raise RequestError.invalid_params({"details": f"`{path}` is no absolute path"})
+        raise RequestError.invalid_params({"details": f"`{path}` must be an absolute path"})
     return folder
 
 

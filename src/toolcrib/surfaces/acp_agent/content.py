@@ -1,4 +1,4 @@
-"""What is said in an editor, as the framework has it, and what was said before, for the editor to show again."""
+"""Conversion of prompts from ACP to Pydantic AI, and of stored conversations back to ACP updates."""
 
 from __future__ import annotations
 
@@ -44,16 +44,16 @@ TITLE_CHARS = 80
 
 
 def said(blocks: Sequence[ContentBlock]) -> list[UserContent]:
-    """The content of a prompt as a model gets it: what is linked is named, what is embedded stands in it whole.
+    """Convert the content of a prompt for a model. Linked resources are named; embedded ones are included in full.
 
-    Half a surrogate pair, which JSON can hold and no request to a model, is a `?`.
+    Lone surrogates are replaced by `?`: JSON can contain them, but requests to models cannot.
     """
     parts = [part for block in blocks for part in _parts(block)]
     return [part.encode("utf-8", "replace").decode() if isinstance(part, str) else part for part in parts]
 
 
 def title_of(content: Iterable[UserContent]) -> str:
-    """A name for a conversation that begins with `content`: its first words."""
+    """Return a title for a conversation that begins with `content`: its first `TITLE_CHARS` characters."""
     text = " ".join(" ".join(part for part in content if isinstance(part, str)).split())
     return text if len(text) <= TITLE_CHARS else f"{text[: TITLE_CHARS - 1]}…"
 
@@ -73,18 +73,18 @@ def _parts(block: ContentBlock) -> Iterator[UserContent]:
             yield f"The content of {uri}:"
             yield _file(blob, mime_type or "application/octet-stream")
         case _:
-            yield "(content of a kind that this agent does not take)"
+            yield "(unsupported content type)"
 
 
 def _file(data: str, mime_type: str) -> UserContent:
     try:
         return BinaryContent(base64.b64decode(data, validate=True), media_type=mime_type)
     except (binascii.Error, ValueError):
-        return f"(a file of type {mime_type} that is no base64)"
+        return f"(a file of type {mime_type} that is not valid base64)"
 
 
 def told_again(messages: Sequence[ModelMessage], showing: Showing) -> Iterator[SessionUpdate]:
-    """Everything that was said and done, in its order; calls that were given up have failed."""
+    """Replay a conversation as updates, in order. Calls without a result are shown as failed."""
     parts = (part for message in messages if isinstance(message, ModelRequest) for part in message.parts)
     answered = {part.tool_call_id for part in parts if isinstance(part, ToolReturnPart)}
     for message in messages:
@@ -110,7 +110,7 @@ def told_again(messages: Sequence[ModelMessage], showing: Showing) -> Iterator[S
 
 
 def _said_again(content: Sequence[UserContent]) -> Iterator[SessionUpdate]:
-    """What the person said: text, and what they showed with it."""
+    """Replay what the person sent: text first, then images and audio."""
     if text := "\n".join(each for each in content if isinstance(each, str)):
         yield update_user_message_text(text)
     for each in content:

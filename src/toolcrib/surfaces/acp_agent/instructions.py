@@ -1,4 +1,4 @@
-"""What a model is told before the first prompt of a conversation in an editor."""
+"""The instructions that a model receives before the first prompt of a conversation in an editor."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from toolcrib.operations.rules import Top, instructions
 from toolcrib.operations.tools import DEFAULT_SET, SETS
 
 TOP_BYTES = 600
-"""Room for the top of the catalog, as JSON: with its tools a model is told of 1,200 tokens at most."""
+"""Room for the top-level categories, in bytes of JSON. All instructions and tools together stay below 1,200 tokens."""
 
 _WHERE = "You work with a person in their editor, in the folder {cwd}. Paths that you give to tools are absolute."
 
 _HOW = (
-    "Do what is asked with tools rather than by telling how; the person sees every call and may be asked before it "
-    "runs. What was rejected is not tried again in another way. Where more than a few steps are needed, tell of them "
-    "with {plan} and keep that current. Say in the end, in a few words, what was done."
+    "Do the work with tools instead of explaining how; the person sees every call and may be asked before it runs. "
+    "If the person rejects a call, do not try the same in another way. If the work needs more than a few steps, show "
+    "them with {plan} and keep that current. At the end, say in a few words what you did."
 )
 
 
 def told_to_model(session: Session, cwd: Path, roots: Iterable[Path], plan: str) -> str:
-    """Where it works and how, the rules of the operations, and what stands at the top of the catalog by now."""
+    """Return the model's instructions: its folders, the rules, and the top-level categories."""
     where = _WHERE.format(cwd=cwd)
     if more := ", ".join(str(root) for root in roots):
-        where += f" These folders belong to it as well: {more}."
+        where += f" These folders also belong to the project: {more}."
     nodes = session.desk.operations.list(session.view()).nodes
     tops = [Top(each.node.name, each.node.summary) for each in nodes]
     rules = instructions(SETS[DEFAULT_SET], tops, room=TOP_BYTES)

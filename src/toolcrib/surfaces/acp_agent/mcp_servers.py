@@ -1,4 +1,4 @@
-"""The MCP servers that an editor passes with a session, as sources of it.
+"""The sources for the MCP servers that an editor passes when it opens a session.
 
 Source: ACP v1, `session/new`, `mcpServers`.
 """
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
     from toolcrib.sources.mcp.carrier import Carrier
 
 UNNAMED = "server"
-"""The name of a source whose label has nothing that could name one."""
+"""The name of a source whose label contains no letter or digit."""
 
 
 class _Unfit(Exception):
-    """Why an entry describes no server: a sentence without a full stop, and without anything that may be a secret."""
+    """Says why an entry does not describe a server: one sentence without a full stop and without possible secrets."""
 
 
 def passed_servers(
@@ -47,10 +47,12 @@ def passed_servers(
     patience: Patience = DEFAULT_PATIENCE,
     client: Callable[[], Client] = lambda: NO_CLIENT,
 ) -> tuple[SourceEntry, ...]:
-    """An entry for each of `passed`, in its order, whatever it is: one that describes no server has failed.
+    """Return one entry for each element of `passed`, in order. Elements that do not describe a server become failed
+    entries.
 
-    Programs are run in `cwd`. Servers in the editor itself are reached through `carrier`. No source gets one of the
-    names in `taken`, nor two the same. `client` is whom a server may ask while nobody calls.
+    Programs run in `cwd`. Servers inside the editor are reached through `carrier`. Each source gets a unique name that
+    is
+    not in `taken`. A server that sends a request outside a call sends it to `client`.
     """
     entries: list[SourceEntry] = []
     used = {*taken}
@@ -62,7 +64,7 @@ def passed_servers(
         try:
             entries.append(_entry(name, label, _server(wire, cwd, carrier), patience, client))
         except _Unfit as unfit:
-            entries.append(_failed(name, label, f"The client passed it in a form that is no server's: {unfit}."))
+            entries.append(_failed(name, label, f"The client passed an invalid server: {unfit}."))
     return tuple(entries)
 
 
@@ -94,44 +96,44 @@ def _server(wire: Mapping[str, Any], cwd: Path, carrier: Carrier) -> AnyServer:
         case "stdio":
             args = _list(wire, "args")
             if not all(isinstance(arg, str) for arg in args):
-                raise _Unfit("its `args` are no list of texts")
+                raise _Unfit("`args` must be a list of strings")
             return StdioServer(_text(wire, "command"), tuple(map(str, args)), _pairs(wire, "env"), cwd)
         case "http" | "sse" as kind:
             url = _text(wire, "url")
             if not re.match(r"https?://[^/\s]", url):
-                raise _Unfit("its `url` is no http or https address")
+                raise _Unfit("`url` must be an http or https URL")
             transport = "sse" if kind == "sse" else "streamable-http"
             return HttpServer(url, _pairs(wire, "headers"), transport=transport)
         case "acp":
             return CarriedServer(_text(wire, "serverId"), carrier)
         case str() as kind:
-            raise _Unfit(f"`{kind[:40]}` is not one of stdio, http, sse, acp")
+            raise _Unfit(f"`type` must be one of stdio, http, sse, acp, not `{kind[:40]}`")
         case _:
-            raise _Unfit("its `type` is no text")
+            raise _Unfit("`type` must be a string")
 
 
 def _text(wire: Mapping[str, Any], key: str) -> str:
     value = wire.get(key)
     if not isinstance(value, str) or not value:
-        raise _Unfit(f"it has no `{key}`")
+        raise _Unfit(f"`{key}` is missing or not a string")
     return value
 
 
 def _pairs(wire: Mapping[str, Any], key: str) -> dict[str, str]:
-    """A list of names and values, as ACP writes what elsewhere is an object."""
+    """Read a list of name and value objects, which ACP uses instead of one JSON object."""
     pairs: dict[str, str] = {}
     for pair in _list(wire, key):
         match pair:
             case {"name": str() as name, "value": str() as value}:
                 pairs[name] = value
             case _:
-                raise _Unfit(f"its `{key}` are no list of names and values")
+                raise _Unfit(f"`{key}` must be a list of objects with `name` and `value`")
     return pairs
 
 
 def _list(wire: Mapping[str, Any], key: str) -> list[object]:
-    """Empty where there is none."""
+    """Read the list under `key`. A missing key counts as an empty list."""
     listed = wire.get(key)
     if listed is not None and not isinstance(listed, list):
-        raise _Unfit(f"its `{key}` are no list")
+        raise _Unfit(f"`{key}` must be a list")
     return cast("list[object]", listed or [])

@@ -1,4 +1,4 @@
-"""Asking the person in front of the editor before something runs. Only an option that allows is consent."""
+"""Approval by the person in front of the editor before a tool runs. Only an option that allows counts as consent."""
 
 from __future__ import annotations
 
@@ -36,16 +36,19 @@ OPTIONS = (
 )
 
 _CONSENT: dict[str, Consent] = {"allow_once": ONCE, "allow_always": ALWAYS}
-"""What the options that allow come to; any other answer is none."""
+"""The consent of each option that allows. Any other answer is not consent."""
 
-_ASK_THEM = "Do not try the same in another way: ask the person what they want instead."
+_ASK_THEM = "Do not try the same in a different way. Ask the person what they want instead."
 
 Diffs = Callable[[Called], Awaitable[Sequence[FileEditToolCallContent]]]
-"""What a call would change in which files, as far as that is known before it runs."""
+"""Returns the file changes that a call would make, if they are known before it runs."""
 
 
 class Permissions:
-    """What the person said in one session: kept for as long as that is open, and for exactly what was asked about."""
+    """The person's answers in one session.
+
+    An answer holds while the session is open, for exactly the tool it was about.
+    """
 
     def __init__(
         self,
@@ -55,8 +58,11 @@ class Permissions:
         diffs: Diffs,
         forbids: Callable[[], str | None],
     ) -> None:
-        """`about` gives what an intent is in an editor's words, `diffs` what it would change, and `forbids` why nothing
-        may run by now, whatever a person answers or has answered.
+        """Create the permissions of one session.
+
+        `about` describes an intent in ACP's terms. `diffs` returns what a call would change. `forbids` returns why
+        nothing may
+        run now, or None. Its reason overrides every answer of the person.
         """
         self.allowed = MemoryApprovals()
         self._client = client
@@ -65,19 +71,20 @@ class Permissions:
         self._diffs = diffs
         self._forbids = forbids
         self._rejected: set[tuple[str, str]] = set()
-        """Ids of tools and the digests of their definitions."""
+        """Pairs of a tool id and the digest of its definition."""
         self._asking = anyio.Lock()
-        """One question at a time: people answer what they see, and an editor may show only one."""
+        """Allows one question at a time, because an editor may show only one."""
 
     def of(self, call_id: str) -> Approver:
-        """Asks about the call that an editor knows by `call_id`."""
+        """Return an approver for the call that the editor knows as `call_id`."""
         return _EditorApprover(self, call_id)
 
     async def settle(self, intent: Intent, call_id: str) -> Consent:
-        """How it was settled; a lasting answer that came while this waited holds for it as well.
+        """Ask the person, and return the answer. A lasting answer that arrived while this call waited also applies to
+        it.
 
         Raises:
-            NotAuthorized: nothing may run any more, since it was cancelled or the mode has become another.
+            NotAuthorized: nothing may run any more, because the prompt was cancelled or the mode changed.
         """
         async with self._asking:
             self._check(intent)
@@ -88,7 +95,7 @@ class Permissions:
             return await self._asked(intent, call_id)
 
     async def begun(self, intent: Intent, call_id: str) -> None:
-        """A call that was approved runs from now on; raises as `settle` does."""
+        """Tell the editor that an approved call runs from now on. Raises the same errors as `settle`."""
         await self._client.session_update(session_id=self._session_id, update=progressed(call_id, status="in_progress"))
         self._check(intent)
 
@@ -123,13 +130,14 @@ class Permissions:
         if chosen == "reject_always":
             self._rejected.add((intent.subject, intent.definition))
         if chosen == "allow_always":
-            # At once, and not only once it has run: the next call in the queue is answered by it.
+            # Before the call runs, because the answer also applies to the next call in the queue.
             await self.allowed.keep(intent.principal, intent.subject, intent.definition)
         return _CONSENT.get(chosen, "refused")
 
     async def _content(self, called: Called) -> Sequence[FileEditToolCallContent | ContentToolCallContent]:
-        """What it would change; else its arguments, where they are too long for the title: what is hidden there may be
-        the very thing.
+        """Show what the call would change. Otherwise show its arguments if the title had to shorten them.
+
+        A shortened argument could hide exactly what matters to the person.
         """
         if diffs := await self._diffs(called):
             return diffs
@@ -137,8 +145,8 @@ class Permissions:
 
 
 def _no(intent: Intent, reason: str) -> NotAuthorized:
-    # A step of its own: a search for what does the same would be the other way that the hint warns of.
-    why = f"`{intent.subject}` was not run: {reason}."
+    # Suggest the operation `list`. A suggested search for similar tools would invite what the hint warns about.
+    why = f"`{intent.subject}` did not run: {reason}."
     return NotAuthorized(why, hints=[_ASK_THEM], next_action=NextAction("list"))
 
 
@@ -149,11 +157,11 @@ class _EditorApprover(Approver):
         self._call_id = call_id
 
     async def ask(self, intent: Intent, context: CallContext) -> Consent:
-        context.note_approval("unanswered")  # should the editor, or whoever cancels, go away meanwhile
+        context.note_approval("unanswered")  # in case the editor leaves or the call is cancelled
         consent = await self._permissions.settle(intent, self._call_id)
         context.note_approval(consent)
         if consent not in {ONCE, ALWAYS, "kept"}:
-            what = "the person rejected it" if consent == "refused" else "nobody approved of it"
+            what = "the person rejected it" if consent == "refused" else "the call was not approved"
             raise _no(intent, what)
         await self._permissions.begun(intent, self._call_id)
         return consent

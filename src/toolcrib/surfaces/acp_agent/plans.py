@@ -1,4 +1,4 @@
-"""The plan that a model tells of: a tool to the model, and to an editor a plan."""
+"""The model's plan: a tool for the model, which the editor shows as a plan."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_ai.messages import ToolCallPart
 
 PLAN = "update_plan"
-"""The tool by which a model tells of its plan; an editor sees the plan, not the call."""
+"""The tool by which a model reports its plan. The editor shows the plan instead of the call."""
 
 
 class PlanStep(BaseModel):
@@ -24,12 +24,12 @@ class PlanStep(BaseModel):
 
 
 def shown(steps: Iterable[PlanStep]) -> AgentPlanUpdate:
-    """The plan in an editor's words."""
+    """Convert the plan to an ACP update."""
     return update_plan(plan_entry(step.content, priority=step.priority, status=step.status) for step in steps)
 
 
 def shown_again(part: ToolCallPart) -> AgentPlanUpdate | None:
-    """The plan that `part`, a call of `PLAN`, told of; None where it told of none."""
+    """Return the plan in `part`, a call of `PLAN`, or None if its arguments are invalid."""
     try:
         given: Any = json.loads(part.args or "{}") if not isinstance(part.args, dict) else part.args
         steps = cast("list[object]", given["steps"])

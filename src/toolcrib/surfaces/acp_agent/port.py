@@ -1,4 +1,4 @@
-"""The editor's connection as sources know it, over the SDK's own."""
+"""The editor's connection as sources use it, built on the SDK's connection."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ INTERNAL_ERROR = -32603
 
 
 def offer_of(capabilities: ClientCapabilities | None) -> ClientOffer:
-    """What an editor said that it can do, as far as tools come of it."""
+    """Return the editor's capabilities that concern tools."""
     if capabilities is None:
         return ClientOffer()
     said = (capabilities.field_meta or {}).get("toolcrib")
@@ -33,7 +33,7 @@ def offer_of(capabilities: ClientCapabilities | None) -> ClientOffer:
 
 
 class EditorPort:
-    """Implements `ClientPort`; `client` is the SDK's connection, as an agent has it."""
+    """Implements `ClientPort` with `client`, the SDK's connection."""
 
     def __init__(self, client: Client, offer: ClientOffer) -> None:
         self.client = client
@@ -110,14 +110,17 @@ class EditorPort:
             await self.client.release_terminal(session_id=session_id, terminal_id=terminal_id)
 
     async def _extension(self, method: str, params: dict[str, Any]) -> Any:
-        """The answer as it came, whatever it is. The SDK puts the underscore before an extension's name."""
+        """Call an extension method, and return the answer unchecked.
+
+        The SDK adds the leading underscore to `method`.
+        """
         with told():
             return await self.client.ext_method(method, params)
 
 
 @contextmanager
 def told() -> Generator[None]:
-    """The SDK's errors as those of the port."""
+    """Translate the SDK's errors to those of `ClientPort`."""
     try:
         yield
     except RequestError as error:
@@ -125,6 +128,6 @@ def told() -> Generator[None]:
     except ValidationError as error:
         problem = error.errors()[0]
         where = ".".join(str(part) for part in problem["loc"])
-        raise ClientRefused(INTERNAL_ERROR, f"the editor's answer is none: {where}: {problem['msg']}") from error
+        raise ClientRefused(INTERNAL_ERROR, f"the editor's response is invalid: {where}: {problem['msg']}") from error
     except ConnectionError as error:
         raise ClientGone(str(error)) from error

@@ -1,4 +1,4 @@
-"""Whom MCP servers of a session ask for its folders."""
+"""The client that answers MCP servers of a session when they ask for its folders."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from toolcrib.core.errors import ToolFailed
 
 
 class Rooted:
-    """Implements `toolcrib.core.client.Client`: knows the folders of a session, and can be asked nothing else."""
+    """Implements `toolcrib.core.client.Client`.
+
+    It answers `roots/list` with the folders of a session, and nothing else.
+    """
 
     capabilities: Mapping[str, Any] = {"roots": {}}
     log_level: str | None = None
@@ -20,8 +23,8 @@ class Rooted:
 
     async def ask(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
         if method != "roots/list":
-            raise ToolFailed("Of an editor nothing but its folders can be asked.")
+            raise ToolFailed("This client only answers `roots/list`: it is an editor's session.")
         return {"roots": [{"uri": folder.as_uri(), "name": folder.name} for folder in self._folders]}
 
     def log(self, params: Mapping[str, Any]) -> None:
-        """Nobody listens."""
+        """Discard the message. Editors do not show logs of MCP servers."""

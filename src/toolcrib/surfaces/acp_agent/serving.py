@@ -1,4 +1,4 @@
-"""The agent on a connection, until the editor closes it."""
+"""Serving of one editor over a connection, until the editor closes it."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from toolcrib.surfaces.acp_agent.wire import EditorWire, Lines, StandardLines, S
 
 
 async def serve_lines(setup: Setup, lines: Lines) -> None:
-    """Serve one editor until there are no more lines; every server and terminal of its sessions has ended then.
+    """Serve one editor until `lines` ends. When this returns, all servers and terminals of its sessions have ended.
 
-    That holds where it is cancelled, too: the connection ends last, as terminals are the editor's to release.
+    This also holds if the task is cancelled. The connection ends last, because the agent asks the editor to release
+    terminals.
     """
     wire, gone = EditorWire(lines), anyio.Event()
     async with anyio.create_task_group() as connection:
@@ -35,22 +36,22 @@ async def serve_lines(setup: Setup, lines: Lines) -> None:
 
 
 async def _listen(agent: CribAgent, wire: EditorWire, gone: anyio.Event) -> None:
-    """Until the editor goes, or `wire` is ended, and nothing else."""
+    """Handle messages until the editor leaves or `wire.end()` is called. Cancellation does not stop it."""
     try:
         with anyio.CancelScope(shield=True):
-            # It calls closing and resuming sessions unstable.
+            # The SDK counts `session/close` and `session/resume` as unstable methods.
             await run_agent(agent, wire, use_unstable_protocol=True)
     finally:
         gone.set()
 
 
 async def serve_streams(setup: Setup, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """The same over a pair of streams."""
+    """Serve one editor over a pair of streams, as `serve_lines` does."""
     await serve_lines(setup, StreamLines(reader, writer))
 
 
 async def serve_stdio(setup: Setup) -> None:
-    """The same over standard input and output, or until SIGINT or SIGTERM arrives."""
+    """Serve one editor over standard input and output. SIGINT and SIGTERM also end it."""
     with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(_cancel_on_signal, signals, tasks.cancel_scope)

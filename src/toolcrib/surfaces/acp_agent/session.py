@@ -1,4 +1,4 @@
-"""One conversation with an editor: a prompt until its answer, and what was said and done before."""
+"""One conversation with an editor: it answers prompts and keeps the messages of earlier ones."""
 
 from __future__ import annotations
 
@@ -79,29 +79,29 @@ from toolcrib.surfaces.acp_agent.sources import SessionSources
 logger = logging.getLogger(__name__)
 
 READY_S = 10.0
-"""How long a first prompt waits for servers that are starting, in seconds; it goes on with what there is."""
+"""How long the first prompt waits for servers that are starting, in seconds. Then it continues without them."""
 
 MAX_REQUESTS = 100
-"""Answers of a model within one prompt."""
+"""The maximum number of model responses for one prompt."""
 
 Mode = Literal["ask", "read_only"]
-"""How freely tools run: whatever may change something is asked about, or refused."""
+"""What happens before a tool that may change something runs: the person is asked, or the call is refused."""
 
 INTERNAL_ERROR = -32603
 """Source: JSON-RPC 2.0, section 5.1."""
 
 Keep = Callable[[KeptConversation], Awaitable[None]]
-"""Has a conversation survive this program."""
+"""Stores a conversation, so that it survives this program."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a conversation is held."""
+    """Identifies a conversation and its folders."""
 
     session_id: str
     cwd: Path
     roots: tuple[Path, ...] = ()
-    """Folders besides `cwd` that belong to it."""
+    """Folders in addition to `cwd`."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ class _Turn:
 
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
     over: anyio.Event = field(default_factory=anyio.Event)
-    """Set once everything of it has been told and kept."""
+    """Set when all updates of the prompt were sent and the conversation was stored."""
 
     @property
     def is_cancelled(self) -> bool:
@@ -118,7 +118,7 @@ class _Turn:
 
 
 class Conversation:
-    """A session of the protocol. One prompt at a time; it can be cancelled, and the next goes on from there."""
+    """One ACP session. It answers one prompt at a time. After a cancelled prompt, the next one continues from there."""
 
     def __init__(
         self,
@@ -131,7 +131,7 @@ class Conversation:
         model: Model,
         keep: Keep | None = None,
     ) -> None:
-        """`session` is one of `crib`, and has the tools of `sources` besides those of the catalog."""
+        """`session` belongs to `crib`. It has the tools of `sources` in addition to those of the catalog."""
         self.place = place
         self.mode: Mode = "ask"
         self.title = ""
@@ -148,18 +148,18 @@ class Conversation:
         self._turn: _Turn | None = None
         self._is_ready = False
         self._keeping = anyio.Lock()
-        """One at a time: what is kept last has to be the latest."""
+        """Allows one write at a time, so that the newest state is stored last."""
         self._open_calls: dict[str, None] = {}
-        """Ids of those that an editor was shown and not told the end of."""
+        """Ids of the calls that the editor was shown as started and not yet as ended."""
         session.own.follow(sources.registry)
 
     # -- what an editor asks for --------------------------------------------------------------------------------------
 
     async def prompt(self, blocks: Sequence[ContentBlock]) -> PromptResponse:
-        """Answer a prompt: everything that is said and done on the way is told as it happens.
+        """Answer a prompt. The editor receives text, calls and results as they happen.
 
         Raises:
-            RequestError: another prompt is being answered, or the model failed; what was said stays.
+            RequestError: another prompt is being answered, or the model failed. The messages so far are kept.
         """
         if self._turn is not None:
             raise RequestError.invalid_request({"details": "another prompt is being answered in this session"})
@@ -173,37 +173,37 @@ class Conversation:
                 except Exception:
                     if not turn.is_cancelled:
                         raise
-                    logger.info("what was given up failed", exc_info=True)
+                    logger.info("a cancelled prompt failed", exc_info=True)
         finally:
             try:
                 with anyio.CancelScope(shield=True):
                     await self._ended(content)
-            finally:  # only now: what the next prompt says and opens must not get in between
+            finally:  # last: updates of the next prompt must not mix with these
                 self._turn = None
                 turn.over.set()
         return response
 
     def cancel(self) -> None:
-        """Give up the prompt that is being answered; nothing happens where there is none."""
+        """Cancel the prompt that is being answered, if there is one."""
         if self._turn is not None:
             self._turn.scope.cancel()
 
     async def end(self) -> None:
-        """Give up the prompt that is being answered, and wait until it has ended."""
+        """Cancel the prompt that is being answered, and wait until it has ended."""
         if self._turn is not None:
             self._turn.scope.cancel()
             await self._turn.over.wait()
 
     async def tell_again(self) -> None:
-        """Tell the editor of everything that was said and done."""
+        """Send the whole conversation to the editor again."""
         self._showing = Showing(self._session.view, self.place.cwd)
         for update in told_again(self._messages, self._showing):
             await self._tell(update)
 
-    # -- what is kept of it -------------------------------------------------------------------------------------------
+    # -- storage ------------------------------------------------------------------------------------------------------
 
     def restore(self, kept: KeptConversation) -> None:
-        """Go on from what was kept.
+        """Continue from a stored conversation.
 
         Raises:
             ValueError: its messages cannot be read.
@@ -212,11 +212,11 @@ class Conversation:
         self.title = kept.title
         if kept.mode == "read_only":
             self.mode = "read_only"
-        for _ in told_again(self._messages, self._showing):  # by which an editor that was told knows the calls
+        for _ in told_again(self._messages, self._showing):  # assigns the ids by which the editor knows the calls
             pass
 
     async def be_kept(self) -> None:
-        """Have it survive this program as it is by now; where that fails, it goes on without."""
+        """Store the conversation as it is now. If that fails, the conversation continues without it."""
         if self._keep is None:
             return
         place = self.place
@@ -233,8 +233,8 @@ class Conversation:
                         ModelMessagesTypeAdapter.dump_json(self._messages),
                     )
                 )
-            except (OSError, sqlite3.Error, ValueError) as error:  # a text with half a surrogate pair cannot be written
-                logger.warning("the conversation %s is not kept: %s", place.session_id, error)
+            except (OSError, sqlite3.Error, ValueError) as error:  # ValueError: a lone surrogate cannot be encoded
+                logger.warning("the conversation %s was not stored: %s", place.session_id, error)
 
     # -- one prompt ---------------------------------------------------------------------------------------------------
 
@@ -242,7 +242,7 @@ class Conversation:
         try:
             await self.sources.look()
             await self._ready()
-        except BaseException:  # given up before the model was asked: it was said all the same
+        except BaseException:  # cancelled before the model was asked: keep the prompt
             self._messages = [*self._messages, ModelRequest([UserPromptPart(content)])]
             raise
         usage = RunUsage()
@@ -263,15 +263,15 @@ class Conversation:
             except OutputTokenLimitExceeded:
                 reason = "max_tokens"
             except (AgentRunError, UserError, ToolcribError) as error:
-                logger.warning("the model failed: %s", error)
-                raise RequestError(INTERNAL_ERROR, f"The model failed: {error}") from error
+                logger.warning("the model request failed: %s", error)
+                raise RequestError(INTERNAL_ERROR, f"The model request failed: {error}") from error
             finally:
-                if messages:  # calls that were given up have to be answered, or no provider takes another prompt
+                if messages:  # providers refuse a history in which a call has no result
                     self._messages = repair_messages(messages)
         return PromptResponse(stop_reason=reason, usage=_usage(usage))
 
     async def _ready(self) -> None:
-        """Wait a little for what is starting, at the first prompt: what was opened before has to be there again."""
+        """At the first prompt, wait briefly for starting sources: a resumed conversation may need their tools."""
         if self._is_ready:
             return
         with anyio.move_on_after(READY_S):
@@ -281,14 +281,14 @@ class Conversation:
 
     def _agent(self) -> Agent[object, str]:
         if self._instructions is None:
-            # Once for the whole conversation: what stands before it is what providers keep in their caches.
+            # Built once per conversation: a changed prefix would invalidate the providers' prompt caches.
             place = self.place
             self._instructions = told_to_model(self._session, place.cwd, place.roots, PLAN)
         tools = CribToolset[object](
             self._session,
             approver=self._approver,
             only_read=lambda: self.mode == "read_only",
-            call_timeout_s=math.inf,  # the person sees what takes long, and can cancel it
+            call_timeout_s=math.inf,  # no limit: the person sees a slow call and can cancel it
             id="toolcrib",
         )
         plan = FunctionToolset[object]([AgentTool(self._update_plan, name=PLAN)], id="plan")
@@ -319,10 +319,10 @@ class Conversation:
                     continue
 
     async def _ended(self, content: Sequence[UserContent]) -> None:
-        """However it ended: what was said is kept, and calls that were given up have ended, too."""
+        """Finish a prompt, however it ended: store the conversation, and report calls without a result as failed."""
         is_new, self.title = not self.title, self.title or title_of(content)
         await self.be_kept()
-        with suppress(ConnectionError):  # it may be why the prompt ends
+        with suppress(ConnectionError):  # a lost connection may be why the prompt ended
             for call_id in [*self._open_calls]:
                 del self._open_calls[call_id]
                 await self._tell(progressed(call_id, status="failed"))
@@ -330,20 +330,20 @@ class Conversation:
                 await self._tell(SessionInfoUpdate(session_update="session_info_update", title=self.title))
 
     async def show_terminal(self, call_id: str | None, terminal_id: str) -> None:
-        """A call runs in a terminal, which the editor can show from now on."""
+        """Tell the editor that the call runs in a terminal, which the editor can show."""
         if call_id in self._open_calls:
             await self._tell(self._showing.runs_in(call_id, terminal_id))
 
-    # -- asking -------------------------------------------------------------------------------------------------------
+    # -- approval -----------------------------------------------------------------------------------------------------
 
     def _approver(self, ctx: RunContext[object]) -> Approver:
         return self._permissions.of(self._showing.id_of(ctx.tool_call_id or ""))
 
     def _forbids(self) -> str | None:
-        """Why nothing that is asked about may run any more, whatever the person answers; None where it may."""
+        """Return why no call may run now, even if the person allows it, or None if calls may run."""
         if self._turn is None or self._turn.is_cancelled:
             return "the prompt was cancelled"
-        return "by now nothing may run that is not known to only read" if self.mode == "read_only" else None
+        return "the session is now in read-only mode" if self.mode == "read_only" else None
 
     def _about(self, intent: Intent) -> Called:
         return self._showing.about(intent.subject, intent.arguments or {})
@@ -354,16 +354,16 @@ class Conversation:
         diffs = await self.sources.diffs(called.tool, called.arguments)
         return [tool_diff_content(diff.path, diff.new_text, diff.old_text) for diff in diffs]
 
-    # -- telling ------------------------------------------------------------------------------------------------------
+    # -- updates ------------------------------------------------------------------------------------------------------
 
     async def _update_plan(self, steps: list[PlanStep]) -> str:
-        """Tell the person of your plan: all of its steps, each time with what has become of them.
+        """Show the person your plan: all of its steps, each with its current status.
 
         Args:
             steps: every step in order, in a few words each.
         """
         await self._tell(plans.shown(steps))
-        return "The person sees it."
+        return "The plan was shown."
 
     async def _tell(self, update: SessionUpdate) -> None:
         await self._client.session_update(session_id=self.place.session_id, update=update)
@@ -371,7 +371,7 @@ class Conversation:
 
 @dataclass
 class _Numbered(WrapperToolset[object]):
-    """Sources learn under which id the editor knows the call that they run."""
+    """Tells sources under which id the editor knows the call that they run."""
 
     showing: Showing
 
@@ -383,7 +383,7 @@ class _Numbered(WrapperToolset[object]):
 
 
 def _stop_reason(messages: Sequence[ModelMessage]) -> StopReason:
-    """Why the last answer ended, in the protocol's words."""
+    """Return ACP's reason why the last answer ended."""
     last = next((message for message in reversed(messages) if isinstance(message, ModelResponse)), None)
     match last:
         case ModelResponse(finish_reason="length"):

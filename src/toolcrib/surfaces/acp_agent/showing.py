@@ -1,4 +1,4 @@
-"""Calls of tools in the form that an editor shows: what is really called, with what, where, and how it ended."""
+"""ACP updates for tool calls: which tool really runs, with which arguments, where, and how it ended."""
 
 from __future__ import annotations
 
@@ -35,55 +35,58 @@ from toolcrib.sources.acp.source import EditorSource
 from toolcrib.sources.base import free_name
 
 TITLE_CHARS = 160
-"""Of what a call is called by, with its arguments."""
+"""The maximum length of a call's title, in characters. Arguments that do not fit are shortened."""
 
 CONTENT_CHARS = 20_000
-"""Of an answer, as an editor is shown it; a model may have more of it."""
+"""The maximum length of a result in the editor, in characters. The model may receive more of it."""
 
 MAX_LINE = 2**32 - 1
-"""The last that a place may have. Source: ACP v1, `ToolCallLocation`."""
+"""The highest line number in a location. Source: ACP v1, `ToolCallLocation`."""
 
 Content = ContentToolCallContent | FileEditToolCallContent | TerminalToolCallContent
 
 _LOOKING: Mapping[str, ToolKind] = {"expand_tool": "read"}
-"""What operations that call nothing are in an editor's words, besides a search."""
+"""The ACP kinds of operations that call no tool. Operations that are not listed have the kind `search`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Called:
-    """What a model's call comes to."""
+    """What a model's call really calls."""
 
     title: str
     kind: ToolKind
     arguments: Mapping[str, Any]
     tool: Tool | None = None
-    """None for an operation, and for what is not there."""
+    """None for an operation, and for a tool that does not exist."""
     is_asked: bool = False
-    """Whether the person has to approve of it before it runs."""
+    """Whether the person must approve the call before it runs."""
     locations: tuple[ToolCallLocation, ...] = ()
 
 
 class Showing:
-    """Knows the calls of one conversation.
+    """Tracks the calls of one conversation.
 
-    An editor knows each by an id of its own: some providers give calls of a later turn the ids of an earlier one.
+    The editor receives a separate id for each call, because some providers reuse call ids in later turns.
     """
 
     def __init__(self, view: Callable[[], View], cwd: Path) -> None:
         self._view = view
         self._cwd = cwd
         self._ids: dict[str, str] = {}
-        """Those that the editor knows, by the model's: of two calls with one of these, the later."""
+        """The editor's id of each call, by the model's id. If the model used an id twice, this is the later call."""
         self._taken: set[str] = set()
         self._terminals: dict[str, str] = {}
-        """By the id of the call that runs in it."""
+        """The terminal in which a call runs, by the editor's id of the call."""
 
     def id_of(self, call_id: str) -> str:
-        """By which id the editor knows a call that has begun."""
+        """Return the id under which the editor knows a call that has begun."""
         return self._ids.get(call_id, call_id)
 
     def called(self, part: ToolCallPart) -> Called:
-        """What `part` is about: an operation, or the very tool, whichever way it is called."""
+        """Describe what `part` calls: an operation, or a tool.
+
+        A tool is found whether called directly or by an operation.
+        """
         arguments = _arguments(part)
         operation = OPERATION_OF.get(part.tool_name)
         if operation in CALLS:
@@ -95,18 +98,19 @@ class Showing:
         return self.about(part.tool_name, arguments)
 
     def about(self, reference: str, arguments: Mapping[str, Any]) -> Called:
-        """A call of the tool that `reference`, a handle, id or name, stands for."""
+        """Describe a call of the tool that `reference` means. `reference` is a handle, an id or a name."""
         view = self._view()
         tool, _ = view.resolve(reference)
         if tool is None:
             return Called(_titled(in_one_line(reference, TITLE_CHARS)[1:-1], arguments), "other", arguments)
-        # The name under which a model has it: of letters and digits, whatever its source calls it.
+        # The name that the model uses has only letters, digits and underscores. The source's own name may have
+        # anything.
         title = _titled(view.names.get(tool.id, tool.id), arguments)
         asked = view.access_to(tool) is Access.ASK
         return Called(title, kind_of(tool, view), arguments, tool, asked, self._locations(tool, arguments))
 
     def begun(self, part: ToolCallPart) -> ToolCallStart:
-        """It was asked for, and runs from now on if the person need not approve of it."""
+        """Report a call that the model asked for. It runs at once unless the person must approve it."""
         call = self.called(part)
         shown_as = self._ids[part.tool_call_id] = free_name(part.tool_call_id, self._taken)
         self._taken.add(shown_as)
@@ -122,12 +126,12 @@ class Showing:
         )
 
     def runs_in(self, call_id: str, terminal_id: str) -> ToolCallProgress:
-        """It runs in a terminal of the editor, which shows that from now on."""
+        """Report that a call runs in a terminal of the editor, which the editor shows from now on."""
         self._terminals[call_id] = terminal_id
         return progressed(call_id, content=[tool_terminal_ref(terminal_id)])
 
     def ended(self, part: ToolReturnPart) -> ToolCallProgress:
-        """It has an answer."""
+        """Report the result of a call."""
         call_id = self.id_of(part.tool_call_id)
         result = _result(part)
         text = _text(part.content)
@@ -164,12 +168,12 @@ class Showing:
 
 
 def meta_of(call: Called) -> dict[str, Any] | None:
-    """What tells a program, exactly, which tool is called; None for an operation."""
+    """Return `_meta` with the id of the called tool, for programs. Returns None for an operation."""
     return None if call.tool is None else {MARK: {"toolId": call.tool.id}}
 
 
 def progressed(call_id: str, **news: Any) -> ToolCallProgress:
-    """`news` of a call, by the names of the SDK's fields."""
+    """Return an update of a call. `news` uses the names of the SDK's fields."""
     return ToolCallProgress(session_update="tool_call_update", tool_call_id=call_id, **news)
 
 
@@ -195,7 +199,7 @@ def _has_kind(tool: Tool, view: View) -> bool:
 
 
 def details(called: Called) -> str | None:
-    """All arguments, each on a line, for a person who is asked; None where the title has them whole."""
+    """List all arguments, one per line, for a person who is asked. Returns None if the title shows them in full."""
     share = max(TITLE_CHARS, CONTENT_CHARS // max(1, len(called.arguments)))
     lines = [f"{in_one_line(key, share)[1:-1]}: {in_one_line(value, share)}" for key, value in called.arguments.items()]
     return None if all(line in called.title for line in lines) else "\n".join(lines)
@@ -211,7 +215,7 @@ def _titled(name: str, arguments: Mapping[str, Any]) -> str:
 
 
 def _arguments(part: ToolCallPart) -> dict[str, Any]:
-    """Those of a model's call, which may be no JSON."""
+    """Return the arguments of a model's call, which may be invalid JSON."""
     given: Any = part.args
     if isinstance(given, str):
         try:
@@ -222,13 +226,13 @@ def _arguments(part: ToolCallPart) -> dict[str, Any]:
 
 
 def _result(part: ToolReturnPart) -> ToolResult:
-    """What its source told of it besides the text."""
+    """Return the structured part of the result, which the source sent in addition to the text."""
     told = cast("dict[str, Any]", part.metadata).get(MARK) if isinstance(part.metadata, dict) else None
     return ToolResult(cast("dict[str, Any]", told) if isinstance(told, dict) else {})
 
 
 def _value(text: str) -> object:
-    """What a text says, where it is a JSON object: pages of operations and errors are."""
+    """Parse `text` if it is a JSON object, as pages of operations and errors are."""
     if text.startswith("{"):
         with suppress(ValueError):
             return json.loads(text)

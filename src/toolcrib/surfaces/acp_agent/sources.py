@@ -1,4 +1,4 @@
-"""What one session has besides the catalog: its editor's tools, and the MCP servers that the editor passed."""
+"""The sources that one session adds to the catalog: the editor's tools and the MCP servers that the editor passed."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from toolcrib.sources.acp.source import EditorSource
 logger = logging.getLogger(__name__)
 
 TOLD_ASIDE = 5
-"""Descriptors that are not offered, of one listing, that the log tells of."""
+"""How many ignored tools of one listing the log names."""
 
 
 class SessionSources:
-    """Servers are started at once, each by itself; the editor is asked when the first prompt comes.
+    """Starts each server immediately and independently. The editor's tools are listed at the first prompt.
 
-    A rung that fails shows less, and says so where the catalog tells what is unavailable.
+    If a listing fails, the session offers fewer tools and the catalog reports the source as unavailable.
     """
 
     def __init__(self, tools: EditorSource | LocalSource, servers: Iterable[SourceEntry]) -> None:
@@ -36,7 +36,7 @@ class SessionSources:
         self._intake = Intake(self.registry)
         self._tools = tools
         self._is_current = False
-        """Whether what the registry has of `tools` is what was listed since they last changed."""
+        """Whether the registry holds the editor's tools as they were last listed, with no change reported since."""
         self._looking = anyio.Lock()
         self._tasks: TaskGroup | None = None
         self._leaving = anyio.Event()
@@ -44,7 +44,7 @@ class SessionSources:
             self._intake.add(entry.source, entry)
 
     async def run(self) -> None:
-        """Until `leave`: have the servers run, and the editor's terminals looked after."""
+        """Run the servers and manage the editor's terminals, until `leave` is called."""
         async with self._tools, self._intake, anyio.create_task_group() as tasks:
             self._tasks = tasks
             try:
@@ -54,40 +54,40 @@ class SessionSources:
             tasks.cancel_scope.cancel()
 
     def leave(self) -> None:
-        """Let `run` end."""
+        """Make `run` return."""
         self._leaving.set()
 
     async def ready(self) -> None:
-        """Return once every server has listed its tools or failed to."""
+        """Wait until every server has listed its tools or has failed."""
         await self._intake.ready()
 
     def tools_changed(self) -> None:
-        """What the editor offers is another by now: looked at anew at once, and before the next prompt."""
+        """List the editor's changed tools again now, or before the next prompt if `run` is not active."""
         self._is_current = False
         if self._tasks is not None:
             self._tasks.start_soon(self.look)
 
     async def look(self) -> None:
-        """List the editor's tools where they are not known, or may be others by now."""
+        """List the editor's tools, unless they are already listed and unchanged."""
         async with self._looking:
             if self._is_current:
                 return
-            self._is_current = True  # before it is asked: what changes meanwhile is looked at again
+            self._is_current = True  # set before the request, so that a change during it causes a new listing
             entry = SourceEntry(self._tools, trusted=True, plain_names=True, identity=self._tools.name)
             try:
                 listing = await self._tools.list_tools()
             except BaseException as error:
                 self._is_current = False
-                if not isinstance(error, SourceUnavailable):  # given up, as a rule, with the prompt that waited
+                if not isinstance(error, SourceUnavailable):  # usually a cancelled prompt
                     raise
                 logger.warning("%s", " ".join(filter(None, (error.message, error.diagnosis))))
                 failed = replace(entry, status=SourceStatus.FAILED, reason=error.message, diagnosis=error.diagnosis)
                 self.registry.put_source(failed, [])
                 return
             for each in listing.set_aside[:TOLD_ASIDE]:
-                logger.warning("`%s` of the editor is not offered: %s", each.name, each.reason)
+                logger.warning("the editor's tool `%s` is ignored: %s", each.name, each.reason)
             if more := listing.set_aside[TOLD_ASIDE:]:
-                logger.warning("%d more of the editor are not offered, the first of them `%s`", len(more), more[0].name)
+                logger.warning("%d more of the editor's tools are ignored, the first is `%s`", len(more), more[0].name)
             for warning in listing.warnings:
                 logger.warning("the editor: %s", warning)
             ready = replace(
@@ -102,7 +102,7 @@ class SessionSources:
             self.registry.put_source(ready, listing.tools)
 
     async def diffs(self, tool: Tool, arguments: Mapping[str, Any]) -> tuple[Diff, ...]:
-        """What a call would change in which files; nothing where that is not known before."""
+        """Return the file changes that a call would make. Empty if they are not known before the call."""
         if tool.source != self._tools.name or not isinstance(self._tools, EditorSource):
             return ()
         return await self._tools.diffs(tool, arguments)

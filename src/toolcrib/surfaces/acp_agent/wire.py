@@ -1,4 +1,4 @@
-"""The messages of one connection to an editor: lines of JSON, of which the SDK sees those that it routes."""
+"""The JSON lines of one connection to an editor. The SDK receives only the messages that it can route."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from toolcrib.sources.acp.port import ClientGone
 logger = logging.getLogger(__name__)
 
 MAX_LINE_BYTES = 64 * 1024 * 1024
-"""Of one message; a longer one is passed over."""
+"""The maximum length of one message, in bytes. Longer messages are skipped."""
 
 PARSE_ERROR, INVALID_REQUEST, INTERNAL_ERROR = -32700, -32600, -32603
 """Source: JSON-RPC 2.0, section 5.1."""
@@ -28,27 +28,27 @@ PARSE_ERROR, INVALID_REQUEST, INTERNAL_ERROR = -32700, -32600, -32603
 PROMPT = "session/prompt"
 
 HALF_PAIR = rb"\ud"
-"""What half of a surrogate pair begins with where it is written as JSON."""
+"""The start of a lone surrogate when it is escaped in JSON."""
 
 
 class Lines(Protocol):
-    """Where lines come from and go to."""
+    """A two-way stream of lines."""
 
     async def read(self) -> bytes | None:
-        """The next line; None once there are no more, and no bytes for one that is too long."""
+        """Return the next line. Returns empty bytes for a line that is too long, and None at the end."""
         ...
 
     async def write(self, line: bytes) -> None:
-        """Send a line, its break included; returns when it is on its way.
+        """Send a line, including its line break. Returns when the line was passed on.
 
         Raises:
-            OSError: nobody reads any more.
+            OSError: the reader has closed.
         """
         ...
 
 
 class EditorWire:
-    """A transport for the SDK's connection. Source: `acp._transport.Transport`, of which it has the three methods."""
+    """A transport for the SDK's connection, with the three methods that it uses. Source: `acp._transport.Transport`."""
 
     def __init__(self, lines: Lines) -> None:
         self._lines = lines
@@ -57,12 +57,12 @@ class EditorWire:
         self._has_ended = False
         self._reading: anyio.CancelScope | None = None
         self.mcp = McpFrames(self.send)
-        """Takes the messages of MCP aside, of which the SDK routes none."""
+        """Receives the MCP messages of the connection, because the SDK does not route them."""
         self._prompts: dict[int | str, Any] = {}
-        """Parameters of the prompts that are not answered yet, by the ids of their requests."""
+        """The parameters of the unanswered prompts, by request id."""
 
     async def send(self, message: dict[str, Any]) -> None:
-        """Raises `ConnectionError` where nobody reads any more."""
+        """Send a message. Raises `ConnectionError` if the editor has closed."""
         if "method" not in message:
             self._prompts.pop(message.get("id", ""), None)
         line = _line(message)
@@ -72,21 +72,21 @@ class EditorWire:
             try:
                 await self._lines.write(line)
             except OSError as error:
-                raise ConnectionError(f"the editor reads no more: {error}") from error
+                raise ConnectionError(f"the editor stopped reading: {error}") from error
 
     async def receive(self) -> dict[str, Any] | None:
-        """The next message for the SDK; None once the editor has gone, or after `end`."""
+        """Return the next message for the SDK. Returns None when the editor has left, or after `end`."""
         try:
             while (line := await self._read()) is not None:
                 if line.strip() and (message := await self._judged(line)) is not None:
                     return message
         except OSError as error:
-            logger.info("the editor is gone: %s", error)
+            logger.info("the editor disconnected: %s", error)
         self.mcp.close(ClientGone("The editor has closed its connection."))
         return None
 
     def end(self) -> None:
-        """Nothing more is received, as if the editor had gone; what is said to it still goes out until `close`."""
+        """Stop receiving, as if the editor had left. Messages to the editor can still be sent until `close`."""
         self._has_ended = True
         if self._reading is not None:
             self._reading.cancel()
@@ -102,7 +102,10 @@ class EditorWire:
         return None
 
     async def _judged(self, line: bytes) -> dict[str, Any] | None:
-        """The message of a line, where it is one and for the SDK; what would end its loop is answered here."""
+        """Return the message of a line if the SDK handles it.
+
+        Messages that would end the SDK's loop are answered here.
+        """
         try:
             value = _value(line)
         except (ValueError, RecursionError):
@@ -112,24 +115,27 @@ class EditorWire:
             case {"method": str(), **rest} if isinstance(rest.get("id"), int | str | None):
                 pass
             case {"id": int() | str() as request_id, "error": error} if "method" not in value and not _is_error(error):
-                # The SDK, which takes it for one, would end the connection.
-                told = {"code": INTERNAL_ERROR, "message": "the answer is an error in a form that is none"}
+                # The SDK would treat this as an error object and end the connection.
+                told = {"code": INTERNAL_ERROR, "message": "the response contains an invalid error object"}
                 value = {"jsonrpc": "2.0", "id": request_id, "error": told}
             case {"id": int() | str()} if "method" not in value:
                 pass
-            case {"result": _} | {"error": _}:  # an answer to nothing; were it refused, two sides could go on for ever
+            case {"result": _} | {"error": _}:  # a response without an id; refusing it could start an endless exchange
                 return None
             case _:
                 await self._refuse(INVALID_REQUEST, "Invalid Request")
                 return None
         message = cast("dict[str, Any]", value)
         if self.mcp.take(message):
-            await anyio.lowlevel.checkpoint()  # a flood of them must not keep their takers from running
+            await anyio.lowlevel.checkpoint()  # so that many of these messages do not block their receivers
             return None
         return self._as_routed(message)
 
     def _as_routed(self, message: dict[str, Any]) -> dict[str, Any] | None:
-        """`message` as the SDK has a route for it; None where it has none and nobody waits for an answer."""
+        """Convert `message` to one that the SDK routes.
+
+        Returns None for a notification that the SDK has no route for.
+        """
         match message:
             case {"method": str() as method, "id": int() | str() as request_id}:
                 if method == PROMPT:
@@ -141,7 +147,7 @@ class EditorWire:
         return message
 
     def _cancel(self, method: str, params: object) -> dict[str, Any] | None:
-        """What a prompt is cancelled by, where its request was; others of these may be passed over.
+        """Convert a cancelled prompt request to `session/cancel`. Other `$/` notifications may be ignored.
 
         Source: ACP, "Cancellation": `$/cancel_request` names a request by its id.
         """
@@ -156,7 +162,7 @@ class EditorWire:
                 return None
 
     async def _refuse(self, code: int, message: str) -> None:
-        logger.warning("the editor sent a line that is no message: %s", message)
+        logger.warning("the editor sent an invalid message: %s", message)
         try:
             await self.send({"jsonrpc": "2.0", "id": None, "error": {"code": code, "message": message}})
         except ConnectionError:
@@ -164,7 +170,7 @@ class EditorWire:
 
 
 class StreamLines:
-    """The lines of a pair of asyncio's streams, as a socket has them."""
+    """The lines of a pair of asyncio streams, for example of a socket."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -201,15 +207,14 @@ class StreamLines:
 class StandardLines:
     """The lines of this program's standard input and output.
 
-    Read and written by threads that the end of the program does not wait for: neither can be cancelled while it is
-    blocked, and an editor that does not read holds up its own messages and nothing else. A line whose writer was
-    cancelled goes out all the same, and whole.
+    Two daemon threads read and write them, because a blocked read or write cannot be cancelled. An editor that does not
+    read only delays its own messages. If the task that writes a line is cancelled, the whole line is still sent.
     """
 
     def __init__(self) -> None:
         self._lines: asyncio.Queue[bytes | None] = asyncio.Queue()
         self._leaving: SimpleQueue[tuple[bytes, asyncio.Future[None]]] = SimpleQueue()
-        # Descriptors of their own: nothing that is printed by accident must get in between.
+        # A private copy of standard output, so that a stray `print` cannot corrupt the protocol.
         self._out = os.dup(1)
         os.dup2(2, 1)
         loop = asyncio.get_running_loop()
@@ -241,7 +246,7 @@ class StandardLines:
                     error = broken
                 try:
                     loop.call_soon_threadsafe(_settle, sent, error)
-                except RuntimeError:  # likewise
+                except RuntimeError:  # the loop has ended
                     return
 
         threading.Thread(target=read, name="standard input", daemon=True).start()
@@ -259,14 +264,14 @@ class StandardLines:
 def _line(message: dict[str, Any]) -> bytes:
     try:
         return orjson.dumps(message, default=str, option=orjson.OPT_APPEND_NEWLINE)
-    except TypeError:  # an integer beyond 64 bits, or half a surrogate pair: a model writes what it likes
+    except TypeError:  # a model may write an integer beyond 64 bits or a lone surrogate
         return json.dumps(message, ensure_ascii=False, default=str).encode("utf-8", "replace") + b"\n"
 
 
 def _value(line: bytes) -> Any:
     try:
         return orjson.loads(line)
-    except ValueError:  # JSON can hold half a surrogate pair, as of a text that an editor cut within an emoji
+    except ValueError:  # lone surrogates are legal JSON: an editor may cut text inside an emoji
         if HALF_PAIR not in line.lower():
             raise
         return json.loads(line)
@@ -281,7 +286,7 @@ def _is_error(value: object) -> bool:
 
 
 def _settle(sent: asyncio.Future[None], error: OSError | None) -> None:
-    if sent.done():  # nobody waits any more
+    if sent.done():  # the writer was cancelled
         return
     if error is None:
         sent.set_result(None)
