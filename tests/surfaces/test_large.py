@@ -135,7 +135,7 @@ def test_pages_of_others_never_take_the_room_of_mine(monkeypatch: pytest.MonkeyP
     assert [large.page(page, eve) is not None for page in hers[-2:]] == [True, True]
     assert large.page(hers[0], eve) is None
     (_, told) = large.fitted({"content": [text("x" * 100_000)]}, ROOM, eve)["content"]
-    assert "too many to be kept" in told["text"]
+    assert "too large to store" in told["text"]
     assert large.page(mine, ada) is not None
 
 

@@ -64,7 +64,7 @@ async def test_a_client_comes_back_with_what_was_asked() -> None:
         (key,) = away["inputRequests"]
         back = request(requestState=away["requestState"], inputResponses={key: ACCEPTED})
         assert (await carrier.carry(back, asking))["said"] == ACCEPTED
-        with pytest.raises(MCPError, match="answered already"):
+        with pytest.raises(MCPError, match="already answered"):
             await carrier.carry(back, asking)
 
 
@@ -75,7 +75,7 @@ async def test_a_client_that_comes_back_as_somebody_else_finds_nothing_and_takes
         (key,) = away["inputRequests"]
         for whose in (bob, None):
             stolen = request(whose=whose, requestState=away["requestState"], inputResponses={key: ACCEPTED})
-            with pytest.raises(MCPError, match="is over"):
+            with pytest.raises(MCPError, match="has ended"):
                 await carrier.carry(stolen, asking)
         renewed = Principal("alice", frozenset({"more"}))
         back = request(whose=renewed, requestState=away["requestState"], inputResponses={key: ACCEPTED})
@@ -114,7 +114,7 @@ async def test_a_client_that_stays_away_too_long_finds_its_call_given_up(monkeyp
         away = await carrier.carry(request(), waiting)
         await ended.wait()
         back = request(requestState=away["requestState"], inputResponses={})
-        with pytest.raises(MCPError, match="is over"):
+        with pytest.raises(MCPError, match="has ended"):
             await carrier.carry(back, waiting)
 
 
@@ -122,7 +122,7 @@ async def test_the_longest_absent_makes_room_for_another(monkeypatch: pytest.Mon
     monkeypatch.setattr(visits, "MAX_WAITING", 1)
     async with carrying() as carrier:
         first, second = [await carrier.carry(request(), asking) for _ in range(2)]
-        with pytest.raises(MCPError, match="is over"):
+        with pytest.raises(MCPError, match="has ended"):
             await carrier.carry(request(requestState=first["requestState"]), asking)
         (key,) = second["inputRequests"]
         back = request(requestState=second["requestState"], inputResponses={key: ACCEPTED})
@@ -141,7 +141,7 @@ async def test_however_many_questions_another_principal_leaves_open_mine_can_be_
             (key,) = away["inputRequests"]
             back = request(whose=whose, requestState=away["requestState"], inputResponses={key: ACCEPTED})
             assert (await carrier.carry(back, asking))["said"] == ACCEPTED
-        with pytest.raises(MCPError, match="is over"):
+        with pytest.raises(MCPError, match="has ended"):
             await carrier.carry(request(whose=eve, requestState=hers[0]["requestState"]), asking)
 
 
@@ -158,7 +158,7 @@ async def test_a_call_that_is_given_up_while_its_client_is_there_fails_and_does_
         away = await held.begin(visit, stubborn)
         (key,) = away["inputRequests"]
         tasks.start_soon(_cancel_when, visit.returned, visit.scope)
-        with pytest.raises(ToolFailed, match="given up"):
+        with pytest.raises(ToolFailed, match="was cancelled"):
             await held.come_back(away["requestState"], request(), {key: ACCEPTED})
 
 

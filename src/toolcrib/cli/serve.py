@@ -89,7 +89,7 @@ def serve(
             crib = opened(audit)
             read = crib.add_config(config)
             _look_for_garbage()
-            await serve_stdio(crib, read, exposed=operations, beside=kept_within(crib, LOCAL))
+            await serve_stdio(crib, read, exposed=operations, alongside=kept_within(crib, LOCAL))
 
     async def over_http() -> None:
         from toolcrib.surfaces.http.names import Address
@@ -107,7 +107,7 @@ def serve(
                 _say_where,
                 exposed=operations,
                 audit_events_lost=lambda: 0 if audit is None else audit.condition.lost,
-                beside=kept_within(crib, None if read.auth.is_required else LOCAL),
+                alongside=kept_within(crib, None if read.auth.is_required else LOCAL),
             )
 
     with closing(vectors) if vectors is not None else nullcontext():

@@ -1,1 +1,1 @@
-"""Where callers meet the operations: each surface translates its protocol, once, and decides nothing."""
+"""The surfaces, which translate between one protocol each and the operations. Surfaces make no decisions."""

@@ -1,4 +1,4 @@
-"""Serves the crib of a program: over pipes, at an address, or as an application that another one mounts."""
+"""Serves the crib of a program: over pipes, at an address, or as an ASGI application to mount."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from toolcrib.surfaces.mcp_gateway import stdio
 _THIS_MACHINE = Address("127.0.0.1", 0)
 
 _NOT_ENTERED = (
-    "the lifespan of this application was not entered, and an application that mounts it does not do that: "
-    "give it to yours, as in Starlette(routes=[Mount('/tools', app)], lifespan=app.lifespan)"
+    "the lifespan of this application was not entered. An application that mounts it does not enter it; "
+    "pass it on, as in Starlette(routes=[Mount('/tools', app)], lifespan=app.lifespan)"
 )
 
 
 async def serve_stdio(crib: Toolcrib, config: Config, operations: str | Sequence[str]) -> None:
-    """Serve as `Toolcrib.serve_stdio` says."""
+    """Serve over standard input and output. See `Toolcrib.serve_stdio`."""
     _check(operations)
     await stdio.serve_stdio(crib, config, exposed=operations, follows=False, to_stderr=True)
 
@@ -45,7 +45,7 @@ async def serve_http(
     auth: Mapping[str, Any] | None,
     listening: Callable[[str], None] | None,
 ) -> None:
-    """Serve as `Toolcrib.serve_http` says."""
+    """Serve over HTTP. See `Toolcrib.serve_http`."""
     _check(operations)
     config = replace(config, auth=_auth(config, auth))
     told = listening or _say_nothing
@@ -53,7 +53,10 @@ async def serve_http(
 
 
 class CribApp:
-    """An ASGI application over a crib; see `Toolcrib.app`. It can be served by itself as well, as by uvicorn."""
+    """An ASGI application over a crib; see `Toolcrib.app`.
+
+    It can be mounted, or served directly, for example by uvicorn.
+    """
 
     def __init__(
         self,
@@ -73,11 +76,11 @@ class CribApp:
         self._operations = operations
         self._alone = Starlette(lifespan=self.lifespan)
         self._app: Starlette | None = None
-        """While the lifespan lasts."""
+        """Set while the lifespan lasts."""
 
     @asynccontextmanager
     async def lifespan(self, _: object = None) -> AsyncGenerator[None]:
-        """Run the crib, and answer requests. It takes, and ignores, the application whose lifespan it is."""
+        """Run the crib, and answer requests. The argument, the application with this lifespan, is ignored."""
         auth = self._config.auth
         service = serving.Service(
             self._crib,
@@ -110,7 +113,7 @@ def _check(operations: str | Sequence[str]) -> None:
 
 
 def _auth(config: Config, auth: Mapping[str, Any] | None) -> Auth:
-    """What `auth` says, as `toolcrib.auth` would; else what `config` says."""
+    """Read `auth` like the key `toolcrib.auth`. Without it, return the settings of `config`."""
     if auth is None:
         return config.auth
     try:
@@ -122,4 +125,4 @@ def _auth(config: Config, auth: Mapping[str, Any] | None) -> Auth:
 
 
 def _say_nothing(url: str) -> None:
-    """For who knows the address."""
+    """Ignore the address, for callers that already know it."""

@@ -158,7 +158,7 @@ async def test_a_body_that_does_not_come_whole_is_not_waited_for(sent: bytes) ->
         reader, _ = await here.open(b"POST /body HTTP/1.1\r\nHost: here\r\nContent-Length: 100\r\n\r\n" + sent)
         status, body = await answered(reader)
         assert status == 408
-        assert b"Nothing was run" in body
+        assert b"Nothing ran" in body
         await here.app.left.wait()
 
 

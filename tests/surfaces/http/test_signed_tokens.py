@@ -136,7 +136,7 @@ async def test_whoever_the_issuer_calls_as_the_configuration_calls_somebody_is_r
     assert await authenticator.principal([f"Bearer {issuer.token(sub='erin')}"]) == Principal("erin")
     with pytest.raises(Unauthenticated):
         await authenticator.principal([f"Bearer {issuer.token(sub='dana')}"])
-    assert "`dana` was refused" in caplog.text
+    assert "refused a signed token of `dana`" in caplog.text
     assert "toolcrib.auth.jwt.shares_principals" in caplog.text
 
 
@@ -395,8 +395,8 @@ async def test_a_good_one_comes_in_and_a_bad_one_is_told_why_and_where_to_get_an
     metadata_url = f'resource_metadata="{api.base}/.well-known/oauth-protected-resource/mcp"'
     for token, error in (
         (None, None),
-        (standing.token(scope="tools", exp=1), 'error_description="The token has expired."'),
-        (standing.token(scope="tools", aud="x"), 'error_description="The token was issued for others."'),
+        (standing.token(scope="tools", exp=1), 'error_description="This token has expired."'),
+        (standing.token(scope="tools", aud="x"), 'error_description="This token was issued for a different audience."'),
     ):
         answer = await api.ask("list", token)
         assert answer.status_code == 401

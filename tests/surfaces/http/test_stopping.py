@@ -96,7 +96,7 @@ async def test_what_is_no_call_and_is_cut_off_is_told_that_nothing_was_run(stopp
     with anyio.fail_after(DEADLINE_S):
         await stopped.run(api=("/v1/list", {}))
     told = problem(stopped.answers["api"])
-    assert (told["status"], told["message"]) == (503, "The gateway is stopping. Nothing was run.")
+    assert (told["status"], told["message"]) == (503, "The gateway is stopping. Nothing ran.")
 
 
 async def test_a_stream_of_a_session_does_not_hold_up_the_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

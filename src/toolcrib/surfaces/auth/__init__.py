@@ -1,4 +1,4 @@
-"""Who asks over HTTP: from the header of a request to a principal, or to the reason why it is nobody's."""
+"""HTTP authentication: turns the headers of a request into a principal, or into the reason for a refusal."""
 
 from toolcrib.surfaces.auth.authenticator import Authenticator
 from toolcrib.surfaces.auth.refusals import (

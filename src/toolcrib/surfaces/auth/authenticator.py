@@ -1,4 +1,4 @@
-"""The one place where the `Authorization` header of a request becomes a principal."""
+"""The authenticator, which turns the `Authorization` header of a request into a principal."""
 
 from __future__ import annotations
 
@@ -17,20 +17,24 @@ logger = logging.getLogger(__name__)
 
 
 class Authenticator:
-    """Tells who sends a request, by what the configuration says at that moment."""
+    """Determines who sends a request, by the current configuration."""
 
     def __init__(self, auth: Auth) -> None:
         self._auth = NO_AUTH
         self._signed: SignedTokens | None = None
         self.asks = False
-        """Whether anybody is asked for credentials."""
+        """Whether requests need credentials."""
         self.version = 0
-        """Another one after each change of what it goes by."""
+        """Increases with each change of the configuration."""
         self.take(auth)
 
     def take(self, auth: Auth) -> None:
-        """Go by `auth` from now on. Once credentials are asked for they are to the end, even if nobody has any left: a
-        change of a file must not open what was closed."""
+        """Use `auth` from now on.
+
+        Once credentials are required, they stay required, even if the new configuration has none. A change of a file
+        must
+        not open a gateway that was protected.
+        """
         self.asks = self.asks or auth.is_required
         if auth.jwt != self._auth.jwt:
             self._signed = SignedTokens(auth.jwt) if auth.jwt is not None else None
@@ -39,21 +43,21 @@ class Authenticator:
 
     @property
     def issuer(self) -> str | None:
-        """Who issues tokens, so that a client can get one by itself; None where nobody does."""
+        """The token issuer from which a client can get a token, or None if no issuer is configured."""
         return self._auth.jwt.issuer if self._auth.jwt is not None else None
 
     @property
     def required_scopes(self) -> tuple[str, ...]:
-        """What whoever gets a token should ask for."""
+        """The scopes that a client should request with a token."""
         return self._auth.jwt.required_scopes if self._auth.jwt is not None else ()
 
     async def principal(self, headers: Sequence[str]) -> Principal:
-        """Who sends a request with these `Authorization` headers; the person at this machine where nobody is asked.
+        """Return who sends a request with these `Authorization` headers. Without authentication, this is `LOCAL`.
 
         Raises:
-            Unauthenticated: none, several, or one that is not good.
-            InsufficientScope: a good one that may not even come in.
-            KeysUnavailable: nobody can tell now.
+            Unauthenticated: there is no token, more than one, or an invalid one.
+            InsufficientScope: the token is valid, but it lacks a required scope.
+            KeysUnavailable: the issuer's keys are unavailable, so the token cannot be checked.
         """
         if not self.asks:
             return LOCAL
@@ -61,47 +65,59 @@ class Authenticator:
         if (principal := known(token, self._auth.tokens)) is not None:
             return principal
         if self._signed is None:
-            raise Unauthenticated("The token is not known here.", "unknown")
+            raise Unauthenticated("Invalid token.", "unknown")
         principal = await self._signed.principal(token)
         self._refuse_namesake(principal)
         return principal
 
     def expires_at(self, headers: Sequence[str]) -> float:
-        """From when on whoever is let in with these headers is not any more, in seconds since 1970; infinite where only
-        a change of the configuration can do that."""
+        """Return when the credentials in these headers expire, in seconds since 1970.
+
+        Returns infinity for credentials that only a change of the configuration can end.
+        """
         if not self.asks or self._signed is None or known(token := _bearer(headers), self._auth.tokens) is not None:
             return math.inf
         return self._signed.expires_at(token)
 
     def _refuse_namesake(self, principal: Principal) -> None:
-        """Who chooses their name at the issuer must not become whoever the configuration calls so."""
+        """Refuse a signed token that uses the principal of a configured token.
+
+        Otherwise a person who can choose their name at the issuer could act as a principal of the configuration.
+        """
         shared = self._auth.jwt is not None and self._auth.jwt.shares_principals
         if shared or all(token.principal.id != principal.id for token in self._auth.tokens):
             return
         logger.warning(
-            "a signed token of `%s` was refused: one of `toolcrib.auth.tokens` has that principal; if the two are one, "
-            "set `toolcrib.auth.jwt.shares_principals`",
+            "refused a signed token of `%s`: this principal also has an entry in `toolcrib.auth.tokens`; if both are "
+            "the same principal, set `toolcrib.auth.jwt.shares_principals`",
             principal.id,
         )
-        raise Unauthenticated("The token is of a principal who asks with a token of the configuration here.", "claims")
+        raise Unauthenticated(
+            "This token names a principal that must use a token from the gateway's configuration.", "claims"
+        )
 
 
 def _bearer(headers: Sequence[str]) -> str:
-    """The one token that is shown.
+    """Return the token of the only `Authorization` header.
 
     Raises:
-        Unauthenticated: there is none, or not just one.
+        Unauthenticated: there is no header, more than one, or one that is not a bearer token.
     """
     if not headers:
-        raise Unauthenticated("This takes a token: send `Authorization: Bearer TOKEN`.", "missing")
+        raise Unauthenticated("Authentication required. Send the header `Authorization: Bearer TOKEN`.", "missing")
     scheme, _, token = headers[0].partition(" ")
     if len(headers) > 1 or scheme.lower() != "bearer" or not (token := token.strip()):
-        raise Unauthenticated("This takes one header `Authorization: Bearer TOKEN` and no other.", "malformed")
+        raise Unauthenticated(
+            "Invalid credentials. Send exactly one `Authorization` header, in the form `Bearer TOKEN`.", "malformed"
+        )
     return token
 
 
 def known(token: str, tokens: Sequence[BearerToken]) -> Principal | None:
-    """Whose `token` is. How long that takes does not depend on which of them it is like."""
+    """Return the principal of `token`, or None.
+
+    All entries are compared, so the time does not reveal which one matches.
+    """
     digest = hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
     found: Principal | None = None
     for each in tokens:

@@ -1,4 +1,4 @@
-"""The public keys of an issuer of tokens: fetched when they are needed, kept for a while, never believed by halves."""
+"""The public keys of a token issuer, which are fetched on demand and cached."""
 
 from __future__ import annotations
 
@@ -20,32 +20,38 @@ from toolcrib.surfaces.auth.refusals import KeysUnavailable
 logger = logging.getLogger(__name__)
 
 FRESH_S = 300.0
-"""How long keys are good without a look at the issuer, in seconds."""
+"""How long fetched keys are used without asking the issuer again, in seconds."""
 
 KEPT_S = 3_600.0
-"""How long they are good while the issuer cannot be reached; a key that it took back is good for no longer, either."""
+"""How long fetched keys are used while the issuer is unreachable, in seconds.
+
+It also limits the use of a revoked key.
+"""
 
 RETRY_S = 10.0
-"""The issuer is asked at most this often, in seconds, whatever tokens strangers make up."""
+"""The shortest time between two requests to the issuer, in seconds. Forged tokens cannot cause more requests."""
 
 TIMEOUT_S = 5.0
-"""How long it may take to answer, in seconds."""
+"""How long the issuer may take to answer, in seconds."""
 
 MAX_BYTES = 256 * 1024
-"""Of one answer of it."""
+"""The maximum length of one answer of the issuer, in bytes."""
 
 _METADATA = ("/.well-known/openid-configuration", "/.well-known/oauth-authorization-server")
 
 
 class _Unusable(Exception):
-    """What the issuer answered, if it did, is no set of keys."""
+    """The issuer could not be asked, or did not answer with a set of keys."""
 
 
 class IssuerKeys:
     """The keys of one issuer."""
 
     def __init__(self, issuer: str, url: str | None, clock: Callable[[], float] = time.monotonic) -> None:
-        """`url` is where they are; without one, the issuer's metadata says. `clock` gives seconds."""
+        """`url` is the address of the keys.
+
+        Without it, the issuer's metadata provides the address. `clock` returns seconds.
+        """
         self._issuer = issuer
         self._url = url
         self._clock = clock
@@ -56,17 +62,17 @@ class IssuerKeys:
         self._asking = anyio.Lock()
 
     async def key(self, key_id: object, algorithm: str) -> jwt.PyJWK | None:
-        """The key that a token names, for a signature by `algorithm`; None where the issuer has no such key.
+        """Return the key with this id for signatures by `algorithm`, or None if the issuer has no such key.
 
         Raises:
-            KeysUnavailable: nobody can tell now.
+            KeysUnavailable: the keys are too old or missing, and the issuer could not be reached.
         """
-        # Whoever finds somebody else asking goes by the keys that are there.
+        # While another request refreshes the keys, cached keys that are not too old are used without waiting.
         if self._age_s() >= FRESH_S and not (self._age_s() < KEPT_S and self._asking.locked()):
             await self._ask()
         if self._age_s() < KEPT_S and (found := self._find(key_id, algorithm)) is not None:
             return found
-        await self._ask()  # the issuer may have got new keys
+        await self._ask()  # the issuer may have added keys
         if self._age_s() >= KEPT_S:
             raise KeysUnavailable(max(1.0, self._ask_from - self._clock()))
         return self._find(key_id, algorithm)
@@ -75,7 +81,7 @@ class IssuerKeys:
         return self._clock() - self._fetched_at
 
     def _find(self, key_id: object, algorithm: str) -> jwt.PyJWK | None:
-        """A token that names no key is signed with the only one there is."""
+        """Return the fitting key. A token without a key id fits only if the issuer has exactly one key."""
         fitting = [
             position
             for position, key in enumerate(self._keys)
@@ -85,13 +91,13 @@ class IssuerKeys:
         return next((key for key in built if key is not None), None)
 
     def _key(self, position: int, algorithm: str) -> jwt.PyJWK | None:
-        """The key at `position` for `algorithm`; None where it is not made for that."""
+        """Return the key at `position` for `algorithm`, or None if it is for a different algorithm or use."""
         if (position, algorithm) not in self._built:
             self._built[position, algorithm] = _made(self._keys[position], algorithm)
         return self._built[position, algorithm]
 
     async def _ask(self) -> None:
-        """Fetch the keys, unless somebody did just now or is at it: then wait for what comes of that."""
+        """Fetch the keys, unless that happened a moment ago. If a fetch is running, wait for it instead."""
         if self._clock() < self._ask_from and not self._asking.locked():
             return
         async with self._asking:
@@ -101,13 +107,15 @@ class IssuerKeys:
                 with anyio.fail_after(TIMEOUT_S):
                     keys = await self._fetch_keys()
             except (_Unusable, TimeoutError, httpx2.HTTPError, httpx2.InvalidURL, OSError) as error:
-                logger.warning("the keys of %s cannot be had: %s", self._issuer, str(error) or type(error).__name__)
+                logger.warning(
+                    "cannot fetch the keys of the token issuer %s: %s", self._issuer, str(error) or type(error).__name__
+                )
             else:
                 self._keys, self._built, self._fetched_at = keys, {}, self._clock()
             self._ask_from = self._clock() + RETRY_S
 
     async def _fetch_keys(self) -> list[Mapping[str, Any]]:
-        # Not to be redirected: that would be another's word.
+        # Redirects are not followed: only the configured issuer may provide keys.
         async with httpx2.AsyncClient(timeout=TIMEOUT_S, follow_redirects=False) as client:
             url = self._url or await self._discover(client)
             document = await _fetch(client, url)
@@ -116,13 +124,15 @@ class IssuerKeys:
             raise _Unusable(f"{url} has no list of `keys`")
         found = [cast("Mapping[str, Any]", key) for key in cast("list[object]", keys) if isinstance(key, dict)]
         if not found:
-            raise _Unusable(f"{url} has no key")
+            raise _Unusable(f"{url} has an empty list of `keys`")
         return found
 
     async def _discover(self, client: httpx2.AsyncClient) -> str:
-        """Where the metadata of the issuer says that its keys are.
+        """Return the address of the keys from the issuer's metadata.
 
-        Source: OpenID Connect Discovery 1.0, section 4; RFC 8414, section 3, which puts the path at the end.
+        Source: OpenID Connect Discovery 1.0, section 4; RFC 8414, section 3, which appends the issuer's path to the
+        well-known
+        path.
         """
         said: _Unusable | None = None
         split = httpx2.URL(self._issuer)
@@ -136,9 +146,9 @@ class IssuerKeys:
                 continue
             url = metadata.get("jwks_uri")
             if metadata.get("issuer") != self._issuer or not isinstance(url, str) or not is_safe(url):
-                raise _Unusable(f"{address} is of another issuer, or names no `jwks_uri` that is safe")
+                raise _Unusable(f"{address} names a different issuer, or has no https `jwks_uri`")
             return url
-        raise said or _Unusable("it has no metadata")
+        raise said or _Unusable("the issuer has no metadata")
 
 
 def _made(key: Mapping[str, Any], algorithm: str) -> jwt.PyJWK | None:
@@ -146,12 +156,12 @@ def _made(key: Mapping[str, Any], algorithm: str) -> jwt.PyJWK | None:
         return None
     try:
         return jwt.PyJWK(dict(key), algorithm)
-    except (jwt.PyJWTError, ValueError, TypeError):  # of another kind, or no key at all
+    except (jwt.PyJWTError, ValueError, TypeError):  # a key for a different algorithm, or not a key
         return None
 
 
 async def _fetch(client: httpx2.AsyncClient, url: str) -> Mapping[str, Any]:
-    # Nothing compressed: a few bytes of that can be a great many.
+    # Compression is refused, because a few compressed bytes can expand to a huge body.
     headers = {"Accept": "application/json", "Accept-Encoding": "identity"}
     body = bytearray()
     async with client.stream("GET", url, headers=headers) as response:
@@ -164,7 +174,7 @@ async def _fetch(client: httpx2.AsyncClient, url: str) -> Mapping[str, Any]:
     try:
         document = json.loads(body)
     except (ValueError, RecursionError) as error:
-        raise _Unusable(f"{url} answered with what is no JSON") from error
+        raise _Unusable(f"{url} did not answer with JSON") from error
     if not isinstance(document, dict):
-        raise _Unusable(f"{url} answered with what is no object")
+        raise _Unusable(f"{url} did not answer with a JSON object")
     return cast("Mapping[str, Any]", document)

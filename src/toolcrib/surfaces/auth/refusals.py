@@ -1,54 +1,55 @@
-"""Why a request is nobody's, in words that may be told to whoever sent it."""
+"""The reasons for refusing a request, with messages that may be sent to the client."""
 
 from __future__ import annotations
 
 from typing import Literal, TypeAlias
 
 Reason: TypeAlias = Literal["missing", "malformed", "unknown", "expired", "claims", "scope", "keys", "busy"]
-"""Why, coarsely, to be counted by.
+"""The category of a refusal, for metrics.
 
-`missing`: there are no credentials; `malformed`: there is not just one bearer token that can be read; `unknown`: it is
-none of those that are configured, nor signed by the issuer; `expired`; `claims`: it is signed, and for others, not good
-yet, of nobody, or of a principal who has one that is configured; `scope`: it lacks one; `keys`: there are none to check
-it with; `busy`: its principal has as many requests under way as it may have.
+`missing`: the request has no credentials. `malformed`: the request does not have exactly one readable bearer token.
+`unknown`: the token is not configured, and the issuer did not sign it. `expired`: the token expired. `claims`: the
+token is signed, but it is for a different audience, not valid yet, without a principal, or for a principal that has a
+configured token. `scope`: the token lacks a required scope. `keys`: the issuer's keys are unavailable. `busy`: the
+principal has too many concurrent requests.
 """
 
 
 class Unauthenticated(Exception):
-    """It shows no credentials, or none that are good."""
+    """The request has no credentials or invalid ones."""
 
     def __init__(self, message: str, reason: Reason) -> None:
-        """`message` holds nothing of the credentials."""
+        """`message` must not contain any part of the credentials."""
         super().__init__(message)
         self.message = message
         self.reason: Reason = reason
 
 
 class InsufficientScope(Exception):
-    """It is known whose it is, and that is not enough."""
+    """The credentials are valid, but they lack a required scope."""
 
     reason: Reason = "scope"
 
     def __init__(self, needed: tuple[str, ...]) -> None:
-        """`needed` is all of what it takes, not only what is missing."""
-        super().__init__(f"This takes the scope {' '.join(needed)}.")
+        """`needed` lists all required scopes, not only the missing ones."""
+        super().__init__(f"This request requires the scope {' '.join(needed)}.")
         self.message = str(self)
         self.needed = needed
 
 
 class KeysUnavailable(Exception):
-    """It cannot be told now: there are no keys to check it with."""
+    """The token cannot be checked, because the issuer's keys are unavailable."""
 
     reason: Reason = "keys"
 
     def __init__(self, retry_after_s: float) -> None:
-        super().__init__("The keys of the tokens' issuer cannot be had for now.")
+        super().__init__("The token cannot be checked now, because the issuer's keys are unavailable. Retry later.")
         self.message = str(self)
         self.retry_after_s = retry_after_s
 
 
 class Busy(Exception):
-    """Its principal has as many requests under way, or has sent as much in them, as it may."""
+    """The principal has too many concurrent requests, or has sent too many bytes in them."""
 
     reason: Reason = "busy"
 
@@ -59,14 +60,14 @@ class Busy(Exception):
 
 
 class Stopping(Exception):
-    """The gateway stops before the request is answered."""
+    """The gateway stops before it answers the request."""
 
     def __init__(self) -> None:
-        super().__init__("The gateway is stopping. Nothing was run.")
+        super().__init__("The gateway is stopping. Nothing ran.")
         self.message = str(self)
 
 
 Refusal: TypeAlias = Unauthenticated | InsufficientScope | KeysUnavailable | Busy
 
 Ending: TypeAlias = Refusal | Stopping
-"""Why a request that was let in is not answered to its end."""
+"""Why an admitted request ends before its answer is complete."""

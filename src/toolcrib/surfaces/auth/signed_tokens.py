@@ -1,4 +1,4 @@
-"""Tokens that an authorization server signed (JWT): whether one is good here, and what it says of its bearer."""
+"""Checks for signed tokens (JWT) of an authorization server: whether a token is valid, and for which principal."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from toolcrib.surfaces.auth.keys import IssuerKeys
 from toolcrib.surfaces.auth.refusals import InsufficientScope, Unauthenticated
 
 LEEWAY_S = 30
-"""How far the clocks of the issuer and this machine may be apart, in seconds."""
+"""How much the clocks of the issuer and this machine may differ, in seconds."""
 
 MAX_CHARS = 16_384
-"""Of a token: more than a header of most servers may hold."""
+"""The maximum length of a token, in characters. Most servers limit a header to less."""
 
 
 class SignedTokens:
@@ -27,42 +27,47 @@ class SignedTokens:
         self._keys = keys or IssuerKeys(settings.issuer, settings.jwks_url)
 
     async def principal(self, token: str) -> Principal:
-        """Whose `token` is.
+        """Return the principal of `token`.
 
         Raises:
-            Unauthenticated: it is none, of another issuer, for others, out of date, or not signed as it should be.
-            InsufficientScope: it lacks one of the scopes that every token has to have.
-            KeysUnavailable: nobody can tell now.
+            Unauthenticated: the token is malformed, expired, not valid yet, wrongly signed, or for a different issuer
+                or
+                audience.
+            InsufficientScope: the token lacks one of the scopes that every token must have.
+            KeysUnavailable: the issuer's keys are unavailable, so the token cannot be checked.
         """
         claims = await self._claims(token)
         name = claims.get(self._settings.principal_claim)
         if not isinstance(name, str) or not may_be_principal(name):
-            raise Unauthenticated(f"The token's `{self._settings.principal_claim}` names nobody.", "claims")
+            raise Unauthenticated(
+                f"The claim `{self._settings.principal_claim}` of this token is not a valid principal name.", "claims"
+            )
         scopes = _scopes(claims, self._settings.scope_claims)
         if not scopes.issuperset(self._settings.required_scopes):
             raise InsufficientScope(self._settings.required_scopes)
         return Principal(name, scopes)
 
     def expires_at(self, token: str) -> float:
-        """When `token`, which was good, is not any more, in seconds since 1970."""
-        # As it was compared by the library: an integer, whatever number it is.
+        """Return when `token`, which was valid, expires, in seconds since 1970."""
+        # Truncated to an integer, as the JWT library does for its own comparison.
         return int(jwt.decode(token, options={"verify_signature": False})["exp"]) + LEEWAY_S
 
     async def _claims(self, token: str) -> Mapping[str, Any]:
         if len(token) > MAX_CHARS or token.count(".") != 2:
-            raise Unauthenticated("The token is not known here.", "unknown")
+            raise Unauthenticated("Invalid token.", "unknown")
         try:
             header = jwt.get_unverified_header(token)
         except (jwt.PyJWTError, ValueError) as error:
-            raise Unauthenticated("The token cannot be read.", "malformed") from error
-        # Before any key is asked for: what the token says of itself only picks among what is configured, and `none`
-        # and signatures by a shared secret, which a public key could be mistaken for, never are.
+            raise Unauthenticated("This token cannot be decoded.", "malformed") from error
+        # The algorithm is checked before any key is fetched. The token may only choose among the configured algorithms.
+        # These never
+        # include `none` or shared-secret algorithms: with a shared secret, an attacker could sign with the public key.
         algorithm, key_id = header.get("alg"), header.get("kid")
         if algorithm not in self._settings.algorithms:
-            raise Unauthenticated("The token is not signed in a way that is good here.", "unknown")
+            raise Unauthenticated("This token uses a signature algorithm that is not accepted.", "unknown")
         key = await self._keys.key(key_id, algorithm)
         if key is None:
-            raise Unauthenticated("The token is signed with a key that its issuer does not have.", "unknown")
+            raise Unauthenticated("This token is signed with a key that the issuer does not have.", "unknown")
         try:
             return jwt.decode(
                 token,
@@ -80,23 +85,23 @@ class SignedTokens:
 def _refusal(error: Exception) -> Unauthenticated:
     match error:
         case jwt.ExpiredSignatureError():
-            return Unauthenticated("The token has expired.", "expired")
+            return Unauthenticated("This token has expired.", "expired")
         case jwt.ImmatureSignatureError():
-            return Unauthenticated("The token is not good yet.", "claims")
+            return Unauthenticated("This token is not valid yet.", "claims")
         case jwt.InvalidAudienceError():
-            return Unauthenticated("The token was issued for others.", "claims")
+            return Unauthenticated("This token was issued for a different audience.", "claims")
         case jwt.InvalidIssuerError():
-            return Unauthenticated("The token is of another issuer.", "claims")
+            return Unauthenticated("This token was issued by a different issuer.", "claims")
         case jwt.MissingRequiredClaimError(claim=str() as claim):
-            return Unauthenticated(f"The token has no `{claim}`.", "claims")
+            return Unauthenticated(f"This token has no claim `{claim}`.", "claims")
         case jwt.exceptions.InvalidSubjectError() | jwt.InvalidIssuedAtError():
-            return Unauthenticated("The token is not good.", "claims")
-        case _:  # not signed by the issuer, foremost
-            return Unauthenticated("The token is not good.", "unknown")
+            return Unauthenticated("Invalid token.", "claims")
+        case _:  # mainly: not signed by the issuer
+            return Unauthenticated("Invalid token.", "unknown")
 
 
 def _scopes(claims: Mapping[str, object], names: tuple[str, ...]) -> frozenset[str]:
-    """Authorization servers write them as a text with blanks in between, or as a list."""
+    """Read the scopes. Authorization servers send them as a string separated by spaces, or as a list."""
     found = next((claims[name] for name in names if name in claims), None)
     if isinstance(found, str):
         return frozenset(found.split())

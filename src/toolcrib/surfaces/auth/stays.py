@@ -1,4 +1,4 @@
-"""Requests that were let in and are not over: each lasts only as long as whoever sent it would be let in again."""
+"""Stays: admitted requests that are still running. A stay ends when its credentials are no longer accepted."""
 
 from __future__ import annotations
 
@@ -26,40 +26,40 @@ from toolcrib.surfaces.auth.refusals import (
 logger = logging.getLogger(__name__)
 
 LOOK_S = 1.0
-"""How often tokens are looked for that may have become bad, in seconds."""
+"""How often the tokens of stays are checked, in seconds."""
 
 KEYS_S = 60.0
-"""How often a signed token that has not expired is checked again, in seconds: its issuer may take back the key."""
+"""How often a signed token is checked again, in seconds. The issuer may revoke its key before the token expires."""
 
 
 MAX_BODY_BYTES_EACH = 32 * 1024 * 1024
-"""What one principal may have sent in the bodies of all its requests that are under way, in bytes."""
+"""How many bytes one principal may have sent in the bodies of all its concurrent requests."""
 
 
 class Stay:
-    """One request that was let in, with what ends it before its time."""
+    """One admitted request, and what can end it early."""
 
     __slots__ = ("_blocks", "body_bytes", "has_begun", "is_answered", "method", "principal", "refusal", "shown")
 
     def __init__(self, method: str, shown: tuple[str, ...], principal: Principal) -> None:
-        """`method` is that of HTTP, `shown` its `Authorization` headers."""
+        """`method` is the HTTP method. `shown` are the `Authorization` headers of the request."""
         self.method = method
         self.shown = shown
         self.principal = principal
         self.body_bytes = 0
-        """How much of its body has come."""
+        """The number of bytes of the body that have arrived."""
         self.has_begun = False
-        """Whether some of the answer is on its way, so that its status can be no other any more."""
+        """Whether the response has started, so that its status can no longer change."""
         self.is_answered = False
-        """Whether all of it is."""
+        """Whether the response was sent completely."""
         self.refusal: Ending | None = None
-        """Why it would not be let in any more; None as long as it would."""
+        """Why the request would be refused now, or None if it is still accepted."""
         self._blocks: list[anyio.CancelScope] = []
-        """Outermost first."""
+        """The scopes of `lasting`, outermost first."""
 
     @contextmanager
     def lasting(self) -> Generator[None]:
-        """A block that is left early where the stay ends; it may stand within another one of the same stay."""
+        """Cancel the block when the stay ends. Blocks of the same stay can be nested."""
         with anyio.CancelScope() as block:
             self._blocks.append(block)
             try:
@@ -68,8 +68,13 @@ class Stay:
                 self._blocks.remove(block)
 
     def end(self, refusal: Ending) -> None:
-        """Leave the innermost block, where the protocol can say why in an answer that has begun; an answer that has not
-        is HTTP's to refuse. What has not ended by then is cut off by doing this again."""
+        """End the stay: cancel its innermost block if the response has started, so that the protocol can report the
+        reason.
+
+        If the response has not started, cancel the outermost block: HTTP then refuses the request. A second call also
+        cancels
+        the outermost block, which cuts off what has not ended.
+        """
         is_for_the_protocol = self.has_begun and self.refusal is None
         self.refusal = refusal
         if self._blocks:
@@ -77,14 +82,15 @@ class Stay:
 
 
 class Stays:
-    """All of them, of one authenticator."""
+    """All stays of one authenticator."""
 
     def __init__(
         self, authenticator: Authenticator, clock: Callable[[], float] = time.time, *, most_each: float = math.inf
     ) -> None:
-        """`clock` gives seconds since 1970, as tokens say when they expire.
+        """`clock` returns seconds since 1970, the unit in which tokens expire.
 
-        `most_each`: how many requests one principal may have under way, where principals are told apart.
+        `most_each` is the maximum number of concurrent requests per principal. It applies only if requests need
+        credentials.
         """
         self.authenticator = authenticator
         self._clock = clock
@@ -92,23 +98,25 @@ class Stays:
         self._stays: dict[Stay, None] = {}
         self._counts = Counter[str]()
         self._body_bytes = Counter[str]()
-        """Both by the id of the principal."""
+        """The numbers of requests and of body bytes, both by principal id."""
         self._due: dict[tuple[str, ...], float] = {}
-        """When what was shown is to be checked again; at once where it does not stand here."""
+        """When each set of headers is checked again. Headers without an entry are checked at once."""
 
     async def admit(self, shown: tuple[str, ...]) -> Principal:
-        """Whose a request is that shows these headers; raises as `Authenticator.principal` does."""
+        """Return the principal of a request with these headers. Raises the errors of `Authenticator.principal`."""
         return await self.authenticator.principal(shown)
 
     @contextmanager
     def begin(self, method: str, shown: tuple[str, ...], principal: Principal) -> Generator[Stay]:
-        """A stay for the block: that of a request which shows these headers, and was let in as `principal`.
+        """Create a stay for the block. The request has these headers and was admitted as `principal`.
 
         Raises:
-            Busy: the principal has as many under way as it may have.
+            Busy: the principal has too many concurrent requests.
         """
         if self.authenticator.asks and self._counts[principal.id] >= self._most_each:
-            raise Busy(f"`{principal.id}` has {self._most_each:,} requests under way, the most that it may have.")
+            raise Busy(
+                f"`{principal.id}` has reached the limit of {self._most_each:,} concurrent requests. Retry later."
+            )
         stay = Stay(method, shown, principal)
         self._stays[stay] = None
         self._counts[principal.id] += 1
@@ -120,12 +128,12 @@ class Stays:
             self._take_back(self._body_bytes, principal, stay.body_bytes)
 
     def note_body(self, stay: Stay, count: int) -> None:
-        """So many bytes more of its body have come. A stay ends where its principal has sent too many."""
+        """Count `count` more bytes of the body. Ends the stay if its principal has sent too many bytes."""
         whose = stay.principal.id
         stay.body_bytes += count
         self._body_bytes[whose] += count
         if self._body_bytes[whose] > MAX_BODY_BYTES_EACH:
-            stay.end(Busy(f"`{whose}` has sent more than {MAX_BODY_BYTES_EACH:,} bytes in requests under way."))
+            stay.end(Busy(f"`{whose}` exceeded the limit of {MAX_BODY_BYTES_EACH:,} bytes in concurrent requests."))
 
     @staticmethod
     def _take_back(counter: Counter[str], principal: Principal, count: int) -> None:
@@ -134,18 +142,18 @@ class Stays:
             del counter[principal.id]
 
     def hang_up(self) -> None:
-        """End the streams that a `GET` opened, on which clients wait for changes: the gateway stops."""
+        """End the open `GET` streams on which clients wait for changes, because the gateway stops."""
         for stay in self._stays:
             if stay.method == "GET":
                 stay.end(Stopping())
 
     def end_all(self) -> None:
-        """End every stay: the gateway stops, and has waited for them."""
+        """End every stay, because the gateway stops and the grace period is over."""
         for stay in self._stays:
             stay.end(Stopping())
 
     async def follow(self) -> None:
-        """End the stays whose tokens are good no longer, until cancelled."""
+        """End the stays whose credentials are no longer accepted. Runs until it is cancelled."""
         version = self.authenticator.version
         while True:
             await anyio.sleep(LOOK_S)
@@ -171,9 +179,12 @@ class Stays:
         except (Unauthenticated, InsufficientScope, KeysUnavailable) as refusal:
             _end(stays, refusal)
             return
-        # Looked at again next time as well, in case one of them does not let itself be ended.
+        # No new due time is set, so the next round tries again if a stay could not be ended.
         if others := [stay for stay in stays if stay.principal != principal]:
-            _end(others, Unauthenticated("The token stands for somebody or something else by now.", "claims"))
+            _end(
+                others,
+                Unauthenticated("The principal or the scopes of this token changed during the request.", "claims"),
+            )
             return
         self._due[shown] = min(self._clock() + KEYS_S, self.authenticator.expires_at(shown))
 
@@ -183,5 +194,5 @@ def _end(stays: list[Stay], refusal: Refusal) -> None:
     for stay in stays:
         stay.end(refusal)
     for principal, count in counts.items():
-        many = "a request" if count == 1 else f"{count:,} requests"
-        logger.warning("%s of `%s` ended before the answer did: %s", many, principal, refusal.message)
+        many = "one request" if count == 1 else f"{count:,} requests"
+        logger.warning("ended %s of `%s` before the response was complete: %s", many, principal, refusal.message)

@@ -1,1 +1,1 @@
-"""Everything that is served over HTTP: the MCP endpoint, the operations as an API, health and metrics."""
+"""The HTTP surface: the MCP endpoint, the operations as an HTTP API, health checks and metrics."""

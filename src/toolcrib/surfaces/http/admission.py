@@ -1,4 +1,4 @@
-"""The door: which requests mean this server, and on whose behalf each of them comes in."""
+"""Admission of HTTP requests: checks of the host, the origin and the credentials."""
 
 from __future__ import annotations
 
@@ -37,20 +37,20 @@ HEALTH = "/health/"
 ROOT = "/"
 
 OPEN = (HEALTH, "/.well-known/")
-"""Paths below these, and the root, are answered without a token; nothing there is about tools."""
+"""Paths that need no token, in addition to the root. They reveal nothing about tools."""
 
 END_S = 1.0
-"""How long a client may take to take the end of an answer that was cut off, in seconds."""
+"""How long a client may take to read the end of a response that was cut off, in seconds."""
 
 LOG_AGAIN_S = 60.0
-"""Refusals for one reason are logged at most this often, in seconds, however many tokens somebody tries."""
+"""The shortest time between two log lines about refusals for the same reason, in seconds."""
 
 _ORDINARY: tuple[Reason, ...] = ("missing", "keys")
-"""Not logged: a client has yet to learn that it takes a token; of keys, whoever fetches them warns."""
+"""Reasons that are not logged: clients often send a first request without a token, and `keys` logs its own warnings."""
 
 
 class NameCheck:
-    """Lets requests through to `app` that mean this server, and come from no page that may not ask."""
+    """Passes requests to `app` if their `Host` header names this server and their origin is allowed."""
 
     def __init__(self, app: ASGIApp, names: Names) -> None:
         self._app = app
@@ -63,26 +63,29 @@ class NameCheck:
         await self._app(scope, receive, send)
 
     def _refusal(self, request: Request) -> Refused | None:
-        if _path(request).startswith(HEALTH):  # whatever watches over this program calls it as it likes
+        if _path(request).startswith(HEALTH):  # health checks often use an address as the host name
             return None
         if not self._names.admit_host(request.headers.get("host")):
             return Refused(
                 HTTPStatus.MISDIRECTED_REQUEST,
-                "The gateway does not answer to the name in the `Host` header.",
-                hints=[f"The owner of the gateway sets its names: {self._names.hosts_set_by}."],
+                "Unknown host name in the `Host` header.",
+                hints=[f"The gateway's owner can add it with {self._names.hosts_set_by}."],
             )
         if not self._names.admit_origin(request.headers.get("origin")):
             return Refused(
                 HTTPStatus.FORBIDDEN,
-                "Pages of this origin may not ask here.",
-                hints=[f"The owner of the gateway sets {self._names.origins_set_by}."],
+                "Requests from this web origin are not allowed.",
+                hints=[f"The gateway's owner can add it to {self._names.origins_set_by}."],
             )
         return None
 
 
 class Admission:
-    """Lets requests through to `app` with their principal in `request.state.principal`, and their stay, which goes on
-    as long as they would be let in again, in `request.state.stay`."""
+    """Passes admitted requests to `app`, with their principal in `request.state.principal` and stay in
+    `request.state.stay`.
+
+    The stay ends when the credentials of the request are no longer accepted.
+    """
 
     def __init__(
         self,
@@ -92,7 +95,7 @@ class Admission:
         refused: Callable[[Reason], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`refused` is told of every request that is not let through; `clock` gives seconds."""
+        """`refused` is called with the reason of every refusal. `clock` returns seconds."""
         self._app = app
         self._stays = stays
         self._challenges = challenges
@@ -116,7 +119,7 @@ class Admission:
         await self._app(scope, receive, send)
 
     async def _answer(self, stay: Stay, scope: Scope, receive: Receive, send: Send) -> None:
-        """What `app` answers, as far as it comes while the stay lasts."""
+        """Run `app` until it is done or the stay ends."""
 
         async def noting(message: Message) -> None:
             stay.has_begun = True
@@ -128,7 +131,7 @@ class Admission:
             if message["type"] == "http.request":
                 self._stays.note_body(stay, len(message.get("body", b"")))
                 if stay.refusal is not None:
-                    await anyio.lowlevel.checkpoint()  # where it is left
+                    await anyio.lowlevel.checkpoint()  # the stay was cancelled: leave here
             return message
 
         with stay.lasting():
@@ -138,18 +141,18 @@ class Admission:
         if not stay.has_begun:
             await problem_response(self._challenges.to(stay.refusal))(scope, receive, send)
             return
-        with anyio.move_on_after(END_S):  # it may read nothing any more
+        with anyio.move_on_after(END_S):  # the client may have stopped reading
             await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
 class _RefusalLog:
-    """Warns of the first of many refusals that are alike, and then says from time to time how many there were."""
+    """Logs the first refusal for a reason, and later how many similar ones followed."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._logged_at = dict[Reason, float]()
         self._silent = Counter[Reason]()
-        """How many were not logged since one like them was."""
+        """The number of refusals since the last log line, by reason."""
 
     def note(self, refusal: Refusal, request: Request) -> None:
         reason = refusal.reason
@@ -159,10 +162,10 @@ class _RefusalLog:
             self._silent[reason] += 1
             return
         self._logged_at[reason] = self._clock()
-        more = f" ({self._silent.pop(reason):,} more like it before)" if reason in self._silent else ""
+        more = f" ({self._silent.pop(reason):,} similar ones before)" if reason in self._silent else ""
         sender = request.client.host if request.client is not None else ""
-        # Behind a proxy a header says who sent it: anything can stand there.
-        logger.warning("a request from %.64r was refused: %s%s", sender, refusal.message, more)
+        # Behind a proxy the address comes from a header, so it can contain anything.
+        logger.warning("Refused a request from %.64r: %s%s", sender, refusal.message, more)
 
 
 def _is_open(path: str) -> bool:
@@ -170,11 +173,11 @@ def _is_open(path: str) -> bool:
 
 
 def above_path(request: Request) -> str:
-    """The path at which the application is mounted, without a slash at its end; empty at the root."""
+    """Return the path at which the application is mounted, without a trailing slash. Empty at the root."""
     return str(request.scope.get("root_path", "")).rstrip("/")
 
 
 def _path(request: Request) -> str:
-    """Below where the application is mounted; not that of `request.url`, which the `Host` header goes into."""
+    """Return the path below the mount. `request.url` is not used, because the `Host` header can change it."""
     path, above = str(request.scope["path"]), above_path(request)
     return (path.removeprefix(above) or ROOT) if f"{path}/".startswith(f"{above}/") else path

@@ -1,4 +1,4 @@
-"""All that is served over HTTP, as one application: which path leads where."""
+"""The ASGI application of the HTTP surface, with all its routes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from toolcrib.surfaces.mcp_gateway.server import Gateway
 logger = logging.getLogger(__name__)
 
 METRICS_SCOPE = "metrics"
-"""What it takes to read the metrics, where anybody is asked: they are about everybody."""
+"""The scope that a token needs to read the metrics, because the metrics cover all principals."""
 
 WELL_KNOWN = "/.well-known/oauth-protected-resource"
 """Source: RFC 9728, section 3."""
@@ -56,12 +56,12 @@ def application(
     metrics: Metrics,
     exposed: Sequence[str] = OPERATIONS,
 ) -> Starlette:
-    """One application over `crib`, `gateway` and `bundles`, which are all entered for as long as it serves.
+    """Build the application over `crib`, `gateway` and `bundles`, which must be entered while it serves.
 
-    `exposed` are the operations that the API has.
-
-    `base` is where clients reach it, without a slash at its end. The authenticator of `stays` may go by other
-    credentials later on; what else `auth` says is taken as it is now.
+    `exposed` lists the operations of the HTTP API. `base` is the URL under which clients reach the application, without
+    a
+    trailing slash. The authenticator of `stays` may switch to other credentials later. All other settings of `auth` are
+    fixed.
     """
     authenticator = stays.authenticator
     endpoint = Endpoint(gateway)
@@ -107,7 +107,7 @@ def application(
 
 
 def _for_pages(origins: tuple[str, ...]) -> list[Middleware]:
-    """What makes browsers let these pages read answers. Pages of this machine that nobody named may not."""
+    """Return the CORS middleware for these origins. Local pages that are not listed cannot read responses."""
     if not origins:
         return []
     return [
@@ -122,13 +122,13 @@ def _for_pages(origins: tuple[str, ...]) -> list[Middleware]:
 
 
 def _metadata_url(resource: str) -> str:
-    """Where the metadata of `resource` stands: the well-known path goes between its host and its path."""
+    """Return the URL of the metadata of `resource`: the well-known path goes between the host and the path."""
     url = urlsplit(resource)
     return f"{url.scheme}://{url.netloc}{WELL_KNOWN}{url.path}"
 
 
 def _metadata_routes(authenticator: Authenticator, base: str) -> list[Route]:
-    """Who issues tokens for the MCP endpoint, and for the whole, below any path that a proxy puts before them."""
+    """Return the routes that name the token issuer, one for the MCP endpoint and one for the whole gateway."""
 
     def told(resource: str) -> Route:
         async def tell(_: Request) -> Response:
@@ -143,7 +143,7 @@ def _metadata_routes(authenticator: Authenticator, base: str) -> list[Route]:
             if authenticator.required_scopes:
                 metadata["scopes_supported"] = authenticator.required_scopes
             response = json_response(metadata)
-            response.headers["Access-Control-Allow-Origin"] = "*"  # it is public, and clients in browsers need it
+            response.headers["Access-Control-Allow-Origin"] = "*"  # public data, which clients in browsers need
             return response
 
         return Route(urlsplit(_metadata_url(resource)).path, tell)
@@ -152,15 +152,15 @@ def _metadata_routes(authenticator: Authenticator, base: str) -> list[Route]:
 
 
 def _offered(exposed: Sequence[str], request: Request) -> str:
-    """Where what is, by the paths that the client of `request` uses: below where the application is mounted."""
+    """List the endpoints, with their paths as the client of `request` sees them."""
     above = above_path(request)
     operations = ", ".join(f"POST {above}{PREFIX}{name}" for name in exposed)
     return f"MCP is at {above}{PATH}. Operations: {operations}."
 
 
 async def _say_what_this_is(exposed: Sequence[str], request: Request) -> Response:
-    """For somebody who opens the address in a browser."""
-    message = "This is a Toolcrib gateway. It serves tools to programs, and has no page to look at."
+    """Answer a person who opens the address in a browser."""
+    message = "This is a Toolcrib gateway. It serves tools to programs and has no web pages."
     return problem_response(
         Refused(
             HTTPStatus.NOT_FOUND,
@@ -171,15 +171,15 @@ async def _say_what_this_is(exposed: Sequence[str], request: Request) -> Respons
 
 
 async def _tell(exposed: Sequence[str], request: Request, error: Exception) -> Response:
-    """The answer to a request that failed. A fault of ours is for the log alone: its words may quote anything."""
+    """Answer a failed request. Internal errors go only to the log, because their text may contain anything."""
     match error:
         case Refused() | ToolcribError():
             return problem_response(error)
-        case HTTPException():  # no such path, or no such method there
+        case HTTPException():  # unknown path or method
             status = HTTPStatus(error.status_code)
             message = f"{request.method} {request.scope['path']}: {status.phrase}."
             return problem_response(Refused(status, message, hints=[_offered(exposed, request)], headers=error.headers))
         case _:
-            # uvicorn logs it as well, but under a name of its own, which is shown only with `-v`.
+            # uvicorn also logs it, but to its own logger, which is shown only with `-v`.
             logger.error("%s %s failed", request.method, request.scope["path"], exc_info=error)
             return problem_response(INTERNAL)

@@ -1,4 +1,4 @@
-"""Bodies of requests and answers: JSON, bounded, and of nothing else."""
+"""JSON bodies of HTTP requests and responses, with size limits."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from toolcrib.sources.mcp.pieces import read_pieces
 from toolcrib.surfaces.http.problems import MEDIA_TYPE, Refused, problem_of
 
 MAX_BYTES = 4 * 1024 * 1024
-"""Of one request, as at the MCP endpoint."""
+"""The maximum length of a request body, in bytes. The MCP endpoint has the same limit."""
 
 SHORT_BYTES = 131_072
-"""A longer body is read aside, so that nobody waits for it."""
+"""Longer bodies are parsed in a thread, so that they do not block other requests."""
 
 
 async def read_object(request: Request) -> Mapping[str, Any]:
-    """The JSON object that `request` carries; an empty one where its body is empty.
+    """Read the JSON object in the body of `request`. An empty body counts as an empty object.
 
     Raises:
-        Refused: it is none, too large, or said to be something else.
-        ClientDisconnect: the client left in the middle of it.
+        Refused: the body is not a JSON object, is too large, or has a different content type.
+        ClientDisconnect: the client disconnected before the body was complete.
     """
     declared = request.headers.get("content-length", "")
     if declared.isdecimal() and int(declared) > MAX_BYTES:
@@ -48,7 +48,7 @@ async def read_object(request: Request) -> Mapping[str, Any]:
     if kind != "application/json" or request.headers.get("content-encoding", "identity") != "identity":
         raise Refused(
             HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
-            "The body has to be plain JSON.",
+            "The request body must be JSON without a content encoding.",
             hints=["Send `Content-Type: application/json`."],
             headers={"Accept-Post": "application/json"},
         )
@@ -57,10 +57,10 @@ async def read_object(request: Request) -> Mapping[str, Any]:
     except json.JSONDecodeError as error:
         where = f"line {error.lineno}, column {error.colno}"
         raise Refused(HTTPStatus.BAD_REQUEST, f"The body is not JSON: {error.msg} at {where}.") from error
-    except (ValueError, RecursionError) as error:  # no UTF-8, NaN, a number of thousands of digits, nested too deeply
-        raise Refused(HTTPStatus.BAD_REQUEST, "The body is no JSON that can be read.") from error
+    except (ValueError, RecursionError) as error:  # not UTF-8, NaN, a huge number, or nested too deeply
+        raise Refused(HTTPStatus.BAD_REQUEST, "The body is not valid JSON.") from error
     if not isinstance(value, dict):
-        raise Refused(HTTPStatus.BAD_REQUEST, "The body has to be a JSON object: the operation's arguments.")
+        raise Refused(HTTPStatus.BAD_REQUEST, "The body must be a JSON object with the arguments of the operation.")
     return cast("Mapping[str, Any]", value)
 
 
@@ -72,7 +72,7 @@ async def _read(body: bytes, principal: str) -> Any:
 
 
 def _turn_of(principal: str) -> anyio.Lock:
-    """A principal's long bodies are read one after the other, or there is no place left for those of others."""
+    """Return the lock that lets a principal parse one long body at a time, so that others get a thread."""
     try:
         turns = _turns.get()
     except LookupError:
@@ -84,17 +84,17 @@ _turns: RunVar[WeakValueDictionary[str, anyio.Lock]] = RunVar("toolcrib.surfaces
 
 
 def _read_long(body: bytes) -> Any:
-    body.decode()  # raises where it is no UTF-8; that takes a millisecond or two
+    body.decode()  # raises if it is not UTF-8; takes a few milliseconds
     return read_pieces(body, _DECODER)
 
 
 def json_response(value: object, *, status: int = HTTPStatus.OK, media_type: str = "application/json") -> Response:
-    """`value` as an answer that nobody on the way keeps."""
+    """Return `value` as a JSON response that must not be cached."""
     return Response(_written(value), status, {"Cache-Control": "no-store"}, media_type)
 
 
 def problem_response(error: Refused | ToolcribError) -> Response:
-    """What went wrong, as problem details."""
+    """Return `error` as problem details."""
     if isinstance(error, Refused):
         status, problem, headers = error.status, error.to_wire(), error.headers
     else:
@@ -107,7 +107,7 @@ def problem_response(error: Refused | ToolcribError) -> Response:
 def _written(value: object) -> bytes:
     try:
         return orjson.dumps(value)
-    except TypeError:  # integers beyond 64 bits, halves of characters; what a source sent may hold both
+    except TypeError:  # a source may send integers beyond 64 bits or lone surrogates
         return json.dumps(value, separators=(",", ":"), default=str).encode()
 
 
@@ -116,7 +116,7 @@ def _too_large() -> Refused:
 
 
 def _no_number(name: str) -> None:
-    raise ValueError(f"{name} is no JSON")
+    raise ValueError(f"{name} is not valid JSON")
 
 
 _DECODER = json.JSONDecoder(parse_constant=_no_number)

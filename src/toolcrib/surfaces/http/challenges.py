@@ -1,4 +1,4 @@
-"""What a client is told that shows no credentials, or none that suffice: how to get better ones."""
+"""HTTP responses for refused requests, with challenges that tell a client how to get valid credentials."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from toolcrib.surfaces.http.problems import Refused
 
 
 class Challenges:
-    """Refusals with their `WWW-Authenticate`.
+    """Builds refusals with a `WWW-Authenticate` header.
 
     Source: RFC 6750, section 3; RFC 9728, section 5.1; MCP 2026-07-28, "Authorization", on `scope`.
     """
 
     def __init__(self, authenticator: Authenticator, metadata_url: str) -> None:
-        """`metadata_url`: where it stands who issues tokens for this."""
+        """`metadata_url` is the address of the metadata that names the token issuer."""
         self._authenticator = authenticator
         self._metadata_url = metadata_url
 
     def to(self, refusal: Ending) -> Refused:
-        """The answer to a request that was refused like this."""
+        """Return the response for this refusal."""
         match refusal:
             case Unauthenticated():
-                # Source: RFC 6750, section 3.1, which tells a client nothing else that shows no credentials.
+                # Source: RFC 6750, section 3.1: a client without credentials receives no error code.
                 shown = refusal.reason != "missing"
                 error = {"error": "invalid_token", "error_description": refusal.message} if shown else {}
                 status, headers = HTTPStatus.UNAUTHORIZED, self._challenge(self._authenticator.required_scopes, **error)

@@ -1,6 +1,6 @@
-"""Connections over HTTP/1.1 that are bounded: how many there are, and how long a client may take to send or to read.
+"""HTTP/1.1 connections with limits: on their number, and on the time that a client may take to send or to read.
 
-uvicorn bounds how long a connection may be idle between two requests, and nothing else.
+uvicorn itself only limits how long a connection may be idle between two requests.
 """
 
 from __future__ import annotations
@@ -26,48 +26,51 @@ from toolcrib.surfaces.http.problems import MEDIA_TYPE, Refused
 logger = logging.getLogger(__name__)
 
 FILES_WANTED = 65_536
-"""The soft limit of open files is raised to the hard one, but no further than this.
+"""The soft limit of open files is raised to the hard limit, but at most to this number.
 
-Servers inherit it, and some programs close every file that they could have, one by one, when they start.
+Servers inherit the limit. Some programs close every possible file descriptor when they start, one by one.
 """
 
 MOST_CONNECTIONS = 4_096
-"""An idle connection takes about 4 KB."""
+"""The maximum number of connections. An idle connection takes about 4 KB."""
 
 CLOSING_S = 5.0
-"""How long the end of an answer may take to leave once the connection is being closed, in seconds."""
+"""How long the last bytes of a response may take to be sent when the connection is being closed, in seconds."""
 
 LOG_AGAIN_S = 60.0
-"""The log says at most this often that there are too many connections, in seconds."""
+"""The shortest time between two log lines about too many connections, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What one server grants to its clients."""
+    """The limits of one server for its clients."""
 
     connections: int = MOST_CONNECTIONS
     head_s: float = 10.0
-    """From the opened connection, or the first byte of a later request, to the end of the request's head."""
+    """From the start of the connection, or the first byte of a later request, to the end of the request's head."""
     body_s: float = 60.0
-    """From there to the end of its body."""
+    """From the end of the head to the end of the request's body."""
     unread_s: float = 60.0
-    """A client that reads an answer has to take `unread_bytes` of what waits for it, or all, in each such time."""
+    """In each such interval, a client that reads a response must read `unread_bytes`, or everything that waits."""
     unread_bytes: int = 16_384
 
     @property
     def requests_each(self) -> int:
-        """How many requests one principal may have under way: a part of the connections, which others need too."""
+        """The maximum number of concurrent requests of one principal: an eighth of the connections."""
         return max(1, self.connections // 8)
 
     @classmethod
     def of_this_process(cls) -> Bounds:
-        """With half of the files that this process may open, so that servers and stores always have some."""
+        """Return limits that use half of the files this process may open. The rest is for servers and stores."""
         files = _raise_file_limit()
         return cls() if files is None else cls(connections=min(MOST_CONNECTIONS, files // 2))
 
 
 def _raise_file_limit() -> int | None:
-    """Raise the soft limit of open files towards the hard one. Returns what it is then; None where there is none."""
+    """Raise the soft limit of open files towards the hard one.
+
+    Returns the new soft limit, or None if there is no limit.
+    """
     if sys.platform == "win32":
         return None
     import resource  # noqa: PLC0415  Windows has none
@@ -77,22 +80,22 @@ def _raise_file_limit() -> int | None:
     if soft != resource.RLIM_INFINITY and soft < wanted:
         try:
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-        except (OSError, ValueError) as error:  # macOS has a lower limit that it does not tell
-            logger.info("the limit of open files stays at %d: %s", soft, error)
+        except (OSError, ValueError) as error:  # macOS has a lower limit that it does not report
+            logger.info("could not raise the limit of open files, it stays at %d: %s", soft, error)
         else:
             soft = wanted
     return None if soft == resource.RLIM_INFINITY else soft
 
 
 class Connections:
-    """All connections of one server. uvicorn calls it for each new one, as it would call a class of protocols."""
+    """All connections of one server. uvicorn calls the object for each new connection, in place of a protocol class."""
 
     def __init__(self, bounds: Bounds) -> None:
         self.bounds = bounds
         self._without_request: dict[BoundedConnection, None] = {}
-        """Those that have sent no whole head so far, the oldest first."""
+        """Connections that have not sent a complete head yet, oldest first."""
         self._answered: dict[BoundedConnection, None] = {}
-        """Those that have no request under way any more, the one that was answered longest ago first."""
+        """Connections without a running request, the one that was answered longest ago first."""
         self._logged_at = -math.inf
 
     def __call__(
@@ -105,15 +108,16 @@ class Connections:
         return BoundedConnection(self, config, server_state, app_state, _loop)
 
     def make_room(self, count: int) -> bool:
-        """Make room for one more next to the `count` there are. False if there is none: each has a request under way.
+        """Make room for one more connection, in addition to the `count` open ones. False if all have a running request.
 
-        A client that means well sends its request at once. So the connections that are closed are those that have sent
-        none for longest, and then those that were answered longest ago, which clients open again.
+        A well-behaved client sends its request immediately. So this closes the connection that has waited longest
+        without a
+        request. If all have sent one, it closes the one that was answered longest ago, which its client can open again.
         """
         if count < self.bounds.connections:
             return True
         found = next(iter(self._without_request), None) or next(iter(self._answered), None)
-        self._log("refused one" if found is None else "closed one that had no request under way")
+        self._log("refused a new one" if found is None else "closed one without a running request")
         if found is None:
             return False
         self.note_busy(found)
@@ -121,26 +125,26 @@ class Connections:
         return True
 
     def note_new(self, connection: BoundedConnection) -> None:
-        """It has sent nothing yet."""
+        """Note a connection that has sent nothing yet."""
         self._without_request[connection] = None
 
     def note_busy(self, connection: BoundedConnection) -> None:
-        """It has a request under way, or is closed."""
+        """Note that the connection has a running request or is closed."""
         self._without_request.pop(connection, None)
         self._answered.pop(connection, None)
 
     def note_answered(self, connection: BoundedConnection) -> None:
-        """Its last request was answered."""
+        """Note that the last request of the connection was answered."""
         self._answered[connection] = None
 
     def _log(self, what: str) -> None:
         if time.monotonic() >= self._logged_at + LOG_AGAIN_S:
             self._logged_at = time.monotonic()
-            logger.warning("%d connections are open, the most that may be: %s", self.bounds.connections, what)
+            logger.warning("reached the limit of %d connections: %s", self.bounds.connections, what)
 
 
 class BoundedConnection(H11Protocol):
-    """One connection. It ends if its client takes too long to send a request, or to read an answer."""
+    """One connection. It ends if its client takes too long to send a request or to read a response."""
 
     def __init__(
         self,
@@ -154,18 +158,18 @@ class BoundedConnection(H11Protocol):
         self._all = connections
         self._bounds = connections.bounds
         self._is_answered: bool | None = None
-        """Whether its last request is; None before the first."""
+        """Whether the last request was answered. None before the first request."""
         self._awaited: tuple[str, object] | None = None
-        """What the client has to send by the deadline: the head or the body of one request."""
+        """What the client must send before the deadline: the head or the body of one request."""
         self._deadline: TimerHandle | None = None
         self._next_look: TimerHandle | None = None
-        """When it is looked at whether the client reads."""
+        """When the connection next checks whether the client reads."""
 
     def hang_up(self) -> None:
-        """Close it now, whatever waits to be sent."""
+        """Close the connection now, and discard what waits to be sent."""
         self.transport.abort()
 
-    # -- what asyncio and uvicorn call --------------------------------------------------------------------------------
+    # -- called by asyncio and uvicorn --------------------------------------------------------------------------------
 
     def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
         has_room = self._all.make_room(len(self.connections))
@@ -186,7 +190,7 @@ class BoundedConnection(H11Protocol):
 
     def handle_events(self) -> None:
         super().handle_events()
-        if self.conn.their_state is h11.IDLE:  # all that came early is used, and uvicorn awaits the next head
+        if self.conn.their_state is h11.IDLE:  # pipelined data is used up, and uvicorn awaits the next head
             self.flow.resume_reading()
         self._look()
 
@@ -203,13 +207,13 @@ class BoundedConnection(H11Protocol):
         super().resume_writing()
         self._watch_reading()
 
-    # -- what the client sends ----------------------------------------------------------------------------------------
+    # -- sending by the client ----------------------------------------------------------------------------------------
 
     def _look(self) -> None:
-        """Note what the connection does now, and set the deadline of what the client has to send."""
+        """Note the state of the connection, and set the deadline for what the client must send."""
         if self.transport.is_closing():
             return
-        cycle = cast("RequestResponseCycle | None", self.cycle)  # uvicorn does not say that there may be none
+        cycle = cast("RequestResponseCycle | None", self.cycle)  # uvicorn's annotation omits None
         if cycle is not None and self._is_answered is not cycle.response_complete:
             self._is_answered = cycle.response_complete
             self._all.note_busy(self)
@@ -223,20 +227,20 @@ class BoundedConnection(H11Protocol):
             self._deadline = self.loop.call_later(limit_s, self._end_late) if awaited is not None else None
 
     def _what_is_awaited(self) -> tuple[tuple[str, object] | None, float]:
-        """The head or the body of a request, and how long it may take; None when it is not the client's turn.
+        """Return what the client must send now, and its time limit. None if the client has nothing to send.
 
-        Which request it is tells its cycle; for a head, that of the request before.
+        The request is identified by its cycle; the head of a request, by the cycle of the request before it.
         """
         match self.conn.their_state:
             case h11.SEND_BODY:
                 return ("body", self.cycle), self._bounds.body_s
-            case h11.IDLE if self.timeout_keep_alive_task is None:  # uvicorn bounds the time without any byte
+            case h11.IDLE if self.timeout_keep_alive_task is None:  # uvicorn limits the time before the first byte
                 return ("head", self.cycle), self._bounds.head_s
             case _:
                 return None, 0.0
 
     def _end_late(self) -> None:
-        """End the connection: the deadline is over."""
+        """End the connection, because the deadline has passed."""
         if self.transport.is_closing() or self._awaited is None:
             return
         what, _ = self._awaited
@@ -250,20 +254,20 @@ class BoundedConnection(H11Protocol):
         self._refuse(_LATE)
 
     def _refuse(self, refused: Refused) -> None:
-        """Answer instead of the application, and close."""
+        """Send a refusal in place of the application, and close."""
         self.transport.write(_written(refused))
         self.transport.close()
         self.loop.call_later(CLOSING_S, self.transport.abort)
 
-    # -- what the client reads ----------------------------------------------------------------------------------------
+    # -- reading by the client ----------------------------------------------------------------------------------------
 
     def _watch_reading(self) -> None:
-        """Look later at how much the client has read, if something waits for it."""
+        """If data waits to be read, check later how much of it the client has read."""
         if self._next_look is not None:
             self._next_look.cancel()
             self._next_look = None
         left = self.transport.get_write_buffer_size()
-        # While an answer goes on and little waits, more may be written at any time, and size says nothing.
+        # During a response with little unread data, more may be written at any time, so the size says nothing.
         if left and (self.flow.write_paused or self.cycle.response_complete):
             self._next_look = self.loop.call_later(self._bounds.unread_s, self._look_at_reading, left)
 
@@ -276,9 +280,10 @@ class BoundedConnection(H11Protocol):
 
 
 class _Flow(FlowControl):
-    """Reads no further while a next request waits to be handled.
+    """Stops reading while a next request waits to be handled.
 
-    uvicorn reads on whenever the application waits for a message, and so keeps all requests that a client sends ahead.
+    uvicorn reads on whenever the application waits for a message. It would buffer all requests that a client sends
+    ahead.
     """
 
     def __init__(self, transport: Transport, conn: h11.Connection) -> None:
@@ -291,7 +296,7 @@ class _Flow(FlowControl):
 
 
 def _written(refused: Refused) -> bytes:
-    """An answer as it goes over the wire, after which the connection is closed."""
+    """Return a response as bytes, after which the connection is closed."""
     body = orjson.dumps(refused.to_wire())
     lines = [
         f"HTTP/1.1 {refused.status.value} {refused.status.phrase}",
@@ -305,12 +310,12 @@ def _written(refused: Refused) -> bytes:
 
 _FULL = Refused(
     HTTPStatus.SERVICE_UNAVAILABLE,
-    "The gateway has as many connections as it may have, and all of them are in use.",
-    hints=["Try again soon."],
+    "The gateway has reached its limit of connections, and all of them are in use.",
+    hints=["Retry in a second."],
     retryable=True,
     headers={"Retry-After": "1"},
 )
 
 _LATE = Refused(
-    HTTPStatus.REQUEST_TIMEOUT, "The request took too long to arrive. Nothing was run.", hints=["Send it again."]
+    HTTPStatus.REQUEST_TIMEOUT, "The request took too long to arrive. Nothing ran.", hints=["Send it again."]
 )

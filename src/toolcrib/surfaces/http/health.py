@@ -1,4 +1,4 @@
-"""Whether the program lives, and whether it is ready: for whatever starts and watches it."""
+"""Health checks, for the programs that start and monitor the gateway."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from toolcrib.surfaces.mcp_gateway.opening import Opening
 
 
 def health_routes(opening: Opening) -> list[Route]:
-    """`/health/live` and `/health/ready`. They name no source: nobody is asked who they are."""
+    """Return the routes `/health/live` and `/health/ready`. They need no token, so their responses name no source."""
 
     async def live(_: Request) -> Response:
         return json_response({"status": "live"})

@@ -1,4 +1,4 @@
-"""What the HTTP API takes and gives, as an OpenAPI 3.1 document made from the operations' own schemas."""
+"""The OpenAPI 3.1 document of the HTTP API, made from the schemas of the operations."""
 
 from __future__ import annotations
 
@@ -21,13 +21,18 @@ _BY_HTTP = (
     HTTPStatus.INTERNAL_SERVER_ERROR,
     HTTPStatus.SERVICE_UNAVAILABLE,
 )
-"""What every operation may be refused with before it runs, or because of us."""
+"""Statuses that every operation may return before it runs, or because of an internal error."""
 
-_RETRY_AFTER = {"Retry-After": {"description": "Seconds.", "schema": {"type": "integer", "minimum": 0}}}
+_RETRY_AFTER = {
+    "Retry-After": {
+        "description": "The number of seconds to wait before a retry.",
+        "schema": {"type": "integer", "minimum": 0},
+    }
+}
 
 
 def openapi(*, asks: bool, url: str, operations: Sequence[str] = OPERATIONS) -> dict[str, Any]:
-    """The document of an API at `url` that has `operations`; `asks`: it takes a bearer token."""
+    """Return the document of an API at `url` with these `operations`. `asks`: the API requires a bearer token."""
     document: dict[str, Any] = {
         "openapi": "3.1.0",
         "info": {
@@ -38,8 +43,8 @@ def openapi(*, asks: bool, url: str, operations: Sequence[str] = OPERATIONS) -> 
         "servers": [{"url": url}],
         "paths": {
             **{f"/v1/{tool.name}": {"post": _operation(tool, asks=asks)} for tool in operation_tools(operations)},
-            "/health/live": {"get": _health("Whether the program lives", {})},
-            "/health/ready": {"get": _health("Whether it is ready", {"503": "It is starting."})},
+            "/health/live": {"get": _health("Whether the gateway is running", {})},
+            "/health/ready": {"get": _health("Whether the gateway is ready", {"503": "The gateway is starting."})},
         },
         "components": {"schemas": _components()},
     }
@@ -50,7 +55,7 @@ def openapi(*, asks: bool, url: str, operations: Sequence[str] = OPERATIONS) -> 
 
 
 def _components() -> dict[str, Any]:
-    """The messages of the protocol; every request can name a bundle."""
+    """Return the schemas of all messages. Every request gets the additional key `bundle`."""
     messages = cast("dict[str, Any]", _moved(schemas.document()["$defs"]))
     for operation in OPERATIONS:
         properties = messages[schemas.request_name(operation)]["properties"]
@@ -62,7 +67,7 @@ def _components() -> dict[str, Any]:
 
 
 def _moved(value: object) -> object:
-    """`value` with its references to `$defs` led to where an OpenAPI document has its schemas."""
+    """Copy `value` with its references to `$defs` changed to `#/components/schemas`."""
     match value:
         case dict():
             return {key: _moved(each) for key, each in cast("dict[str, object]", value).items()}
@@ -88,7 +93,7 @@ def _operation(tool: OperationTool, *, asks: bool) -> dict[str, Any]:
             {
                 "name": "traceparent",
                 "in": "header",
-                "description": "W3C Trace Context: the trace that this is part of.",
+                "description": "W3C Trace Context: the trace that this request is part of.",
                 "schema": {"type": "string"},
             }
         ],
@@ -123,7 +128,7 @@ def _health(summary: str, more: Mapping[str, str]) -> dict[str, Any]:
             "schema": {"type": "object", "properties": {"status": {"type": "string"}}, "required": ["status"]}
         }
     }
-    told = {"200": "It is.", **more}
+    told = {"200": "Yes.", **more}
     return {
         "summary": f"{summary}.",
         "security": [],

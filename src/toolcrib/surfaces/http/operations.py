@@ -1,4 +1,4 @@
-"""The operations as an HTTP API: `POST /v1/OPERATION`, its arguments as the body."""
+"""The operations as an HTTP API: `POST /v1/OPERATION`, with the arguments in the body."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ from toolcrib.surfaces.mcp_gateway.operations import asked_about
 PREFIX = "/v1/"
 
 BUNDLE = "bundle"
-"""What may stand in every body beside the operation's own arguments."""
+"""The key that every body may have in addition to the arguments of the operation."""
 
 
 class OperationsApi:
-    """Answers operations of one crib; raises what is to be told as a problem."""
+    """Performs the operations of one crib. Errors are raised, and the application turns them into problem details."""
 
     def __init__(self, crib: Toolcrib, opening: Opening, exposed: Sequence[str] = OPERATIONS) -> None:
-        """`exposed` are the operations that there are."""
+        """`exposed` lists the operations that have a route."""
         self._crib = crib
         self._opening = opening
         self._exposed = exposed
 
     def routes(self) -> list[Route]:
-        """One for each operation."""
+        """Return one route for each operation."""
         return [Route(f"{PREFIX}{name}", self._endpoint(name), methods=["POST"]) for name in self._exposed]
 
     def _endpoint(self, name: str) -> Callable[[Request], Awaitable[Response]]:
@@ -45,7 +45,7 @@ class OperationsApi:
                 arguments = await read_object(request)
                 return await _while_wanted(request, lambda: self._perform(name, arguments, request))
             except ClientDisconnect:
-                return _NOBODY_IS_THERE
+                return _CLIENT_GONE
 
         return answer
 
@@ -62,20 +62,20 @@ class OperationsApi:
 
 
 def _apart(body: Mapping[str, Any]) -> tuple[str | None, Mapping[str, Any]]:
-    """The bundle that a request is to be kept within, if any, and the operation's own arguments."""
+    """Split a body into the bundle, if there is one, and the arguments of the operation."""
     bundle = body.get(BUNDLE)
     if bundle is not None and not isinstance(bundle, str):
-        raise InvalidArguments(f"`{BUNDLE}` is the name of a bundle, a text.", next_action=NextAction("list"))
+        raise InvalidArguments(f"`{BUNDLE}` must be a string: the name of a bundle.", next_action=NextAction("list"))
     return bundle, {key: value for key, value in body.items() if key != BUNDLE}
 
 
-_NOBODY_IS_THERE = Response(status_code=499)
-"""To a client that has gone; it reaches nobody."""
+_CLIENT_GONE = Response(status_code=499)
+"""The response for a client that has disconnected. It is never sent."""
 
 
 async def _while_wanted(request: Request, perform: Callable[[], Awaitable[Response]]) -> Response:
-    """What `perform` gives; it is cancelled when the client goes away."""
-    response = _NOBODY_IS_THERE
+    """Return the response of `perform`, which is cancelled if the client disconnects."""
+    response = _CLIENT_GONE
     failure: Exception | None = None
 
     async def end_with_client() -> None:
@@ -87,7 +87,7 @@ async def _while_wanted(request: Request, perform: Callable[[], Awaitable[Respon
         waiting.start_soon(end_with_client)
         try:
             response = await perform()
-        except Exception as error:  # noqa: BLE001  raised again outside of the group, which would wrap it
+        except Exception as error:  # noqa: BLE001  raised again outside the group, which would wrap it
             failure = error
         waiting.cancel_scope.cancel()
     if failure is not None:

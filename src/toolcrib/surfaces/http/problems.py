@@ -1,4 +1,4 @@
-"""Errors as HTTP tells them: problem details of RFC 9457 that carry the error model, and which status each code has."""
+"""Errors as RFC 9457 problem details, and the HTTP status of each error code."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ STATUSES: Mapping[ErrorCode, HTTPStatus] = {
     ErrorCode.BUDGET_EXCEEDED: HTTPStatus.INTERNAL_SERVER_ERROR,
     ErrorCode.INVALID_OUTPUT: HTTPStatus.BAD_GATEWAY,
 }
-"""The status of each code."""
+"""The HTTP status of each error code."""
 
 
 class Refused(Exception):
-    """A request that HTTP itself has an answer to, before any operation is asked."""
+    """A request that HTTP refuses before an operation is performed."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class Refused(Exception):
         self.headers = dict(headers or {})
 
     def to_wire(self) -> dict[str, Any]:
-        """Its code is the status's own name."""
+        """Return the problem details. `code` is the name of the status."""
         problem: dict[str, Any] = {
             "type": "about:blank",
             "title": self.status.phrase,
@@ -73,7 +73,7 @@ class Refused(Exception):
 
 
 def problem_of(error: ToolcribError) -> tuple[HTTPStatus, dict[str, Any], dict[str, str]]:
-    """Status, body and headers for `error`."""
+    """Return the status, body and headers for `error`."""
     status = STATUSES.get(error.code, HTTPStatus.INTERNAL_SERVER_ERROR)
     wire: dict[str, Any] = leading_within(error, OPERATIONS).to_wire()["error"]
     problem = {
@@ -88,4 +88,4 @@ def problem_of(error: ToolcribError) -> tuple[HTTPStatus, dict[str, Any], dict[s
     return status, problem, headers
 
 
-INTERNAL = Refused(HTTPStatus.INTERNAL_SERVER_ERROR, "Toolcrib itself failed; its log says how.")
+INTERNAL = Refused(HTTPStatus.INTERNAL_SERVER_ERROR, "Internal error. See the gateway's log.")

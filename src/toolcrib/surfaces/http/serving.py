@@ -1,4 +1,4 @@
-"""One process that serves all of it at one address, until a signal arrives."""
+"""Serves a crib over HTTP at one address, until a signal arrives."""
 
 from __future__ import annotations
 
@@ -30,25 +30,25 @@ from toolcrib.surfaces.mcp_gateway.server import Gateway
 from toolcrib.surfaces.mcp_gateway.stdio import signals_to_stop
 
 GRACE_S = 10
-"""How long calls in flight may go on after the gateway was told to stop, in seconds."""
+"""How long running calls may continue after the gateway was told to stop, in seconds."""
 
 LAST_WORDS_S = 1
-"""How long the answers to what was cut off then may take to leave, in seconds."""
+"""How long the responses of cut-off requests may then take to be sent, in seconds."""
 
 BACKLOG = 2048
-"""Connections that may wait to be accepted."""
+"""The maximum number of connections that wait to be accepted."""
 
 ACCEPTED_AT_ONCE = 64
-"""So many of them are accepted before others have their turn."""
+"""The number of connections that are accepted in a row before other tasks run."""
 
 ANY_CLIENT = SilentClient({"elicitation": {"form": {}}, "roots": {}})
-"""What servers are told of clients that come and go; which of them calls, and what it can, shows in each call."""
+"""The capabilities that sources see at the handshake. Each call then carries the capabilities of its actual client."""
 
 
 class Service:
-    """A crib as an ASGI application, with all that stands behind it; entered once, for as long as it serves.
+    """A crib as an ASGI application. Enter it once, for as long as it serves.
 
-    The crib is entered with it, unless it is running already.
+    Entering it also enters the crib, unless the crib is running already.
     """
 
     def __init__(
@@ -63,9 +63,9 @@ class Service:
         requests_each: int | None = None,
         follows: bool = True,
     ) -> None:
-        """`base` is where clients reach it. `requests_each`: how many one principal may have under way.
+        """`base` is the URL for clients. `requests_each` is the maximum number of concurrent requests per principal.
 
-        `follows`: changes of the file of `config` are taken over; what is registered is in any case.
+        `follows`: the gateway applies changes of the file of `config`. It always applies changes of registered items.
         """
         stop_servers_quickly()
         crib.client = ANY_CLIENT
@@ -91,13 +91,14 @@ class Service:
             base=base,
             stays=self._stays,
             metrics=self._metrics,
-            # A set is what a model is given; whoever names operations one by one wants no others to be there.
+            # An operation set only concerns MCP clients. A caller who names single operations wants only those in the
+            # API too.
             exposed=OPERATIONS if exposed in (*SETS, ALL) else chosen(exposed),
         )
 
     @property
     def cut_off(self) -> Sequence[Callable[[], None]]:
-        """What ends all that is under way, in this order."""
+        """The functions that end all running requests, in the order in which to call them."""
         return [self._crib.desk.runner.under_way.give_up, self._stays.end_all]
 
     def hang_up(self) -> None:
@@ -145,27 +146,29 @@ async def serve_http(
     *,
     exposed: str | Sequence[str] = DEFAULT_SET,
     audit_events_lost: Callable[[], int] = lambda: 0,
-    beside: Callable[[], Coroutine[Any, Any, None]] | None = None,
+    alongside: Callable[[], Coroutine[Any, Any, None]] | None = None,
     bounds: Bounds | None = None,
     follows: bool = True,
 ) -> None:
-    """Serve until SIGINT or SIGTERM arrives; calls in flight may end, then every server that was started is stopped.
+    """Serve until SIGINT or SIGTERM arrives. Then running calls get time to end, and all started servers are stopped.
 
-    Cancelled, it stops without waiting for calls in flight. In a thread that is not the main one no signal arrives.
+    If the task is cancelled, it stops without waiting for running calls. Signals only arrive in the main thread.
 
-    `listening` is told the MCP endpoint's address once it takes requests. `exposed`: see `Gateway`.
-    `audit_events_lost`: how many so far, for the metrics. `beside` is run once the sources are being started. `bounds`
-    are those of connections; without them, what this process can have. `follows`: see `Service`.
+    `listening` is called with the address of the MCP endpoint when the server accepts requests. `exposed`: see
+    `Gateway`.
+    `audit_events_lost` returns the number of lost audit events, for the metrics. `alongside` runs as a task next to the
+    server. `bounds` limits connections; the default depends on what this process may open. `follows`: see `Service`.
 
     Raises:
-        InvalidConfig: the address is taken, or others reach it and nobody is asked who they are.
+        InvalidConfig: the address is in use, or other machines can reach it and there is no authentication.
     """
     address.check(config.auth)
     try:
         family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
         bound = socket.create_server((address.host, address.port), family=family, backlog=BACKLOG)
-        # asyncio does it for sockets that were named TCP, which this one was not. Without it the second part of an
-        # answer, its body, waits until the client has acknowledged the first: 40 ms.
+        # asyncio sets this only for sockets that were created with the protocol number of TCP, unlike this one. Without
+        # it,
+        # the body of a response waits until the client has acknowledged the head: 40 ms.
         bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     except OSError as error:
         raise InvalidConfig(f"{address.host}:{address.port}: {error.strerror}") from error
@@ -186,8 +189,8 @@ async def serve_http(
         async with service, anyio.create_task_group() as tasks:
             tasks.start_soon(server.stop_on, signals)
             listening(f"{here}{PATH}")
-            if beside is not None:
-                tasks.start_soon(beside)
+            if alongside is not None:
+                tasks.start_soon(alongside)
             await server.serve_to_the_end(bound)
             tasks.cancel_scope.cancel()
 
@@ -202,17 +205,21 @@ class HttpServer(uvicorn.Server):
         hang_up: Callable[[], None],
         cut_off: Sequence[Callable[[], None]] = (),
     ) -> None:
-        """`hang_up` ends the streams. `cut_off` end what is under way when it has had its time; they are called one
-        after the other, so that each finds only what the one before has not ended."""
+        """`hang_up` ends the streams that clients keep open.
+
+        The functions in `cut_off` end running requests after the grace period. They are called one after the other, so
+        each
+        only meets the requests that the one before did not end.
+        """
         config = uvicorn.Config(
             app,
             http=cast("type[asyncio.Protocol]", connections),
-            ws="none",  # nothing here speaks it, and such a connection would not be bounded
+            ws="none",  # not used, and such connections would have no limits
             backlog=ACCEPTED_AT_ONCE,
             log_config=None,
             access_log=False,
             server_header=False,
-            # What is still there then is answered by uvicorn, in no form of ours.
+            # Requests that still run after this time are answered by uvicorn, without problem details.
             timeout_graceful_shutdown=GRACE_S + LAST_WORDS_S * (1 + len(cut_off)),
         )
         super().__init__(config)
@@ -220,9 +227,9 @@ class HttpServer(uvicorn.Server):
         self._cut_off = cut_off
 
     async def serve_to_the_end(self, bound: socket.socket) -> None:
-        """`serve`, which is told to stop where its caller is cancelled.
+        """Run `serve`. If the caller is cancelled, tell the server to stop, and wait for it.
 
-        Cut off in the middle it would leave its streams and its lifespan open.
+        Cancelling `serve` itself would leave its streams and its lifespan open.
         """
         serving = asyncio.create_task(self.serve(sockets=[bound]))
         try:
@@ -234,7 +241,7 @@ class HttpServer(uvicorn.Server):
             raise
 
     async def stop_on(self, signals: AsyncIterator[signal.Signals]) -> None:
-        """Stop at the first signal; at the second, without waiting for calls in flight."""
+        """Stop at the first signal. At the second signal, stop without waiting for running calls."""
         await anext(signals)
         self.should_exit = True
         await anext(signals)
@@ -242,20 +249,20 @@ class HttpServer(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Generator[None]:
-        """Not here: uvicorn raises what it caught again, which would end the program before its servers are stopped."""
+        """Leave signals alone. uvicorn would raise them again, and the program would end before its servers."""
         yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         for bound in sockets or ():
-            bound.listen(BACKLOG)  # asyncio takes one number for this and for how many it accepts in a row
+            bound.listen(BACKLOG)  # asyncio uses `backlog` also as the number to accept in a row
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._hang_up()
         cutting_off = asyncio.create_task(self._cut_off_late())
         await super().shutdown(sockets)
         cutting_off.cancel()
-        if self.force_exit:  # uvicorn leaves the lifespan open then, and its end would be a traceback
+        if self.force_exit:  # uvicorn then skips this, and the open lifespan would end in a traceback
             await self.lifespan.shutdown()
 
     async def _cut_off_late(self) -> None:

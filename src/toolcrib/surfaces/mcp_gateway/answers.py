@@ -1,4 +1,4 @@
-"""Answers of sources on their way through the SDK, which lets through only the fields that it knows."""
+"""Answers of sources, kept complete on their way through the SDK, which drops unknown fields."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from mcp.server.context import CallNext, HandlerResult
 from toolcrib.surfaces.mcp_gateway.connections import Ctx
 
 _ENVELOPE = ("resultType", "_meta")
-"""What the SDK says of an answer; everything else is the source's."""
+"""The fields that the SDK sets itself. All other fields come from the source."""
 
 _passed_on: ContextVar[list[dict[str, Any]]] = ContextVar("_passed_on")
-"""Takes the source's answer to the request that is being handled, if it is one to pass on."""
+"""Collects the source's answer to the current request, if it is to be passed on unchanged."""
 
 
 def whole(answer: Mapping[str, Any]) -> dict[str, Any]:
-    """What a handler returns to have all of `answer` reach the client, fields of a later protocol included."""
+    """Return `answer` from a handler so that all of its fields reach the client, also those of later protocols."""
     wire = dict(answer)
     _passed_on.get().append(wire)
     return wire
 
 
 async def pass_on_whole(ctx: Ctx, call_next: CallNext) -> HandlerResult:
-    """Middleware that gives back to an answer the fields that the SDK took."""
+    """Middleware that restores the fields that the SDK dropped from an answer."""
     passed_on: list[dict[str, Any]] = []
     token = _passed_on.set(passed_on)
     try:

@@ -1,4 +1,4 @@
-"""One call of a tool behind the gateway, from the client's request to an answer that fits the client."""
+"""Tool calls through the gateway, from the client's request to an answer that fits the client."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from toolcrib.surfaces.mcp_gateway.results import fitted
 
 
 class Calls:
-    """Runs tools for clients of both eras; what they ask in between goes to the client, and so does their progress."""
+    """Runs tools for clients of both eras. Questions and progress of the tools go to the client."""
 
     def __init__(self, crib: Toolcrib, clients: Clients, large: LargeResults) -> None:
         self._crib = crib
         self._clients = clients
         self._large = large
         self.room: Room = DEFAULT_ROOM
-        """How large an answer may be."""
+        """The maximum size of an answer."""
 
     async def call(
         self,
@@ -36,11 +36,10 @@ class Calls:
         operation: str = "call_tool",
         keeps_structure: bool = False,
     ) -> HandlerResult:
-        """The answer to `operation`, which is one of `CALLS`, with these `arguments`; `keeps_structure`: see
-        `LargeResults`.
+        """Perform `operation`, which is one of `CALLS`, with these `arguments`. `keeps_structure`: see `LargeResults`.
 
         Raises:
-            ToolcribError: as the operation does.
+            ToolcribError: the operation failed.
         """
 
         async def send(context: CallContext, progress: ProgressListener | None) -> Mapping[str, Any]:

@@ -1,4 +1,4 @@
-"""The clients behind the requests, as sources may ask them for input and tell them what they log."""
+"""The clients behind requests. Sources can ask them for input and send them log messages."""
 
 from __future__ import annotations
 
@@ -26,16 +26,19 @@ from toolcrib.surfaces.mcp_gateway.questions import ASKED, MAX_ROUNDS, askable, 
 from toolcrib.surfaces.mcp_gateway.visits import TICKET, Visit, Visits
 
 FIRST_POLL_S, LAST_POLL_S = 0.05, 0.25
-"""A source that asks nothing and only wants to be called again is, after the first, then after twice as long."""
+"""The wait before a source without questions is called again, in seconds.
+
+It doubles from the first to the last value.
+"""
 
 Send = Callable[[CallContext, ProgressListener | None], Awaitable[Mapping[str, Any]]]
-"""Sends one request to its source: the result as it came, `input_required` included."""
+"""Sends one request to its source. Returns the unchanged result, which may be `input_required`."""
 
 _SOURCE_STATE = "source:"
 
 
 class _Connected:
-    """A client of the handshake era; two are equal that are on one connection."""
+    """A client of the handshake era. Two objects are equal if they share a connection."""
 
     __slots__ = ("connection", "messages")
 
@@ -62,7 +65,7 @@ class _Connected:
 
 
 class HandshakeClient(_Connected):
-    """One during one of its requests."""
+    """A client of the handshake era during one of its requests."""
 
     __slots__ = ("ctx",)
 
@@ -83,12 +86,12 @@ class HandshakeClient(_Connected):
         except MCPError as error:
             raise ToolFailed(f"The client did not answer {method}: {error.message}") from error
         except ValidationError as error:
-            raise ToolFailed(f"The question or the answer of {method} is none.") from error
+            raise ToolFailed(f"The request {method} to the client, or its answer, is not valid MCP.") from error
         return answer.model_dump(by_alias=True, mode="json", exclude_none=True)
 
 
 class StandingClient(_Connected):
-    """The one behind a pipe, between its requests."""
+    """The client at the other end of a pipe, between its requests."""
 
     __slots__ = ()
 
@@ -101,20 +104,20 @@ class StandingClient(_Connected):
 
 
 class Clients:
-    """Carries a request to its source for whichever client it came from, as often as the source asks in between."""
+    """Forwards requests to their sources, and the sources' questions to the clients that sent the requests."""
 
     def __init__(self, *, sole: bool) -> None:
-        """`sole`: there is one client and no other."""
+        """`sole`: there is only one client."""
         self._tasks: TaskGroup | None = None
         self._visits: Visits | None = None
         self._who = "the one client" if sole else None
 
     def run_in(self, tasks: TaskGroup) -> None:
-        """Let the requests that wait for a client to come back live in `tasks`."""
+        """Run the requests that wait for a client to return in `tasks`."""
         self._tasks, self._visits = tasks, Visits(tasks)
 
     def standing(self, connection: Connection) -> StandingClient:
-        """The one client of the handshake era while none of its requests is being answered."""
+        """Return the only client of the handshake era, for the time between its requests."""
 
         async def send(params: Mapping[str, Any]) -> None:
             await connection.notify("notifications/message", params)
@@ -123,11 +126,11 @@ class Clients:
         return StandingClient(connection, messages)
 
     async def carry(self, ctx: Ctx, send: Send) -> Mapping[str, Any]:
-        """The result of `send`; for a client of the newer era it may be `input_required`, which is to be sealed.
+        """Return the result of `send`. For a client of the newer era it may be `input_required`, which must be sealed.
 
         Raises:
-            ToolcribError: as `send` does, or `ToolFailed` where the client does not answer what the source asks.
-            MCPError: the client comes back to what is over.
+            ToolcribError: `send` failed, or the client did not answer the source's question (`ToolFailed`).
+            MCPError: the client returned to a request that has ended.
         """
         if ctx.protocol_version in MODERN_PROTOCOL_VERSIONS:
             return await self._carry_back_and_forth(ctx, send)
@@ -140,7 +143,7 @@ class Clients:
 
     async def _carry_back_and_forth(self, ctx: Ctx, send: Send) -> Mapping[str, Any]:
         params: Mapping[str, Any] = ctx.params or {}
-        can_ask = ctx.method in INPUT_REQUIRED_METHODS  # and only their states are sealed
+        can_ask = ctx.method in INPUT_REQUIRED_METHODS  # the SDK seals the state of these methods only
         state, answers = params.get("requestState"), cast("Mapping[str, Any]", params.get("inputResponses") or {})
         if not can_ask:
             state, answers = None, dict[str, Any]()
@@ -165,7 +168,7 @@ class Clients:
 
 
 async def _carry_through(client: HandshakeClient, send: Send) -> Mapping[str, Any]:
-    """For a client that can be sent requests while it waits."""
+    """Carry a request of a client that can answer questions while it waits."""
     context = replace(context_of(client.ctx), client=client)
     progress, poll_s = _progress_to(lambda: client.ctx), FIRST_POLL_S
     for _ in range(MAX_ROUNDS):
@@ -181,12 +184,14 @@ async def _carry_through(client: HandshakeClient, send: Send) -> Mapping[str, An
             for key, question in questions.items()
         }
         context = replace(context, resumed=Resumption.of(answers, result.get("requestState")))
-    raise ToolFailed(f"The tool asked for more input after {MAX_ROUNDS} times, and was given up.")
+    raise ToolFailed(f"The tool asked for input more than {MAX_ROUNDS} times. The call was cancelled.")
 
 
 def _progress_to(here: Callable[[], Ctx]) -> ProgressListener | None:
-    """Tells progress in the request that the client waits for, which is another after it was away; None where it does
-    not want any."""
+    """Return a listener that reports progress to the client's current request, or None if the client wants no progress.
+
+    The current request changes when a client returns with answers.
+    """
     if (here().meta or {}).get("progress_token") is None:
         return None
 
@@ -198,7 +203,7 @@ def _progress_to(here: Callable[[], Ctx]) -> ProgressListener | None:
 
 
 async def _finish(messages: LogMessages) -> None:
-    """Let the last messages out before the answer; whoever has gone gets none."""
+    """Send the remaining log messages before the answer. A client that has left receives none."""
     try:
         await messages.sent()
     finally:
@@ -206,10 +211,10 @@ async def _finish(messages: LogMessages) -> None:
 
 
 def _passed(result: Mapping[str, Any], capabilities: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A source's own request for input, its state marked as that; a result of any other kind as it is.
+    """Mark the state of a source's own request for input. Other results are returned unchanged.
 
     Raises:
-        ToolFailed: it asks for what the client never said it can.
+        ToolFailed: the source asks for something that the client did not declare as a capability.
     """
     if result.get("resultType") != "input_required":
         return result

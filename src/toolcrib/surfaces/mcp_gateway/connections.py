@@ -1,4 +1,4 @@
-"""What the SDK hands to whoever answers a request, and the connection behind it."""
+"""The SDK's request context: the connection, the principal and the bundle of a request."""
 
 from __future__ import annotations
 
@@ -21,43 +21,48 @@ _BUNDLE = "bundle"
 
 
 def connection_of(ctx: Ctx) -> Connection:
-    """In the handshake era it lives as long as the client stays; in the newer one, as long as the request."""
-    # The session is made anew for every message.
+    """Return the connection.
+
+    In the handshake era it lasts while the client stays; in the newer era, for one request.
+    """
+    # The SDK creates the session object anew for every message, so it cannot identify a client.
     return ctx.session._connection  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
 
 
 def state_of(principal: Principal | None, bundle: str | None = None) -> dict[str, Any]:
-    """What the SDK keeps for a gateway as long as it serves: the one on whose behalf all of its clients ask, if any,
-    and the bundle that all of them are kept within."""
+    """Return the SDK's lifespan state of a gateway.
+
+    `principal` is the one principal of all clients, if there is only one. All requests are limited to `bundle`.
+    """
     return {_SOLE: principal, _BUNDLE: bundle}
 
 
 def principal_of(ctx: Ctx) -> Principal:
-    """On whose behalf a client asks: as whom its HTTP request was let in, or the one at the other end of the pipe.
+    """Return the principal of a client: of its admitted HTTP request, or of the process at the other end of the pipe.
 
     Raises:
-        RuntimeError: it is a request of nobody. None is taken for that of the person at this machine.
+        RuntimeError: the request has no principal. Such a request is never treated as local.
     """
     if ctx.request is not None:
         return ctx.request.state.principal
     principal: Principal | None = ctx.lifespan_context.get(_SOLE)
     if principal is None:
-        raise RuntimeError(f"{ctx.method} came in on behalf of nobody")
+        raise RuntimeError(f"the request {ctx.method} has no principal")
     return principal
 
 
 def stay_of(ctx: Ctx) -> Stay | None:
-    """How long the HTTP request may last that `ctx` came with; None where it came through a pipe."""
+    """Return the stay of the HTTP request that carried `ctx`, or None if it came through a pipe."""
     return None if ctx.request is None else ctx.request.state.stay
 
 
 def bundle_of(ctx: Ctx) -> str | None:
-    """The bundle that requests of this gateway are kept within, if any."""
+    """Return the bundle that requests of this gateway are limited to, if there is one."""
     return ctx.lifespan_context.get(_BUNDLE)
 
 
 def context_of(ctx: Ctx) -> CallContext:
-    """Of a request as it came: on whose behalf, within which bundle, and in which trace if it says so in its `_meta`.
+    """Return the call context of a request: its principal, its bundle, and its trace if `_meta` names one.
 
     Source: MCP 2026-07-28, "Trace context" (`traceparent`).
     """
@@ -67,19 +72,22 @@ def context_of(ctx: Ctx) -> CallContext:
 
 
 def user_of(principal: Principal) -> AuthenticatedUser:
-    """`principal` as the SDK knows users: it binds sessions and sealed states to them. It does not see the token."""
+    """Return `principal` as a user of the SDK, which binds sessions and sealed states to users.
+
+    It never sees the token.
+    """
     return AuthenticatedUser(
         AccessToken(token="", client_id=principal.id, subject=principal.id, scopes=sorted(principal.scopes))
     )
 
 
 def principal_here() -> Principal:
-    """The one for whose HTTP request this code runs, where the SDK hands over no context.
+    """Return the principal of the current HTTP request, for code to which the SDK passes no context.
 
     Raises:
-        RuntimeError: it runs for nobody's.
+        RuntimeError: no admitted HTTP request is being answered.
     """
     token = get_access_token()
     if token is None:
-        raise RuntimeError("no HTTP request that was let in is being answered")
+        raise RuntimeError("no admitted HTTP request is being answered")
     return Principal(token.client_id, frozenset(token.scopes))

@@ -1,4 +1,4 @@
-"""The catalog's tools themselves as the gateway's list of tools, for clients that search and defer by themselves."""
+"""The tools of the catalog as the gateway's own list of tools, for clients that search tools themselves."""
 
 from __future__ import annotations
 
@@ -30,15 +30,17 @@ from toolcrib.surfaces.mcp_gateway.results import LISTING, as_json_result
 logger = logging.getLogger(__name__)
 
 METADATA_KEY = "toolcrib/metadata"
-"""Where a definition's `_meta` has what its owner says of the tool, as `ToolMetadata.to_wire` writes it; without
-intents, which are never shown."""
+"""The key in a definition's `_meta` for the owner's metadata, in the form of `ToolMetadata.to_wire`.
+
+Intents are left out, because they are never shown.
+"""
 
 _NOT_OURS = ("execution",)
-"""Fields of a definition that promise what the gateway does not do: running a call as a task."""
+"""Fields of a definition that promise something the gateway does not support: calls as tasks."""
 
 
 class DirectRequests:
-    """Answers `tools/list` with every visible tool, and calls of them: whoever lists a tool has seen what it takes."""
+    """Answers `tools/list` with every visible tool, and calls them. Listed tools need not be expanded before a call."""
 
     def __init__(self, crib: Toolcrib, calls: Calls, opening: Opening, bundle: str | None = None) -> None:
         self._crib = crib
@@ -53,10 +55,10 @@ class DirectRequests:
         server.get_tool_input_schema = self._input_schema
 
     def offered(self, view: View) -> Mapping[str, object]:
-        """What the list of tools of a principal hangs on, by source, as `Telling` takes it."""
+        """Return a value for each source that changes if the principal's list of tools changes. `Telling` uses it."""
         sums: dict[str, int] = {}
         for tool in view.tools.values():
-            # A sum does not depend on the order.
+            # A sum, because it does not depend on the order.
             sums[tool.source] = sums.get(tool.source, 0) + hash((tool.fingerprint, view.names[tool.id]))
         return sums
 
@@ -79,21 +81,22 @@ class DirectRequests:
         try:
             return await self._calls.call(ctx, call, keeps_structure=tool.output_schema is not None)
         except ToolcribError as error:
-            if (own := own_refusal(error)) is not None:  # who sees the tool itself is told what it told
+            if (own := own_refusal(error)) is not None:  # clients of the tool itself get its own error
                 raise own from error
             again = NextAction(params.name, params.arguments or {}) if error.retryable else LISTING
             return as_json_result(_direct_error(error, view, again), is_error=True)
 
     def _input_schema(self, name: str) -> Mapping[str, Any] | None:
-        """What the SDK compares the headers of a call with."""
+        """Return the schema that the SDK compares with the headers of a call."""
         tool = _find(self._crib.view(principal_here(), self._bundle), name)
         return tool.input_schema if tool is not None else None
 
 
 def _definition(tool: Tool, name: str, version: str) -> dict[str, Any] | None:
-    """`tool` as its source sent it, under the `name` it has here; what `version` has no form for is left out of it.
+    """Return `tool` as its source sent it, under the `name` it has here. Fields that `version` does not know are
+    removed.
 
-    None where nothing is left that a client would take; one such definition would cost it the whole list.
+    Returns None if no valid definition remains. One invalid definition would make a client reject the whole list.
     """
     sent = tool.wire or _written(tool)
     wire = {key: value for key, value in sent.items() if key not in _NOT_OURS} | {"name": name} | _meta(tool)
@@ -101,19 +104,19 @@ def _definition(tool: Tool, name: str, version: str) -> dict[str, Any] | None:
     needed = {
         "name": name,
         "description": tool.description,
-        # It validates objects alone, whatever it says of its type; the protocol wants the word.
+        # Arguments are always an object, whatever `type` the schema has. The protocol requires the word.
         "inputSchema": {**tool.input_schema, "type": "object"},
         **_meta(tool),
     }
     for shown in (wire, without_results, needed):
         if is_definition(shown, "tools/list", version):
             return shown
-    logger.warning("%s is not listed: its definition has no form in %s", tool.id, version)
+    logger.warning("%s is not listed: its definition is not valid in protocol version %s", tool.id, version)
     return None
 
 
 def _written(tool: Tool) -> dict[str, Any]:
-    """The definition of one that never travelled."""
+    """Return the definition of a tool that did not come over MCP."""
     wire: dict[str, Any] = {"description": tool.description, "inputSchema": tool.input_schema}
     if tool.title is not None:
         wire["title"] = tool.title
@@ -125,7 +128,7 @@ def _written(tool: Tool) -> dict[str, Any]:
 
 
 def _meta(tool: Tool) -> dict[str, Any]:
-    """Its `_meta`, with what its owner says of it; nobody else speaks under that key."""
+    """Return `_meta` with the owner's metadata. A value that the source sent under the same key is removed."""
     sent = tool.wire.get("_meta")
     told = dict(cast("dict[str, Any]", sent)) if isinstance(sent, dict) else {}
     told.pop(METADATA_KEY, None)
@@ -135,15 +138,15 @@ def _meta(tool: Tool) -> dict[str, Any]:
 
 
 def _find(view: View, name: str) -> Tool | None:
-    """The visible tool that is listed as `name`."""
+    """Return the visible tool that is listed as `name`."""
     tool = view.find(name)
     return tool if tool is not None and view.names.get(tool.id) == name else None
 
 
 def _direct_error(error: ToolcribError, view: View, otherwise: NextAction = LISTING) -> dict[str, Any]:
-    """The object of `error` for a client that has the tools and none of the operations.
+    """Return the error object of `error` for a client that has the tools but not the operations.
 
-    Its next action is a call of a tool by the name that the tool has in the list, or else `otherwise`.
+    Its next action is a call of a tool by its listed name, or else `otherwise`.
     """
     step = otherwise
     match error.next_action:

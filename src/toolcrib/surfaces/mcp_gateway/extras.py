@@ -1,4 +1,4 @@
-"""Prompts, resources and completions of the sources, as a client asks for them."""
+"""Requests of clients for prompts, resources and completions of the sources."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from toolcrib.surfaces.mcp_gateway.refusals import protocol_error
 
 
 class ExtrasRequests:
-    """Answers what a client asks of prompts and resources; pages of large results are resources as well."""
+    """Answers requests for prompts and resources. Pages of large results are resources too."""
 
     def __init__(self, crib: Toolcrib, clients: Clients, opening: Opening, large: LargeResults) -> None:
         self._crib = crib
@@ -35,7 +35,7 @@ class ExtrasRequests:
 
     def answer_on(self, server: Server[dict[str, Any]]) -> None:
         """Register the handlers."""
-        # Not as arguments: their types have no place for an upstream's answer as it came.
+        # Not as arguments of `Server`: their types cannot return an upstream answer unchanged.
         server.add_request_handler("prompts/list", mcp_types.PaginatedRequestParams, self._list_prompts)
         server.add_request_handler("prompts/get", mcp_types.GetPromptRequestParams, self._get_prompt)
         server.add_request_handler("resources/list", mcp_types.PaginatedRequestParams, self._list_resources)
@@ -68,7 +68,7 @@ class ExtrasRequests:
         if uri.startswith(PAGE_SCHEME):
             page = self._large.page(uri, principal_of(ctx))
             if page is None:
-                raise MCPError(INVALID_PARAMS, "This page is kept no longer; call the tool again.", {"uri": uri})
+                raise MCPError(INVALID_PARAMS, "This page has expired. Call the tool again.", {"uri": uri})
             return {"resultType": "complete", "ttlMs": 0, "cacheScope": "private", **page}
         await self._opening.wait(principal_of(ctx), uri)
         return await self._fetched(ctx, lambda context, _: self._crib.read_resource(uri, context=context))
@@ -87,7 +87,7 @@ class ExtrasRequests:
             return dict(answer)
         answer = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private", **answer}
         if not fits(answer, ctx.method, ctx.protocol_version):
-            raise MCPError(INTERNAL_ERROR, f"The server answered {ctx.method} with what is no result of that.")
+            raise MCPError(INTERNAL_ERROR, f"The server's answer to {ctx.method} is not a valid result.")
         return whole(answer)
 
 

@@ -1,4 +1,4 @@
-"""The gateway over streamable HTTP: stateless for clients of the newer era, with sessions for older ones."""
+"""The gateway over streamable HTTP: without sessions for clients of the newer era, with sessions for older ones."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ from toolcrib.surfaces.mcp_gateway.server import Gateway
 PATH = "/mcp"
 
 BUNDLE_PATH = f"{PATH}/b/{{bundle}}"
-"""Where the endpoint within a bundle stands, with the name of that in its place."""
+"""The path of the endpoint for one bundle, with a placeholder for the name of the bundle."""
 
 
 MAX_SESSIONS = 10_000
-"""Sessions of the handshake era at one endpoint, for all principals together."""
+"""The maximum number of sessions of the handshake era at one endpoint, for all principals together."""
 
 MAX_SESSIONS_EACH = 100
-"""Of one principal, which are more than its clients need: each client has one."""
+"""The maximum number of sessions of one principal. Each of its clients needs one."""
 
 
 class _Sessions(StreamableHTTPSessionManager):
-    """The SDK's sessions. Where there are too many, the one that has been idle for longest makes room for a new one.
+    """The SDK's sessions, with a different limit: if there are too many, the session that was idle longest is closed.
 
-    The SDK refuses new ones instead, for everybody as soon as one principal has opened all that there may be.
+    The SDK refuses new sessions instead, so one principal that opens the maximum would block everyone else.
     """
 
     def _admit_session(self, requestor: AuthorizationContext | None) -> StreamableHTTPServerTransport | None:
@@ -50,7 +50,7 @@ class _Sessions(StreamableHTTPSessionManager):
             if len(self._server_instances) < MAX_SESSIONS:
                 return super()._admit_session(requestor)
             whose, _ = counts.most_common(1)[0]
-        # An idle session ends at its deadline. One with a request under way has none.
+        # An idle session has a deadline. A session with a running request has none.
         ends_at = {
             name: transport.idle_scope.deadline
             for name, transport in self._server_instances.items()
@@ -58,10 +58,10 @@ class _Sessions(StreamableHTTPSessionManager):
         }
         oldest = min(ends_at, key=ends_at.__getitem__, default=None)
         if oldest is None or math.isinf(ends_at[oldest]):
-            return None  # which the SDK answers with 503
+            return None  # the SDK then answers 503
         self._session_owners.pop(oldest, None)
         if (scope := self._server_instances.pop(oldest).idle_scope) is not None:
-            scope.cancel()  # as at its deadline
+            scope.cancel()  # the same happens at its deadline
         return super()._admit_session(requestor)
 
 
@@ -70,16 +70,18 @@ def _id_of(owner: AuthorizationContext | None) -> str | None:
 
 
 class Endpoint:
-    """An ASGI application that answers MCP. Whoever routes requests here has let them in, and says as whom: in
-    `request.state.principal`. A session belongs to the principal that began it."""
+    """An ASGI application that answers MCP. The caller has admitted the requests and set `request.state.principal`.
+
+    A session belongs to the principal that began it.
+    """
 
     def __init__(self, gateway: Gateway) -> None:
-        # Which hosts and origins may ask was looked at before.
+        # The SDK's own check of hosts and origins is off: `NameCheck` did that before.
         self._sessions = _Sessions(gateway.server, max_sessions=MAX_SESSIONS)
         self._as_user = AuthContextMiddleware(self._sessions.asgi_app)
 
     def run(self) -> AbstractAsyncContextManager[None]:
-        """What has to be entered, once, for as long as requests are answered."""
+        """Return the context in which requests are answered. Enter it once."""
         return self._sessions.run()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -88,20 +90,23 @@ class Endpoint:
 
 
 class BundleEndpoints:
-    """An ASGI application that answers MCP within the bundle that stands in the path; entered as a gateway is.
+    """An ASGI application that answers MCP within the bundle that the path names. Enter it like a gateway.
 
-    Each bundle has a gateway and sessions of its own, begun by the first request.
+    Each bundle has a separate gateway with separate sessions. The first request for a bundle creates them.
     """
 
     def __init__(self, crib: Toolcrib, make: Callable[[str], Gateway]) -> None:
-        """`make` makes the gateway of a bundle that there is."""
+        """`make` creates the gateway of an existing bundle."""
         self._crib = crib
         self._make = make
         self._gateways: dict[str, Gateway] = {}
         self._endpoints: dict[str, Endpoint] = {}
-        """By bundle. Where one leaves the configuration they stay, for it may come back; nobody reaches them then."""
+        """The endpoints by bundle.
+
+        Those of a removed bundle are kept but unreachable, because the bundle may return.
+        """
         self._reloaded: Config | None = None
-        """The configuration that was taken over last, if any was."""
+        """The configuration that was applied last, if any."""
         self._opening = anyio.Lock()
         self._stack = AsyncExitStack()
         self._tasks: TaskGroup | None = None
@@ -117,12 +122,12 @@ class BundleEndpoints:
         await self._stack.aclose()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Raises `UnknownBundle` where there is no such bundle."""
+        """Answer a request. Raises `UnknownBundle` if the bundle does not exist."""
         bundle = self._crib.bundle_for(scope["path_params"]["bundle"], Request(scope).state.principal).name
         await (await self._endpoint(bundle))(scope, receive, send)
 
     def reload(self, config: Config) -> None:
-        """See `Gateway.reload`; streams within a bundle that is gone are ended."""
+        """Apply `config` to every gateway, see `Gateway.reload`. Streams of removed bundles are ended."""
         self._reloaded = config
         for bundle, gateway in self._gateways.items():
             gateway.reload(config)
@@ -130,7 +135,7 @@ class BundleEndpoints:
                 gateway.hang_up()
 
     def hang_up(self) -> None:
-        """See `Gateway.hang_up`."""
+        """End the streams of every gateway, see `Gateway.hang_up`."""
         for gateway in self._gateways.values():
             gateway.hang_up()
 
@@ -138,7 +143,7 @@ class BundleEndpoints:
         async with self._opening:
             if bundle not in self._endpoints:
                 if self._tasks is None:
-                    raise RuntimeError("it was not entered")
+                    raise RuntimeError("BundleEndpoints was not entered")
                 await self._tasks.start(self._run, bundle, name=f"gateway within {bundle}")
             return self._endpoints[bundle]
 
@@ -147,7 +152,7 @@ class BundleEndpoints:
         gateway = self._make(bundle)
         endpoint = Endpoint(gateway)
         async with gateway, endpoint.run():
-            if self._reloaded is not None and self._reloaded is not made_after:  # while it was entered
+            if self._reloaded is not None and self._reloaded is not made_after:  # changed while the gateway was entered
                 gateway.reload(self._reloaded)
             self._gateways[bundle], self._endpoints[bundle] = gateway, endpoint
             task_status.started()

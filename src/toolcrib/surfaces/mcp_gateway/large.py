@@ -1,4 +1,4 @@
-"""Results that are too large to hand over in one piece: text is paged, anything else is left out with its size."""
+"""Results that exceed the size limits: text is split into pages, and large binary content is left out."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from toolcrib.surfaces.mcp_gateway.results import json_text
 PAGE_SCHEME = "toolcrib-result://"
 
 MAX_KEPT_BYTES = 64 * 1024 * 1024
-"""Pages kept for reading, all together, as they take up memory.
+"""The maximum memory of all stored pages together, in bytes.
 
-When there is no more room, the principal that takes most loses its oldest results.
+When there is no more room, the principal that uses the most memory loses its oldest results.
 """
 
 MAX_LINKS = 10
-"""Pages that a result links to one by one; the others are told of in a line."""
+"""The maximum number of pages that a result links to. A line of text names the others."""
 
 _MAX_DIGITS = 9
 
 _BREAKS_WITHIN = 0.2
-"""A page ends at a line break if there is one in this last part of it."""
+"""A page ends at a line break if there is one in this last fraction of the page."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,16 +37,19 @@ class _Kept:
     mime_type: str
     size: int
     whose: str
-    """The id of the principal that got the answer."""
+    """The id of the principal that received the answer."""
 
     @property
     def in_memory(self) -> int:
-        """Bytes; one character outside Latin-1 makes all of its page take two or four each."""
+        """The size in memory, in bytes.
+
+        One character outside Latin-1 doubles or quadruples the size of its whole page.
+        """
         return sum(sys.getsizeof(page) for page in self.pages)
 
 
 class LargeResults:
-    """Makes answers fit their room, and holds what did not, in memory, for whoever got the answer."""
+    """Shortens answers to the size limits. The rest stays in memory, for the principal that received the answer."""
 
     def __init__(self) -> None:
         self._kept = Shares[str, _Kept](MAX_KEPT_BYTES, attrgetter("in_memory"))
@@ -54,10 +57,12 @@ class LargeResults:
     def fitted(
         self, wire: Mapping[str, Any], room: Room, principal: Principal, *, keeps_structure: bool = False
     ) -> Mapping[str, Any]:
-        """`wire`, an answer to `tools/call`, with at most `room.text` bytes of text and no binary of more than
-        `room.binary`; what is not in it is linked to or told of in its place.
+        """Shorten `wire`, an answer to `tools/call`, to `room.text` bytes of text, without binary content above
+        `room.binary` bytes.
 
-        Structured content beyond the room is linked to as well, unless its reader needs it whole (`keeps_structure`).
+        A link or a note replaces what was removed. Structured content that is too large is also replaced by links,
+        unless the
+        reader needs it complete (`keeps_structure`).
         """
         content = wire.get("content")
         structured = wire.get("structuredContent")
@@ -72,7 +77,7 @@ class LargeResults:
         return wire
 
     def page(self, uri: str, principal: Principal) -> Mapping[str, Any] | None:
-        """The result of `resources/read` for a page; None where it is no page, or is kept no longer."""
+        """Return the result of `resources/read` for a page, or None if it does not exist or was discarded."""
         name, _, number = uri.removeprefix(PAGE_SCHEME).partition("/")
         kept = self._kept.get(name)
         if kept is None or kept.whose != principal.id:
@@ -114,18 +119,19 @@ class LargeResults:
         return fitting
 
     def _told(self, text: str, mime_type: str, room: Room, principal: Principal, what: str) -> list[dict[str, Any]]:
-        """Keep `text` in pages: a line on where it is, and links."""
+        """Store `text` as pages, and return content blocks: a line that says where they are, and links."""
         name = secrets.token_urlsafe(9)
         kept = _Kept(tuple(_paged(text, room.text)), mime_type, _size(text), principal.id)
         self._kept.put(principal.id, name, kept)
         if name not in self._kept:
-            line = f"[{what} is too large for one answer, and its {kept.size} bytes are too many to be kept.]"
+            line = f"[{what} is too large for one answer ({kept.size} bytes), and also too large to store.]"
             return [{"type": "text", "text": line}]
         count = len(kept.pages)
         first, last = f"{PAGE_SCHEME}{name}/1", f"{PAGE_SCHEME}{name}/{count}"
         where = f"as the resource {first}" if count == 1 else f"as {count} resources, {first} to {last}"
         line = (
-            f"[{what} is too large for one answer: its {kept.size} bytes can be read {where}, until others need room.]"
+            f"[{what} is too large for one answer ({kept.size} bytes). Read it {where}. "
+            "It is kept until memory is needed.]"
         )
         links = [
             {
@@ -151,10 +157,7 @@ def _binary_size(base64: str) -> int:
 def _left_out(block: object, data: str, room: Room) -> dict[str, Any]:
     wire = cast("dict[str, Any]", block)
     kind = wire.get("mimeType") or wire.get("resource", {}).get("mimeType") or "a file"
-    text = (
-        f"[{kind} of about {_binary_size(data)} bytes is left out: more than {room.binary}"
-        " (`toolcrib.max_binary_bytes` in the configuration).]"
-    )
+    text = f"[{kind} of about {_binary_size(data)} bytes is left out, because it is larger than {room.binary} bytes"
     return {"type": "text", "text": text}
 
 
@@ -168,7 +171,7 @@ def _paged(text: str, room: int) -> list[str]:
 
 
 def _end(text: str, at: int, room: int) -> int:
-    """Where as much of `text` from `at` on ends as fits into `room` bytes, after a line break if one is near."""
+    """Return where a page ends: `text` from `at` fits into `room` bytes. Prefers a line break near the end."""
     part = text[at : at + max(0, room)]
     if not part.isascii():
         encoded = part.encode("utf-8", "surrogatepass")

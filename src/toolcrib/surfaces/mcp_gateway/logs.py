@@ -1,4 +1,4 @@
-"""Log messages of sources, on their way to the client whose request they are about."""
+"""Log messages of sources, which are sent to the client whose request caused them."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from toolcrib.surfaces.mcp_gateway.connections import Ctx, connection_of
 logger = logging.getLogger(__name__)
 
 MAX_WAITING_CHARS = 1_000_000
-"""What waits for a client that reads more slowly than a source logs, for each of its requests; more is left out."""
+"""How many characters may wait for a slow client, for each of its requests. Further messages are dropped."""
 
 _LEVEL = "toolcrib/log-level"
-"""Under which key a connection of the handshake era keeps what its client asked for."""
+"""The key under which a connection of the handshake era stores the log level that its client set."""
 
 SendLog = Callable[[Mapping[str, Any]], Awaitable[None]]
 
 
 class LogMessages:
-    """Takes messages as they come, and sends them on in order in a task that lives only as long as some are there."""
+    """Takes log messages and sends them in order. The task that sends them runs only while messages wait."""
 
     def __init__(self, tasks: TaskGroup | None, lowest: Callable[[], str | None], send: SendLog | None = None) -> None:
-        """`lowest` gives the level from which on messages are wanted, None for no message at all."""
+        """`lowest` returns the lowest level that the client wants, or None if it wants no messages."""
         self._tasks = tasks
         self._lowest = lowest
         self._send = send
@@ -41,12 +41,12 @@ class LogMessages:
         self._left_out = 0
         self._taken = 0
         self._gone = 0
-        """How many were taken so far, and how many of those are on their way."""
+        """How many messages were taken so far, and how many of those were sent."""
         self._moved = anyio.Event()
         self._sending: anyio.CancelScope | None = None
 
     def put(self, params: Mapping[str, Any]) -> None:
-        """Take one message if it is wanted and there is room."""
+        """Take one message, if the client wants its level and there is room."""
         if self._tasks is None or not self._wants(params["level"]):
             return
         chars = len(str(params))
@@ -57,23 +57,23 @@ class LogMessages:
         self._go_on()
 
     def send_with(self, send: SendLog) -> None:
-        """Send by this way from now on."""
+        """Send messages with `send` from now on."""
         self._send = send
         self._go_on()
 
     async def sent(self) -> None:
-        """Wait until all that came so far is on its way."""
+        """Wait until all messages taken so far were sent."""
         self._tell_of_left_out()
         taken = self._taken
         while self._sending is not None and self._gone < taken:
             await self._moved.wait()
 
     def hold(self) -> None:
-        """Keep what comes from now on, as far as there is room."""
+        """Stop sending. Later messages wait while there is room."""
         self._send = None
 
     def end(self) -> None:
-        """Forget what was not sent, and take nothing more."""
+        """Discard the messages that were not sent, and take no more."""
         self._tasks = None
         self._waiting.clear()
         if self._sending is not None:
@@ -108,8 +108,8 @@ class LogMessages:
                     if not self._waiting:
                         self._tell_of_left_out()
                     self._move(1)
-        except Exception as error:  # noqa: BLE001  a client that cannot be told must not cost it its answer
-            logger.info("a client was not told what a server logged: %s", error)
+        except Exception as error:  # noqa: BLE001  a failed log message must not prevent the answer
+            logger.info("could not send a server's log message to a client: %s", error)
             self._tasks = None
         finally:
             self._sending = None
@@ -122,20 +122,20 @@ class LogMessages:
 
 
 def _told(count: int) -> Mapping[str, Any]:
-    words = "1 message was" if count == 1 else f"{count} messages were"
+    words = "1 log message was" if count == 1 else f"{count} log messages were"
     return {
         "level": "warning",
         "logger": "toolcrib",
-        "data": f"{words} left out here: more than this client had taken.",
+        "data": f"{words} dropped here, because this client read too slowly.",
     }
 
 
 class _LogNotification(mcp_types.Notification[dict[str, Any], str]):
-    """With its parameters as they are: the SDK's own model loses `data` that is null."""
+    """A log message with unchanged parameters. The SDK's own model loses `data` that is null."""
 
 
 def in_answer_to(ctx: Ctx) -> SendLog:
-    """The way to the client while the request of `ctx` is being answered, beside its answer."""
+    """Return a function that sends log messages as part of the response to `ctx`."""
 
     async def send(params: Mapping[str, Any]) -> None:
         message = _LogNotification(method="notifications/message", params=dict(params))
@@ -145,21 +145,21 @@ def in_answer_to(ctx: Ctx) -> SendLog:
 
 
 def level_set(connection: Connection) -> str | None:
-    """What a client of the handshake era asked for by `logging/setLevel`, None if it did not.
+    """Return the level that a client of the handshake era set with `logging/setLevel`, or None if it set none.
 
-    It is then sent what servers of its own era log by themselves, as if it were connected to them.
+    Without a level, the client receives what servers of its own era send by default, as if it were connected to them.
     """
     return connection.state.get(_LEVEL)
 
 
 def level_of_request(ctx: Ctx) -> str | None:
-    """What a client of the newer era asks for with this request."""
+    """Return the level that a client of the newer era asks for in this request, or None."""
     level = (ctx.meta or {}).get(mcp_types.LOG_LEVEL_META_KEY)
     return level if level in LOG_LEVELS else None
 
 
 def answer_on(server: Server[dict[str, Any]]) -> None:
-    """Answer `logging/setLevel`, which the newer era does not have; that it is answered declares `logging` for both."""
+    """Answer `logging/setLevel`, which only the handshake era has. The handler declares `logging` for both eras."""
     server.add_request_handler("logging/setLevel", mcp_types.SetLevelRequestParams, _set_level)
 
 

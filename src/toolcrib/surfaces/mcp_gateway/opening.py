@@ -1,4 +1,4 @@
-"""The first seconds of a gateway, in which a question waits for the servers that it is about."""
+"""The first seconds of a gateway, in which requests wait for the servers that they need."""
 
 from __future__ import annotations
 
@@ -8,14 +8,20 @@ from toolcrib.core.principal import Principal
 from toolcrib.crib.crib import Toolcrib
 
 FIRST_ANSWER_WAIT_S = 10.0
-"""Until when after its start the gateway lets a question wait for servers that are starting, in seconds."""
+"""For how long after its start the gateway lets requests wait for servers that are starting, in seconds."""
 
 KEPT_ANSWER_WAIT_S = 1.0
-"""The same where kept definitions answer already, in seconds: what is missing then is new, or does not work."""
+"""The wait if the catalog already has cached definitions, in seconds.
+
+Servers that are still missing are new or fail.
+"""
 
 
 class Opening:
-    """Ends by itself; after that, whoever asks is answered without the servers that are starting."""
+    """The phase after the start of a gateway.
+
+    When it is over, requests no longer wait for servers that are starting.
+    """
 
     def __init__(self, crib: Toolcrib) -> None:
         self._crib = crib
@@ -24,29 +30,32 @@ class Opening:
         self._awaited: frozenset[str] = frozenset()
         """Names of the sources that were starting at the beginning and have neither been listed nor failed."""
         self.asked = anyio.Event()
-        """Set when somebody has asked something that takes the catalog to answer."""
+        """Set when the first request arrives that needs the catalog."""
 
     def begin(self) -> None:
-        """Count from now: the crib has been entered."""
+        """Start the clock. Call this when the crib has been entered."""
         self._began_at = anyio.current_time()
         self._awaited = frozenset(self._crib.starting)
         self._begun.set()
 
     @property
     def is_ready(self) -> bool:
-        """Whether each source that there was at the beginning has been listed, by kept definitions too, or has failed.
+        """Whether every source of the beginning has been listed, possibly from the cache, or has failed.
 
-        Once that is so it stays so: sources that a changed configuration brings do not count.
+        Once true, it stays true: sources that a configuration change adds do not count.
         """
         self._awaited &= frozenset(self._crib.starting)
         return self._begun.is_set() and not self._awaited
 
     async def wait(self, principal: Principal, about: str | None = None) -> None:
-        """Wait for the starting sources that a question is about: all of them, or those whose names are in `about`, and
-        those whose tools, prompts and resources stand under names that do not tell whose they are.
+        """Wait for the starting sources that a request is about.
 
-        What `principal` has for itself is begun by its first question, and is waited for as long from then on. It never
-        waits for a source that is hidden from `principal`: how long an answer takes would tell that there is one.
+        Without `about`, these are all sources. Otherwise they are the sources whose names are in `about`, and those
+        with plain
+        names, which do not show their source. A principal's isolated sources start with its first request, and get the
+        same
+        time from then on. A source that is hidden from `principal` is never waited for, because the delay would reveal
+        it.
         """
         self.asked.set()
         await self._begun.wait()

@@ -1,4 +1,4 @@
-"""The operations as the gateway's list of tools: fixed, and made from the configuration."""
+"""The operations as the gateway's list of tools. The list is fixed and made from the configuration."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ from toolcrib.surfaces.mcp_gateway.opening import Opening
 from toolcrib.surfaces.mcp_gateway.results import LISTING, as_json_result
 
 LIST_TTL_MS = 300_000
-"""How long a client may keep the tool list, in milliseconds; a reload of the configuration is told at once anyway."""
+"""How long clients may cache the tool list, in milliseconds. A reload of the configuration notifies them earlier."""
 
 MAX_BRIEFINGS = 1_000
-"""Different tops of the catalog, as principals may know them, for which the tool list is kept."""
+"""How many tool lists are cached. A list depends on the top-level categories that a principal can see."""
 
 _ABOUT_TOOLS: Collection[str] = {"expand_tool", *CALLS}
 
 
 class OperationRequests:
-    """Answers `tools/list` with some of the operations, and calls of them."""
+    """Answers `tools/list` with the exposed operations, and performs calls of them."""
 
     def __init__(
         self,
@@ -58,22 +58,25 @@ class OperationRequests:
 
     def answer_on(self, server: Server[dict[str, Any]]) -> None:
         """Register the handlers."""
-        # Not as arguments: their types have no place for an upstream's answer as it came.
+        # Not as arguments of `Server`: their types cannot return an upstream answer unchanged.
         server.add_request_handler("tools/list", mcp_types.PaginatedRequestParams, self._list_tools)
         server.add_request_handler("tools/call", mcp_types.CallToolRequestParams, self._call_tool)
         server.get_tool_input_schema = _no_headers
 
     def describe(self, config: Config) -> None:
-        """Say from now on what a catalog of this configuration holds."""
+        """Describe the catalog of this configuration from now on."""
         self._config = config
         self._briefings = {}
 
     def offered(self, view: View) -> Mapping[str, object]:
-        """What the list of tools of a principal hangs on, as `Telling` takes it: on no source."""
+        """Return the categories that change a principal's list of tools, as `Telling` uses them.
+
+        They belong to no source.
+        """
         return {"": self._crib.tops(self._config, view.principal, self._bundle)}
 
     async def instruct(self, ctx: Ctx, call_next: CallNext) -> HandlerResult:
-        """Middleware that adds, to what a client is told of this server, what its principal may know of the catalog."""
+        """Add instructions with the visible top-level categories to the description of the server (middleware)."""
         answer = await call_next(ctx)
         if ctx.method in {"initialize", "server/discover"} and isinstance(answer, dict):
             answer["instructions"] = self._briefing(principal_of(ctx)).instructions
@@ -89,7 +92,10 @@ class OperationRequests:
 
     async def _list_tools(self, ctx: Ctx, params: mcp_types.PaginatedRequestParams) -> HandlerResult:
         if params.cursor is not None:
-            raise MCPError(INVALID_PARAMS, "There is one page of tools; this cursor is not of it.")
+            raise MCPError(
+                INVALID_PARAMS,
+                "Invalid cursor: the list of tools has only one page. Send the request again without `cursor`.",
+            )
         tools = [_definition(tool) for tool in self._briefing(principal_of(ctx)).tools]
         return mcp_types.ListToolsResult(
             tools=tools,
@@ -112,14 +118,14 @@ class OperationRequests:
 
 
 def _no_headers(name: str) -> None:
-    """None of the operations has an argument that travels as a header; not told so, the SDK lists all for each call."""
+    """Return None, because no operation has an argument that travels as a header. Otherwise the SDK lists all tools."""
 
 
 def asked_about(operation: str, arguments: Mapping[str, Any]) -> str | None:
-    """Where the names of sources would stand in the arguments of an operation; None where it is about all of them."""
+    """Return the arguments that can contain names of sources, or None if the operation concerns all sources."""
     if operation not in _ABOUT_TOOLS:
         return None
-    several = arguments.get("tool_ids")  # not validated yet: of any shape, and of any size
+    several = arguments.get("tool_ids")  # not validated yet: any type and size
     asked = [
         arguments.get("tool_id"),
         *(cast("list[object]", several)[:MAX_EXPANDED] if isinstance(several, list) else []),

@@ -1,4 +1,4 @@
-"""Lists of which a client gets one page at a time."""
+"""Lists that clients receive one page at a time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mcp_types import INVALID_PARAMS
 PAGE_SIZE = 100
 
 TTL_MS = 60_000
-"""How long a client may keep a page, in milliseconds; it is told of changes."""
+"""How long a client may cache a page, in milliseconds. Clients are notified of changes."""
 
 
 def page_of(
@@ -23,13 +23,13 @@ def page_of(
     cursor: str | None,
     size: int = PAGE_SIZE,
 ) -> dict[str, Any]:
-    """What is `shown` of the `size` names that follow `cursor` in order, as the result of a list that stands at `key`;
-    a name for which that is None is passed over.
+    """Return a page of a list result under `key`: `shown` of the `size` names that follow `cursor` in order.
 
-    A cursor holds the name it follows: names that come and go between two pages shift no other.
+    Names for which `shown` returns None are skipped. A cursor holds the name before the page. So names that appear or
+    disappear between two requests do not shift the other names.
 
     Raises:
-        MCPError: no such cursor was given out.
+        MCPError: the cursor is invalid.
     """
     after = None if cursor is None else _read(cursor)
     following = sorted(name for name in names if after is None or name > after)
@@ -51,4 +51,4 @@ def _read(cursor: str) -> str:
     try:
         return base64.b64decode(cursor, altchars=b"-_", validate=True).decode("utf-8", "surrogatepass")
     except (binascii.Error, UnicodeDecodeError, ValueError) as error:
-        raise MCPError(INVALID_PARAMS, "This cursor is of no page here.") from error
+        raise MCPError(INVALID_PARAMS, "Invalid cursor. Send the request again without `cursor`.") from error

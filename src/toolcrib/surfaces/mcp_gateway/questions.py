@@ -1,4 +1,4 @@
-"""What a source may ask of a client in the middle of a request, and which clients can be asked what."""
+"""The questions that a source may ask a client during a request, and the client capabilities that they need."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from pydantic import BaseModel
 from toolcrib.core.errors import ToolFailed
 
 MAX_ROUNDS = 10
-"""How often one request may ask for input. The SDKs' clients give up after as many."""
+"""How often one request may ask for input. The clients of the SDKs have the same limit."""
 
 ASKED: Mapping[str, tuple[type[BaseModel], type[BaseModel]]] = {
     "elicitation/create": (mcp_types.ElicitRequest, mcp_types.ElicitResult),
     "roots/list": (mcp_types.ListRootsRequest, mcp_types.ListRootsResult),
     "sampling/createMessage": (mcp_types.CreateMessageRequest, mcp_types.CreateMessageResultWithTools),
 }
-"""What a client can be asked, with its request and its answer."""
+"""The methods that a client can be asked with, and the types of their requests and results."""
 
 
 def askable(capabilities: mcp_types.ClientCapabilities | None) -> Mapping[str, Any]:
-    """What of a client's capabilities a source may use."""
+    """Return the client's capabilities that a source may use."""
     if capabilities is None:
         return {}
     return capabilities.model_dump(
@@ -31,20 +31,20 @@ def askable(capabilities: mcp_types.ClientCapabilities | None) -> Mapping[str, A
 
 
 def check_askable(method: str, params: Mapping[str, Any], capabilities: Mapping[str, Any]) -> None:
-    """Pass where a client of these `capabilities` can be asked this.
+    """Check that a client with these `capabilities` can answer this request.
 
     Raises:
-        ToolFailed: it cannot, or not in this way.
+        ToolFailed: the client does not support the method, or not in this mode.
 
-    Source: MCP 2025-11-25 and 2026-07-28, "Elicitation" (modes; `{}` stands for forms) and "Sampling" (`tools`).
+    Source: MCP 2025-11-25 and 2026-07-28, "Elicitation" (modes; `{}` means forms) and "Sampling" (`tools`).
     """
     kind = method.partition("/")[0]
     if method not in ASKED or kind not in capabilities:
-        raise ToolFailed(f"This asks the client for {method}, which it cannot answer.")
+        raise ToolFailed(f"The tool needs {method}, which this client does not support.")
     declared: Mapping[str, Any] = capabilities[kind] or {}
     if kind == "elicitation":
         mode = params.get("mode", "form")
         if mode not in (declared or ("form",)):
-            raise ToolFailed(f"This asks the client for {method} in the mode `{mode}`, which it cannot answer.")
+            raise ToolFailed(f"The tool needs {method} in the mode `{mode}`, which this client does not support.")
     if kind == "sampling" and params.get("tools") and "tools" not in declared:
-        raise ToolFailed(f"This asks the client for {method} with tools, which it cannot answer.")
+        raise ToolFailed(f"The tool needs {method} with tools, which this client does not support.")

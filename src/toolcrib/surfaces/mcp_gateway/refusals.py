@@ -1,4 +1,4 @@
-"""Errors of ours, and those of servers behind us, as the protocol's own."""
+"""Conversion of Toolcrib's errors, and of upstream refusals, to MCP errors."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from toolcrib.core.errors import MAX_MESSAGE_CHARS, NotFound, ToolcribError, cut
 
 
 def protocol_error(error: ToolcribError) -> MCPError:
-    """What a client is told that asked for something else than a tool."""
+    """Return the MCP error for a failed request that was not a tool call."""
     if (own := own_refusal(error)) is not None:
         return own
     code = INVALID_PARAMS if isinstance(error, NotFound) else INTERNAL_ERROR
@@ -17,7 +17,7 @@ def protocol_error(error: ToolcribError) -> MCPError:
 
 
 def own_refusal(error: ToolcribError) -> MCPError | None:
-    """A server's own refusal as it was; None where it was not the server that refused."""
+    """Return the unchanged refusal of an upstream server, or None if the server did not cause the error."""
     match error.details.get("upstream"):
         case {"code": int() as code, "message": str() as message, **rest}:
             return MCPError(code, message, rest.get("data"))

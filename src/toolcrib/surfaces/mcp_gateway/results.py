@@ -1,4 +1,4 @@
-"""An upstream's answer made to fit the protocol version its reader speaks, with nothing of it lost."""
+"""Upstream answers, converted without loss to the protocol version that the client speaks."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from toolcrib.core.errors import NextAction
 from toolcrib.sources.mcp.shapes import fits
 
 LISTING = NextAction("tools/list")
-"""The next action of an error for a client that has no operation to look at the catalog with."""
+"""The next action of an error, for a client without an operation that shows the catalog."""
 
 
 def fitted(result: Mapping[str, Any], protocol_version: str) -> dict[str, Any]:
-    """`result`, an answer to `tools/call`, as `protocol_version` has it.
+    """Convert `result`, an answer to `tools/call`, to `protocol_version`.
 
-    What that version has no form for (a kind of content it does not know, structured content that is no object) is
-    carried as text.
+    What that version does not support becomes text: unknown kinds of content, and structured content that is not an
+    object.
     """
-    wire: dict[str, Any] = {"resultType": "complete", **result}  # servers of the older era leave it out
-    if isinstance(wire.get("_meta"), dict):  # who answers is the gateway, not the server it asked
+    wire: dict[str, Any] = {"resultType": "complete", **result}  # servers of the older era omit `resultType`
+    if isinstance(wire.get("_meta"), dict):  # the client talks to the gateway, not to the upstream server
         wire["_meta"] = {key: value for key, value in wire["_meta"].items() if key != SERVER_INFO_META_KEY}
     if not isinstance(wire.get("content"), list):
         wire["content"] = [] if wire.get("content") is None else [wire["content"]]
@@ -49,7 +49,7 @@ def _fits(wire: Mapping[str, Any], protocol_version: str) -> bool:
 
 
 def as_json_result(value: Mapping[str, Any], *, is_error: bool) -> mcp_types.CallToolResult:
-    """One JSON object as an answer to `tools/call`, for the model as text and for programs as structured content."""
+    """Return a JSON object as an answer to `tools/call`: as text for the model, as structured content for programs."""
     return mcp_types.CallToolResult(
         content=[mcp_types.TextContent(type="text", text=json_text(value))],
         structured_content=dict(value),
@@ -58,7 +58,7 @@ def as_json_result(value: Mapping[str, Any], *, is_error: bool) -> mcp_types.Cal
 
 
 def json_text(value: object) -> str:
-    """`value` as compact JSON, integers beyond 64 bits included."""
+    """Return `value` as compact JSON. Integers beyond 64 bits are allowed."""
     try:
         return orjson.dumps(value).decode()
     except TypeError:

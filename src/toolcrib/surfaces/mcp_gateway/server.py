@@ -1,4 +1,4 @@
-"""The MCP server itself: who answers what, and what each client is told of itself and of changes."""
+"""The MCP server: its handlers, its middleware, and the notifications about changes."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ logger = logging.getLogger(__name__)
 
 
 class _Server(Server[dict[str, Any]]):
-    """The SDK's server, which tells clients of the handshake era that its lists can change."""
+    """The SDK's server, which announces to clients of the handshake era that its lists can change."""
 
     def create_initialization_options(
         self,
@@ -51,7 +51,7 @@ class _Server(Server[dict[str, Any]]):
         experimental_capabilities: dict[str, dict[str, Any]] | None = None,
         extensions: dict[str, dict[str, Any]] | None = None,
     ) -> InitializationOptions:
-        # Transports ask for these themselves and hand in nothing.
+        # Transports call this without arguments.
         changing = NotificationOptions(tools_changed=True, prompts_changed=True, resources_changed=True)
         return super().create_initialization_options(
             notification_options or changing, experimental_capabilities, extensions
@@ -59,9 +59,9 @@ class _Server(Server[dict[str, Any]]):
 
 
 class Gateway:
-    """One MCP server over one crib; entered after that and for as long as it serves.
+    """One MCP server over one crib. Enter it after the crib, for as long as it serves.
 
-    Its list of tools is made from the configuration and does not move as sources start, unless it is to list the tools
+    Its list of tools comes from the configuration and does not change while sources start, unless it lists the tools
     themselves. Prompts and resources are those of the sources.
     """
 
@@ -76,16 +76,15 @@ class Gateway:
         opening: Opening | None = None,
         on_introduced: Callable[[Client], Awaitable[None]] | None = None,
     ) -> None:
-        """`principal` is the one on whose behalf all clients ask, behind a pipe; None over HTTP, where each request was
-        let in as somebody's.
+        """`principal` is the principal of all clients behind a pipe. Over HTTP it is None: each request has its own.
 
-        `exposed` is one of `SETS`, or names operations; or it is `ALL`, for the tools themselves. Beside what `bundle`
-        holds nothing exists here.
+        `exposed` is one of `SETS`, a list of operations, or `ALL` for the tools themselves. With `bundle`, only the
+        contents
+        of the bundle exist for clients. `opening` is the phase of another gateway over the same crib, which begins it.
 
-        `opening` is that of another gateway over the crib, which begins it.
-
-        `on_introduced` is for a gateway with one client and no other: told once, before anything is answered, who that
-        is and what it can be asked for.
+        `on_introduced` is for a gateway with a single client. It is called once, before the first answer, with the
+        client and
+        its capabilities.
         """
         self._on_introduced = on_introduced
         self._introducing = anyio.Lock()
@@ -118,7 +117,7 @@ class Gateway:
             "notifications/initialized", mcp_types.NotificationParams, self._remember_connection
         )
         sealed = RequestStateBoundary(RequestStateSecurity.ephemeral(ttl=ANSWER_S), default_audience="toolcrib")
-        # Outermost first: what is sealed is what goes out in the end.
+        # Outermost first. `sealed` must wrap the final answer.
         self.server.middleware += [_end_with_stay, self._introduce, _say_nothing_of_ours, sealed, pass_on_whole]
         if self._operations is not None:
             self.server.middleware.append(self._operations.instruct)
@@ -140,11 +139,11 @@ class Gateway:
         await self._stack.aclose()
 
     def hang_up(self) -> None:
-        """End the streams on which clients wait for changes: they must not hold up a stop."""
+        """End the streams on which clients wait for changes, so that they do not delay a stop."""
         self._telling.hang_up()
 
     def reload(self, config: Config) -> None:
-        """Describe a configuration that the crib has just taken over, and tell everybody whose lists it changed."""
+        """Describe the configuration that the crib just applied, and notify the clients whose lists changed."""
         self._calls.room = config.room
         if self._operations is not None:
             self._operations.describe(config)
@@ -160,7 +159,7 @@ class Gateway:
         return await call_next(ctx)
 
     def _client_of(self, ctx: Ctx) -> Client | None:
-        """Whoever is at the other end; None as long as it has not said so."""
+        """Return the client at the other end, or None until it has introduced itself."""
         if ctx.protocol_version in MODERN_PROTOCOL_VERSIONS:
             return SilentClient(askable(ctx.session.client_capabilities))
         connection = connection_of(ctx)
@@ -171,20 +170,22 @@ class Gateway:
 
 
 async def _end_with_stay(ctx: Ctx, call_next: CallNext) -> HandlerResult:
-    """Whoever would not be let in again is answered nothing more, and told so where its answer is awaited."""
+    """Stop the request when its stay ends, and tell the client why."""
     if (stay := stay_of(ctx)) is None:
         return await call_next(ctx)
     with stay.lasting():
         return await call_next(ctx)
-    raise MCPError(INVALID_REQUEST, f"This ended here. {stay.refusal.message if stay.refusal is not None else ''}")
+    raise MCPError(
+        INVALID_REQUEST, f"The request was ended. {stay.refusal.message if stay.refusal is not None else ''}"
+    )
 
 
 async def _say_nothing_of_ours(ctx: Ctx, call_next: CallNext) -> HandlerResult:
-    """A fault of ours is for the log; its words may quote anything."""
+    """Hide internal errors from clients. They go to the log, because their text may contain anything."""
     try:
         return await call_next(ctx)
-    except (MCPError, ValidationError):  # what is told to clients, and what the SDK makes of parameters of no form
+    except (MCPError, ValidationError):  # meant for clients: protocol errors and invalid parameters
         raise
     except Exception as error:
         logger.exception("%s failed", ctx.method)
-        raise MCPError(INTERNAL_ERROR, "Toolcrib itself failed; its log says how.") from error
+        raise MCPError(INTERNAL_ERROR, "Internal error. See the gateway's log.") from error

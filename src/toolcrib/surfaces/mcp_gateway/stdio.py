@@ -1,4 +1,4 @@
-"""The gateway over standard input and output, ended by a signal or by the client that closes the input."""
+"""The gateway over standard input and output. It ends when the client closes the input, or at a signal."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from toolcrib.sources.mcp.connection import stop_servers_quickly
 from toolcrib.surfaces.mcp_gateway.server import Gateway
 
 LIST_FIRST_S = 0.1
-"""How long servers are held back so that a client has its list of tools at once, in seconds."""
+"""How long the start of servers is delayed so that a client gets its list of tools immediately, in seconds."""
 
 
 async def serve_stdio(
@@ -32,26 +32,27 @@ async def serve_stdio(
     config: Config,
     *,
     exposed: str | Sequence[str] = DEFAULT_SET,
-    beside: Callable[[], Coroutine[Any, Any, None]] | None = None,
+    alongside: Callable[[], Coroutine[Any, Any, None]] | None = None,
     follows: bool = True,
     to_stderr: bool = False,
 ) -> None:
-    """Serve until the input is closed, or SIGINT or SIGTERM arrives; every server that was started is stopped then.
+    """Serve until the input is closed, or SIGINT or SIGTERM arrives. Then all started servers are stopped.
 
-    Servers are started from when the client has said what it can be asked for; `beside` is run from then on.
-    `exposed`: see `Gateway`. `follows`: changes of the file of `config` are taken over.
-    `to_stderr`: what functions of this program print goes there, and not among the messages.
+    Servers start when the client has declared its capabilities. `alongside` runs as a task from then on.
+    `exposed`: see `Gateway`. `follows`: the gateway applies changes of the file of `config`.
+    `to_stderr`: what functions of this program print goes to standard error, and not among the protocol messages.
     """
     stop_servers_quickly()
-    # Signals are held to the very end: a client closes the input, waits a little and then sends SIGTERM, which must not
-    # end the gateway between two servers that are being stopped.
+    # Signals are received until the very end. A client closes the input, waits briefly and then sends SIGTERM. That
+    # must
+    # not end the gateway while it stops its servers.
     with signals_to_stop() as signals:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(_cancel_on_signal, signals, tasks.cancel_scope)
 
             async def start(client: Client) -> None:
                 crib.client = client
-                await tasks.start(_run_crib, crib, config if follows else None, gateway, beside)
+                await tasks.start(_run_crib, crib, config if follows else None, gateway, alongside)
 
             gateway = Gateway(crib, config, principal=LOCAL, exposed=exposed, on_introduced=start)
             pipes = stdio_server(stdin=cast("anyio.AsyncFile[str]", _StandardInput()))
@@ -65,18 +66,18 @@ async def _run_crib(
     crib: Toolcrib,
     config: Config | None,
     gateway: Gateway,
-    beside: Callable[[], Coroutine[Any, Any, None]] | None,
+    alongside: Callable[[], Coroutine[Any, Any, None]] | None,
     *,
     task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Enter the crib at the first question, or soon: a client wants its list of tools first, which takes no server."""
+    """Enter the crib at the first request that needs it, or after a moment. The first `tools/list` needs no server."""
     task_status.started()
     with anyio.move_on_after(LIST_FIRST_S):
         await gateway.opening.asked.wait()
     async with nullcontext() if crib.is_running else crib, anyio.create_task_group() as tasks:
         gateway.opening.begin()
-        if beside is not None:
-            tasks.start_soon(beside)
+        if alongside is not None:
+            tasks.start_soon(alongside)
         await crib.follow(config, gateway.reload)
 
 
@@ -87,7 +88,7 @@ async def _cancel_on_signal(signals: AsyncIterator[signal.Signals], scope: anyio
 
 @contextmanager
 def signals_to_stop() -> Generator[AsyncIterator[signal.Signals]]:
-    """SIGINT and SIGTERM as they arrive; none do in a thread that is not the main one."""
+    """Receive SIGINT and SIGTERM. Outside the main thread no signal ever arrives."""
     if threading.current_thread() is not threading.main_thread():
         yield _never()
         return
@@ -101,10 +102,11 @@ async def _never() -> AsyncGenerator[signal.Signals]:
 
 
 class _StandardInput:
-    """The lines of standard input, read by a thread that the end of the program does not wait for.
+    """The lines of standard input, read by a daemon thread.
 
-    A blocked read cannot be cancelled, and the SDK's own reader sits in a thread that the interpreter waits for: a
-    signal would then end nothing until the client sends one more line.
+    A blocked read cannot be cancelled. The SDK's own reader uses a thread that the interpreter waits for, so after a
+    signal
+    the program would only end when the client sends one more line.
     """
 
     def __init__(self) -> None:
@@ -112,7 +114,7 @@ class _StandardInput:
         loop = asyncio.get_running_loop()
 
         def read() -> None:
-            # A descriptor of its own: the interpreter takes the lock of `sys.stdin` when it ends.
+            # A duplicate descriptor, because the interpreter takes the lock of `sys.stdin` when it ends.
             with os.fdopen(os.dup(0), encoding="utf-8", errors="replace") as lines:
                 for line in lines:
                     loop.call_soon_threadsafe(self._lines.put_nowait, line)

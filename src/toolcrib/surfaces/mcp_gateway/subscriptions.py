@@ -1,4 +1,4 @@
-"""Single resources that clients want to be told of: who wants which, and each asked of its source once."""
+"""Subscriptions to single resources: which client wants which resource, with one upstream subscription for each."""
 
 from __future__ import annotations
 
@@ -31,52 +31,56 @@ from toolcrib.surfaces.mcp_gateway.telling import TELL_AGAIN_S, Telling
 logger = logging.getLogger(__name__)
 
 MAX_WATCHED = 10_000
-"""Resources that are watched at once, for all clients together.
+"""The maximum number of watched resources, for all clients together.
 
-A principal that has its share of them is refused more. Others make room for one that has not.
+When the limit is reached, a principal that uses its share is refused more. Others displace those of principals that
+use more than their share.
 """
 
 ASKED_AT_ONCE = 8
-"""Resources of one stream that are asked for side by side."""
+"""How many resources of one stream are subscribed to concurrently."""
 
 STREAM_WAIT_S = 30.0
-"""How long a stream waits for the sources of what it is to tell of, in seconds; it does not tell of the others."""
+"""How long a stream waits for its sources, in seconds. Resources of later sources are left out of the stream."""
 
 _RELEASED = "toolcrib/subscriptions"
-"""Under which key a connection keeps that its end is seen to."""
+"""The key under which a connection notes that its end releases its subscriptions."""
 
 _Who = object
-"""A connection of the handshake era, or whatever stands for one stream of the newer."""
+"""A connection of the handshake era, or an object that represents one stream of the newer era."""
 
 
 class _Key(NamedTuple):
-    """What is asked for once: each principal has its own rights, and may have a server of its own."""
+    """Identifies one upstream subscription. Principals differ in their rights, and may have isolated servers."""
 
     whose: str
-    """The principal's id."""
+    """The id of the principal."""
     source: str
     uri: str
-    """The source's own."""
+    """The URI that the source itself uses."""
 
 
 @dataclass(slots=True, eq=False)
 class _Watched:
-    """One resource of one source."""
+    """One watched resource of one source."""
 
     principal: Principal
-    """As it came last: the source is asked with what it may do by then."""
+    """The principal of the latest subscription. The source is asked with its scopes."""
     wanted: dict[_Who, dict[str, Principal]] = field(default_factory=dict[_Who, dict[str, Principal]])
-    """By whom, and by which URIs of the catalog (with plain names it has two), each with whose rights."""
+    """The URIs by which each client knows the resource, with the rights for each.
+
+    With plain names there are two URIs.
+    """
     asking: anyio.Lock = field(default_factory=anyio.Lock)
     waiting: int = 0
-    """Clients that are to be told whether they can have it."""
+    """The number of clients that wait for the answer to their subscription."""
     source: Source | None = None
-    """The one that was asked; None where none is watching."""
+    """The source that watches the resource now, or None."""
     end: Callable[[], None] | None = None
 
 
 class Subscriptions:
-    """Answers `resources/subscribe`, `resources/unsubscribe` and `subscriptions/listen`, and tells exactly those."""
+    """Answers `resources/subscribe`, `resources/unsubscribe` and `subscriptions/listen`, and sends updates."""
 
     def __init__(self, crib: Toolcrib, telling: Telling, opening: Opening, bundle: str | None = None) -> None:
         self._crib = crib
@@ -85,7 +89,7 @@ class Subscriptions:
         self._bundle = bundle
         self._watched = Shares[_Key, _Watched](MAX_WATCHED)
         self._updated: dict[_Key, None] = {}
-        """What clients are to be told of, each once however often it changes."""
+        """The resources whose subscribers must be notified. Several updates of one resource count once."""
         self._news = anyio.Event()
 
     def answer_on(self, server: Server[dict[str, Any]]) -> None:
@@ -96,7 +100,7 @@ class Subscriptions:
     async def listen(
         self, ctx: Ctx, params: mcp_types.SubscriptionsListenRequestParams
     ) -> mcp_types.SubscriptionsListenResult:
-        """One stream of the newer era. What it agrees to tell of are the resources whose sources do."""
+        """Answer one stream of the newer era. It agrees to the resources whose sources support subscriptions."""
         asked = dict.fromkeys(params.notifications.resource_subscriptions or ())
         if not asked:
             return await self._telling.listen(ctx, params)
@@ -112,13 +116,14 @@ class Subscriptions:
             self._release(stream)
 
     def look(self) -> None:
-        """Who may have what may have become another."""
+        """React to a change of access rights."""
         self._news.set()
 
     async def follow(self) -> None:
-        """Tell of what has been updated, and ask a source that was replaced by another, until cancelled.
+        """Notify subscribers of updates, and subscribe again at a source that was replaced. Runs until it is cancelled.
 
-        Whoever lost access is told of nothing more, and is not asked for again if that comes back.
+        A client that lost access to a resource receives no more updates of it. Its subscription does not return with
+        the access.
         """
 
         def listener(event: Event) -> None:
@@ -176,13 +181,13 @@ class Subscriptions:
         try:
             await self._want(stream, uri, principal)
         except ToolcribError as error:
-            logger.info("a client is not told of changes of %s: %s", uri, error.message)
+            logger.info("cannot subscribe to the resource %s: %s", uri, error.message)
 
     async def _want(self, who: _Who, uri: str, principal: Principal) -> None:
-        """Tell `who`, a client of `principal`, of a resource from now on.
+        """Notify `who`, a client of `principal`, of updates of a resource from now on.
 
         Raises:
-            ToolcribError: as `Toolcrib.watch_resource` does, or `ToolFailed` where too many are watched.
+            ToolcribError: as `Toolcrib.watch_resource` does, or `ToolFailed` if too many resources are watched.
         """
         key = _Key(principal.id, *(self._crib.view(principal, self._bundle).shelf.locate(uri) or ("", uri)))
         watched = self._watched.get(key) or self._taken_in(key, principal)
@@ -191,10 +196,10 @@ class Subscriptions:
             async with watched.asking:
                 if watched.source is None or watched.principal != principal:
                     await self._watch(key, uri, watched, principal)
-                if self._watched.get(key) is not watched:  # in the meantime others needed the room
+                if self._watched.get(key) is not watched:  # displaced by others in the meantime
                     raise _no_room(principal)
                 watched.wanted.setdefault(who, {})[uri] = principal
-                if not self._may_have(key, principal):  # as of now: it was asked for under what held before
+                if not self._may_have(key, principal):  # the rights may have changed while the source was asked
                     self._news.set()
         finally:
             watched.waiting -= 1
@@ -205,7 +210,7 @@ class Subscriptions:
             raise _no_room(principal)
         watched = _Watched(principal)
         for other in self._watched.put(principal.id, key, watched):
-            logger.info("changes of a resource are not told to `%s` any more: others need room", other.principal.id)
+            logger.info("ended a resource subscription of `%s` to make room for other principals", other.principal.id)
             other.wanted.clear()
             self._end(other)
         return watched
@@ -245,7 +250,9 @@ class Subscriptions:
             left = {principal for principal in asking if self._may_have(key, principal)}
             if left == asking:
                 continue
-            logger.info("changes of `%s` of `%s` are not for `%s` any more", key.uri, key.source, key.whose)
+            logger.info(
+                "ended the subscription to `%s` of the source `%s`: `%s` lost access", key.uri, key.source, key.whose
+            )
             of_all = {
                 who: {uri: principal for uri, principal in uris.items() if principal in left}
                 for who, uris in watched.wanted.items()
@@ -255,7 +262,7 @@ class Subscriptions:
             self._tidy(key, watched)
 
     def _replaced(self) -> list[tuple[_Key, _Watched]]:
-        """What a source watched that is another by now: that of a configuration which changed."""
+        """Return the watched resources whose source was replaced by a configuration change."""
         return [
             (key, watched)
             for key, watched in self._watched.items()
@@ -267,7 +274,7 @@ class Subscriptions:
 
     async def _ask_again(self, key: _Key, watched: _Watched) -> None:
         uri = next((uri for uris in watched.wanted.values() for uri in uris), None)
-        if uri is None:  # nobody wants it any more since this task was started
+        if uri is None:  # all subscriptions ended since this task was started
             return
         watched.waiting += 1
         try:
@@ -276,7 +283,7 @@ class Subscriptions:
                 await self._watch(key, uri, watched, watched.principal)
             self._note(key)
         except ToolcribError as error:
-            logger.info("changes of %s are not told of for now: %s", uri, error.message)
+            logger.info("cannot subscribe to the resource %s again: %s", uri, error.message)
         finally:
             watched.waiting -= 1
             self._tidy(key, watched)
@@ -287,7 +294,7 @@ class Subscriptions:
                 self._tidy(key, watched)
 
     def _tidy(self, key: _Key, watched: _Watched) -> None:
-        """Let go of what nobody wants any more."""
+        """Stop watching a resource that has no subscribers."""
         if watched.wanted or watched.waiting:
             return
         if self._watched.get(key) is watched:
@@ -302,8 +309,8 @@ class Subscriptions:
 
 def _no_room(principal: Principal) -> ToolFailed:
     return ToolFailed(
-        f"There is no room for another resource that `{principal.id}` is told about: "
-        f"it has its share of {MAX_WATCHED:,}. End other subscriptions first."
+        f"`{principal.id}` has reached its share of the {MAX_WATCHED:,} resource subscriptions. "
+        "End other subscriptions first."
     )
 
 

@@ -1,4 +1,4 @@
-"""How clients are told of what nobody asked about just now: that a list, or a resource, has become another."""
+"""Sends `list_changed` and `resources/updated` notifications to clients."""
 
 from __future__ import annotations
 
@@ -34,14 +34,17 @@ from toolcrib.surfaces.mcp_gateway.connections import Ctx, principal_of
 logger = logging.getLogger(__name__)
 
 TELL_AGAIN_S = 0.5
-"""Changes that follow each other are told of together, after this long in seconds."""
+"""The shortest time between two rounds of notifications, in seconds. Changes in between are combined."""
 
 TELLING_TIMEOUT_S = 5.0
-"""How long a client may take to take a notification, in seconds; one that does not read must not hold up the others."""
+"""How long a client may take to receive a notification, in seconds.
+
+A client that does not read must not delay others.
+"""
 
 
 class _Lists(NamedTuple):
-    """What the lists of one principal hang on, by source: equal for two exactly when the lists are."""
+    """A value per source for each list of one principal. Two values are equal if and only if the lists are equal."""
 
     prompts: Mapping[str, object]
     resources: Mapping[str, object]
@@ -53,28 +56,28 @@ _CHANGES = (
     (ResourcesListChanged(), Connection.send_resource_list_changed),
     (ToolsListChanged(), Connection.send_tool_list_changed),
 )
-"""How a change of each of `_Lists` is told, on streams and on connections."""
+"""How to announce a change of each of `_Lists`: on streams, and on connections."""
 
 _LISTENING: ContextVar[Principal] = ContextVar("listening")
-"""The principal whose stream is being opened; the SDK's handler does not pass it on."""
+"""The principal whose stream is being opened, because the SDK's handler does not pass it on."""
 
 
 class _Streams:
-    """Open streams as the SDK's handler knows them, with whose each is: nothing that happens is for everybody."""
+    """The open streams, for the SDK's handler. Each stream belongs to a principal and only receives its events."""
 
     def __init__(self, opened: Callable[[Principal], None]) -> None:
-        """`opened` is told of each new one."""
+        """`opened` is called with the principal of each new stream."""
         self._opened = opened
         self._listeners: dict[object, tuple[Principal, Callable[[ServerEvent], None]]] = {}
         self.principals = Counter[Principal]()
-        """How many streams each has; one principal may have a thousand."""
+        """The number of streams of each principal. One principal may have a thousand."""
 
     async def publish(self, event: ServerEvent, to: Collection[Principal] = ()) -> None:
-        """Tell the streams of these principals."""
+        """Send an event to the streams of these principals."""
         for whose, listener in [*self._listeners.values()]:
             if whose in to:
                 listener(event)
-        await anyio.lowlevel.checkpoint()  # streams have their turn before the next
+        await anyio.lowlevel.checkpoint()  # so that the streams run before the next event
 
     def subscribe(self, listener: Callable[[ServerEvent], None]) -> Callable[[], None]:
         key, whose = object(), _LISTENING.get()
@@ -93,9 +96,10 @@ class _Streams:
 
 
 class Telling:
-    """Tells clients of the newer era on the streams that they asked for, and the others on their connections.
+    """Notifies clients of the newer era on their streams, and other clients on their connections.
 
-    Each is told of what it sees itself: of what is hidden from its principal it does not even hear that it changed.
+    A client is only notified of changes that it can see. It learns nothing about changes of what is hidden from its
+    principal.
     """
 
     def __init__(
@@ -106,9 +110,9 @@ class Telling:
         *,
         tools_are_listed: bool,
     ) -> None:
-        """`tools` gives what the list of tools hangs on, by source, for the principal of a view.
+        """`tools` returns, for the principal of a view, a value per source that changes if the list of tools changes.
 
-        `tools_are_listed`: that list is the catalog's, and changes with it.
+        `tools_are_listed`: the list of tools is that of the catalog, and changes with it.
         """
         self._crib = crib
         self._tools = tools
@@ -118,43 +122,43 @@ class Telling:
         self._connections: weakref.WeakKeyDictionary[Connection, Principal] = weakref.WeakKeyDictionary()
         self._listen = ListenHandler(self._streams)
         self._told: dict[Principal, _Lists] = {}
-        """What those who listen know of, or could have asked for when they began to."""
+        """The lists that each listening principal already knows, or could have requested when it began to listen."""
         self._changed = anyio.Event()
         self._changed_for: set[str] = set()
-        """Ids of the principals whose own sources changed since somebody was told."""
+        """Ids of the principals whose isolated sources changed since the last round."""
         self._shared: object = None
-        """What all lists were made from when somebody was told last."""
+        """What all lists were made from in the last round."""
 
     async def listen(
         self, ctx: Ctx, params: mcp_types.SubscriptionsListenRequestParams
     ) -> mcp_types.SubscriptionsListenResult:
-        """Answer `subscriptions/listen`, and agree to all that is asked for."""
+        """Answer `subscriptions/listen`, and agree to all requested notifications."""
         _LISTENING.set(principal_of(ctx))
         return await self._listen(ctx, params)
 
     def remember(self, connection: Connection, principal: Principal) -> None:
-        """Tell whoever is at the other end, too, for as long as it is there."""
+        """Notify the client of this connection for as long as it is connected."""
         self._connections[connection] = principal
         self._expect(principal)
 
     def hang_up(self) -> None:
-        """End the streams on which clients wait for changes, as the protocol does."""
+        """End the open streams by the protocol's own means."""
         self._listen.close()
 
     def look(self) -> None:
-        """Whatever anybody can list may have become another."""
+        """Compare all lists again, because any of them may have changed."""
         self._shared = None
         self._changed.set()
 
     async def tell_of_update(
         self, uri: str, principals: Collection[Principal], connections: Iterable[Connection]
     ) -> None:
-        """A resource has become another: tell streams of these principals that ask for it, and these connections."""
+        """Send `resources/updated` to the subscribed streams of these principals and to these connections."""
         await self._streams.publish(ResourceUpdated(uri), principals)
         await _tell_each(connections, lambda connection: connection.send_resource_updated(uri))
 
     async def follow(self) -> None:
-        """Tell of whatever changes in what clients can list, until cancelled."""
+        """Notify clients of changes to their lists. Runs until it is cancelled."""
 
         def listener(event: Event) -> None:
             if isinstance(event, CatalogPublished):
@@ -190,19 +194,19 @@ class Telling:
                 await _tell_each([each for each, whose in [*self._connections.items()] if whose in whom], send)
 
     def _expect(self, principal: Principal) -> None:
-        """Remember what a new listener can list by now, unless another of the same principal listens already."""
+        """Note what a new listener can list now, unless the same principal already listens."""
         told = self._of_listeners()
         if principal not in told:
             told[principal] = self._offered(principal)
         self._told = told
 
     def _of_listeners(self) -> dict[Principal, _Lists]:
-        """`_told` without those who are gone."""
+        """Return `_told` without the principals that no longer listen."""
         listening = self._streams.principals.keys() | {*self._connections.values()}
         return {who: lists for who, lists in self._told.items() if who in listening}
 
     def _made_from(self) -> object:
-        """What no list can change without, of all that is shared: looking at each list takes a while."""
+        """Return the shared state that lists are made from. Comparing it is cheaper than comparing each list."""
         state = self._crib.registry.state
         if self._tools_are_listed:
             return state
@@ -212,10 +216,11 @@ class Telling:
         }
 
     def _offered(self, principal: Principal, told: _Lists | None = None) -> _Lists:
-        """What `principal` can list by now.
+        """Return what `principal` can list now.
 
-        What it has for itself and lacks just now, since nobody used it or it is starting, is taken to be as `told`: it
-        is there again for whoever asks.
+        Isolated sources may be missing for the moment, because they are starting or were unused. These count as in
+        `told`,
+        since they return at the next request.
         """
         view = self._crib.glance(principal, self._bundle)
         lists = _Lists(
@@ -253,5 +258,5 @@ async def _tell(connection: Connection, tell: Callable[[Connection], Awaitable[N
     try:
         with anyio.move_on_after(TELLING_TIMEOUT_S):
             await tell(connection)
-    except Exception as error:  # noqa: BLE001  one client that cannot be told must not cost the others
-        logger.info("a client was not told of a change: %s", error)
+    except Exception as error:  # noqa: BLE001  one failing client must not affect the others
+        logger.info("could not notify a client of a change: %s", error)

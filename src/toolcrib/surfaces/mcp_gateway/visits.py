@@ -1,7 +1,7 @@
-"""Requests of newer-era clients that a server of the handshake era interrupts with questions.
+"""Visits: requests of newer-era clients that wait for answers to a server's questions.
 
-Such a client cannot be sent a request in the middle of its own: it is told in the answer what is missing, and comes
-back with it. What waits for it meanwhile is a visit.
+A server of the handshake era asks questions during a request. A newer-era client cannot receive a request during its
+own. It gets the questions as the answer to its request, and returns with the answers. The request waits as a visit.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from toolcrib.surfaces.mcp_gateway.logs import LogMessages, in_answer_to, level_
 from toolcrib.surfaces.mcp_gateway.questions import MAX_ROUNDS, check_askable
 
 MAX_WAITING = 1_000
-"""Visits that wait for their clients at once; one more ends the oldest of the principal that has most."""
+"""The maximum number of visits that wait. One more ends the oldest visit of the principal that has the most."""
 
 MAX_WAITING_EACH = 100
-"""The same for one principal. Each visit is a task and holds some 50 KB."""
+"""The maximum number of waiting visits of one principal. Each visit is a task and uses about 50 KB."""
 
 TICKET = "visit:"
-"""How the states begin that lead back to a visit."""
+"""The prefix of request states that lead back to a visit."""
 
 
 @dataclass(slots=True, eq=False)
@@ -43,21 +43,21 @@ class _Question:
 
 @dataclass(slots=True, eq=False)
 class Visit:
-    """One such request, and its client, whether that is here or away."""
+    """One such request with its client, which may be present or away."""
 
     who: object
-    """The same for two visits of one client; None where that cannot be known."""
+    """Identifies the client across visits, or None if that is impossible."""
     capabilities: Mapping[str, Any]
     ctx: Ctx
-    """The request in which the client is here, or was last."""
+    """The current request of the client, or its last one."""
     messages: LogMessages
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
     news: anyio.Event = field(default_factory=anyio.Event)
-    """Set when there is a question, or the end."""
+    """Set when there is a new question, or the request has ended."""
     returned: anyio.Event = field(default_factory=anyio.Event)
-    """Set when the client is back."""
+    """Set when the client has returned."""
     questions: dict[str, _Question] = field(default_factory=dict[str, _Question])
-    """Those without an answer, by key."""
+    """The unanswered questions, by key."""
     asked: int = 0
     result: Mapping[str, Any] | None = None
     failure: Exception | None = None
@@ -82,7 +82,7 @@ class Visit:
     async def ask(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
         check_askable(method, params, self.capabilities)
         if self.asked >= MAX_ROUNDS:
-            raise ToolFailed(f"This asks the client for more than {MAX_ROUNDS} things.")
+            raise ToolFailed(f"The tool asked the client more than {MAX_ROUNDS} questions.")
         self.asked += 1
         key, question = f"input-{self.asked}", _Question(method, params)
         self.questions[key] = question
@@ -98,25 +98,27 @@ class Visits:
     """Holds the visits whose clients are away."""
 
     def __init__(self, tasks: TaskGroup) -> None:
-        """`tasks` is where they go on meanwhile."""
+        """`tasks` runs the requests of the visits."""
         self._tasks = tasks
         self._waiting = Shares[str, Visit](MAX_WAITING, each=MAX_WAITING_EACH)
-        """By ticket."""
+        """The waiting visits by ticket."""
 
     async def begin(self, visit: Visit, request: Callable[[], Awaitable[Mapping[str, Any]]]) -> Mapping[str, Any]:
-        """The result of `request`, or an `input_required` with a ticket for whoever comes back with answers."""
+        """Return the result of `request`, or an `input_required` with a ticket with which the client can return."""
         self._tasks.start_soon(_run, visit, request)
         return await self._stay(visit, {})
 
     async def come_back(self, ticket: str, ctx: Ctx, answers: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The same, for a client that is back; each ticket is good for one return, so that nothing runs twice.
+        """Continue a visit whose client has returned. A ticket is valid for one return, so that nothing runs twice.
 
         Raises:
-            MCPError: there is no visit for the ticket, any more, or it is another principal's.
+            MCPError: the ticket has no waiting visit, or its visit belongs to another principal.
         """
         visit = self._waiting.get(ticket)
         if visit is None or principal_of(visit.ctx).id != principal_of(ctx).id:
-            raise MCPError(INVALID_PARAMS, "The call that this answers is over, or was answered already.")
+            raise MCPError(
+                INVALID_PARAMS, "This request state is no longer valid: the call has ended, or was already answered."
+            )
         self._waiting.pop(ticket)
         visit.ctx = ctx
         visit.messages.send_with(in_answer_to(ctx))
@@ -124,7 +126,7 @@ class Visits:
         return await self._stay(visit, answers)
 
     async def _stay(self, visit: Visit, answers: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Hand over the answers, and wait for the result or for the next questions."""
+        """Pass on the answers, and wait for the result or for the next questions."""
         for key, answer in answers.items():
             if (question := visit.questions.pop(key, None)) is not None:
                 question.answer = answer
@@ -135,7 +137,7 @@ class Visits:
                 await visit.news.wait()
             await visit.messages.sent()
         except anyio.get_cancelled_exc_class():
-            visit.scope.cancel()  # whoever waited has gone
+            visit.scope.cancel()  # the client has disconnected
             visit.messages.end()
             raise
         if visit.failure is not None:
@@ -143,7 +145,7 @@ class Visits:
         return visit.result if visit.result is not None else self._leave(visit)
 
     def _leave(self, visit: Visit) -> Mapping[str, Any]:
-        """Let the client go with the questions that are open; what is logged meanwhile waits for it."""
+        """Return the open questions to the client. Log messages wait until it returns."""
         visit.messages.hold()
         ticket = f"{TICKET}{secrets.token_urlsafe(18)}"
         for other in self._waiting.put(principal_of(visit.ctx).id, ticket, visit):
@@ -165,8 +167,8 @@ async def _run(visit: Visit, request: Callable[[], Awaitable[Mapping[str, Any]]]
     with visit.scope:
         try:
             visit.result = await request()
-        except Exception as error:  # noqa: BLE001  raised again where the client waits for it
+        except Exception as error:  # noqa: BLE001  raised again in the client's request
             visit.failure = error
     if not visit.is_over:
-        visit.failure = ToolFailed("The call was given up while it waited for its client.")
+        visit.failure = ToolFailed("The call was cancelled while it waited for the client's answer.")
     visit.news.set()
