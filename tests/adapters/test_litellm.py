@@ -120,7 +120,10 @@ async def test_a_refusal_and_an_answer_that_was_cut_off_say_so(streamed: bool) -
         cut = await lite.respond(asked(), on_text)
 
     # What a refusal says is lost in LiteLLM's streams.
-    assert (refused.stop, refused.message.text) == (Stop.REFUSED, "The model refuses." if streamed else "I will not.")
+    assert (refused.stop, refused.message.text) == (
+        Stop.REFUSED,
+        "The model refused to answer." if streamed else "I will not.",
+    )
     assert (cut.stop, cut.message.text) == (Stop.LENGTH, "Half an ans")
 
 
@@ -129,12 +132,12 @@ async def test_a_refusal_and_an_answer_that_was_cut_off_say_so(streamed: bool) -
     ("said", "what_to_do", "retryable", "retry_after_s"),
     [
         (Failure(401, code="invalid_api_key"), "`api_key`", False, None),
-        (Failure(404, code="model_not_found"), "knows no model openai/any", False, None),
-        (Failure(400, code="context_length_exceeded"), "begin anew with less", False, None),
+        (Failure(404, code="model_not_found"), "does not know the model openai/any", False, None),
+        (Failure(400, code="context_length_exceeded"), "as too long: shorten it", False, None),
         (Failure(429, code="insufficient_quota"), "no quota left", False, None),
-        (Failure(429, headers={"retry-after": "7"}), "ask later", True, 7.0),
-        (Failure(400), "refuses this request", False, None),
-        (Failure(500), "failed at this request", True, None),
+        (Failure(429, headers={"retry-after": "7"}), "retry later", True, 7.0),
+        (Failure(400), "refused the request", False, None),
+        (Failure(500), "could not process the request", True, None),
     ],
 )
 async def test_a_failure_says_what_to_do_and_whether_to_ask_again(
@@ -170,7 +173,7 @@ async def test_silence_ends_after_its_time(streamed: bool) -> None:
         failed = await failure(lite, asked(), streamed=streamed)
 
     assert failed.retryable
-    assert "said nothing for 0.01 s" in failed.message
+    assert "sent nothing for 0.01 s" in failed.message
 
 
 @pytest.mark.parametrize("streamed", [False, True])

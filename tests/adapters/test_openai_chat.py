@@ -147,18 +147,18 @@ async def test_a_refusal_and_an_answer_that_was_cut_off_say_so(streamed: bool) -
     ("said", "what_to_do", "retryable", "retry_after_s"),
     [
         (Failure(401, code="invalid_api_key"), "OPENAI_API_KEY", False, None),
-        (Failure(403), "take another model", False, None),
-        (Failure(404, code="model_not_found"), "knows no model gpt-4.1", False, None),
-        (Failure(400, code="context_length_exceeded"), "begin anew with less", False, None),
+        (Failure(403), "use a different model", False, None),
+        (Failure(404, code="model_not_found"), "does not know the model gpt-4.1", False, None),
+        (Failure(400, code="context_length_exceeded"), "as too long: shorten it", False, None),
         (Failure(429, code="insufficient_quota", headers={"retry-after": "1"}), "no quota left", False, None),
-        (Failure(429, headers={"retry-after": "7"}), "ask later", True, 7.0),
-        (Failure(429, headers={"retry-after": "7", "retry-after-ms": "250"}), "ask later", True, 0.25),
-        (Failure(429, headers={"retry-after": "soon"}), "ask later", True, None),
-        (Failure(429, headers={"x-should-retry": "false"}), "ask later", False, None),
-        (Failure(400, headers={"x-should-retry": "true"}), "refuses this request", True, None),
-        (Failure(400), "refuses this request", False, None),
-        (Failure(409), "refuses this request", True, None),
-        (Failure(503), "failed at this request", True, None),
+        (Failure(429, headers={"retry-after": "7"}), "retry later", True, 7.0),
+        (Failure(429, headers={"retry-after": "7", "retry-after-ms": "250"}), "retry later", True, 0.25),
+        (Failure(429, headers={"retry-after": "soon"}), "retry later", True, None),
+        (Failure(429, headers={"x-should-retry": "false"}), "retry later", False, None),
+        (Failure(400, headers={"x-should-retry": "true"}), "refused the request", True, None),
+        (Failure(400), "refused the request", False, None),
+        (Failure(409), "refused the request", True, None),
+        (Failure(503), "could not process the request", True, None),
     ],
 )
 async def test_a_failure_says_what_to_do_and_whether_to_ask_again(
@@ -219,7 +219,7 @@ async def test_silence_ends_after_its_time(streamed: bool) -> None:
         failed = await failure(chat, asked(), streamed=streamed)
 
     assert failed.retryable
-    assert "said nothing for 0.01 s" in failed.message
+    assert "sent nothing for 0.01 s" in failed.message
 
 
 @pytest.mark.parametrize("streamed", [False, True])
@@ -272,7 +272,7 @@ async def test_a_server_that_answers_something_else_is_told_of(body: bytes, medi
         async with OpenAIChatAdapter("any", api_key="none", base_url=server.base_url) as chat:
             failed = await failure(chat, asked())
 
-    assert "another form than OpenAI's API" in failed.message
+    assert "did not answer like the OpenAI API" in failed.message
     assert not failed.retryable
 
 
@@ -280,7 +280,7 @@ async def test_a_server_that_answers_something_else_is_told_of(body: bytes, medi
     ("code", "what_to_do", "retryable"),
     [
         ("server_error", "failed", True),
-        ("context_length_exceeded", "begin anew", False),
+        ("context_length_exceeded", "as too long", False),
         ("invalid_prompt", "failed", False),
         (None, "failed", True),
     ],
@@ -312,7 +312,7 @@ async def test_a_stream_of_something_else_is_told_of(body: bytes) -> None:
         async with OpenAIChatAdapter("any", api_key="none", base_url=server.base_url) as chat:
             failed = await failure(chat, asked(), streamed=True)
 
-    assert "another form than OpenAI's API" in failed.message
+    assert "did not answer like the OpenAI API" in failed.message
 
 
 async def test_a_stream_that_ends_without_saying_why_was_lost() -> None:
@@ -321,7 +321,7 @@ async def test_a_stream_that_ends_without_saying_why_was_lost() -> None:
         async with OpenAIChatAdapter("any", api_key="none", base_url=server.base_url) as chat:
             failed = await failure(chat, asked(), streamed=True)
 
-    assert "was lost" in failed.message
+    assert "closed the connection" in failed.message
     assert failed.retryable
 
 

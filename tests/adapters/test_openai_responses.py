@@ -205,12 +205,12 @@ async def test_a_refusal_and_an_answer_that_was_cut_off_say_so(streamed: bool) -
     ("said", "what_to_do", "retryable", "retry_after_s"),
     [
         (Failure(401, code="invalid_api_key"), "OPENAI_API_KEY", False, None),
-        (Failure(404, code="model_not_found"), "knows no model gpt-5.6", False, None),
-        (Failure(400, code="context_length_exceeded"), "begin anew with less", False, None),
+        (Failure(404, code="model_not_found"), "does not know the model gpt-5.6", False, None),
+        (Failure(400, code="context_length_exceeded"), "as too long: shorten it", False, None),
         (Failure(429, code="insufficient_quota"), "no quota left", False, None),
-        (Failure(429, headers={"retry-after": "0.5"}), "ask later", True, 0.5),
+        (Failure(429, headers={"retry-after": "0.5"}), "retry later", True, 0.5),
         (Failure(400, "Tool 'tool_search' is not supported."), "delivery=Delivery.INJECT", False, None),
-        (Failure(500), "failed at this request", True, None),
+        (Failure(500), "could not process the request", True, None),
     ],
 )
 async def test_a_failure_says_what_to_do_and_whether_to_ask_again(
@@ -231,7 +231,7 @@ async def test_a_stream_that_is_cut_may_be_asked_for_again(events: int) -> None:
     ("last", "what_to_do", "retryable"),
     [
         ({"type": "error", "code": "server_error", "message": "Broken."}, "It says: Broken.", True),
-        ({"type": "error", "code": "context_length_exceeded", "message": "Long."}, "begin anew", False),
+        ({"type": "error", "code": "context_length_exceeded", "message": "Long."}, "as too long", False),
         (
             {
                 "type": "response.failed",
@@ -248,7 +248,7 @@ async def test_a_stream_that_is_cut_may_be_asked_for_again(events: int) -> None:
             "It says: No.",
             False,
         ),
-        ({"type": "response.in_progress", "response": {}}, "was lost", True),
+        ({"type": "response.in_progress", "response": {}}, "closed the connection", True),
     ],
 )
 async def test_a_failure_in_the_middle_of_a_stream_says_what_to_do(
@@ -269,7 +269,7 @@ async def test_a_response_without_an_answer_is_a_failure(status: str) -> None:
         async with OpenAIResponsesAdapter("any", api_key="none", base_url=server.base_url) as responses:
             failed = await failure(responses, asked())
 
-    assert f"The response is {status}." in failed.message
+    assert f"The status of the response is `{status}`." in failed.message
 
 
 @pytest.mark.parametrize("body", [b'{"output": [{"type": "function_call"}]}', b'{"output": 3}', b"[]", b'"Hello"'])
@@ -278,7 +278,7 @@ async def test_a_server_that_answers_something_else_is_told_of(body: bytes) -> N
         async with OpenAIResponsesAdapter("any", api_key="none", base_url=server.base_url) as responses:
             failed = await failure(responses, asked())
 
-    assert "another form than OpenAI's API" in failed.message
+    assert "did not answer like the OpenAI API" in failed.message
 
 
 async def test_an_answer_that_is_cut_may_be_asked_for_again() -> None:
@@ -291,7 +291,7 @@ async def test_silence_ends_after_its_time(streamed: bool) -> None:
         failed = await failure(responses, asked(), streamed=streamed)
 
     assert failed.retryable
-    assert "said nothing for 0.01 s" in failed.message
+    assert "sent nothing for 0.01 s" in failed.message
 
 
 @pytest.mark.parametrize("streamed", [False, True])

@@ -162,7 +162,7 @@ async def test_a_conversation_that_is_longer_than_the_script_is_told_that_it_has
 
     agent = Agent(scripted_model([{"text": "Hello."}]), deps_type=type(None))
     first = await agent.run("Hello")
-    with pytest.raises(ProviderFailed, match=r"has no turn 2: the script has ended"):
+    with pytest.raises(ProviderFailed, match=r"has ended: it has no turn 2"):
         await agent.run(
             "Go on", message_history=first.all_messages(), event_stream_handler=hear if is_streamed else None
         )
@@ -181,7 +181,7 @@ async def test_a_turn_of_nothing_is_streamed_as_one() -> None:
 async def test_a_file_that_is_no_script_is_refused_before_anything_is_asked(tmp_path: Path) -> None:
     script = tmp_path / "odd.json"
     script.write_text('[{"say": "Hello."}]')
-    with pytest.raises(InvalidConfig, match="is none"):
+    with pytest.raises(InvalidConfig, match="is not valid"):
         scripted_model(script)
     with pytest.raises(InvalidConfig, match="cannot be read"):
         scripted_model(tmp_path / "missing.json")

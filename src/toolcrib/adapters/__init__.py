@@ -1,4 +1,4 @@
-"""Adapters, one for each vendor; a vendor's SDK is imported when its adapter is made, and nowhere else."""
+"""The adapters, one for each model vendor. A vendor's SDK is only imported when its adapter is created."""
 
 from __future__ import annotations
 
@@ -24,27 +24,30 @@ ADAPTERS: Mapping[str, tuple[str, str]] = MappingProxyType(
         "scripted": ("toolcrib.adapters.scripted", "ScriptedAdapter"),
     }
 )
-"""The module and the class of each, by the name that stands before the colon."""
+"""The module and the class of each adapter, by the part of its name before the colon."""
 
 
 def get_adapter(name: str, **options: Any) -> ProviderAdapter:
-    """The adapter that `name` means, as `VENDOR:MODEL`: `openai:gpt-5.6`, `litellm:gemini/gemini-3-pro`.
+    """Create the adapter for `name`, which has the form `VENDOR:MODEL`: `openai:gpt-5.6`,
+    `litellm:gemini/gemini-3-pro`.
 
-    `options` are those of its class. What comes after the first colon is the model as the vendor names it; of
-    `scripted`, the file of the script.
+    `options` are the keyword arguments of its class. The part after the first colon is the vendor's name of the model.
+    For
+    `scripted`, it is the path of the script.
 
     Raises:
-        InvalidConfig: no adapter is called so, it has no such option, the model is missing, or the vendor's SDK is not
+        InvalidConfig: the adapter does not exist, it has no such option, the model is missing, or the vendor's SDK is
+            not
             installed.
-        ProviderFailed: the vendor asks for a key, and there is none.
+        ProviderFailed: the vendor requires a key, and no key is set.
     """
     vendor, _, model = name.partition(":")
     if vendor not in ADAPTERS:
         near = nearest(vendor, ADAPTERS)
         meant = f" Did you mean `{near}:{model or 'MODEL'}`?" if near else ""
-        raise InvalidConfig(f"There is no adapter `{vendor}`; there are {', '.join(ADAPTERS)}.{meant}")
+        raise InvalidConfig(f"Unknown adapter `{vendor}`. The adapters are: {', '.join(ADAPTERS)}.{meant}")
     if not model:
-        raise InvalidConfig(f"`{name}` names no model: write `{vendor}:MODEL`.")
+        raise InvalidConfig(f"`{name}` has no model. Write `{vendor}:MODEL`.")
     module, kind = ADAPTERS[vendor]
     made: Callable[..., ProviderAdapter] = getattr(import_module(module), kind)
     _check(vendor, options, made)
@@ -57,4 +60,6 @@ def _check(vendor: str, options: Iterable[str], made: Callable[..., ProviderAdap
         if option not in known:
             near = nearest(option, known)
             meant = f" Did you mean `{near}`?" if near else ""
-            raise InvalidConfig(f"The adapter `{vendor}` has no option `{option}`; it has {', '.join(known)}.{meant}")
+            raise InvalidConfig(
+                f"The adapter `{vendor}` has no option `{option}`. Its options are: {', '.join(known)}.{meant}"
+            )

@@ -1,7 +1,7 @@
-"""Anthropic's models: tools arrive in the middle of a conversation, by reference to definitions that were held back.
+"""The adapter for Anthropic's models. Tools arrive during a conversation, by reference to deferred definitions.
 
-An answer is always streamed, for the SDK takes no long one whole. It is put together here: the SDK's own way to do so
-fails at arguments that are no JSON, and passes over a stream that ends too early.
+Answers are always streamed, because the SDK refuses long answers without streaming. This adapter assembles the stream
+itself: the SDK's own helper fails at arguments that are not JSON, and does not notice a stream that ends too early.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 
 DEFAULT_MAX_OUTPUT_TOKENS = 32_000
-"""As many as every model since Claude 4 can write in one answer, what it thinks included."""
+"""The maximum output of every model since Claude 4, in tokens, including thinking."""
 
 _MODEL = re.compile(r"claude-(?P<family>[a-z]+)-(?P<major>\d+)(?:[-.](?P<minor>\d{1,2}))?(?!\d)")
 _FIRST_THAT_DEFER = (4, 5)
@@ -43,10 +43,10 @@ _NO_KEY = "Anthropic's SDK has no key: set ANTHROPIC_API_KEY, or pass `api_key`.
 _CACHED: Json = {"type": "ephemeral"}
 
 _PROMPT = "prompt"
-"""The key of a message's `native` under which stands a digest of the prompt and the tools that it was thought under."""
+"""The key in a message's `native` for a digest of the prompt and tools that were in effect for its thinking."""
 
 _OF_SCHEMA = re.compile(r"output_config|grammar|^(?!.*input_schema).*schema", re.IGNORECASE | re.DOTALL)
-"""In what the vendor says where it refuses the schema of an answer, and not that of a tool."""
+"""Matches the vendor's message when it refuses the schema of the answer, and not that of a tool."""
 
 _DROPPING: Json = {
     "thinking": {"type": "adaptive", "block_binding": {"prefix_mismatch_behavior": "drop_block"}},
@@ -64,11 +64,11 @@ _STATUSES = {
     "timeout_error": 504,
     "overloaded_error": 529,
 }
-"""Of errors in the middle of a stream, which has the status of an answer."""
+"""The HTTP statuses of errors in the middle of a stream, where the response itself has status 200."""
 
 
 def _version(model: str) -> tuple[str, tuple[int, int]] | None:
-    """Family and version of one of Anthropic's models, under whatever name a reseller gives it; None of any other."""
+    """Return the family and version of an Anthropic model, also under a reseller's name. None for other models."""
     match = _MODEL.search(model)
     if match is None:
         return None
@@ -76,13 +76,16 @@ def _version(model: str) -> tuple[str, tuple[int, int]] | None:
 
 
 def defers(model: str) -> bool:
-    """Whether a model can be shown tools later: since Claude 4.5. Source: Anthropic, "Tool search tool"."""
+    """Whether a model can load tools later, which models can since Claude 4.5.
+
+    Source: Anthropic, "Tool search tool".
+    """
     version = _version(model)
     return version is not None and version[1] >= _FIRST_THAT_DEFER
 
 
 def binds_thoughts(model: str) -> bool:
-    """Whether a model takes its thoughts back only under the prompt and the tools that it had them under.
+    """Whether a model only accepts its own thinking blocks under the same prompt and the same tools.
 
     Source: Anthropic, "Preserved thinking".
     """
@@ -93,7 +96,7 @@ def binds_thoughts(model: str) -> bool:
 
 
 class AnthropicAdapter(TurnAdapter):
-    """One of Anthropic's models."""
+    """The adapter for one of Anthropic's models."""
 
     name = "anthropic"
 
@@ -107,9 +110,12 @@ class AnthropicAdapter(TurnAdapter):
         max_output_tokens: int = DEFAULT_MAX_OUTPUT_TOKENS,
         delivery: Delivery | None = None,
     ) -> None:
-        """Without a key or a URL, those that the SDK finds: in ANTHROPIC_API_KEY, ANTHROPIC_BASE_URL or its profiles.
+        """Create the adapter. A missing key or URL comes from ANTHROPIC_API_KEY, ANTHROPIC_BASE_URL or the SDK's
+        profiles.
 
-        `timeout_s`: without a byte. Without a `delivery`, DEFER for models that can defer tools, else INJECT.
+        `timeout_s` limits the time without any byte from the vendor. The default `delivery` is DEFER for models that
+        can defer
+        tools, else INJECT.
 
         Raises:
             InvalidConfig: the SDK is not installed.
@@ -119,7 +125,7 @@ class AnthropicAdapter(TurnAdapter):
         self._max_output_tokens = max_output_tokens
         self._delivery = delivery_of(delivery or (Delivery.DEFER if defers(model) else Delivery.INJECT))
         self._holds_answers = defers(model)
-        """Whether answers are held to a schema, which models can since the same version."""
+        """Whether the vendor enforces the schema of the answer, which it does since the same model version."""
         self._connect = partial(_client, api_key=api_key, base_url=base_url, timeout_s=timeout_s)
         self._client = self._connect()
         self._asked = _AnthropicAsked(
@@ -143,13 +149,14 @@ class AnthropicAdapter(TurnAdapter):
     async def respond(self, request: ModelRequest, on_text: TextListener | None = None) -> ModelTurn:
         if request.tools and all(tool.is_deferred for tool in request.tools):
             raise ProviderFailed(
-                "Anthropic wants at least one tool that is not deferred: list one that reveals others."
+                "Anthropic requires at least one tool that is not deferred. List a tool that reveals others."
             )
         output = StrictOutput.of(request.output_schema) if self._holds_answers else None
         sent = sendable(self._request(request, output))
         prompt = _digest(sent)
         if binds_thoughts(self.model) and _thought_elsewhere(request.messages, prompt):
-            # After a restart, say, or where tools were injected. Left in as they are, they would be refused.
+            # This happens after a restart or with injected tools. The vendor would refuse the unchanged thinking
+            # blocks.
             sent |= _DROPPING
         with self._without_schema_next(sent), self._asked.failing():
             events = await self._streamed(sent, on_text)
@@ -161,11 +168,11 @@ class AnthropicAdapter(TurnAdapter):
             "model": self.model,
             "max_tokens": self._max_output_tokens,
             "messages": form.messages(request.messages, request.tools),
-            # Marks the last block without a change in it, so that what is sent only grows.
+            # Marks the last block as cached without changing it, so that later requests only append.
             "cache_control": _CACHED,
         }
         if request.system.strip():
-            # Marked by itself, for other conversations under the same prompt, and for turns of very many calls.
+            # Cached separately, for other conversations with the same prompt and for turns with many calls.
             sent["system"] = [{"type": "text", "text": request.system, "cache_control": _CACHED}]
         if request.tools:
             sent["tools"] = form.tools(request.tools)
@@ -175,8 +182,10 @@ class AnthropicAdapter(TurnAdapter):
 
     @contextmanager
     def _without_schema_next(self, sent: Mapping[str, Any]) -> Generator[None]:
-        """A schema may be too large for the vendor, who does not say beforehand what is: then it is not sent again, for
-        the answer is checked in any case."""
+        """After the vendor refuses the schema of the answer as too large, stop sending the schema.
+
+        The vendor does not document its limit. The answer is validated in any case.
+        """
         try:
             yield
         except ProviderFailed as failed:
@@ -202,7 +211,7 @@ class AnthropicAdapter(TurnAdapter):
         return events
 
     def _read(self, events: Iterable[Json]) -> ModelTurn:
-        """What is found in an answer, which the SDK does not check."""
+        """Read the turn from an answer, which the SDK does not validate."""
         try:
             answer = form.joined(events)
             if answer["stop_reason"] is None:
@@ -213,12 +222,12 @@ class AnthropicAdapter(TurnAdapter):
 
 
 def _digest(sent: Mapping[str, Any]) -> str:
-    """Of the prompt and the tools."""
+    """Return a digest of the prompt and the tools."""
     return hashlib.sha256(json.dumps([sent.get("system"), sent.get("tools")]).encode()).hexdigest()[:16]
 
 
 def _thought_elsewhere(messages: Iterable[Message], prompt: str) -> bool:
-    """Whether a message has thoughts in it that the model had under another prompt, or other tools."""
+    """Whether a message has thinking blocks that were made under a different prompt or with different tools."""
     said = (message for message in messages if isinstance(message, AssistantMessage) and form.thoughts(message))
     return any(cast("Json", message.native).get(_PROMPT) != prompt for message in said)
 
@@ -233,9 +242,9 @@ def _client(*, api_key: str | None, base_url: str | None, timeout_s: float) -> A
     try:
         import anthropic  # noqa: PLC0415  # an extra, which may be absent, and takes a second to import
     except ImportError as error:
-        raise InvalidConfig("Anthropic's SDK is not installed: `pip install 'toolcrib[anthropic]'`.") from error
+        raise InvalidConfig("Anthropic's SDK is not installed. Run `pip install 'toolcrib[anthropic]'`.") from error
     try:
-        # Spans are the loop's to tell, alike for all vendors.
+        # Tracing is off, because the inner loop creates the same spans for all vendors.
         client = anthropic.AsyncAnthropic(
             api_key=api_key, base_url=base_url, timeout=timeout_s, max_retries=0, open_telemetry=False
         )
@@ -248,7 +257,7 @@ def _client(*, api_key: str | None, base_url: str | None, timeout_s: float) -> A
 
 @dataclass(frozen=True)
 class _AnthropicAsked(Asked):
-    """Whoever speaks like Anthropic."""
+    """A server that speaks Anthropic's API."""
 
     key: str = "ANTHROPIC_API_KEY or `api_key`"
 
@@ -270,10 +279,10 @@ class _AnthropicAsked(Asked):
                 return super().failure_of(error)
 
     def unreadable(self) -> ProviderFailed:
-        return ProviderFailed(f"{self.vendor} answers in another form than Anthropic's API: check the address.")
+        return ProviderFailed(f"{self.vendor} did not answer like the Anthropic API. Check the base URL.")
 
     def _refusal(self, error: APIStatusError) -> ProviderFailed:
-        """What the vendor itself reports."""
+        """Convert an error that the vendor reports."""
         status = error.status_code if error.status_code >= 400 else _STATUSES.get(str(error.type), 500)
         said = error.api_message or error.message
         headers = error.response.headers
@@ -283,15 +292,15 @@ class _AnthropicAsked(Asked):
         )
 
     def _advice(self, said: str, status: int) -> str:
-        """What happened, with what to do about it."""
+        """Say what happened and what to do about it."""
         if status == 402 or "credit balance" in said:
-            return "has no credit left for this key: add to it, or take another key"
+            return "has no credit left for this key: add credit, or use a different key"
         if "prompt is too long" in said or "exceed context limit" in said:
             return self.advice(413)
         if status == 400 and said.startswith("max_tokens: "):
-            return f"lets {self.model} write less in one answer: pass a smaller `max_output_tokens`"
+            return f"limits {self.model} to shorter answers: pass a smaller `max_output_tokens`"
         if status == 400 and ("tool_reference" in said or "defer_loading" in said):
-            return f"lets {self.model} defer no tools: pass `delivery=Delivery.INJECT`"
+            return f"does not support deferred tools for {self.model}: pass `delivery=Delivery.INJECT`"
         if status == 529:
             return "is overloaded; retry later"
         return self.advice(status)

@@ -1,4 +1,4 @@
-"""What vendors fail at, in the same words for all of them; what only one of them says stands in its own file."""
+"""Failures of model vendors, in the same words for all of them. Vendor-specific texts are in the vendor's own file."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ _NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
 @dataclass(frozen=True)
 class Asked(ABC):
-    """Who was asked, for the words of failures."""
+    """The model and vendor of a request, for the messages of failures."""
 
     model: str
     vendor: str
-    """As a sentence begins with it."""
+    """The vendor's name, at the beginning of a sentence."""
     timeout_s: float
     key: str
-    """Where the key is set."""
+    """Where the user sets the key."""
 
     @contextmanager
     def failing(self) -> Generator[None]:
-        """Whatever the SDK raises inside is raised as `ProviderFailed`."""
+        """Raise what the SDK raises inside the block as `ProviderFailed`."""
         try:
             yield
         except Exception as error:
@@ -38,8 +38,11 @@ class Asked(ABC):
             raise failed from error
 
     def failure_of(self, error: Exception) -> ProviderFailed | None:
-        """None where `error` is no failure of the vendor. A vendor's own errors are looked at before."""
-        if isinstance(error, json.JSONDecodeError):  # in a stream
+        """Convert `error`, or return None if the vendor did not cause it.
+
+        Subclasses check the vendor's own errors first.
+        """
+        if isinstance(error, json.JSONDecodeError):  # an unreadable event in a stream
             return self.unreadable()
         if is_of_transport(error):
             return self.silent() if "Timeout" in type(error).__name__ else self.lost()
@@ -47,26 +50,28 @@ class Asked(ABC):
 
     @abstractmethod
     def unreadable(self) -> ProviderFailed:
-        """It answers in another form than its API."""
+        """Return the failure for an answer that does not have the form of the vendor's API."""
 
     def lost(self) -> ProviderFailed:
-        return ProviderFailed(f"{self.vendor} was lost in the middle of its answer; ask again.", retryable=True)
+        return ProviderFailed(
+            f"{self.vendor} closed the connection before the answer was complete. Retry.", retryable=True
+        )
 
     def silent(self) -> ProviderFailed:
         return ProviderFailed(
-            f"{self.vendor} said nothing for {self.timeout_s:g} s; ask again, or raise `timeout_s`.", retryable=True
+            f"{self.vendor} sent nothing for {self.timeout_s:g} s. Retry, or increase `timeout_s`.", retryable=True
         )
 
     def unreachable(self, error: Exception) -> ProviderFailed:
         why = error.__cause__ or error
         return ProviderFailed(
-            f"{self.vendor} cannot be reached ({why}); check the network and the address.", retryable=True
+            f"{self.vendor} cannot be reached ({why}). Check the network and the address.", retryable=True
         )
 
     def refused(
         self, advice: str, said: str, headers: Mapping[str, str], *, retryable: bool, details: Mapping[str, Any]
     ) -> ProviderFailed:
-        """What the vendor itself reports: `said` in its words, after what happened and what to do about it."""
+        """Return the failure for an error that the vendor reports. `advice` precedes `said`, the vendor's own words."""
         return ProviderFailed(
             f"{self.vendor} {advice}. It says: {said.rstrip('.')}.",
             retryable=retryable,
@@ -75,25 +80,27 @@ class Asked(ABC):
         )
 
     def advice(self, status: int | None) -> str:
-        """What happened, with what to do about it, by the status; None in the middle of an answer."""
+        """Say what happened and what to do about it, by the status. The status is None in the middle of an answer."""
         match status:
             case 401:
-                return f"does not take the key: check {self.key}"
+                return f"rejected the API key: check {self.key}"
             case 403:
-                return f"does not let this key use {self.model}: take another model, or have the key allowed"
+                return f"does not allow {self.model} for this key: use a different model, or ask for access"
             case 404:
-                return f"knows no model {self.model} for this key: check its name, and the address"
+                return f"does not know the model {self.model} for this key: check its name and the address"
             case 413:
-                return f"cannot read so much: begin anew with less, or take a model that reads more than {self.model}"
+                return (
+                    f"refused the request as too long: shorten it, or use a model with more context than {self.model}"
+                )
             case 429:
-                return "takes no more requests for now: ask later, and less often"
+                return "limits requests: retry later, and less often"
             case None:
-                return "failed at this request"
+                return "could not process the request"
             case _:
-                return "failed at this request" if status >= 500 else "refuses this request"
+                return "could not process the request" if status >= 500 else "refused the request"
 
 
 def may_pass(status: int, headers: Mapping[str, str] = _NO_HEADERS) -> bool:
-    """Whether the same request may work later: as the vendor says, where it does."""
+    """Whether the same request may work later. The vendor's header decides, if there is one."""
     said = headers.get("x-should-retry")
     return said == "true" if said in ("true", "false") else status in (408, 409, 429) or status >= 500

@@ -1,6 +1,6 @@
-"""LiteLLM, which speaks to a hundred vendors as if each were OpenAI: tools are injected.
+"""The adapter for LiteLLM, which offers many vendors through OpenAI's API. Tools are injected.
 
-An answer is streamed where somebody listens to its text, and else taken whole.
+An answer is streamed if the caller listens to its text. Otherwise it is requested in one piece.
 """
 
 from __future__ import annotations
@@ -28,20 +28,25 @@ from toolcrib.core.errors import InvalidConfig
 Json = dict[str, Any]
 
 NATIVE = "litellm"
-"""The key of a message's `native`: what LiteLLM's vendors add to a message, OpenAI itself would refuse."""
+"""The key in a message's `native`. LiteLLM's vendors add fields to messages that OpenAI itself would refuse."""
 
 _STRUCTURED = frozenset({"openai", "azure"})
-"""Providers that hold an answer to a schema while there are tools. For some others LiteLLM makes up a tool that the
-model then has to call, so that it calls no other (1.106)."""
+"""Providers that enforce a schema of the answer even with tools.
+
+For some others LiteLLM adds an artificial tool that the model must call, so it calls no other tool (1.106).
+"""
 
 
 class LiteLLMAdapter(TurnAdapter):
-    """`model` is `provider/model` as LiteLLM names it; `openai/NAME` with a `base_url` is any compatible server."""
+    """The adapter for a `provider/model` as LiteLLM names it.
+
+    `openai/NAME` with a `base_url` is any compatible server.
+    """
 
     name = "litellm"
 
     _entered: ClassVar[dict[int, list[Self]]] = {}
-    """Those in use, by the id of their event loop: they share LiteLLM's connections."""
+    """The adapters in use, by the id of their event loop, because they share LiteLLM's connections."""
 
     def __init__(
         self,
@@ -52,10 +57,12 @@ class LiteLLMAdapter(TurnAdapter):
         timeout_s: float = DEFAULT_TIMEOUT_S,
         max_output_tokens: int | None = None,
     ) -> None:
-        """Without a key, the one in the variable that LiteLLM knows for the provider. `timeout_s`: without a byte.
+        """Create the adapter. Without a key, LiteLLM reads the provider's environment variable.
+
+        `timeout_s` limits the time without any byte from the vendor.
 
         Raises:
-            InvalidConfig: LiteLLM is not installed, or knows no such provider.
+            InvalidConfig: LiteLLM is not installed, or does not know the provider.
         """
         self.model = model
         self._litellm: Any = _imported()
@@ -78,7 +85,7 @@ class LiteLLMAdapter(TurnAdapter):
     ) -> None:
         loop = id(asyncio.get_running_loop())
         entered = self._entered.get(loop, [])
-        if self not in entered:  # it was left before
+        if self not in entered:  # already exited
             return
         entered.remove(self)
         if not entered:
@@ -87,9 +94,9 @@ class LiteLLMAdapter(TurnAdapter):
                 await self._close()
 
     async def _close(self) -> None:
-        """LiteLLM keeps its clients open, for each event loop; its own function closes those of the other loops too."""
+        """Close LiteLLM's clients of this event loop. LiteLLM's own function would also close those of other loops."""
         cache = self._litellm.in_memory_llm_clients_cache
-        ours: str = cache.update_cache_key_with_event_loop("")  # what the keys of this loop end with
+        ours: str = cache.update_cache_key_with_event_loop("")  # the suffix of this loop's keys
         kept: dict[str, Any] = cache.cache_dict
         for key in [key for key in kept if key.endswith(ours)]:
             client = kept.pop(key, None)
@@ -133,21 +140,21 @@ class LiteLLMAdapter(TurnAdapter):
         completion = _plain(answer)
         message = completion["choices"][0]["message"]
         if refuses and not message.get("content") and not message.get("tool_calls"):
-            # Of a refusal's stream LiteLLM passes on the beginning alone, which is empty (1.106).
-            message["refusal"] = "The model refuses."
+            # LiteLLM only passes on the beginning of a refusal in a stream, which is empty (1.106).
+            message["refusal"] = "The model refused to answer."
         return completion
 
 
 def _imported() -> ModuleType:
-    # Unless told not to, it fetches a list of prices from GitHub and reads a file `.env` into the environment.
+    # By default LiteLLM fetches a price list from GitHub, and reads a file `.env` into the environment.
     os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
     os.environ.setdefault("LITELLM_MODE", "PRODUCTION")
     try:
         import litellm  # noqa: PLC0415  # an extra, which may be absent, and takes seconds to import
     except ImportError as error:
-        raise InvalidConfig("LiteLLM is not installed: `pip install 'toolcrib[litellm]'`.") from error
-    litellm.suppress_debug_info = True  # it prints where to get help to stdout
-    # Pydantic's complaint about LiteLLM's own types, when these are first used (1.106).
+        raise InvalidConfig("LiteLLM is not installed. Run `pip install 'toolcrib[litellm]'`.") from error
+    litellm.suppress_debug_info = True  # otherwise LiteLLM prints help to standard output
+    # Pydantic warns about LiteLLM's own types when they are first used (1.106).
     warnings.filterwarnings("ignore", "Item '.*' on TypedDict class", UserWarning)
     return litellm
 
@@ -161,7 +168,7 @@ def _provider(litellm: Any, model: str) -> str:
         return litellm.get_llm_provider(model)[1]
     except litellm.BadRequestError as error:
         raise InvalidConfig(
-            f"LiteLLM knows no provider for `{model}`: write `provider/model`, as in `openai/gpt-4.1`."
+            f"LiteLLM does not know the provider of `{model}`. Write `provider/model`, for example `openai/gpt-4.1`."
         ) from error
 
 
@@ -170,7 +177,7 @@ def _read_turn(completion: Mapping[str, Any]) -> ModelTurn:
 
 
 def _with_refusal(completion: Mapping[str, Any]) -> Json:
-    """LiteLLM moves what it does not know itself, refusals among it, to `provider_specific_fields`."""
+    """Restore refusals. LiteLLM moves fields that it does not know, such as refusals, to `provider_specific_fields`."""
     choices: list[Json] = []
     for choice in completion["choices"]:
         message: Json = choice["message"]
@@ -181,7 +188,7 @@ def _with_refusal(completion: Mapping[str, Any]) -> Json:
 
 
 def _well_formed(message: Json) -> Json:
-    """Where a vendor takes an object for arguments, LiteLLM parses their text, and fails at one that is no JSON."""
+    """Replace arguments that are not JSON. LiteLLM parses them for some vendors, and would fail."""
     if "tool_calls" not in message:
         return message
     return message | {

@@ -1,7 +1,7 @@
-"""Chat completions, of OpenAI and of all the servers that speak like it: tools are injected.
+"""The adapter for chat completions, of OpenAI and of compatible servers. Tools are injected.
 
-An answer is streamed where somebody listens to its text, and else taken whole: some of these servers stream no calls,
-or no usage, and OpenAI streams some models only to organizations it has verified.
+An answer is streamed if the caller listens to its text. Otherwise it is requested in one piece: some servers do not
+stream calls or usage, and OpenAI streams some models only to verified organizations.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ Json = dict[str, Any]
 
 
 class OpenAIChatAdapter(OpenAIAdapter):
-    """One of its models.
+    """The adapter for a model that is served through chat completions.
 
-    Since gpt-5.6 OpenAI's own take no tools here unless they do not reason: `OpenAIResponsesAdapter`.
+    Since gpt-5.6, OpenAI's own reasoning models accept no tools here. Use `OpenAIResponsesAdapter` for them.
     """
 
     name = "openai-chat"
@@ -47,7 +47,7 @@ class OpenAIChatAdapter(OpenAIAdapter):
 
     def _request(self, request: ModelRequest, output: StrictOutput | None) -> Json:
         sent: Json = {"model": self.model, "messages": openai_chat.messages(request.system, request.messages)}
-        if request.tools:  # an empty list is refused
+        if request.tools:  # OpenAI refuses an empty list
             sent["tools"] = openai_chat.tools(request.tools)
         if output is not None:
             sent["response_format"] = {"type": "json_schema", "json_schema": output.to_wire()}

@@ -1,8 +1,8 @@
-"""OpenAI's Responses API: tools arrive in the middle of a conversation, as what a search of the model's found.
+"""The adapter for OpenAI's Responses API. Tools arrive during a conversation, as results of the model's tool search.
 
-Nothing is stored with OpenAI: each request has the whole conversation, and what the model thought, sealed. An answer
-is streamed where somebody listens to its text, and else taken whole: OpenAI streams some models only to organizations
-that it has verified.
+OpenAI stores nothing: each request contains the whole conversation, and the model's encrypted reasoning. An answer is
+streamed if the caller listens to its text. Otherwise it is requested in one piece, because OpenAI streams some models
+only to verified organizations.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _VERSION = re.compile(r"gpt-(\d+)(?:\.(\d+))?(.*)")
 _FIRST_THAT_SEARCHES = (5, 4)
 
 _WITHOUT_REASONING = re.compile(r"(?:^|:)(?:gpt-[34]|chatgpt|gpt-5[\d.]*-chat)")
-"""Models that refuse to be asked for what they thought: "Encrypted content is not supported with this model"."""
+"""Models that refuse requests for their reasoning: "Encrypted content is not supported with this model"."""
 
 _PIECES = ("response.output_text.delta", "response.refusal.delta")
 _LAST = ("response.completed", "response.incomplete", "response.failed")
@@ -31,7 +31,7 @@ _READABLE = ("completed", "incomplete")
 
 
 def searches(model: str) -> bool:
-    """Whether a model can search for tools: since gpt-5.4, without its nano. Source: OpenAI, "Tool search"."""
+    """Whether a model can search for tools: models since gpt-5.4, except its nano. Source: OpenAI, "Tool search"."""
     match = _VERSION.match(model)
     if match is None:
         return False
@@ -41,7 +41,7 @@ def searches(model: str) -> bool:
 
 
 class OpenAIResponsesAdapter(OpenAIAdapter):
-    """One of OpenAI's models, as it is meant to be asked."""
+    """The adapter for OpenAI's models, through the API that OpenAI recommends."""
 
     name = "openai"
 
@@ -55,7 +55,10 @@ class OpenAIResponsesAdapter(OpenAIAdapter):
         max_output_tokens: int | None = None,
         delivery: Delivery | None = None,
     ) -> None:
-        """As every `OpenAIAdapter`. Without a `delivery`, DEFER for models that can search for tools, else INJECT."""
+        """Create the adapter, see `OpenAIAdapter`.
+
+        The default `delivery` is DEFER for models that can search, else INJECT.
+        """
         super().__init__(
             model, api_key=api_key, base_url=base_url, timeout_s=timeout_s, max_output_tokens=max_output_tokens
         )
@@ -79,7 +82,7 @@ class OpenAIResponsesAdapter(OpenAIAdapter):
             else:
                 response = await self._streamed(sent, on_text)
         if response.get("status", "completed") not in _READABLE:
-            why: Json = response.get("error") or {"message": f"The response is {response['status']}."}
+            why: Json = response.get("error") or {"message": f"The status of the response is `{response['status']}`."}
             raise self._asked.refusal(why.get("message", ""), why.get("code"))
         turn = read(openai_responses.read_turn, response, self._asked)
         return turn if output is None else output.restored(turn)
@@ -111,6 +114,6 @@ class OpenAIResponsesAdapter(OpenAIAdapter):
                     on_text(event.delta)
                 elif event.type in _LAST:
                     return plain(event.response, self._asked)
-                elif event.type == "error":  # the SDK only hands it on
+                elif event.type == "error":  # the SDK passes this on instead of raising it
                     raise self._asked.refusal(event.message, event.code)
         raise self._asked.lost()

@@ -1,4 +1,4 @@
-"""OpenAI's SDK: a client of it, and its failures in our words. LiteLLM's failures are of the same classes."""
+"""The client and the failures of OpenAI's SDK. LiteLLM raises the same exception classes."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ GivenT = TypeVar("GivenT")
 ReadT = TypeVar("ReadT")
 
 _PASSING = frozenset({"server_error", "rate_limit_exceeded", "server_is_overloaded", "slow_down"})
-"""Codes of failures in the middle of an answer, where there is no status, after which the same request may work."""
+"""Error codes in the middle of an answer, where there is no status, after which a retry may work."""
 
 
 class OpenAIAdapter(TurnAdapter):
-    """What both of OpenAI's APIs are asked with."""
+    """The common base of the adapters for OpenAI's two APIs."""
 
     def __init__(
         self,
@@ -37,7 +37,9 @@ class OpenAIAdapter(TurnAdapter):
         timeout_s: float = DEFAULT_TIMEOUT_S,
         max_output_tokens: int | None = None,
     ) -> None:
-        """Without a key or a URL, those in OPENAI_API_KEY and OPENAI_BASE_URL. `timeout_s`: without a byte.
+        """Create the adapter. A missing key or URL comes from OPENAI_API_KEY and OPENAI_BASE_URL.
+
+        `timeout_s` limits the time without any byte from the vendor.
 
         Raises:
             InvalidConfig: the SDK is not installed.
@@ -64,19 +66,19 @@ def _client(*, api_key: str | None, base_url: str | None, timeout_s: float) -> A
     try:
         import openai  # noqa: PLC0415  # an extra, which may be absent, and takes most of a second to import
     except ImportError as error:
-        raise InvalidConfig("OpenAI's SDK is not installed: `pip install 'toolcrib[openai]'`.") from error
+        raise InvalidConfig("OpenAI's SDK is not installed. Run `pip install 'toolcrib[openai]'`.") from error
     try:
         return openai.AsyncOpenAI(api_key=api_key, base_url=base_url, timeout=timeout_s, max_retries=0)
     except openai.OpenAIError as error:
         raise ProviderFailed(
-            "OpenAI's SDK has no key: set OPENAI_API_KEY, or pass `api_key`; any text will do for a server that asks "
-            "for none."
+            "OpenAI's SDK has no key. Set OPENAI_API_KEY, or pass `api_key`. For a server without authentication, any "
+            "string works."
         ) from error
 
 
 @dataclass(frozen=True)
 class OpenAIAsked(Asked):
-    """Whoever speaks like OpenAI."""
+    """A server that speaks one of OpenAI's APIs."""
 
     key: str = "OPENAI_API_KEY or `api_key`"
 
@@ -101,13 +103,16 @@ class OpenAIAsked(Asked):
 
     def unreadable(self) -> ProviderFailed:
         return ProviderFailed(
-            f"{self.vendor} answers in another form than OpenAI's API: check the address, whose path is /v1 as a rule."
+            f"{self.vendor} did not answer like the OpenAI API. Check the base URL, which usually ends with /v1."
         )
 
     def refusal(
         self, said: str, code: str | None, status: int | None = None, headers: Mapping[str, str] | None = None
     ) -> ProviderFailed:
-        """What the vendor itself reports: `said` in its words. Without a `status`, in the middle of an answer."""
+        """Return the failure for an error that the vendor reports.
+
+        `said` is its message. In a stream there is no `status`.
+        """
         told = headers or {}
         is_final, advice = self._advice(said, code, status)
         passes = (not code or code in _PASSING) if status is None else may_pass(status, told)
@@ -115,23 +120,23 @@ class OpenAIAsked(Asked):
         return self.refused(advice, said, told, retryable=passes and not is_final, details=details)
 
     def _advice(self, said: str, code: str | None, status: int | None) -> tuple[bool, str]:
-        """Whether it is of no use to ask again, whatever else is said, and what happened with what to do about it."""
+        """Return whether a retry is useless in any case, and what happened with what to do about it."""
         if code == "insufficient_quota" or "insufficient_quota" in said:
-            return True, "has no quota left for this key: add to it, or take another key"
+            return True, "has no quota left for this key: add credit, or use a different key"
         if code == "context_length_exceeded":
             return True, self.advice(413)
         if code == "model_not_found":
             return True, self.advice(404)
         if status == 400 and "reasoning_effort" in said and "/v1/responses" in said:
             other = f"openai:{self.model.rpartition('/')[2]}"
-            return True, f"takes no tools for {self.model} in chat completions: use `{other}`"
+            return True, f"does not accept tools for {self.model} in chat completions: use `{other}`"
         if status == 400 and "tool_search" in said and ("support" in said or "defer_loading" in said):
-            return True, f"lets {self.model} search for no tools: pass `delivery=Delivery.INJECT`"
+            return True, f"does not support tool search for {self.model}: pass `delivery=Delivery.INJECT`"
         return status in (401, 403, 404), self.advice(status)
 
 
 def _was_cut(error: Exception) -> bool:
-    """LiteLLM's way to say that the connection was lost in the middle of a stream; its status is made up."""
+    """Whether LiteLLM reports a connection that was lost during a stream. The status of this error is artificial."""
     return type(error).__name__ == "MidStreamFallbackError" and getattr(error, "status_code", 500) >= 500
 
 
@@ -141,7 +146,7 @@ def _body(error: APIError) -> Mapping[str, Any]:
 
 
 def _code(error: APIError) -> str | None:
-    """As the vendor wrote it. LiteLLM says by a class of its own what some of its vendors have no code for."""
+    """Return the vendor's error code. LiteLLM uses a class of its own for an error that some vendors give no code."""
     if type(error).__name__ == "ContextWindowExceededError":
         return "context_length_exceeded"
     code: object = _body(error).get("code") or error.code
@@ -149,21 +154,21 @@ def _code(error: APIError) -> str | None:
 
 
 def _headers(error: APIError) -> Mapping[str, str]:
-    """LiteLLM makes up the response, and keeps the headers of the real one elsewhere."""
+    """Return the headers. LiteLLM creates an artificial response, and keeps the real headers in an attribute."""
     kept: Mapping[str, str] | None = getattr(error, "litellm_response_headers", None)
     response: Any = getattr(error, "response", None)
     return kept or (response.headers if response is not None else {})
 
 
 def plain(answer: Any, asked: Asked) -> Json:
-    """An answer of the SDK as what was on the wire: where that was no JSON, the SDK gives a text for an answer."""
+    """Return an answer of the SDK as JSON. If the response was not JSON, the SDK returns a string, which is refused."""
     if not hasattr(answer, "to_dict"):
         raise asked.unreadable()
     return answer.to_dict(mode="json", warnings=False)
 
 
 def read(reader: Callable[[GivenT], ReadT], answer: GivenT, asked: Asked) -> ReadT:
-    """What `reader` finds in an answer, which the SDK does not check."""
+    """Apply `reader` to an answer, which the SDK does not validate."""
     try:
         return reader(answer)
     except (LookupError, TypeError, AttributeError) as error:

@@ -1,4 +1,4 @@
-"""A model that plays a script: for tests, and for examples without a network."""
+"""A model that plays a script, for tests and for examples without a network."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from toolcrib.core.schema import Schema
 from toolcrib.core.weight import BYTES_PER_TOKEN, size_of
 
 Written: TypeAlias = Sequence[Mapping[str, Any]]
-"""Turns as JSON values, as `SCRIPT_SCHEMA` has them: `{"text": ..., "calls": [{"name": ..., "arguments": ...}]}`."""
+"""Turns as JSON values that fit `SCRIPT_SCHEMA`: `{"text": ..., "calls": [{"name": ..., "arguments": ...}]}`."""
 
 Answering: TypeAlias = Callable[[ModelRequest], ModelTurn | Awaitable[ModelTurn]]
-"""Answers each request; it may raise `ProviderFailed`, as a provider's adapter does."""
+"""Answers each request. It may raise `ProviderFailed`, like a provider's adapter."""
 
 SCRIPT_SCHEMA: Mapping[str, Any] = MappingProxyType(
     {
@@ -38,7 +38,7 @@ SCRIPT_SCHEMA: Mapping[str, Any] = MappingProxyType(
         "items": {
             "type": "object",
             "properties": {
-                "thinking": {"type": "string", "description": "what it thought, for a model that shows it"},
+                "thinking": {"type": "string", "description": "the model's thinking, for models that show it"},
                 "text": {"type": "string"},
                 "calls": {
                     "type": "array",
@@ -48,7 +48,7 @@ SCRIPT_SCHEMA: Mapping[str, Any] = MappingProxyType(
                             "name": {"type": "string", "minLength": 1},
                             "arguments": {
                                 "type": ["object", "string"],
-                                "description": "a text is sent as it stands, also where it is no JSON",
+                                "description": "a string is sent unchanged, even if it is not JSON",
                             },
                         },
                         "required": ["name"],
@@ -61,13 +61,13 @@ SCRIPT_SCHEMA: Mapping[str, Any] = MappingProxyType(
         },
     }
 )
-"""What a script's file holds. Without a `stop`, a turn with calls waits for their answers, and any other is an end."""
+"""The schema of a script. Without `stop`, a turn with calls waits for their answers, and any other turn is the end."""
 
 
 class ScriptedAdapter(TurnAdapter):
-    """Answers as its script says, brings in tools as it is told to, and keeps the `requests` that it was sent.
+    """Answers by a script, and delivers tools as configured. `requests` stores the requests that it received.
 
-    Usage is estimated: four UTF-8 bytes of compact JSON are a token, and none is cached.
+    Usage is estimated: four UTF-8 bytes of compact JSON count as one token. Nothing counts as cached.
     """
 
     name = "scripted"
@@ -80,13 +80,14 @@ class ScriptedAdapter(TurnAdapter):
         reveals_unlisted: bool = False,
         calls_only_offered: bool = True,
     ) -> None:
-        """A `script` is a file of JSON, what such a file holds, or a function.
+        """Create the adapter. `script` is a JSON file, its parsed content, or a function.
 
-        With `calls_only_offered`, a turn that calls what its request does not offer is refused, for it is a mistake in
-        most scripts; without, it is played, as a model that makes up a name would.
+        With `calls_only_offered`, a turn that calls a tool outside its request is refused, because this is a mistake in
+        most
+        scripts. Without it, the turn is played like that of a model that invents a name.
 
         Raises:
-            InvalidConfig: the file cannot be read, or what it holds is no script.
+            InvalidConfig: the file cannot be read, or its content is not a script.
         """
         self.model = str(script) if isinstance(script, str | Path) else "script"
         self.requests: list[ModelRequest] = []
@@ -121,10 +122,10 @@ class ScriptedAdapter(TurnAdapter):
 
 
 def read_script(script: str | Path | Written) -> Written:
-    """The turns in a file, or those that are given.
+    """Return the turns of a file, or the given turns.
 
     Raises:
-        InvalidConfig: the file cannot be read, or what it holds is no script.
+        InvalidConfig: the file cannot be read, or its content is not a script.
     """
     where = "The script"
     value: Any = script
@@ -135,7 +136,7 @@ def read_script(script: str | Path | Written) -> Written:
         except (OSError, ValueError, RecursionError) as error:
             raise InvalidConfig(f"{where} cannot be read: {error}.") from error
     if problems := Schema(SCRIPT_SCHEMA).violations(value, "the script"):
-        raise InvalidConfig(f"{where} is none: {problems[0].message}.")
+        raise InvalidConfig(f"{where} is not valid: {problems[0].message}.")
     return cast("Written", value)
 
 
@@ -145,7 +146,7 @@ def _one_by_one(script: Written) -> Answering:
     def answer(request: ModelRequest) -> ModelTurn:
         written = next(turns, None)
         if written is None:
-            raise ProviderFailed("The script has no turn for this request: it has ended.")
+            raise ProviderFailed("The script has ended: it has no turn for this request.")
         return _turn(written, request)
 
     return answer
@@ -153,7 +154,7 @@ def _one_by_one(script: Written) -> Answering:
 
 def _turn(written: Mapping[str, Any], request: ModelRequest) -> ModelTurn:
     calls = tuple(
-        # Where it stands makes an id that is unique in the conversation, also in one that was saved.
+        # The position makes an id unique within the conversation, even if the conversation was stored and continued.
         ToolCall(f"call-{len(request.messages)}-{at}", call["name"], _text(call.get("arguments", {})))
         for at, call in enumerate(written.get("calls", ()))
     )
@@ -177,4 +178,6 @@ def _check_offered(turn: ModelTurn, request: ModelRequest) -> None:
     for call in turn.message.calls:
         if call.name not in offered:
             there = ", ".join(sorted(offered)) or "none"
-            raise ProviderFailed(f"The script calls `{call.name}`, which the request does not offer; offered: {there}.")
+            raise ProviderFailed(
+                f"The script calls `{call.name}`, which the request does not offer. It offers: {there}."
+            )

@@ -1,4 +1,4 @@
-"""The final answer under a vendor's structured output: the schema that it is asked for with, and the way back."""
+"""The final answer under a vendor's structured output: the schema for the request, and the way back."""
 
 from __future__ import annotations
 
@@ -11,20 +11,26 @@ from toolcrib.agent.conversation.messages import ModelTurn, Stop
 from toolcrib.definitions.grammars.strict import StrictSchema, strict_schema
 
 NAME = "answer"
-"""What the schema is called to the vendor."""
+"""The name of the schema in requests to the vendor."""
 
 
 @dataclass(frozen=True, slots=True)
 class StrictOutput:
-    """A final answer's schema, as vendors take it."""
+    """The schema of a final answer in the form that vendors accept."""
 
     schema: Mapping[str, Any]
     strict: StrictSchema | None
-    """None where strict modes cannot say all of it: then the schema is for the model to read, and nothing holds it."""
+    """None if strict mode cannot express the whole schema.
+
+    Then the model only reads it, and the vendor enforces nothing.
+    """
 
     @classmethod
     def of(cls, schema: Mapping[str, Any] | None) -> Self | None:
-        """None where no vendor takes the schema: what is asked for is no object, or nothing is."""
+        """Create it for `schema`.
+
+        Returns None without a schema, or if vendors do not accept it because it is not an object.
+        """
         if schema is None:
             return None
         strict = strict_schema(schema)
@@ -34,11 +40,11 @@ class StrictOutput:
         return cls(schema, None) if schema.get("type") == "object" else None
 
     def to_wire(self) -> dict[str, Any]:
-        """As OpenAI names its parts."""
+        """Return the parts under OpenAI's keys."""
         return {"name": NAME, "schema": dict(self.schema), "strict": self.strict is not None}
 
     def restored(self, turn: ModelTurn) -> ModelTurn:
-        """The turn with the text that its asker's schema takes: without the nulls that stand for absent keys."""
+        """Return the turn with text that fits the original schema: nulls that mean an absent key are removed."""
         if self.strict is None or turn.stop is not Stop.END:
             return turn
         try:

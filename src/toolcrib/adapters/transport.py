@@ -1,4 +1,4 @@
-"""What vendors' SDKs have in common on the wire: what can be sent, what is lost there, and when to ask again."""
+"""What the vendors' SDKs have in common on the wire: sendable requests, lost connections, and retry delays."""
 
 from __future__ import annotations
 
@@ -12,17 +12,22 @@ from typing import Any
 import orjson
 
 DEFAULT_TIMEOUT_S = 600.0
-"""Without a byte."""
+"""How long a vendor may send nothing, in seconds."""
 
 
 def is_of_transport(error: Exception) -> bool:
-    """Whether it comes from below an SDK: these let out what is raised there in the middle of a stream. Which of the
-    two libraries they stand on depends on their release."""
+    """Whether the error comes from the HTTP library below an SDK. The SDKs do not wrap such errors during a stream.
+
+    The release of an SDK determines which of the two libraries it uses.
+    """
     return type(error).__module__.partition(".")[0] in ("httpx", "httpx2", "httpcore", "httpcore2")
 
 
 def retry_after_s(headers: Mapping[str, str]) -> float | None:
-    """From `retry-after-ms`, or `retry-after`, which is a number of seconds or a date."""
+    """Return the delay from `retry-after-ms` or `retry-after`, in seconds.
+
+    The latter is a number of seconds or a date.
+    """
     for name, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
         try:
             seconds = float(headers[name]) * unit
@@ -38,7 +43,7 @@ def retry_after_s(headers: Mapping[str, str]) -> float | None:
 
 
 def sendable(request: dict[str, Any]) -> dict[str, Any]:
-    """`request` with `?` for each half of a surrogate pair, which Python's texts can hold and no request can."""
+    """Return `request` with `?` for each lone surrogate, which Python strings can hold but requests cannot."""
     try:
         orjson.dumps(request)
     except TypeError:

@@ -1,3 +1,3 @@
-"""Claude through the Claude Agent SDK, whose program loops by itself."""
+"""The adapter for Claude through the Claude Agent SDK, whose program runs the loop itself."""
 
 from toolcrib.adapters.claude_agent.adapter import ClaudeAgentAdapter as ClaudeAgentAdapter

@@ -1,4 +1,4 @@
-"""Claude through the program that the Claude Agent SDK brings: sections with tools restart it, or are proxied."""
+"""The adapter for Claude through the program of the Claude Agent SDK. New tools restart the program, or are proxied."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from toolcrib.core.errors import InvalidConfig
 OutputT = TypeVar("OutputT")
 
 DELIVERIES = (Delivery.RESTART, Delivery.PROXY)
-"""The program reads the list of tools once, when it starts."""
+"""The deliveries that work: the program reads the list of tools only once, when it starts."""
 
 MAX_RESULT_CHARS = 490_000
-"""Of half a million the program makes a file, which the model cannot read (2.1)."""
+"""The maximum length of a tool result. The program (2.1) writes longer results to a file that the model cannot read."""
 
 
 class ClaudeAgentAdapter(ProviderAdapter):
-    """Each evaluation has a program of its own, which ends with it; tools of the program itself are switched off."""
+    """Runs a separate program for each evaluation. The program's built-in tools are switched off."""
 
     name = "claude-agent"
 
@@ -42,22 +42,23 @@ class ClaudeAgentAdapter(ProviderAdapter):
         env: Mapping[str, str] | None = None,
         program: str | Path | None = None,
     ) -> None:
-        """Without a key, the one in ANTHROPIC_API_KEY, or whoever has logged in with the program on this machine.
+        """Create the adapter. Without a key, the program uses ANTHROPIC_API_KEY or the login on this machine.
 
-        `env` is laid over the environment, and over what is set here; `program` is another one than the SDK's own.
-        Without `cwd` it runs in an empty folder.
+        `env` overrides the environment and what the adapter sets in it. `program` replaces the SDK's own program.
+        Without
+        `cwd`, the program runs in an empty folder.
 
         Raises:
-            InvalidConfig: the SDK is not installed, or the program cannot bring in tools in that way.
+            InvalidConfig: the SDK is not installed, or the program does not support this delivery.
         """
         delivery = delivery_of(delivery)
         if delivery not in DELIVERIES:
             raise InvalidConfig(
-                f"The Claude Agent SDK cannot bring in tools by `{delivery}`, for its program reads the list of tools "
-                f"once: take {' or '.join(f'`{each}`' for each in DELIVERIES)}."
+                f"The Claude Agent SDK does not support the delivery `{delivery}`, because its program reads the list "
+                f"of tools only once. Use {' or '.join(f'`{each}`' for each in DELIVERIES)}."
             )
         if find_spec("claude_agent_sdk") is None:
-            raise InvalidConfig("The Claude Agent SDK is not installed: `pip install 'toolcrib[claude]'`.")
+            raise InvalidConfig("The Claude Agent SDK is not installed. Run `pip install 'toolcrib[claude]'`.")
         self.model = model
         self._delivery = delivery
         self._settings = Settings(
@@ -82,8 +83,11 @@ class ClaudeAgentAdapter(ProviderAdapter):
         config: InnerLoopConfig | None = None,
         on_text: TextListener | None = None,
     ) -> PromptResponse[OutputT]:
-        """See `ProviderAdapter`. The program itself sends a request again that failed, as often as `config` says."""
-        # It takes the SDK, which takes a second to import.
+        """Evaluate a prompt, see `ProviderAdapter`.
+
+        The program itself retries failed requests, as often as `config` says.
+        """
+        # Imported here, because importing the SDK takes a second.
         from toolcrib.adapters.claude_agent.program import Program  # noqa: PLC0415
 
         given = config or DEFAULT_CONFIG
@@ -103,4 +107,4 @@ class ClaudeAgentAdapter(ProviderAdapter):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Nothing is left to let go of: what an evaluation began ended with it."""
+        """Do nothing: each evaluation releases what it began."""

@@ -1,4 +1,4 @@
-"""What a new program, which knows nothing, is asked first: with what was said and done before it."""
+"""The first request to a new program, which contains the conversation so far."""
 
 from __future__ import annotations
 
@@ -9,20 +9,23 @@ from typing import Any
 from toolcrib.agent.conversation.messages import AssistantMessage, Message, ToolCall, ToolMessage, UserMessage
 
 MAX_CHARS = 400_000
-"""Of all that is told again; the oldest is left out."""
+"""The maximum length of the conversation in the request, in characters. The oldest messages are left out."""
 
 MAX_ENTRY_CHARS = 50_000
-"""Of one text or answer in it."""
+"""The maximum length of one message or result in it, in characters."""
 
 BEFORE = """\
-What was said and done in this conversation so far, oldest first, as one JSON object a line. The calls in it were made \
-already, and these are their answers: do not make them again."""
+The conversation so far, oldest first, as one JSON object per line. The calls in it were already made, and these are \
+their results: do not repeat them."""
 
-GO_ON = "Go on from here with what the user asked last."
+GO_ON = "Continue from here with the user's last request."
 
 
 def opening(messages: Sequence[Message]) -> str:
-    """`messages` as one text for whoever heard none of them; what the user says now, as it is."""
+    """Return `messages` as one prompt for a program that has seen none of them.
+
+    The latest user message is unchanged.
+    """
     asked = messages[-1] if messages else None
     now = asked.text if isinstance(asked, UserMessage) else GO_ON
     before = messages[:-1] if isinstance(asked, UserMessage) else messages
@@ -48,14 +51,14 @@ def _entries(messages: Iterable[Message]) -> Iterable[dict[str, Any]]:
 
 def _cut(text: str) -> str:
     left_out = len(text) - MAX_ENTRY_CHARS
-    return text if left_out <= 0 else f"{text[:MAX_ENTRY_CHARS]}\n[{left_out:,} more characters are left out]"
+    return text if left_out <= 0 else f"{text[:MAX_ENTRY_CHARS]}\n[{left_out:,} more characters were left out]"
 
 
 def _fitting(lines: Sequence[str]) -> Sequence[str]:
-    """As many of the last as fit."""
+    """Return as many of the last lines as fit."""
     kept = len(lines)
     left = MAX_CHARS
     while kept and len(lines[kept - 1]) <= left:
         kept -= 1
         left -= len(lines[kept])
-    return lines if not kept else [f"[{kept:,} earlier lines are left out]", *lines[kept:]]
+    return lines if not kept else [f"[{kept:,} earlier lines were left out]", *lines[kept:]]

@@ -1,8 +1,8 @@
-"""The final answer's schema, as the program takes it, and the way back.
+"""Conversion of the final answer's schema to the form that the program accepts, and of the answer back.
 
-It has the model call a tool of its own with the answer, whose input has to be an object, and it stops at a schema with
-a keyword or a regular expression that its validator (Ajv, strict) does not know. So keywords are left out that it may
-not know; what a schema then takes too much of, the loop still refuses.
+The program gives the model a tool that takes the answer. The tool's input must be an object. The program's validator
+(Ajv, strict) refuses schemas with unknown keywords or regular expressions. So keywords that it may not know are left
+out. The loop still validates the answer against the complete schema.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Self, cast
 
 TOOL = "StructuredOutput"
-"""The program's own tool; a call of it is the final answer."""
+"""The program's own tool. A call of it is the final answer."""
 
 _WRAP = "answer"
 
@@ -24,17 +24,17 @@ _KEYWORDS = (
 _VALUES = frozenset(_KEYWORDS.split())
 _SCHEMAS = frozenset({"items", "additionalProperties"})
 _LISTS = {"anyOf": "anyOf", "allOf": "allOf", "oneOf": "anyOf"}
-"""Alternatives of which keywords are left out may come to overlap."""
+"""`oneOf` becomes `anyOf`, because alternatives may overlap when keywords are left out."""
 _MAPS = frozenset({"properties", "$defs", "definitions"})
 
 
 @dataclass(frozen=True, slots=True)
 class OutputSchema:
-    """One schema in the program's form."""
+    """One schema in the form that the program accepts."""
 
     schema: Mapping[str, Any]
     is_wrapped: bool
-    """Whether the answer stands under a key, for it is no object."""
+    """Whether the answer is wrapped in an object under one key, because it is not an object."""
 
     @classmethod
     def of(cls, schema: Mapping[str, Any]) -> Self:
@@ -45,7 +45,7 @@ class OutputSchema:
         return cls({"type": "object", "properties": {_WRAP: taken}, "required": [_WRAP], **apart}, is_wrapped=True)
 
     def text(self, output: Any) -> str:
-        """The answer as JSON of the schema that was asked for."""
+        """Return the answer as JSON that fits the original schema."""
         return json.dumps(output[_WRAP] if self.is_wrapped else output, ensure_ascii=False)
 
 

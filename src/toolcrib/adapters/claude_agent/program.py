@@ -1,7 +1,7 @@
-"""One run of the program, asked for one turn after the other.
+"""One run of the Claude Agent SDK's program, held between its turns so that the inner loop can run the calls.
 
-It would loop by itself. Here it is held between its turns: what it streams is read as a turn of the model, and each
-call that it makes of our tools waits until the loop, which runs calls in its one way, has the answers to all of them.
+The program would loop by itself. Here each streamed message is read as one turn of the model. Each call of our tools
+waits until the inner loop, which runs all calls, has the answers to all of them.
 """
 
 from __future__ import annotations
@@ -43,16 +43,19 @@ from toolcrib.core.errors import InvalidConfig, InvalidOutput, ProviderFailed
 logger = logging.getLogger(__name__)
 
 MAX_LINE_BYTES = 64 * 1024 * 1024
-"""Of one message of the program; it repeats the answers to calls."""
+"""The maximum length of one message of the program, in bytes. Messages repeat the answers to calls."""
 
 PATIENCE_S = 5.0
-"""For it to stop what it is doing, before it is ended."""
+"""How long the program may take to stop its work before it is ended, in seconds."""
 
 LAST_WORDS = 20
-"""Lines of what the program writes to its stderr that are kept."""
+"""How many of the last lines of the program's standard error are stored."""
 
 UNKNOWN = "unknown__"
-"""Stands before a name that a model called without its prefix: the program knows no such tool, so neither do we."""
+"""The prefix for a tool that the model called without the program's prefix.
+
+Neither the program nor we know such a tool.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +65,7 @@ class _Running:
 
 
 class Program(Responder):
-    """Starts with the first request, and ends when it is left, whatever it is doing then."""
+    """Starts the program at the first request. Leaving the object ends the program, whatever it is doing."""
 
     def __init__(self, settings: Settings, config: InnerLoopConfig) -> None:
         self._settings = settings
@@ -75,13 +78,13 @@ class Program(Responder):
         self._offered: frozenset[str] = frozenset()
         self._told = 0
         self._is_busy = False
-        """Whether it has something to say yet of what it was asked."""
+        """Whether the program still owes output for what it was asked."""
         self._events: list[dict[str, Any]] = []
-        """Of the message that is being streamed."""
+        """The events of the message that is being streamed."""
         self._streamed: set[str] = set()
-        """The ids of all that were."""
+        """The ids of all messages that were streamed."""
         self._failed_for: str | None = None
-        """The program's word for why it has no answer."""
+        """The program's error code for a failed answer."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -93,12 +96,12 @@ class Program(Responder):
             await self._ending.aclose()
 
     async def respond(self, request: ModelRequest, on_text: TextListener | None = None) -> ModelTurn:
-        """Go on until the loop has something to do: calls to run, or an answer to read."""
+        """Continue until the loop has something to do: calls to run, or an answer to read."""
         if self._running is None:
             self._running = await self._started(request)
             await self._say(self._running, opening(request.messages))
         else:
-            for message in request.messages[self._told + 1 :]:  # but for the turn that was given from here
+            for message in request.messages[self._told + 1 :]:  # without the turn that this method returned last
                 if isinstance(message, ToolMessage):
                     self._answers.give(message)
                 elif isinstance(message, UserMessage):
@@ -119,7 +122,7 @@ class Program(Responder):
         client = sdk.ClaudeSDKClient(
             sdk.ClaudeAgentOptions(
                 model=self._settings.model,
-                # An argument may be no longer than 128 KiB on Linux, and others may read it.
+                # As an argument it could be at most 128 KiB long on Linux, and other users could read it.
                 system_prompt={"type": "file", "path": str(prompt)},
                 tools=[],
                 allowed_tools=[PREFIX.removesuffix("__")],
@@ -146,12 +149,12 @@ class Program(Responder):
         return _Running(client, stream)
 
     async def _interrupt(self, client: sdk.ClaudeSDKClient) -> None:
-        """Have it stop where it is: else it would ask the model once more, now that nobody answers its calls."""
+        """Stop the program's work. Otherwise it asks the model once more, and its calls would never be answered."""
         if not self._is_busy:
             return
 
         async def interrupt() -> None:
-            with suppress(Exception):  # it may be gone
+            with suppress(Exception):  # the program may have ended
                 await client.interrupt()
 
         with anyio.move_on_after(PATIENCE_S):
@@ -186,9 +189,9 @@ class Program(Responder):
                 continue
             usage += turn.usage
             if turn.message.calls or turn.stop in {Stop.LENGTH, Stop.REFUSED}:
-                # Of itself it would ask such a model to go on.
+                # The program itself would ask the model to continue.
                 return replace(turn, usage=usage)
-            # Where this is not the end after all, for the program asks on by itself, the next one stands for it.
+            # The program may ask on by itself. Then a later turn replaces this text.
             said = turn.message.text
 
     async def _received(self, running: _Running) -> sdk.Message:
@@ -199,7 +202,7 @@ class Program(Responder):
         return message
 
     def _heard(self, event: dict[str, Any], on_text: TextListener | None) -> ModelTurn | None:
-        """The turn that has its end with this event."""
+        """Handle one event. Returns the turn that ends with this event, if one does."""
         match event["type"]:
             case "message_start":
                 self._events = []
@@ -212,16 +215,17 @@ class Program(Responder):
         return self._named(self._read()) if event["type"] == "message_stop" else None
 
     def _read(self) -> ModelTurn:
-        """The turn in the events so far.
+        """Read the turn from the events so far.
 
-        Where the connection was lost the program itself ends the message, early, and runs the calls in it that are
-        whole; without such it asks again (2.1).
+        If the connection is lost, the program itself ends the message early and runs its complete calls. Without a
+        complete
+        call it asks again (2.1). So only complete blocks are read.
         """
         whole = {event["index"] for event in self._events if event["type"] == "content_block_stop"}
         return anthropic.read_turn(anthropic.joined(e for e in self._events if e.get("index", -1) in {-1, *whole}))
 
     def _named(self, turn: ModelTurn) -> ModelTurn:
-        """The turn in our names, without what is the program's alone."""
+        """Return the turn with our names of tools, and without calls of the program's own tool."""
         calls = tuple(replace(call, name=self._name(call)) for call in turn.message.calls if call.name != TOOL)
         stop = Stop.END if turn.stop is Stop.CALLS and not calls else turn.stop
         return replace(turn, message=AssistantMessage(turn.message.text, calls), stop=stop)
@@ -234,8 +238,8 @@ class Program(Responder):
     def _final(self, result: sdk.ResultMessage, said: str, usage: Usage) -> ModelTurn:
         if result.subtype == "error_max_structured_output_retries":
             problems = [*(result.errors or ())]
-            told = "; ".join(problems) or "it is none"
-            raise InvalidOutput(f"The final answer is not of the type: {told}", details={"problems": problems})
+            told = "; ".join(problems) or "the program gives no reason"
+            raise InvalidOutput(f"The final answer does not match its type: {told}", details={"problems": problems})
         if result.is_error:
             raise self._failure(result)
         if self._output is not None and result.structured_output is not None:
@@ -256,20 +260,22 @@ class Program(Responder):
         )
 
     def _check_streamed(self, message: sdk.AssistantMessage) -> None:
-        """What did not come as a stream is not known by its parts, and its calls would wait for ever."""
+        """Refuse a message that was not streamed. Its calls were not read as a turn, so they would wait forever."""
         is_made_up = message.model == "<synthetic>"
         if not is_made_up and message.message_id is not None and message.message_id not in self._streamed:
             raise self._lost("answered without a stream")
 
     @contextmanager
     def _failing(self) -> Generator[None, None, None]:
-        """What the SDK raises, in our words: its own errors, and the bare exceptions of its time-outs."""
+        """Convert what the SDK raises: its own errors, and the bare exceptions of its timeouts."""
         try:
             yield
         except sdk.CLINotFoundError as error:
-            raise InvalidConfig(f"The program of the Claude Agent SDK is not there: {error}") from error
+            raise InvalidConfig(f"The program of the Claude Agent SDK was not found: {error}") from error
         except Exception as error:
-            logger.debug("the program failed; its last words: %s", "\n".join(self._last_words), exc_info=True)
+            logger.debug(
+                "the program failed; last lines of its standard error: %s", "\n".join(self._last_words), exc_info=True
+            )
             raise self._lost(f"failed: {self._last_words[-1] if self._last_words else error}") from error
 
     def _lost(self, how: str) -> ProviderFailed:
@@ -281,5 +287,5 @@ def _messages(client: sdk.ClaudeSDKClient) -> AsyncGenerator[sdk.Message, None]:
 
 
 def _sendable(text: str) -> str:
-    """The text with `?` for each half of a surrogate pair, which nothing can carry."""
+    """Return `text` with `?` for each lone surrogate, which cannot be sent."""
     return text.encode("utf-8", "replace").decode("utf-8")

@@ -1,4 +1,4 @@
-"""Our tools as the program sees them: a server in this process, whose calls wait for the answers of the loop."""
+"""An MCP server in this process that offers our tools to the program. Its calls wait for the answers of the loop."""
 
 from __future__ import annotations
 
@@ -16,17 +16,20 @@ from toolcrib.agent.formats import anthropic
 SERVER = "crib"
 
 PREFIX = f"mcp__{SERVER}__"
-"""Of the names that the program makes of ours."""
+"""The prefix that the program adds to the names of our tools."""
 
 CALL_ID = "claudecode/toolUseId"
-"""Where a call says which of the model's calls it is (program 2.1)."""
+"""The key in `_meta` for the model's id of a call (program 2.1)."""
 
 MOST_CHARS = 500_000
-"""In an answer that the program lets through, where a tool asks for that; more it does not grant (2.1)."""
+"""The longest answer that the program allows a tool to declare, in characters (2.1)."""
 
 
 class Answers:
-    """What calls of the program wait for, by the model's ids of them; either may come first."""
+    """The answers that calls of the program wait for, by the model's call ids.
+
+    Call and answer may come in any order.
+    """
 
     def __init__(self) -> None:
         self._given: dict[str, ToolMessage] = {}
@@ -38,14 +41,14 @@ class Answers:
         self._arrival = anyio.Event()
 
     async def take(self, call_id: str) -> ToolMessage:
-        """Wait for an answer; nobody else gets it."""
+        """Wait for the answer to a call, and remove it."""
         while call_id not in self._given:
             await self._arrival.wait()
         return self._given.pop(call_id)
 
 
 def serve(tools: Sequence[ToolSpec], answers: Answers) -> Server[Any]:
-    """A server of `tools` that runs nothing itself."""
+    """Create a server that lists `tools` and passes on answers. It runs nothing itself."""
     listed = [*_tools(tools)]
 
     async def list_tools(_: ServerRequestContext[Any], _params: PaginatedRequestParams | None) -> ListToolsResult:

@@ -1,4 +1,4 @@
-"""How the program is started: alone, without anybody's settings, and with nothing to say to anybody but the API."""
+"""The settings with which the program is started: isolated from user settings, and connected only to the API."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from toolcrib.agent.loop.config import InnerLoopConfig
 CREDENTIALS = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN")
 
 MAX_CALL_MS = 7 * 24 * 3600 * 1000
-"""Until the program itself gives up a call, which is the loop's to do."""
+"""The program's own time limit for a call, in milliseconds. It is high, because the loop limits calls."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What an adapter was made with."""
+    """The arguments of an adapter."""
 
     model: str
     api_key: str | None
@@ -27,10 +27,10 @@ class Settings:
     program: Path | None
 
     def environment(self, folder: Path, config: InnerLoopConfig) -> dict[str, str]:
-        """What is laid over this process's own; `folder` is the program's alone."""
+        """Return the variables that are added to this process's environment. `folder` belongs to the program alone."""
         set_here = {
             "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
-            # A turn is read from its stream alone.
+            # Turns are only read from the stream.
             "CLAUDE_CODE_DISABLE_NONSTREAMING_FALLBACK": "1",
             "CLAUDE_CODE_MAX_RETRIES": str(config.retries),
             "ENABLE_TOOL_SEARCH": "false",
@@ -39,12 +39,12 @@ class Settings:
             "XDG_CACHE_HOME": str(folder / "cache"),
         }
         if self.api_key is not None:
-            # It would prefer a token that it finds.
+            # The program would prefer a token that it finds in the environment.
             set_here |= {"ANTHROPIC_API_KEY": self.api_key, "ANTHROPIC_AUTH_TOKEN": ""}
         if self.base_url is not None:
             set_here["ANTHROPIC_BASE_URL"] = self.base_url
         known = {**os.environ, **set_here, **self.env}
         if any(known.get(name) for name in CREDENTIALS):
-            # Otherwise it is where the login lies.
+            # Without credentials, the default folder is kept, because it contains the login.
             set_here["CLAUDE_CONFIG_DIR"] = str(folder / "config")
         return {**set_here, **self.env}

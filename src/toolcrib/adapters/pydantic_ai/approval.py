@@ -1,4 +1,4 @@
-"""A person's approval by the framework's deferred requests: asked in one run, and given in the next."""
+"""Approval by a person through the framework's deferred requests: one run asks, and the next run has the answer."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from toolcrib.operations.calling.questions import ONCE, Intent, Question
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What an approval is of: this tool, with exactly this definition."""
+    """What an approval is for: a tool with exactly this definition."""
 
     tool_id: str
     definition: str
@@ -21,14 +21,17 @@ class Subject:
 
 @dataclass(frozen=True, slots=True)
 class Asks:
-    """What a person is to be asked."""
+    """A question for a person."""
 
     subject: Subject
     question: str
 
 
 class Deferring(Approver):
-    """Has a person asked by the framework, which ends the run or waits, and calls again with what was approved."""
+    """Lets the framework ask a person.
+
+    The framework ends the run or waits, and repeats the call when it is approved.
+    """
 
     def __init__(self, approvals: Approvals, approved: Subject | None) -> None:
         super().__init__(approvals)
@@ -47,4 +50,4 @@ class Deferring(Approver):
         question = Question.about(intent).message
         context.note_approval("unanswered")
         self.asks = Asks(subject, question)
-        raise NotAuthorized(f"`{intent.subject}` was not run: a person has to approve of it first.")
+        raise NotAuthorized(f"`{intent.subject}` did not run: a person must approve it first.")

@@ -1,4 +1,4 @@
-"""Toolsets and agents for those who assemble them by hand. Source: ACP tool discovery, Tasks 5 and 6."""
+"""Toolsets and agents for programs that assemble them by hand. Source: ACP tool discovery, Tasks 5 and 6."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from toolcrib.sources.base import Listing
 logger = logging.getLogger(__name__)
 
 CALL_TIMEOUT_S = DEFAULT_TIMEOUT_S + 60.0
-"""For one call of an editor's tool: a command has its own time, and is ended by that first."""
+"""The time limit for one call of an editor's tool. A command has a shorter limit of its own, which ends it first."""
 
 
 def create_toolset(session: Session) -> CribToolset[Any]:
-    """The toolset of a session: its operations, behind which all of its tools stand."""
+    """Create the toolset of a session. The model reaches all tools of the session through its operations."""
     return CribToolset(session)
 
 
@@ -42,16 +42,18 @@ async def create_toolset_from_editor(
     approver: ApproverOf[Any] | None = None,
     call_timeout_s: float = CALL_TIMEOUT_S,
 ) -> CribToolset[Any]:
-    """The tools that an editor has, found as `toolcrib acp` finds them: those that it lists, or, where it does not list
-    tools or lists none, those that its capabilities allow. Otherwise as `create_toolset_from_catalog`.
+    """Create a toolset with the tools of an editor, found as `toolcrib acp` finds them.
+
+    These are the tools that the editor lists. If it does not list tools, or lists none, they are the tools that its
+    capabilities allow. The other arguments are as for `create_toolset_from_catalog`.
 
     Raises:
-        SourceUnavailable: the editor says that it lists its tools, and failed to. Nothing is offered then: a guess
+        SourceUnavailable: the editor says that it lists its tools, and listing failed. Nothing is offered then: a guess
             could offer more than the editor would.
     """
     rung, catalog, set_aside, warnings = await EditorSource(client, session_id, cwd=cwd).catalog()
     for warning in warnings:
-        logger.warning("the editor: %s", warning)
+        logger.warning("a warning about the editor's tools: %s", warning)
     listed = partial(EditorSource.listed, catalog=catalog, rung=rung, set_aside=set_aside)
     return _toolset(listed, client, session_id, cwd=cwd, approver=approver, call_timeout_s=call_timeout_s)
 
@@ -65,11 +67,13 @@ def create_toolset_from_catalog(
     approver: ApproverOf[Any] | None = None,
     call_timeout_s: float = CALL_TIMEOUT_S,
 ) -> CribToolset[Any]:
-    """The tools that an editor says it has, themselves and whole, less what its capabilities deny. An empty catalog
-    gives no tools; `create_toolset_from_editor` falls back to the capabilities then.
+    """Create a toolset with the complete definitions of the tools in an editor's `catalog`.
 
-    Those of the protocol are run by its own methods, and any other is asked for by its name. `session_id` is the
-    editor's, and `cwd` the session's folder, absolute. What a run leaves open in terminals ends with it. `approver` and
+    Tools that the editor's capabilities deny are left out. An empty catalog gives no tools, whereas
+    `create_toolset_from_editor` then falls back to the capabilities.
+
+    ACP's own methods run the protocol's tools. Other tools are called by name. `session_id` is the editor's id of the
+    session, and `cwd` its absolute folder. Terminals that a run leaves open end with the run. `approver` and
     `call_timeout_s` are as for `CribToolset`.
     """
     listed = partial(EditorSource.listed, catalog=catalog)
@@ -85,7 +89,7 @@ def _toolset(
     approver: ApproverOf[Any] | None,
     call_timeout_s: float,
 ) -> CribToolset[Any]:
-    """`listed` has a source offer what was found, without asking the editor again."""
+    """Create the toolset. `listed` makes a source offer the known tools without asking the editor again."""
     crib = Toolcrib()
 
     def opened() -> tuple[EditorSource, Session]:
@@ -106,7 +110,7 @@ def _toolset(
     toolset = _EditorToolset(opened, approver, call_timeout_s)
     for entry in toolset.session.view().sources.values():
         for left_out in entry.set_aside:
-            logger.warning("`%s` is left out: %s", left_out.name, left_out.reason)
+            logger.warning("the editor's tool `%s` is ignored: %s", left_out.name, left_out.reason)
     return toolset
 
 
@@ -119,8 +123,9 @@ def create_toolset_from_capabilities(
     approver: ApproverOf[Any] | None = None,
     call_timeout_s: float = CALL_TIMEOUT_S,
 ) -> CribToolset[Any]:
-    """The protocol's own tools, as far as `offer` has them, for an editor that does not list its tools; otherwise as
-    `create_toolset_from_catalog`.
+    """Create a toolset with the protocol's own tools that `offer` allows, for an editor that does not list its tools.
+
+    The other arguments are as for `create_toolset_from_catalog`.
     """
     catalog = catalog_of(offer)
     return create_toolset_from_catalog(
@@ -131,16 +136,16 @@ def create_toolset_from_capabilities(
 def create_pydantic_agent(
     model: Model | str, toolset: AbstractToolset[Any] | None = None
 ) -> Agent[object, str | DeferredToolRequests]:
-    """An agent that answers with text, or with the calls that a person has to approve of.
+    """Create an agent that answers with text, or with the calls that a person must approve.
 
-    Without a `toolset` it has what each run is given.
+    Without a `toolset`, the agent uses the toolsets that are passed to each run.
     """
     toolsets = () if toolset is None else (toolset,)
     return Agent(model, output_type=[str, DeferredToolRequests], toolsets=toolsets)
 
 
 class _EditorToolset(CribToolset[AgentDepsT]):
-    """Each run has the editor's tools for itself, as each has to leave what it opened, in the task that entered it."""
+    """Gives each run its own source and session, because the task that opens them must also close them."""
 
     def __init__(
         self,
@@ -155,13 +160,13 @@ class _EditorToolset(CribToolset[AgentDepsT]):
 
     async def for_run(self, ctx: RunContext[AgentDepsT]) -> AbstractToolset[AgentDepsT]:
         own = copy(self)
-        own._source, own.session = self._open()  # noqa: SLF001  its own
+        own._source, own.session = self._open()  # noqa: SLF001  a copy of itself
         return own
 
     async def call_tool(
         self, name: str, tool_args: dict[str, Any], ctx: RunContext[AgentDepsT], tool: ToolsetTool[AgentDepsT]
     ) -> Any:
-        token = CALL_ID.set(ctx.tool_call_id)  # the editor then knows which of the calls it was shown this is
+        token = CALL_ID.set(ctx.tool_call_id)  # so that the editor can match the call with one that it shows
         try:
             return await super().call_tool(name, tool_args, ctx, tool)
         finally:

@@ -1,7 +1,7 @@
-"""A model of Pydantic AI that plays a script: every conversation from its beginning.
+"""A Pydantic AI model that plays a script.
 
-The history says which turn is next, and nothing else does: conversations side by side share no position, and one that
-is gone on with goes on where it was.
+Only the message history decides which turn is next. So concurrent conversations share no position, and a continued
+conversation goes on where it was.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from toolcrib.agent.conversation.messages import Stop
 from toolcrib.core.errors import ProviderFailed
 
 _PIECES = 3
-"""In which a text is streamed, or one more."""
+"""How many pieces a streamed text has, or one more."""
 
 _REASONS: Mapping[Stop, FinishReason] = {
     Stop.END: "stop",
@@ -42,18 +42,18 @@ _REASONS: Mapping[Stop, FinishReason] = {
 
 
 def scripted_model(script: str | Path | Written) -> FunctionModel:
-    """A model that answers as a file of JSON says, or what such a file holds: see `SCRIPT_SCHEMA`.
+    """Create a model that answers by a script: a JSON file, or its parsed content. See `SCRIPT_SCHEMA`.
 
-    A conversation that goes on after the script's end fails with `ProviderFailed`.
+    A request after the end of the script fails with `ProviderFailed`.
 
     Raises:
-        InvalidConfig: the file cannot be read, or what it holds is no script.
+        InvalidConfig: the file cannot be read, or its content is not a script.
     """
     return _ScriptedModel(read_script(script), str(script) if isinstance(script, str | Path) else "script")
 
 
 class _ScriptedModel(FunctionModel):
-    """Says of a stream, too, why it ended, for which a function has no word."""
+    """Adds the finish reason to streams, which a `FunctionModel` cannot set."""
 
     def __init__(self, script: Written, name: str) -> None:
         self._script = script
@@ -76,7 +76,7 @@ class _ScriptedModel(FunctionModel):
     def _turn(self, messages: Sequence[ModelMessage]) -> _Turn:
         position = sum(isinstance(message, ModelResponse) for message in messages)
         if position >= len(self._script):
-            raise ProviderFailed(f"`{self.model_name}` has no turn {position + 1}: the script has ended.")
+            raise ProviderFailed(f"The script `{self.model_name}` has ended: it has no turn {position + 1}.")
         return _Turn.of(self._script[position], position)
 
     async def _answered(self, messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
@@ -98,7 +98,7 @@ class _ScriptedModel(FunctionModel):
                     yield {at: DeltaToolCall(name, tool_call_id=part.tool_call_id)}
                     for piece in _pieces(str(arguments)):
                         yield {at: DeltaToolCall(json_args=piece)}
-        yield {}  # of a stream of nothing at all the framework makes an error
+        yield {}  # the framework treats an empty stream as an error
 
 
 @dataclass(frozen=True, slots=True)

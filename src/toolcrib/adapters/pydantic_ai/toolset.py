@@ -1,8 +1,8 @@
-"""The operations of a session, and the tools that a model opens, as the framework lists and calls them.
+"""A toolset for Pydantic AI: the operations of a session, and the tools that the model expanded.
 
-The framework loops, this lists and calls. Which tools were opened stands in the history of messages and nowhere else:
-what runs side by side shares nothing, and whoever goes on from a history has what was opened in it. How a tool that was
-opened reaches the model is the framework's to decide, by what the provider takes.
+The framework runs the loop; this toolset lists and calls. Only the message history says which tools were expanded. So
+concurrent runs share nothing, and a run that continues from a history has the tools of that history. The framework
+decides how an expanded tool reaches the model, by what the provider supports.
 """
 
 from __future__ import annotations
@@ -65,50 +65,56 @@ from toolcrib.operations.suggestions import not_found
 from toolcrib.operations.tools import ALL, CALLS, DEFAULT_SET, OPERATIONS, SETS, operation_tools
 
 MAX_ASKED = 1_000
-"""Calls that wait for a person; one more forgets the oldest, which is then asked about again."""
+"""The maximum number of calls that wait for a person. One more drops the oldest, and its person is asked again."""
 
 MARK = "toolcrib"
-"""Stands in the metadata of a tool's definition, over its id, and in those of a call that a person is asked about."""
+"""The key in the metadata of a tool's definition, and of a call that needs approval. Its value contains the tool id."""
 
 NAME_OF = {"search_tools": "find_tools"}
-"""How an operation is called here, where not by its own name: that one is the framework's search of deferred tools, of
-which some models are shown calls that nobody made, and which an agent may have besides."""
+"""The names of operations that differ here.
+
+The framework's own search for deferred tools is called `search_tools`. An agent may have it too, and some models are
+shown artificial calls of it.
+"""
 
 OPERATION_OF = {NAME_OF.get(name, name): name for name in OPERATIONS}
-"""The other way round, of all."""
+"""The operation for each name that is used here."""
 
-MAX_BESIDE_BYTES = 1_000_000
-"""Of what a result holds besides its text and files, as JSON; the framework keeps it in its history."""
+MAX_METADATA_BYTES = 1_000_000
+"""The maximum size of a result's metadata, as JSON. The framework stores the metadata in its history."""
 
-_ONLY_READS = "Only what reads, and is known to do no more, may run for now."
+_ONLY_READS = "Only read-only tools may run now."
 
 _OBJECT = SchemaValidator(core_schema.dict_schema(core_schema.str_schema(), core_schema.any_schema()))
-"""All that the framework judges of arguments. What a tool takes is judged where it is called."""
+"""The only check of arguments by the framework. The runner validates them against the tool's schema."""
 
 _MISTAKES = (InvalidArguments, InvalidCursor, NotExpanded, StaleExpansion, ToolNotFound, UnknownPath)
-"""Nothing ran, and the same operation or tool can do it once it is asked otherwise."""
+"""Errors after which nothing ran, and a corrected request for the same operation or tool can work."""
 
 
 ApproverOf: TypeAlias = Callable[[RunContext[AgentDepsT]], Approver]
-"""Who asks a person about one call, which the context is that of."""
+"""Returns the approver for one call, to which the context belongs."""
 
 
 class CribToolset(AbstractToolset[AgentDepsT]):
-    """The operations of a session, `tools` besides, and each tool that the model expanded, under its own name.
+    """The operations of a session, `tools`, and each tool that the model expanded under its own name.
 
-    `operations` is the name of one of `SETS`, or names some of `OPERATIONS`; or it is `ALL`, for every tool of the
-    catalog, its loading deferred, and the framework's search in place of the operations (`search`).
+    `operations` is the name of one of `SETS`, or a list of `OPERATIONS`. With `ALL`, it lists every tool of the catalog
+    with
+    deferred loading, and the framework's search replaces the operations (`search`).
 
-    Where a person has to approve of a call, the framework is told, which hands the call out as a deferred request; with
-    an `approver`, that asks while the run waits. As long as `only_read` says so, nothing runs that may do more than
-    read.
+    If a person must approve a call, the framework returns the call as a deferred request. An `approver` asks while the
+    run
+    waits instead. While `only_read` returns True, only read-only tools run.
 
-    One call may take `call_timeout_s` seconds, and with an `approver` as much longer as a person may think.
-    `max_retries` is how often in a row a tool asks the model to mend its call, the agent's own number by default. After
-    that it fails, and the run goes on: an error of ours never ends it.
+    One call may take `call_timeout_s` seconds. With an `approver`, the time for a person's answer is added.
+    `max_retries` is
+    how often in a row a tool asks the model to correct its call. The default is the agent's own number. After that the
+    call
+    fails and the run continues: an error of Toolcrib never ends a run.
 
     Raises:
-        ValueError: there is no such set or operation.
+        ValueError: the set or operation does not exist.
     """
 
     def __init__(
@@ -133,18 +139,18 @@ class CribToolset(AbstractToolset[AgentDepsT]):
         self._max_retries = max_retries
         self._id = id
         self._asked: dict[str, Subject] = {}
-        """What a person was asked about, by the id of the call. Whoever approves does so in another run than asked."""
+        """What a person was asked, by the id of the call. The approval arrives in a later run than the question."""
 
     @property
     def id(self) -> str | None:
         return self._id
 
     async def for_run(self, ctx: RunContext[AgentDepsT]) -> AbstractToolset[AgentDepsT]:
-        """This very one: it holds nothing of a run.
+        """Return this toolset, since it holds no state of a run.
 
         Raises:
-            ToolNotFound: one of the tools that were given is not there, or may not be seen. In the middle of a run it
-                is left out.
+            ToolNotFound: one of the given tools does not exist or is hidden. In the middle of a run such a tool is left
+                out instead.
         """
         view = self.session.view()
         for name in self._given:
@@ -153,7 +159,7 @@ class CribToolset(AbstractToolset[AgentDepsT]):
         return self
 
     async def get_tools(self, ctx: RunContext[AgentDepsT]) -> dict[str, ToolsetTool[AgentDepsT]]:
-        """What the model has by now."""
+        """Return the tools that the model has now."""
         retries = ctx.max_retries if self._max_retries is None else self._max_retries
         return {
             name: _CribTool(
@@ -166,7 +172,7 @@ class CribToolset(AbstractToolset[AgentDepsT]):
         self, name: str, tool_args: dict[str, Any], ctx: RunContext[AgentDepsT], tool: ToolsetTool[AgentDepsT]
     ) -> Any:
         if not isinstance(tool, _CribTool):
-            raise TypeError(f"`{name}` is no tool of this toolset")
+            raise TypeError(f"`{name}` is not a tool of this toolset")
         offer = tool.offer
         call = ToolCall(ctx.tool_call_id or "", offer.name, json_text(tool_args))
 
@@ -186,7 +192,7 @@ class CribToolset(AbstractToolset[AgentDepsT]):
     async def search(
         self, ctx: RunContext[AgentDepsT], queries: Sequence[str], tools: Sequence[ToolDefinition]
     ) -> list[str]:
-        """Rank `tools` as the session does, best first: a strategy for the framework's `ToolSearch`."""
+        """Rank `tools` as the session does, best first. Usable as a strategy of the framework's `ToolSearch`."""
         names = {tool_id: tool.name for tool in tools if (tool_id := _tool_id(tool)) is not None}
         found: dict[str, None] = {}
         for query in queries:
@@ -196,7 +202,7 @@ class CribToolset(AbstractToolset[AgentDepsT]):
         return [names[tool_id] for tool_id in found if tool_id in names]
 
     def _offers(self, ctx: RunContext[AgentDepsT]) -> dict[str, Offer]:
-        """What the model has by now, by the names that it calls."""
+        """Return what the model has now, by the names that it uses in calls."""
         view = self.session.view()
         offers: dict[str, Offer] = {}
         for each in operation_tools(self._operations):
@@ -211,7 +217,10 @@ class CribToolset(AbstractToolset[AgentDepsT]):
         return offers
 
     def _opened(self, view: View, ctx: RunContext[AgentDepsT]) -> Iterator[Tool]:
-        """In the order in which they were opened: a list that only grows at its end is cached the longest."""
+        """Yield the expanded tools in the order of their expansion.
+
+        A list that only grows at its end stays cached longest.
+        """
         for name in _discovered(ctx):
             if name not in OPERATION_OF and (tool := view.find(name)) is not None and view.names[tool.id] == name:
                 yield tool
@@ -244,12 +253,12 @@ class CribToolset(AbstractToolset[AgentDepsT]):
         text = sendable(result_text(result), MAX_RESULT_CHARS)
         files = [] if result.is_error else [*_files(result)]
         value: Any = [text, *files] if files else text
-        if not result.is_error and (beside := _beside(result)):
-            value = ToolReturn(value, metadata={MARK: beside})
+        if not result.is_error and (metadata := _metadata(result)):
+            value = ToolReturn(value, metadata={MARK: metadata})
         return _Outcome(value, success=not result.is_error)
 
     def _shown(self, answer: Answer, ctx: RunContext[AgentDepsT]) -> str | ToolReturn[Any]:
-        """What the model reads of an answer; tools that it expands go their own way, and are named in it."""
+        """Return what the model reads of an answer. Expanded tools are added as tools, and the text only names them."""
         expanded = expanded_by(answer)
         named = {each.tool_id: name for each in expanded if (name := self._name_for(each.tool_id, ctx)) is not None}
         wire = answer.to_wire()
@@ -268,7 +277,7 @@ class CribToolset(AbstractToolset[AgentDepsT]):
         return ToolReturn(sendable(json_text(told), MAX_RESULT_CHARS), tools=fresh)
 
     def _name_for(self, tool_id: str, ctx: RunContext[AgentDepsT]) -> str | None:
-        """The name under which it can be listed; None where another tool of the agent has that."""
+        """Return the name under which a tool can be listed, or None if a different tool of the agent has that name."""
         name = self.session.view().names.get(tool_id)
         if name is None or name in OPERATION_OF:
             return None
@@ -276,7 +285,7 @@ class CribToolset(AbstractToolset[AgentDepsT]):
         return name if taken is None or _tool_id(taken) == tool_id else None
 
     def _approved(self, ctx: RunContext[AgentDepsT]) -> Subject | None:
-        """What the person who approved of this call was asked about, as far as that is known."""
+        """Return what the person who approved this call was asked, if that is known."""
         if not ctx.tool_call_approved:
             return None
         match ctx.tool_call_metadata:
@@ -295,8 +304,11 @@ class CribToolset(AbstractToolset[AgentDepsT]):
         return ApprovalRequired({MARK: {**about, "question": asks.question}})
 
     def _told(self, error: ToolcribError, offer: Offer, ctx: RunContext[AgentDepsT]) -> ModelRetry | ToolFailed:
-        """The framework counts what a model is to mend, and ends the run when it is too much; the last is told as one
-        that failed, which it does not count."""
+        """Convert an error to a request for a retry, or to a failure.
+
+        The framework counts retries and ends the run after too many. So the last one becomes a failure, which does not
+        count.
+        """
         error = leading_within(error, self._operations)
         if error.next_action is not None:
             error = error.leading_to(_step(error.next_action))
@@ -308,25 +320,25 @@ class CribToolset(AbstractToolset[AgentDepsT]):
 @dataclass(kw_only=True)
 class _CribTool(ToolsetTool[AgentDepsT]):
     offer: Offer
-    """What the model was shown."""
+    """The definition that the model was shown."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Outcome:
     value: Any
-    """Text, where the call failed."""
+    """A string if the call failed."""
     success: bool = True
     asks: Asks | None = None
-    """Where a person has to approve first."""
+    """The question for a person who must approve first."""
 
 
 def _named(operations: str | Sequence[str]) -> tuple[str, ...]:
     if isinstance(operations, str):
         if operations not in SETS:
-            raise ValueError(f"`{operations}` is no set of operations; there are: {', '.join((*SETS, ALL))}")
+            raise ValueError(f"unknown set of operations `{operations}`; the sets are: {', '.join((*SETS, ALL))}")
         return tuple(SETS[operations])
     if unknown := [name for name in operations if name not in OPERATIONS]:
-        raise ValueError(f"`{unknown[0]}` is no operation; there are: {', '.join(OPERATIONS)}")
+        raise ValueError(f"unknown operation `{unknown[0]}`; the operations are: {', '.join(OPERATIONS)}")
     return tuple(operations)
 
 
@@ -335,7 +347,7 @@ def _step(step: NextAction) -> NextAction:
 
 
 def _under_own_names(answer: Answer) -> Answer:
-    """`answer`, where what it leads to is called as it is here."""
+    """Replace the operations that `answer` suggests by the names that they have here."""
     match answer:
         case SearchPage(suggestion=Suggestion() as told):
             return replace(answer, suggestion=replace(told, next_action=_step(told.next_action)))
@@ -350,7 +362,7 @@ def _under_own_names(answer: Answer) -> Answer:
 
 
 def _discovered(ctx: RunContext[Any]) -> Sequence[str]:
-    """What the framework holds for revealed, which it gives as a set."""
+    """Return the tools that the framework holds as revealed, in order of appearance. The framework only has a set."""
     parts = (part for message in ctx.messages if isinstance(message, ModelRequest) for part in message.parts)
     added = (name for part in parts if isinstance(part, ToolAvailabilityDeltaPart) for name in part.tools_added)
     known = ctx.discovered_tool_names
@@ -358,15 +370,18 @@ def _discovered(ctx: RunContext[Any]) -> Sequence[str]:
 
 
 def _definition(offer: Offer) -> ToolDefinition:
-    """In Anthropic's form, which is the narrowest: the framework hands schemas on as they are, and a provider that
-    does not take one refuses the whole request."""
+    """Return the definition in Anthropic's form, which is the strictest.
+
+    The framework passes schemas on unchanged, and a provider refuses a whole request with one schema that it does not
+    accept.
+    """
     (form,) = anthropic.tools([offer.spec])
     handle = None if offer.handle is None else Handle.parse(offer.handle)
     return ToolDefinition(
         name=offer.name,
         description=form.get("description"),
         parameters_json_schema=form["input_schema"],
-        strict=False,  # where nothing is said, OpenAI's models are told that objects take nothing but what is named
+        strict=False,  # by default the framework forbids additional properties for OpenAI's models
         defer_loading=offer.spec.is_deferred,
         metadata=None if handle is None else {MARK: {"tool_id": handle.tool_id}},
     )
@@ -381,7 +396,7 @@ def _tool_id(definition: ToolDefinition) -> str | None:
 
 
 def _files(result: ToolResult) -> Iterator[BinaryContent]:
-    """Its images and sounds; what is none after all is named in its text alone."""
+    """Yield the images and audio of a result. Invalid ones are only named in its text."""
     for block in result.content:
         match block:
             case {"type": "image" | "audio", "data": str() as data, "mimeType": str() as media_type}:
@@ -393,7 +408,7 @@ def _files(result: ToolResult) -> Iterator[BinaryContent]:
                 continue
 
 
-def _beside(result: ToolResult) -> dict[str, Any]:
-    """What an answer holds for programs, besides what a model reads: kept with it, as far as it is not too much."""
+def _metadata(result: ToolResult) -> dict[str, Any]:
+    """Return what a result contains for programs in addition to the text, unless it is too large."""
     kept = {key: result.wire[key] for key in ("_meta", "structuredContent") if key in result.wire}
-    return kept if size_of(kept) <= MAX_BESIDE_BYTES else {}
+    return kept if size_of(kept) <= MAX_METADATA_BYTES else {}
