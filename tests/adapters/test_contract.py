@@ -240,13 +240,13 @@ class Leaving(ScriptedAdapter):
 @pytest.mark.parametrize(
     ("kind", "delivery", "complaint"),
     [
-        (Deaf, Delivery.INJECT, "pieces of text do not make up"),
-        (Boasting, Delivery.RESTART, "is not what `delivery` says"),
+        (Deaf, Delivery.INJECT, "pieces of text do not add up"),
+        (Boasting, Delivery.RESTART, "contradicts `delivery`"),
         (Raising, Delivery.INJECT, "raised as ValueError"),
         (Owing, Delivery.INJECT, "usage is negative"),
-        (Dropping, Delivery.INJECT, "though its section was read"),
-        (Shuffling, Delivery.PROXY, "does not begin with the one before"),
-        (Impatient, Delivery.INJECT, "refused is told to be worth trying"),
+        (Dropping, Delivery.INJECT, "although its section was read"),
+        (Shuffling, Delivery.PROXY, "does not begin with the previous request"),
+        (Impatient, Delivery.INJECT, "a refused request is reported as retryable"),
     ],
 )
 async def test_an_adapter_that_breaks_a_promise_is_caught(

@@ -111,14 +111,14 @@ async def test_a_source_without_a_fault_passes() -> None:
 @pytest.mark.parametrize(
     ("fault", "complaint"),
     [
-        ("dot", "holds a dot"),
-        ("enters another", "other than the source"),
+        ("dot", "contains a dot"),
+        ("enters another", "returns a different object"),
         ("other source", "is listed by"),
-        ("twice", "ids occur twice"),
+        ("twice", "duplicate ids"),
         ("bad schema", "cannot be called"),
         ("no content", "not a list"),
         ("takes any name", "does not exist succeeds"),
-        ("mixes up", "answer of another"),
+        ("mixes up", "answer of a different call"),
     ],
 )
 async def test_a_broken_promise_is_named(fault: str, complaint: str) -> None:

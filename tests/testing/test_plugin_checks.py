@@ -57,12 +57,12 @@ async def test_a_plugin_that_keeps_its_promises_passes(kind: type[Plugin]) -> No
     ("key", "value", "complaint"),
     [
         ("name", "", "`name` is empty"),
-        ("name", "a.b", "cannot name a plugin"),
-        ("name", 7, "`name` is no text"),
+        ("name", "a.b", "is not a valid name"),
+        ("name", 7, "`name` must be a string"),
         ("version", "", "`version` is empty"),
-        ("version", None, "`version` is no text"),
+        ("version", None, "`version` must be a string"),
         ("description", " ", "`description` is empty"),
-        ("availability_hint", 3, "`availability_hint` is no text"),
+        ("availability_hint", 3, "`availability_hint` must be a string"),
     ],
 )
 async def test_its_words_are_texts_that_say_something(key: str, value: object, complaint: str) -> None:
@@ -83,12 +83,12 @@ async def test_it_has_a_name_at_all() -> None:
         def execute(self, tool_name: str, arguments: Mapping[str, Any], context: CallContext) -> None:
             return
 
-    with pytest.raises(AssertionError, match="`name` is no text"):
+    with pytest.raises(AssertionError, match="`name` must be a string"):
         await check(Nameless)
 
 
 async def test_what_makes_it_gives_a_plugin() -> None:
-    with pytest.raises(AssertionError, match="gives a dict and not a `Plugin`"):
+    with pytest.raises(AssertionError, match="returns a dict and not a `Plugin`"):
         await check(cast("Any", dict))
 
 
@@ -113,14 +113,14 @@ async def test_it_says_whether_it_is_available_and_is_so_here(is_available: Any,
 @pytest.mark.parametrize(
     ("tools", "complaint"),
     [
-        ([DOUBLE, {"name": "a dict"}], "gives a dict among its tools"),
+        ([DOUBLE, {"name": "a dict"}], "returns a dict among its tools"),
         ([DOUBLE, Tool("other", "stray", "Stray.")], "has the source `other` and not `kept`"),
-        ([DOUBLE, DOUBLE], "tools have the same name"),
+        ([DOUBLE, DOUBLE], "duplicate tool names"),
         ([DOUBLE, Tool("kept", "silent")], "`silent` has no description"),
         ([DOUBLE, Tool("kept", "odd", "Odd.", input_schema={"type": "nothing"})], "`odd` cannot be offered"),
         ([replace(DOUBLE, title="\ud800")], "half a surrogate"),
         ([replace(DOUBLE, metadata=ToolMetadata(examples=(ToolExample("Bad", {"number": "x"}),)))], "example 1"),
-        ([], "there is no tool `double`"),
+        ([], "tool `double` not found"),
     ],
 )
 async def test_its_tools_can_all_be_offered(tools: list[Any], complaint: str) -> None:
@@ -140,7 +140,7 @@ async def test_its_tools_are_the_same_whenever_it_is_asked() -> None:
             self.asked += 1
             return [DOUBLE, Tool("kept", f"tool-{self.asked}", "Another each time.")]
 
-    with pytest.raises(AssertionError, match="gives others when it is asked again"):
+    with pytest.raises(AssertionError, match="returns different tools when it is called again"):
         await check(Fickle)
 
 
@@ -155,12 +155,12 @@ async def test_two_of_a_kind_offer_the_same() -> None:
         def tools(self) -> Sequence[Tool]:
             return [DOUBLE, Tool("kept", f"tool-{self.number}", "Another in each.")]
 
-    with pytest.raises(AssertionError, match="lists other tools"):
+    with pytest.raises(AssertionError, match="lists different tools"):
         await check(Counted)
 
 
 async def test_the_arguments_to_check_with_are_those_of_the_tool() -> None:
-    with pytest.raises(AssertionError, match="what its schema refuses"):
+    with pytest.raises(AssertionError, match="do not match the input schema of `double`"):
         await check(Kept, arguments={"number": "one"})
 
 
@@ -213,7 +213,7 @@ def mixes_up(arguments: Mapping[str, Any]) -> Any:
         (changes, "changed its arguments"),
         (gives(object()), "cannot be written as JSON"),
         (gives(ToolResult({"content": "text"})), "is no result"),
-        (gives({"tripled": 3}), "misses its own output schema"),
+        (gives({"tripled": 3}), "does not match its output schema"),
         (mixes_up, "answer"),
     ],
 )

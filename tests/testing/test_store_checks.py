@@ -50,10 +50,10 @@ class Forgetting(MemoryApprovals):
 @pytest.mark.parametrize(
     ("store", "complaint"),
     [
-        (Approving(), "nobody approved of it"),
-        (OfAnybody(), "is approved, since"),
-        (Joining(), "is approved, since"),
-        (Forgetting(), "are lost"),
+        (Approving(), "never approved by anyone"),
+        (OfAnybody(), "is approved, but only"),
+        (Joining(), "is approved, but only"),
+        (Forgetting(), "concurrent approvals were lost"),
     ],
 )
 async def test_a_store_of_approvals_that_breaks_a_promise_is_caught(store: MemoryApprovals, complaint: str) -> None:
@@ -132,13 +132,13 @@ class Emptying(MemoryDefinitions):
 @pytest.mark.parametrize(
     ("store", "complaint"),
     [
-        (Telling(), "tells the secrets"),
-        (Unsorted(), "the order of an address"),
+        (Telling(), "contains a secret"),
+        (Unsorted(), "depends on the order of an address"),
         (OneKey(), "the same key"),
-        (Shortening(), "not what is loaded"),
-        (Rounding(), "not what is loaded"),
-        (Keeping(), "what was forgotten is loaded"),
-        (Emptying(), "forgetting one forgets another"),
+        (Shortening(), "differs from the saved one"),
+        (Rounding(), "differs from the saved one"),
+        (Keeping(), "a deleted entry is loaded"),
+        (Emptying(), "deleting an entry changes a different entry"),
     ],
 )
 def test_a_store_of_definitions_that_breaks_a_promise_is_caught(store: MemoryDefinitions, complaint: str) -> None:
@@ -232,15 +232,15 @@ class Racing(Broken):
 @pytest.mark.parametrize(
     ("kind", "complaint"),
     [
-        (SameVersion, "leaves the version as it was"),
+        (SameVersion, "does not change the version"),
         (OwnVersion, "see different versions"),
-        (NewVersion, "changes nothing changes the version|different versions"),
+        (NewVersion, "a change without effect changes the version|different versions"),
         (Reordering, "in their order|keep its place"),
-        (OneKind, "of different kinds and one name"),
-        (Adding, "left out of a change is still there"),
-        (Swallowing, "what a change raises does not come out"),
-        (Halfway, "half of a change"),
-        (Racing, "is lost"),
+        (OneKind, "of different kinds with the same name"),
+        (Adding, "that a change leaves out is still stored"),
+        (Swallowing, "an error raised in a change is not raised to the caller"),
+        (Halfway, "a failed change was partly stored"),
+        (Racing, "concurrent changes was lost"),
     ],
 )
 def test_a_store_of_registrations_that_breaks_a_promise_is_caught(

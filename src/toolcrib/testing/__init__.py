@@ -1,4 +1,4 @@
-"""Contract checks and fakes for whoever writes a source, a store or a surface; importable without pytest."""
+"""Contract checks and fakes for authors of sources, stores and surfaces. It can be imported without pytest."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MODULES = {"FakeAcpClient": "acp.client", "McpTool": "acp.mcp_server", "Permiss
 
 
 def __getattr__(name: str) -> Any:
-    """Import a fake when it is first used: it needs the SDK of its protocol."""
+    """Import a fake when it is first used, because it needs the SDK of its protocol."""
     if (module := _MODULES.get(name)) is not None:
         return getattr(import_module(f"toolcrib.testing.{module}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

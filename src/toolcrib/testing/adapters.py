@@ -1,6 +1,6 @@
-"""The contract of a provider's adapter, as a check that any implementation can be put through."""
+"""Checks of the contract of a provider's adapter, for any implementation."""
 
-# ruff: noqa: S101  # a broken promise is an AssertionError, as test runners show it best
+# ruff: noqa: S101  # a broken promise is an AssertionError, which test runners show best
 from __future__ import annotations
 
 import json
@@ -25,31 +25,35 @@ from toolcrib.crib.crib import Toolcrib
 from toolcrib.testing.vendors.server import Call, Cut, Failure, Silence, Step, Turn
 
 _PATIENCE_S = 60.0
-"""For one part of the check; one that takes longer hangs."""
+"""The time limit for one part of the check, in seconds. A part that exceeds it counts as hanging."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """An adapter that was not entered yet, before a provider that plays a script."""
+    """An adapter that was not entered yet, connected to a provider that plays a script."""
 
     adapter: ProviderAdapter
     sent: Callable[[], Sequence[bytes]]
-    """The requests so far, each as the JSON of its parts one after the other, in the order in which the provider caches
-    them: its tools, its system text, its messages. No bracket closes them, and what is no part of the key of the cache
-    is left out: a longer request begins with the bytes of a shorter one."""
+    """The requests so far, each as the JSON of its parts: tools, system text, messages. This is the provider's cache
+    order.
+
+    There are no closing brackets, and parts outside the cache key are left out. So a longer request begins with the
+    bytes
+    of a shorter one.
+    """
 
 
 Play: TypeAlias = Callable[[Iterable[Step]], AbstractAsyncContextManager[Stage]]
-"""Sets up a stage whose provider answers with these steps, each taken from the script when its request is there."""
+"""Sets up a stage whose provider answers with these steps. Each step is taken when its request arrives."""
 
 
 async def check_adapter(play: Play) -> None:
-    """Put the adapters on the stages that `play` sets up through everything that `ProviderAdapter` promises.
+    """Check everything that `ProviderAdapter` promises, on the stages that `play` sets up.
 
-    What is asked of one goes by its `delivery` and `reveals_unlisted`, and by whether it is a `TurnAdapter`.
+    The checks depend on the adapter's `delivery` and `reveals_unlisted`, and on whether it is a `TurnAdapter`.
 
     Raises:
-        AssertionError: the promise that was broken, in words.
+        AssertionError: a promise is broken. The message says which.
     """
     for check in (
         _check_text,
@@ -65,10 +69,10 @@ async def check_adapter(play: Play) -> None:
     ):
         with anyio.move_on_after(_PATIENCE_S) as patience:
             await check(play)
-        assert not patience.cancelled_caught, f"it hangs ({check.__name__.removeprefix('_check_')})"
+        assert not patience.cancelled_caught, f"the adapter hangs ({check.__name__.removeprefix('_check_')})"
 
 
-# -- what is asked ----------------------------------------------------------------------------------------------------
+# -- the prompts -----------------------------------------------------------------------------------------------------
 
 _NO_RETRIES = MainLoop(config=InnerLoopConfig(retries=0))
 
@@ -80,7 +84,7 @@ class _Total:
 
 @dataclass
 class _Work:
-    """Tools, and how they were called."""
+    """Tools that record their calls."""
 
     done: list[str] = field(default_factory=list[str])
     began: anyio.Event = field(default_factory=anyio.Event)
@@ -108,7 +112,7 @@ def _prompt(*tools: Callable[..., Any]) -> Prompt[str]:
 
 
 def _closed(work: _Work) -> Prompt[str]:
-    """Two sections, one within the other, and a tool behind each."""
+    """Return a prompt with two nested sections, each with a tool."""
     products = MarkdownSection(
         "Products", "products", "Multiply.", "Of products.", SectionVisibility.SUMMARY, tools=[work.multiply]
     )
@@ -123,25 +127,27 @@ def _call(name: str, **arguments: Any) -> Call:
 
 
 def _check_whole(session: Session) -> None:
-    """Every call has one answer, in the order of the calls."""
+    """Check that every call has one answer, in the order of the calls."""
     state = session.conversation.state
-    assert not state.open_calls, f"calls were left without an answer: {[call.name for call in state.open_calls]}"
+    assert not state.open_calls, f"calls without an answer: {[call.name for call in state.open_calls]}"
     wanted: list[str] = []
     for message in state.messages:
         match message:
             case AssistantMessage():
-                assert not wanted, "a turn follows before all calls of the last one are answered"
+                assert not wanted, "a turn begins before all calls of the previous turn are answered"
                 wanted = [call.id for call in message.calls]
             case ToolMessage():
-                assert wanted[:1] == [message.call_id], "an answer is to no call, or not in the order of the calls"
+                assert wanted[:1] == [message.call_id], (
+                    "an answer belongs to no call, or is not in the order of the calls"
+                )
                 del wanted[0]
             case _:
-                assert not wanted, "a message stands between calls and their answers"
+                assert not wanted, "there is a message between calls and their answers"
 
 
 def _check_usage(usage: Usage) -> None:
     assert min(usage.input, usage.output, usage.cached) >= 0, f"usage is negative: {usage}"
-    assert usage.cached <= usage.input, f"more was cached than was read: {usage}"
+    assert usage.cached <= usage.input, f"`cached` is greater than `input`: {usage}"
 
 
 async def _failing(stage: Stage, session: Session, on_text: TextListener | None = None) -> ProviderFailed:
@@ -152,12 +158,12 @@ async def _failing(stage: Stage, session: Session, on_text: TextListener | None 
         return error
     except Exception as error:
         raise AssertionError(f"a failure is raised as {type(error).__name__} and not as ProviderFailed") from error
-    raise AssertionError(f"a provider that failed is taken to have answered {answer.text!r}")
+    raise AssertionError(f"the failure of the provider is read as the answer {answer.text!r}")
 
 
 async def _asked(stage: Stage, session: Session, wanted: str, *, after: str) -> PromptResponse[str]:
     answer = await _NO_RETRIES.execute(_prompt(), session=session, adapter=stage.adapter, request="And now?")
-    assert answer.output == wanted, f"after {after} it answers {answer.output!r} and not {wanted!r}"
+    assert answer.output == wanted, f"after {after} the output is {answer.output!r} and not {wanted!r}"
     return answer
 
 
@@ -171,26 +177,26 @@ async def _check_text(play: Play) -> None:
         assert adapter.name, "`name` is empty"
         assert adapter.model, "`model` is empty"
         is_dynamic = adapter.delivery is not Delivery.RESTART
-        assert adapter.supports_dynamic_tools is is_dynamic, "`supports_dynamic_tools` is not what `delivery` says"
+        assert adapter.supports_dynamic_tools is is_dynamic, "`supports_dynamic_tools` contradicts `delivery`"
         heard: list[str] = []
         for on_text in (None, heard.append):
             session = crib.session()
             answer = await MainLoop().execute(
                 _prompt(), session=session, adapter=adapter, request="What is 2 + 2?", on_text=on_text
             )
-            assert (answer.output, answer.text) == ("It is four.",) * 2, f"the answer is read as {answer.output!r}"
+            assert (answer.output, answer.text) == ("It is four.",) * 2, f"the output is {answer.output!r}"
             _check_usage(answer.usage)
             last = session.conversation.state.messages[-1]
             is_kept = isinstance(last, AssistantMessage) and last.text == "It is four." and not last.calls
             assert is_kept, "the answer is not the last message of the conversation"
-        assert "".join(heard) == "It is four.", f"the pieces of text do not make up the text: {heard}"
+        assert "".join(heard) == "It is four.", f"the pieces of text do not add up to the text: {heard}"
         for request in stage.sent():
             for part in (b"Reckon by hand.", b"What is 2 + 2?"):
                 assert part in request, f"{part.decode()!r} was not sent"
 
 
 async def _check_calls(play: Play) -> None:
-    """Several at once: two that work, one of a tool that there is not, one whose arguments are no JSON."""
+    """Check parallel calls: two that work, one of an unknown tool, and one whose arguments are not JSON."""
     work = _Work()
     calls = (_call("add", a=1, b=2), Call("nowhere", offered=False), Call("add", '{"a": 4,'), _call("add", a=4, b=5))
     script = [Turn(("Let me ", "see. "), calls), Turn("Done.")]
@@ -200,16 +206,16 @@ async def _check_calls(play: Play) -> None:
         answer = await MainLoop().execute(
             _prompt(work.add), session=session, adapter=stage.adapter, on_text=heard.append
         )
-        assert answer.output == "Done.", f"after its calls it answers {answer.output!r}"
+        assert answer.output == "Done.", f"after the calls the output is {answer.output!r}"
         _check_whole(session)
-        assert sorted(work.done) == ["add 1 2", "add 4 5"], f"of the calls of one turn these were run: {work.done}"
+        assert sorted(work.done) == ["add 1 2", "add 4 5"], f"these calls of one turn ran: {work.done}"
         for result in (b"1 and 2 make 3", b"4 and 5 make 9"):
-            assert result in stage.sent()[-1], f"the model is not sent the answer to a call: {result.decode()}"
-        assert "".join(heard) == "Let me see. Done.", f"the pieces of text do not make up the text: {heard}"
+            assert result in stage.sent()[-1], f"the answer to a call was not sent to the model: {result.decode()}"
+        assert "".join(heard) == "Let me see. Done.", f"the pieces of text do not add up to the text: {heard}"
 
 
 async def _check_opening(play: Play) -> None:
-    """A section within a section, and a tool behind both; then the saved conversation is gone on with."""
+    """Check nested sections with tools. Then continue the saved conversation."""
     work = _Work()
     async with Toolcrib() as crib:
         session = crib.session()
@@ -218,14 +224,14 @@ async def _check_opening(play: Play) -> None:
         async with play(_opening(session)) as stage, stage.adapter:
             prompt = _closed(work)
             answer = await MainLoop().execute(prompt, session=session, adapter=stage.adapter)
-            assert answer.output == "It is 42.", f"after opening sections it answers {answer.output!r}"
-            assert work.done == ["multiply 6 7"], f"behind two sections these calls were run: {work.done}"
+            assert answer.output == "It is 42.", f"after opening sections the output is {answer.output!r}"
+            assert work.done == ["multiply 6 7"], f"these calls of tools in two sections ran: {work.done}"
             _check_whole(session)
             _check_usage(answer.usage)
             _check_brought(stage, session, events)
             resumed = crib.session(saved=session.to_json())
             answer = await MainLoop().execute(prompt, session=resumed, adapter=stage.adapter, request="And then?")
-            assert answer.output == "Nothing more.", "a saved conversation cannot be gone on with"
+            assert answer.output == "Nothing more.", "a saved conversation cannot be continued"
 
 
 def _opening(session: Session) -> Iterator[Step]:
@@ -241,7 +247,7 @@ def _opening(session: Session) -> Iterator[Step]:
 
 
 def _handle(session: Session, tool: str) -> str | None:
-    """By which the model can call a tool whose definition it read in an answer; None where it read none."""
+    """Return the handle of a tool whose definition the model read in an answer, or None if it read none."""
     for message in session.conversation.state.messages:
         for line in message.content.splitlines() if isinstance(message, ToolMessage) else ():
             if line.startswith('{"') and f"{tool}@" in line:
@@ -251,31 +257,31 @@ def _handle(session: Session, tool: str) -> str | None:
 
 def _check_brought(stage: Stage, session: Session, events: Sequence[ConversationEvent]) -> None:
     delivery, sent = stage.adapter.delivery, stage.sent()
-    assert len(sent) == 4, f"four turns took {len(sent)} requests"
+    assert len(sent) == 4, f"four turns needed {len(sent)} requests"
     is_by_name = delivery in {Delivery.DEFER, Delivery.INJECT}
     injected = [event.tool_names for event in events if isinstance(event, ToolsInjected)]
     told = [("add",), ("multiply",)] if is_by_name else []
-    assert injected == told, f"with {delivery} these tools are told of as injected: {injected}"
+    assert injected == told, f"with {delivery} these tools are reported as injected: {injected}"
     restarts = session.conversation.state.restarts
-    assert restarts == (2 if delivery is Delivery.RESTART else 0), f"with {delivery} it began anew {restarts} times"
+    assert restarts == (2 if delivery is Delivery.RESTART else 0), f"with {delivery} it restarted {restarts} times"
     tool = b"Multiplies, the slow way."
     if delivery is not Delivery.DEFER or stage.adapter.reveals_unlisted:
-        assert tool not in sent[1], "a tool is sent before its section was read"
-    assert tool in sent[2], "a tool is not sent, though its section was read"
+        assert tool not in sent[1], "a tool was sent before its section was read"
+    assert tool in sent[2], "a tool was not sent, although its section was read"
     if delivery in {Delivery.DEFER, Delivery.PROXY}:
         for number, (before, after) in enumerate(pairwise(sent), 2):
-            assert after.startswith(before), f"request {number} does not begin with the one before it ({delivery})"
+            assert after.startswith(before), f"request {number} does not begin with the previous request ({delivery})"
 
 
 async def _check_output(play: Play) -> None:
     prompt = PromptTemplate[_Total]("check", "total", [MarkdownSection("Sums", "sums", "Reckon by hand.")]).bind()
     async with Toolcrib() as crib, play([Turn('{"total": 42}')]) as stage, stage.adapter:
         answer = await MainLoop().execute(prompt, session=crib.session(), adapter=stage.adapter)
-        assert answer.output == _Total(42), f"an answer that is JSON is read as {answer.output!r}"
+        assert answer.output == _Total(42), f"a JSON answer is read as {answer.output!r}"
 
 
 async def _check_empty(play: Play) -> None:
-    """Whoever has its own loop may ask again instead."""
+    """Check an empty answer. An adapter with its own loop may ask again instead."""
     async with Toolcrib() as crib, play([Turn(), Turn("Yes.")]) as stage, stage.adapter:
         if isinstance(stage.adapter, TurnAdapter):
             session = crib.session()
@@ -286,11 +292,11 @@ async def _check_empty(play: Play) -> None:
 async def _check_end(play: Play) -> None:
     async with Toolcrib() as crib, play(()) as stage, stage.adapter:
         error = await _failing(stage, crib.session())
-        assert error.message.strip(), "a failure is not told in words"
+        assert error.message.strip(), "a failure has no message"
 
 
 async def _check_failures(play: Play) -> None:
-    """Of whoever has its own loop nothing more is asked than `_check_end` does: it may try again by itself."""
+    """Check failures. An adapter with its own loop only passes `_check_end`, because it may retry by itself."""
     async with play(()) as stage:
         if not isinstance(stage.adapter, TurnAdapter):
             return
@@ -304,12 +310,14 @@ async def _check_failures(play: Play) -> None:
     async with Toolcrib() as crib, play(script) as stage, stage.adapter:
         session = crib.session()
         error = await _failing(stage, session)
-        assert not error.retryable, "a request that was refused is told to be worth trying again"
+        assert not error.retryable, "a refused request is reported as retryable"
         await _asked(stage, session, "First.", after="a refusal")
         for why in ("a provider that is down", "a provider that is asked too often"):
             error = await _failing(stage, session)
-            assert error.retryable, f"{why} is not told to be worth trying again"
-            assert error.retry_after_s == 7, f"{why} asked for 7 seconds, and {error.retry_after_s} are told"
+            assert error.retryable, f"{why} is not reported as retryable"
+            assert error.retry_after_s == 7, (
+                f"{why} asked for a delay of 7 seconds, but {error.retry_after_s} is reported"
+            )
         await _asked(stage, session, "Second.", after="failures")
     await _check_cut(play)
 
@@ -322,7 +330,7 @@ async def _check_cut(play: Play) -> None:
         for on_text in (None, heard.append):
             session = crib.session()
             error = await _failing(stage, session, on_text)
-            assert error.retryable, "an answer that was cut off is not told to be worth trying again"
+            assert error.retryable, "an answer that was cut off is not reported as retryable"
             await _asked(stage, session, "Whole.", after="an answer that was cut off")
 
 
@@ -333,7 +341,7 @@ async def _check_leaving(play: Play) -> None:
         try:
             await stage.adapter.__aexit__(None, None, None)
         except Exception as error:
-            raise AssertionError(f"leaving it a second time raises {type(error).__name__}: {error}") from error
+            raise AssertionError(f"leaving the adapter a second time raises {type(error).__name__}: {error}") from error
         async with stage.adapter:
             await _asked(stage, crib.session(), "Second.", after="it was left twice and entered again")
 
@@ -369,7 +377,7 @@ async def _cancelled(stage: Stage, session: Session, prompt: Prompt[str], when: 
         try:
             answer = await _NO_RETRIES.execute(prompt, session=session, adapter=stage.adapter)
             ended.append(f"answers {answer.text!r}")
-        except Exception as error:  # noqa: BLE001  whatever it is, it should not have been
+        except Exception as error:  # noqa: BLE001  any error here breaks the promise
             ended.append(f"raises {type(error).__name__}: {error}")
         finally:
             when.set()
@@ -378,4 +386,4 @@ async def _cancelled(stage: Stage, session: Session, prompt: Prompt[str], when: 
         tasks.start_soon(ask)
         await when.wait()
         tasks.cancel_scope.cancel()
-    assert not ended, f"what is to be cancelled {ended[0]}"
+    assert not ended, f"a cancelled evaluation {ended[0]}"

@@ -1,6 +1,6 @@
-"""The contract of a plugin, as a check that its author can put it through."""
+"""A check of the contract of a plugin, for its author."""
 
-# ruff: noqa: S101  # a broken promise is an AssertionError, as test runners show it best
+# ruff: noqa: S101  # a broken promise is an AssertionError, which test runners show best
 from __future__ import annotations
 
 import copy
@@ -26,17 +26,18 @@ async def check_plugin(
     arguments: Mapping[str, Any],
     other_arguments: Mapping[str, Any] | None = None,
 ) -> None:
-    """Put the plugins that `make` gives, a new one each time, through everything that `Plugin` promises.
+    """Check everything that `Plugin` promises, on the plugins that `make` returns, a new one for each call.
 
-    `make` is what the entry point names: a class, or any callable without arguments. `tool` is the name of a tool
-    without side effects, which answers the same arguments alike every time. With `other_arguments`, which it must
-    answer differently, many calls of both kinds run at the same time.
+    `make` is the object that the entry point names: a class, or any callable without arguments. `tool` is the name of a
+    tool
+    without side effects, which returns equal answers for equal arguments. With `other_arguments`, which must lead to a
+    different answer, calls of both kinds run concurrently.
 
     Raises:
-        AssertionError: the promise that was broken, in words.
+        AssertionError: a promise is broken. The message says which.
     """
     plugin = make()
-    assert isinstance(cast("object", plugin), Plugin), f"`make` gives a {type(plugin).__name__} and not a `Plugin`"
+    assert isinstance(cast("object", plugin), Plugin), f"`make` returns a {type(plugin).__name__} and not a `Plugin`"
     _check_words(plugin)
     await _check_available(plugin)
     _check_tools(plugin, tool, arguments, other_arguments)
@@ -52,20 +53,22 @@ async def check_plugin(
 
 def _check_words(plugin: Plugin) -> None:
     for key in ("name", "version", "description", "availability_hint"):
-        assert isinstance(getattr(plugin, key, None), str), f"`{key}` is no text"
+        assert isinstance(getattr(plugin, key, None), str), f"`{key}` must be a string"
     name = plugin.name
     assert name, "`name` is empty"
-    assert source_name(name) == name, f"`{name}` cannot name a plugin: letters, digits, `_` and `-` can"
+    assert source_name(name) == name, f"`{name}` is not a valid name: use letters, digits, `_` and `-`"
     assert plugin.version.strip(), "`version` is empty"
-    assert plugin.description.strip(), "`description` is empty: models read it before they search"
+    assert plugin.description.strip(), "`description` is empty, but models read it before they search"
 
 
 async def _check_available(plugin: Plugin) -> None:
-    """Asked in a thread, as it is where the plugin is used."""
+    """Check `is_available` in a thread, as plugins are used."""
     is_available = cast("object", await anyio.to_thread.run_sync(plugin.is_available))
-    assert isinstance(is_available, bool), f"`is_available` gives a {type(is_available).__name__} and not a bool"
+    assert isinstance(is_available, bool), f"`is_available` returns a {type(is_available).__name__} and not a bool"
     hint = plugin.availability_hint.strip()
-    assert is_available, f"it is not available here, so that it cannot be checked: {hint or 'it does not say why'}"
+    assert is_available, (
+        f"the plugin is not available here, so it cannot be checked: {hint or '`availability_hint` is empty'}"
+    )
 
 
 def _check_tools(
@@ -76,26 +79,29 @@ def _check_tools(
     except Exception as error:
         raise AssertionError(f"`tools` raises {type(error).__name__}: {error}") from error
     for each in offered:
-        assert isinstance(cast("object", each), Tool), f"`tools` gives a {type(each).__name__} among its tools"
+        assert isinstance(cast("object", each), Tool), f"`tools` returns a {type(each).__name__} among its tools"
         assert each.source == plugin.name, f"`{each.name}` has the source `{each.source}` and not `{plugin.name}`"
-        assert each.description.strip(), f"`{each.name}` has no description: nobody would find it"
+        assert each.description.strip(), f"`{each.name}` has no description, so search cannot find it"
         try:
             _ = each.arguments
             check_tool(each)
         except InvalidTool as error:
             raise AssertionError(f"`{each.name}` cannot be offered: {error.message}") from error
     names = [each.name for each in offered]
-    assert len(names) == len({*names}), f"tools have the same name: {sorted({n for n in names if names.count(n) > 1})}"
-    assert [*plugin.tools()] == offered, "`tools` gives others when it is asked again"
-    assert tool in names, f"there is no tool `{tool}`; there are {names}"
+    assert len(names) == len({*names}), f"duplicate tool names: {sorted({n for n in names if names.count(n) > 1})}"
+    assert [*plugin.tools()] == offered, "`tools` returns different tools when it is called again"
+    assert tool in names, f"tool `{tool}` not found; the tools are {names}"
     tried = offered[names.index(tool)]
     for given in (arguments, other_arguments):
         problems = tried.arguments.violations(dict(given)) if given is not None else ()
-        assert not problems, f"`{tool}` is to be called with what its schema refuses: {problems[0].message}"
+        assert not problems, f"the given arguments do not match the input schema of `{tool}`: {problems[0].message}"
 
 
 async def _check_arguments_kept(plugin: Plugin, tool: str, arguments: Mapping[str, Any]) -> None:
-    """They are a call's own where the plugin is used; a plugin that changes them still breaks whoever tests it."""
+    """Check that the plugin does not change its arguments.
+
+    Callers pass copies, but a change would break its own tests.
+    """
     given = copy.deepcopy(dict(arguments))
     try:
         await _execute(plugin, tool, given)
@@ -121,7 +127,7 @@ async def _check_output(source: PluginSource, tool: str, arguments: Mapping[str,
         return
     answer = (await source.call_tool(tried, arguments, CallContext())).structured_content
     problems = tried.results.violations(answer, "the answer")
-    assert not problems, f"`{tool}` misses its own output schema: {problems[0].message}"
+    assert not problems, f"the answer of `{tool}` does not match its output schema: {problems[0].message}"
 
 
 async def _execute(plugin: Plugin, tool: str, arguments: Mapping[str, Any]) -> object:

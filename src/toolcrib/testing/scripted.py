@@ -1,4 +1,4 @@
-"""A source that does what a test tells it to."""
+"""A source that a test controls."""
 
 from __future__ import annotations
 
@@ -16,16 +16,17 @@ from toolcrib.core.tools import Tool
 from toolcrib.sources.base import Listing, ProgressListener
 
 Answer = ToolResult | ToolcribError | Callable[[Mapping[str, Any]], ToolResult]
-"""What a scripted tool does with its arguments; an error is raised."""
+"""The answer of a scripted tool, or a function of its arguments. An error is raised."""
 
 _NO_ANSWERS: Mapping[str, Answer] = MappingProxyType({})
 
 
 class ScriptedSource:
-    """Offers `tools`, answers as `answers` say by name, and remembers what it was asked in `calls`.
+    """Offers `tools`, answers with `answers` by tool name, and records calls in `calls`.
 
-    A tool without an answer of its own gives back the arguments it got, as structured content. A `failure` is what
-    listing and calling raise while it is set.
+    A tool without an answer returns its arguments as structured content. While `failure` is set, listing and calling
+    raise
+    it.
     """
 
     def __init__(self, name: str, tools: Iterable[Tool] = (), *, answers: Mapping[str, Answer] = _NO_ANSWERS) -> None:
@@ -43,7 +44,7 @@ class ScriptedSource:
         return self._name
 
     def offer(self, *tools: Tool) -> None:
-        """Offer exactly `tools` from now on, and tell whoever waits for changes."""
+        """Offer exactly `tools` from now on, and announce the change."""
         self._tools = tools
         self._tell()
 

@@ -1,6 +1,6 @@
-"""The contract of a source, as checks that any implementation can be put through."""
+"""Checks of the contract of a source, for any implementation."""
 
-# ruff: noqa: S101  # a broken promise is an AssertionError, as test runners show it best
+# ruff: noqa: S101  # a broken promise is an AssertionError, which test runners show best
 from __future__ import annotations
 
 import copy
@@ -17,7 +17,7 @@ from toolcrib.sources.base import Listing, Source
 
 _UNKNOWN = "no-such-tool-4b1f"
 _ROUNDS = 8
-"""Calls of each kind that run at the same time."""
+"""The number of concurrent calls of each kind."""
 
 
 async def check_source(
@@ -27,26 +27,27 @@ async def check_source(
     arguments: Mapping[str, Any],
     other_arguments: Mapping[str, Any] | None = None,
 ) -> None:
-    """Put the sources that `make` gives, a new one each time, through everything that `Source` promises.
+    """Check everything that `Source` promises, on the sources that `make` returns, a new one for each call.
 
-    `tool` is the name, at its source, of a tool without side effects, which answers the same arguments alike every
-    time. With `other_arguments`, which it must answer differently, many calls of both kinds run at the same time.
+    `tool` is the source's own name of a tool without side effects, which returns equal answers for equal arguments.
+    With
+    `other_arguments`, which must lead to a different answer, calls of both kinds run concurrently.
 
     Raises:
-        AssertionError: the promise that was broken, in words.
+        AssertionError: a promise is broken. The message says which.
     """
     await check_listing(make)
     async with make() as source:
         offered = {listed.name: listed for listed in (await source.list_tools()).tools}
-        assert tool in offered, f"`{tool}` is not listed; there are {[*offered]}"
+        assert tool in offered, f"`{tool}` is not listed; the listed tools are {[*offered]}"
         tried = offered[tool]
         given = copy.deepcopy(dict(arguments))
         result = await source.call_tool(tried, given, CallContext())
         _check_result(result)
         assert not result.is_error, f"`{tool}` fails on the given arguments: {result.text}"
-        assert given == arguments, f"calling `{tool}` changed the arguments of its caller"
+        assert given == arguments, f"calling `{tool}` changed the caller's arguments"
         await _check_unknown(source)
-        result = await source.call_tool(tried, arguments, CallContext(Principal("somebody else")), progress=_hear)
+        result = await source.call_tool(tried, arguments, CallContext(Principal("someone else")), progress=_hear)
         _check_result(result)
         if other_arguments is not None:
             await _check_concurrent(source, tried, arguments, other_arguments)
@@ -55,53 +56,55 @@ async def check_source(
 
 
 async def check_listing(make: Callable[[], Source]) -> None:
-    """Put the sources that `make` gives through what `Source` promises of names, lists and leaving, calls aside.
+    """Check what `Source` promises about names, listings and leaving, without calls.
 
     Raises:
-        AssertionError: the promise that was broken, in words.
+        AssertionError: a promise is broken. The message says which.
     """
     source = make()
     name = source.name
     assert name, "the source has no name"
-    assert "." not in name, f"the name `{name}` holds a dot, so that the ids of its tools would have two readings"
+    assert "." not in name, f"the name `{name}` contains a dot, which makes the ids of its tools ambiguous"
     async with source as entered:
-        assert entered is source, "entering a source gives something other than the source"
+        assert entered is source, "entering the source returns a different object"
         first = await source.list_tools()
         _check_listed(first, name)
         again = await source.list_tools()
-        assert again.tools == first.tools, "two lists, one after the other, differ"
-        assert isinstance(source.changes(), AsyncIterator), "`changes()` gives no async iterator"
-        assert source.name == name, f"the source was called `{name}` and is now called `{source.name}`"
+        assert again.tools == first.tools, "two consecutive listings differ"
+        assert isinstance(source.changes(), AsyncIterator), "`changes()` does not return an async iterator"
+        assert source.name == name, f"the name of the source changed from `{name}` to `{source.name}`"
     async with make() as successor:
-        assert successor.name == name, f"a second source is called `{successor.name}` and not `{name}`"
+        assert successor.name == name, f"the name of a second source is `{successor.name}` and not `{name}`"
         restarted = await successor.list_tools()
-        assert restarted.tools == first.tools, "a second source, after the first was left, lists other tools"
+        assert restarted.tools == first.tools, (
+            "a second source, opened after the first was closed, lists different tools"
+        )
 
 
 def _check_listed(listing: Listing, name: str) -> None:
     ids = [tool.id for tool in listing.tools]
-    assert len(ids) == len(set(ids)), f"ids occur twice: {sorted({i for i in ids if ids.count(i) > 1})}"
+    assert len(ids) == len(set(ids)), f"duplicate ids: {sorted({i for i in ids if ids.count(i) > 1})}"
     for tool in listing.tools:
-        assert tool.source == name, f"`{tool.id}` is listed by `{name}`"
+        assert tool.source == name, f"`{tool.id}` is listed by the source `{name}`, but belongs to `{tool.source}`"
         assert tool.name, f"a tool of `{name}` has no name"
         try:
             _ = tool.arguments
         except InvalidTool as error:
-            raise AssertionError(f"`{tool.id}` is listed and cannot be called: {error}") from error
+            raise AssertionError(f"`{tool.id}` is listed but cannot be called: {error}") from error
     for aside in listing.set_aside:
-        assert aside.reason, f"`{aside.name}` is set aside without a reason"
+        assert aside.reason, f"`{aside.name}` is ignored without a reason"
 
 
 def _check_result(result: object) -> None:
-    assert isinstance(result, ToolResult), f"a call gives {type(result).__name__} and not ToolResult"
+    assert isinstance(result, ToolResult), f"a call returns {type(result).__name__} and not ToolResult"
     content = result.wire.get("content")
-    assert isinstance(content, list), f"the `content` of an answer is {type(content).__name__} and not a list"
+    assert isinstance(content, list), f"the `content` of a result is {type(content).__name__} and not a list"
     for block in result.content:
-        assert isinstance(block.get("type"), str), f"a block of an answer's content has no type: {block}"
+        assert isinstance(block.get("type"), str), f"a content block of a result has no type: {block}"
 
 
 async def _check_unknown(source: Source) -> None:
-    """Refused by the source, or by the server behind it: either way it must not look like success."""
+    """Check that an unknown tool is refused by the source or the server behind it. It must not look like success."""
     try:
         result = await source.call_tool(Tool(source.name, _UNKNOWN), {}, CallContext())
     except ToolcribError:
@@ -115,7 +118,7 @@ async def _check_concurrent(
     kinds = (arguments, other_arguments)
     expected = [(await source.call_tool(tool, kind, CallContext())).content for kind in kinds]
     assert expected[0] != expected[1], (
-        f"`{tool.name}` answers both arguments alike, so that mixed up calls cannot be told"
+        f"`{tool.name}` returns equal answers for both arguments, so swapped answers cannot be detected"
     )
     mixed_up: list[int] = []
 
@@ -127,8 +130,8 @@ async def _check_concurrent(
     async with anyio.create_task_group() as calls:
         for number in range(2 * _ROUNDS):
             calls.start_soon(call, number % 2)
-    assert not mixed_up, f"{len(mixed_up)} of {2 * _ROUNDS} calls at the same time got the answer of another"
+    assert not mixed_up, f"{len(mixed_up)} of {2 * _ROUNDS} concurrent calls received the answer of a different call"
 
 
 async def _hear(progress: float, total: float | None, message: str | None) -> None:
-    """Takes every report of progress."""
+    """Accept every progress report."""

@@ -344,7 +344,9 @@ async def test_a_script_cannot_call_two_tools_where_the_request_allows_one() -> 
 
 
 async def test_only_a_stream_carries_arguments_that_are_no_json() -> None:
-    assert "only a stream" in await refusal(script=[Turn(calls=(Call("search", "[]"),))], tools=[tool("search")])
+    assert "only possible in a stream" in await refusal(
+        script=[Turn(calls=(Call("search", "[]"),))], tools=[tool("search")]
+    )
 
 
 async def test_a_model_can_make_up_a_name() -> None:

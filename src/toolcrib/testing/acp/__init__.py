@@ -1,1 +1,1 @@
-"""A fake ACP client and what it is made of."""
+"""A fake ACP client and its parts."""

@@ -1,4 +1,4 @@
-"""Where the agent at the other end of a fake editor's stream runs: in this process, or as a program."""
+"""The agent at the other end of a fake editor's stream: in this process, or as a program."""
 
 from __future__ import annotations
 
@@ -22,13 +22,14 @@ Serve: TypeAlias = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaita
 
 
 class AgentGone(ConnectionError):
-    """The connection to the agent is lost; the message has what a program wrote to its standard error."""
+    """The connection to the agent was lost. The message contains the standard error of an agent program."""
 
 
 class AgentHere:
-    """An agent in this process at the other end of a pair of sockets; when it is left, the agent ends or is cancelled.
+    """An agent in this process, at the other end of a pair of sockets.
 
-    What the agent raised is raised then, unless something was already, or all it says is that its stream has ended.
+    Leaving the object ends the stream, and cancels an agent that does not end by itself. Errors of the agent are then
+    raised, unless another error is already being raised, or the error only reports the end of the stream.
     """
 
     def __init__(self, serve: Serve, *, grace_s: float) -> None:
@@ -39,7 +40,7 @@ class AgentHere:
 
     @property
     def streams(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """The editor's end; that its writer is closed is the end of the agent's input."""
+        """The editor's end of the streams. Closing the writer ends the agent's input."""
         return _there(self._streams)
 
     async def __aenter__(self) -> Self:
@@ -62,7 +63,7 @@ class AgentHere:
             raise failure
 
     async def gone(self) -> AgentGone:
-        """What became of the agent after its stream ended; what it raised is the cause."""
+        """Return an error that says how the agent ended. Its cause is the error of the agent."""
         serving = _there(self._serving)
         done, _ = await asyncio.wait((serving,), timeout=self._grace_s)
         gone = AgentGone("The agent ended the connection.")
@@ -77,7 +78,7 @@ class AgentHere:
 
 
 class AgentProgram:
-    """A program that speaks over its standard streams; when it is left, the program ends or is killed.
+    """An agent program that speaks over its standard streams. When it is left, the program ends or is killed.
 
     `env` is added to this process's environment.
     """
@@ -95,7 +96,7 @@ class AgentProgram:
 
     @property
     def streams(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """The editor's end; that its writer is closed is the end of the program's input."""
+        """The editor's end of the streams. Closing the writer ends the program's input."""
         process = _there(self._process)
         return _there(process.stdout), _there(process.stdin)
 
@@ -136,7 +137,7 @@ class AgentProgram:
             await self._read_out()
 
     async def gone(self) -> AgentGone:
-        """What became of the program after its stream ended."""
+        """Return an error that says how the program ended."""
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(_there(self._process).wait(), self._grace_s)
         await self._read_out()
@@ -148,11 +149,11 @@ class AgentProgram:
             self._stderr += chunk
 
     async def _read_out(self) -> None:
-        # What the program started may hold its standard error open for longer than it lived itself.
+        # Child processes of the program may hold its standard error open after it has ended.
         await asyncio.wait((_there(self._reading),), timeout=1)
 
 
 def _there(value: Any) -> Any:
     if value is None:
-        raise RuntimeError("The agent was not entered.")
+        raise RuntimeError("The agent is not running: enter it first.")
     return value

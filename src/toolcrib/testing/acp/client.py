@@ -1,4 +1,4 @@
-"""An editor for tests of agents that speak the Agent Client Protocol, over a real byte stream."""
+"""A fake editor for tests of agents that speak the Agent Client Protocol, over a real byte stream."""
 
 from __future__ import annotations
 
@@ -51,18 +51,18 @@ _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 class FakeAcpClient(Editor):
-    """An editor that does what a test tells it to, and remembers what the agent asked and told.
+    """An editor that follows a test's instructions, and records the agent's requests and notifications.
 
     It offers what the flags say: reading and writing `files` (a mapping of absolute path to text, or a real folder),
-    terminals (`commands` that are scripted, or None for real ones) and, with `discovery`, its own `tools`; without a
-    word on discovery, where it has tools. With `previews`, it tells what its tools would change. A request of the agent
-    for what is not offered is refused with -32601.
-    `faults` go by the method's name on the wire.
+    terminals (`commands` that are scripted, or None for real ones) and, with `discovery`, its own `tools`. By default
+    it
+    offers discovery if it has tools. With `previews`, it returns what its tools would change. It refuses requests of
+    the
+    agent for other features with -32601. `faults` are keyed by the method's name on the wire.
 
     Everything can be changed while it is connected: each parameter is an attribute of the same name, the flags are in
-    `capabilities`, and what is served over ACP is in `mcp`. What goes out with `initialize` or with a new session goes
-    by what stands there at that moment. Connect it by `connected_to` or `started`, once at a time; what it remembers
-    stays from one connection to the next.
+    `capabilities`, and the servers over ACP are in `mcp`. `initialize` and new sessions send the values of that moment.
+    Connect it with `connected_to` or `started`, once at a time. Its records are kept across connections.
     """
 
     def __init__(
@@ -85,8 +85,9 @@ class FakeAcpClient(Editor):
         faults: Mapping[str, Fault] = _NOTHING,
         grace_s: float = 10.0,
     ) -> None:
-        """`capabilities`, where given, are sent as they are, and the flags follow from them. `grace_s`: how long an
-        agent may take to end once its stream has; then it is ended.
+        """`capabilities`, if given, are sent unchanged and replace the flags.
+
+        `grace_s` is how long an agent may take to end after its stream has ended. Then it is killed or cancelled.
         """
         tools = [*tools]
         if capabilities is None:
@@ -114,9 +115,9 @@ class FakeAcpClient(Editor):
         self.wire: list[Frame] = []
         """Every message in both directions, in the order in which it was read or written."""
         self.sessions: list[str] = []
-        """Ids of the sessions that are open, as the agent named them."""
+        """The agent's ids of the open sessions."""
         self.response: InitializeResponse | None = None
-        """What the agent answered to `initialize`."""
+        """The agent's response to `initialize`."""
         self._connection: Agent | None = None
         self._stream: Wire | None = None
         self._running: AgentHere | AgentProgram | None = None
@@ -127,17 +128,18 @@ class FakeAcpClient(Editor):
     def connected_to(self, serve: Serve) -> AbstractAsyncContextManager[Self, None]:
         """Connect to an agent in this process, over a pair of sockets.
 
-        When it is left, the stream ends; an agent that does not end by itself is cancelled. What the agent raised is
-        raised here, unless something was already.
+        On leaving, the stream ends, and an agent that does not end by itself is cancelled. Errors of the agent are
+        raised here,
+        unless another error is already being raised.
         """
         return self._over(AgentHere(serve, grace_s=self.grace_s))
 
     def started(
         self, command: Sequence[str], *, env: Mapping[str, str] = _NOTHING, cwd: str | Path | None = None
     ) -> AbstractAsyncContextManager[Self, None]:
-        """Start an agent's program, with `env` added to this environment, and speak over its standard streams.
+        """Start an agent's program and speak over its standard streams. `env` is added to this environment.
 
-        When it is left, its standard input ends; a program that does not end by itself is killed.
+        On leaving, its standard input ends, and a program that does not end by itself is killed.
         """
         program = self._program = AgentProgram(command, env=env, cwd=cwd, grace_s=self.grace_s)
         return self._over(program)
@@ -148,15 +150,18 @@ class FakeAcpClient(Editor):
 
     @property
     def stderr(self) -> str:
-        """What the last started program wrote to its standard error so far."""
+        """The standard error of the program that was started last, so far."""
         return self._program.stderr if self._program else ""
 
     @property
     def exit_code(self) -> int | None:
-        """The last started program's; None while it runs. Negative: the signal that ended it."""
+        """The exit code of the program that was started last.
+
+        None while it runs. A negative code is the signal that ended it.
+        """
         return self._program.exit_code if self._program else None
 
-    # What an editor asks of an agent
+    # Requests of an editor to an agent
 
     async def initialize(self, protocol_version: int = PROTOCOL_VERSION) -> InitializeResponse:
         response = self.response = await self._asked(
@@ -169,13 +174,13 @@ class FakeAcpClient(Editor):
     async def new_session(
         self, cwd: str | Path, *, mcp_servers: Iterable[Server] = (), additional_directories: Iterable[str] = ()
     ) -> str:
-        """The new session's id; `mcp_servers` go to the agent beside those that are served over ACP."""
+        """Open a session and return its id. The agent gets `mcp_servers` in addition to the servers over ACP."""
         return (await self.new_session_response(cwd, mcp_servers, additional_directories)).session_id
 
     async def new_session_response(
         self, cwd: str | Path, mcp_servers: Iterable[Server] = (), additional_directories: Iterable[str] = ()
     ) -> NewSessionResponse:
-        """Everything that the agent answers to a new session: its modes, too."""
+        """Open a session and return the agent's complete response, including the modes."""
         response = await self._asked(
             self._agent.new_session(
                 cwd=str(cwd),
@@ -213,11 +218,12 @@ class FakeAcpClient(Editor):
         return await self._asked(self._agent.set_session_mode(session_id=session_id, mode_id=mode_id))
 
     async def prompt(self, session_id: str, prompt: str | Sequence[Block]) -> Turn:
-        """Wait for the agent's answer to a prompt, with the updates of its session that came from now on.
+        """Send a prompt, and wait for the agent's response. The result contains the updates of the session since the
+        prompt.
 
         Raises:
             RequestError: the agent answered with an error.
-            AgentGone: the connection is lost.
+            AgentGone: the connection was lost.
         """
         before = len(self.updates.get(session_id, ()))
         self.questions_open_again(session_id)
@@ -226,47 +232,48 @@ class FakeAcpClient(Editor):
         return Turn(response.stop_reason, Updates(self.updates.get(session_id, ())[before:]), response)
 
     async def cancel(self, session_id: str, *, answering: bool = True) -> None:
-        """Cancel the prompt that runs in a session.
+        """Cancel the running prompt of a session.
 
-        Questions of the session that are open are answered with `cancelled`, as the protocol wants it; without
-        `answering` they stay open until the permission's function answers.
+        Open questions of the session are answered with `cancelled`, as the protocol requires. Without `answering` they
+        stay
+        open until the permission's function answers.
         """
         await self._asked(self._agent.cancel(session_id=session_id))
         if answering:
             self.cancel_questions(session_id)
 
     async def change_tools(self, tools: Iterable[Offered], *, session_id: str | None = None) -> None:
-        """Offer exactly `tools` from now on, in one session or everywhere, and tell the agent of each session."""
+        """Offer exactly `tools` from now on, in one session or in all, and notify the agent for each session."""
         self.offer(tools, session_id)
         for told in [session_id] if session_id is not None else self.sessions:
             await self._asked(self._agent.ext_notification("toolcrib/tools_changed", {"sessionId": told}))
 
     async def request(self, method: str, params: Any = None) -> Any:
-        """Send a request of any method, and wait for its result as it stands on the wire.
+        """Send a request with any method, and wait for its result in wire form.
 
         Raises:
             RequestError: the agent answered with an error.
-            AgentGone: the connection is lost.
+            AgentGone: the connection was lost.
         """
         return await self._asked(self._open_stream.request(method, params))
 
     async def send_line(self, line: bytes) -> None:
-        """Send a line as it is, be it a message or not."""
+        """Send a line unchanged, whether or not it is a message."""
         await self._open_stream.send_line(line)
 
     def drop(self) -> None:
-        """Lose the connection, at once and without a word."""
+        """Drop the connection immediately and without notice."""
         self._open_stream.drop()
 
-    # What was seen
+    # What the agent sent
 
     def received(self, method: str) -> list[Any]:
-        """The params of each of the agent's requests and notifications of `method`, in order."""
+        """Return the params of each request and notification of the agent with this `method`, in order."""
         return [frame.params for frame in self.wire if frame.sender == "agent" and frame.method == method]
 
     @property
     def asked(self) -> list[str]:
-        """The method of each of the agent's requests, in order."""
+        """The method of each request of the agent, in order."""
         return [
             frame.message["method"]
             for frame in self.wire
@@ -274,10 +281,10 @@ class FakeAcpClient(Editor):
         ]
 
     async def until(self, met: Callable[[], T | None]) -> T:
-        """Wait until `met()`, which is asked whenever anything has happened, gives something true; this it gives back.
+        """Wait until `met()` returns a true value, and return that value. It is called after each event.
 
         Raises:
-            AgentGone: the connection is lost, and it was not met.
+            AgentGone: the connection was lost first.
         """
         while not (found := met()):
             happened = self.happened
@@ -289,14 +296,15 @@ class FakeAcpClient(Editor):
     # Inside
 
     def _over(self, agent: AgentHere | AgentProgram) -> AbstractAsyncContextManager[Self, None]:
-        # `asynccontextmanager` says that what it makes may swallow errors; this does not, and type checkers then know
-        # that what is assigned in its body is assigned after it.
+        # Type checkers assume that an `asynccontextmanager` may swallow errors. This one does not. With this return
+        # type,
+        # they know that variables of its body are assigned after it.
         return cast("AbstractAsyncContextManager[Self, None]", self._connected(agent))
 
     @asynccontextmanager
     async def _connected(self, agent: AgentHere | AgentProgram) -> AsyncGenerator[Self]:
         if self._running is not None:
-            raise RuntimeError("This client is connected already.")
+            raise RuntimeError("This client is already connected.")
         async with agent:
             reader, writer = agent.streams
             stream = Wire(reader, writer, frames=self.wire, faults=self.faults, takes=self.mcp.takes, changed=self.tell)

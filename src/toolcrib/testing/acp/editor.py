@@ -1,4 +1,4 @@
-"""What a fake editor answers when an agent asks: its files, its terminals, its tools, and its person."""
+"""The fake editor's answers to an agent: its files, its terminals, its tools, and its person."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from toolcrib.testing.acp.updates import Update, Updates
 
 
 class Editor:
-    """The methods that the SDK's connection calls for an agent; each goes by what is offered at that moment."""
+    """The methods that the SDK's connection calls for an agent. Each uses what is offered at that moment."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class Editor:
     ) -> None:
         self.capabilities = capabilities
         self.tools: list[Any] = wire_of(tools)
-        """The catalog as it goes over the wire, where a session has none of its own."""
+        """The catalog in wire form, for sessions without a catalog of their own."""
         self.answers = dict(answers)
         self.previews = dict(previews)
         self.files = files
@@ -52,26 +52,26 @@ class Editor:
         self.permission: Permission = permission
         self.permissions_asked: list[PermissionAsked] = []
         self.tools_called: list[ToolCalled] = []
-        """Calls of its own tools, in the order in which they came."""
+        """The calls of the editor's own tools, in order of arrival."""
         self.happened = asyncio.Event()
-        """Set, and replaced by another, whenever anything has happened."""
+        """Set, and replaced by a new event, whenever anything has happened."""
         self._session_tools: dict[str, list[Any]] = {}
         self._updates: defaultdict[str, list[Update]] = defaultdict(list)
         self._cancelled: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
 
     def tell(self) -> None:
-        """Wake whoever waits for something to happen."""
+        """Wake the tasks that wait for an event."""
         self.happened.set()
         self.happened = asyncio.Event()
 
     @property
     def updates(self) -> Mapping[str, Updates]:
-        """What the agent told of each session so far."""
+        """The updates of each session so far."""
         return {session_id: Updates(told) for session_id, told in self._updates.items()}
 
     @property
     def commands(self) -> Script | None:
-        """Scripted commands; None where commands really run."""
+        """The scripted commands, or None if commands really run."""
         return self.terminals.script
 
     @commands.setter
@@ -80,11 +80,11 @@ class Editor:
 
     @property
     def open_terminals(self) -> tuple[Terminal, ...]:
-        """Those that were created and not released."""
+        """The terminals that were created and not released."""
         return self.terminals.open
 
     def offer(self, tools: Iterable[Offered], session_id: str | None = None) -> None:
-        """Offer exactly `tools` from now on, in one session or in all, without a word to the agent."""
+        """Offer exactly `tools` from now on, in one session or in all, without notifying the agent."""
         if session_id is None:
             self.tools = wire_of(tools)
             self._session_tools.clear()
@@ -92,20 +92,20 @@ class Editor:
             self._session_tools[session_id] = wire_of(tools)
 
     def cancel_questions(self, session_id: str) -> None:
-        """Answer the questions of a session that are open, and those that still come, with `cancelled`."""
+        """Answer open and future questions of a session with `cancelled`."""
         self._cancelled[session_id].set()
 
     def questions_open_again(self, session_id: str) -> None:
-        """From now on, questions of a session go to its person again."""
+        """Pass questions of a session to its person again."""
         self._cancelled.pop(session_id, None)
 
-    # What the document has for a client
+    # The interface that the ACP tool discovery document requires of a client
 
     async def discover_tools(self, session_id: str, **kwargs: Any) -> dict[str, Any]:
-        """The catalog of a session, as it goes over the wire."""
+        """Return the catalog of a session in wire form."""
         return {"tools": [*self._session_tools.get(session_id, self.tools)]}
 
-    # What the SDK's connection calls
+    # Called by the SDK's connection
 
     async def session_update(self, session_id: str, update: Update, **kwargs: Any) -> None:
         self._updates[session_id].append(update)
@@ -140,7 +140,7 @@ class Editor:
         try:
             self.files[_absolute(path)] = content
         except KeyError:
-            raise RequestError.invalid_params({"details": f"`{path}` is outside of the folder."}) from None
+            raise RequestError.invalid_params({"details": f"`{path}` is outside the folder."}) from None
         self.tell()
         return WriteTextFileResponse()
 
@@ -191,7 +191,7 @@ class Editor:
                 raise RequestError.method_not_found(f"_{method}")
 
     async def ext_notification(self, method: str, params: dict[str, Any]) -> None:
-        """Those of other extensions are kept on the wire alone."""
+        """Ignore notifications of other extensions. They remain in the recorded messages."""
 
     # Inside
 
@@ -199,7 +199,7 @@ class Editor:
         session_id, name = params["sessionId"], params["name"]
         called = ToolCalled(session_id, name, params.get("arguments") or {}, params.get("toolCallId"))
         if name not in names_of((await self.discover_tools(session_id))["tools"]):
-            raise RequestError.invalid_params({"details": f"There is no tool `{name}`."})
+            raise RequestError.invalid_params({"details": f"Tool `{name}` not found."})
         self.tools_called.append(called)
         self.tell()
         return await result_of(self.answers.get(name, dict(called.arguments)), called.arguments)
@@ -219,5 +219,5 @@ class Editor:
 
 def _absolute(path: str) -> str:
     if not path.startswith("/") and path[1:3] not in (":\\", ":/"):
-        raise RequestError.invalid_params({"details": f"`{path}` is no absolute path."})
+        raise RequestError.invalid_params({"details": f"`{path}` must be an absolute path."})
     return path

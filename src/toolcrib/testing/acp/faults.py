@@ -1,4 +1,4 @@
-"""What a fake editor can do wrong with one method of the wire."""
+"""The faults that a fake editor can have for one method of the wire."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Awaited(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Refuse:
-    """Every request is answered with this error, and not handled."""
+    """Every request is answered with this error and not handled."""
 
     code: int = METHOD_NOT_FOUND
     message: str = "Method not found"
@@ -25,28 +25,30 @@ class Refuse:
 
 @dataclass(frozen=True, slots=True)
 class Hang:
-    """No request is ever handled or answered."""
+    """Requests are never handled or answered."""
 
 
 @dataclass(frozen=True, slots=True)
 class Delay:
-    """Every request is handled so many seconds later than it came; what comes after it is not held up."""
+    """Every request is handled this many seconds after its arrival. Later messages are not delayed."""
 
     seconds: float
 
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """Every request is handled once `until` is set; what comes after it is not held up."""
+    """Every request is handled once `until` is set. Later messages are not delayed."""
 
     until: Awaited
 
 
 @dataclass(frozen=True, slots=True)
 class Drop:
-    """The connection is lost when the method comes: before it is handled, or `after` it was, its answer unsent.
+    """The connection is lost when a request with this method arrives, before it is handled.
 
-    Of a method that the editor itself sends, the connection is lost before or after it went out.
+    With `after`, the request is handled first, but its answer is not sent. For a method that the editor itself sends,
+    the
+    connection is lost before or after the message is sent.
     """
 
     after: bool = False
@@ -54,21 +56,21 @@ class Drop:
 
 @dataclass(frozen=True, slots=True)
 class Instead:
-    """Every request is answered with `result`, of whatever shape, and not handled."""
+    """Every request is answered with `result`, which may have any form, and not handled."""
 
     result: Any
 
 
 @dataclass(frozen=True, slots=True)
 class Garbage:
-    """A line that is no JSON-RPC message goes before every answer."""
+    """Every answer is preceded by a line that is not a JSON-RPC message."""
 
     line: bytes = b"this is not JSON"
 
 
 @dataclass(frozen=True, slots=True)
 class WrongId:
-    """Every answer has an id that was never asked with."""
+    """Every answer has an id that the agent never used."""
 
 
 Fault: TypeAlias = Refuse | Hang | Delay | Hold | Drop | Instead | Garbage | WrongId

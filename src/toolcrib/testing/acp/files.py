@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 class Folder(MutableMapping[str, str]):
-    """The text files under `root` by their absolute path; what lies outside of it is not there."""
+    """The text files under `root`, by absolute path. Files outside `root` do not exist."""
 
     def __init__(self, root: Path) -> None:
         self.root = root.resolve()
@@ -44,6 +44,6 @@ class Folder(MutableMapping[str, str]):
 
 
 def lines_of(text: str, line: int | None, limit: int | None) -> str:
-    """`limit` lines of `text` from `line` on, which counts from 1; all where neither is given."""
+    """Return `limit` lines of `text` starting at `line`, which counts from 1. Without both, return all lines."""
     lines = [*StringIO(text, newline="")][max((line or 1) - 1, 0) :]  # `splitlines` would also split at form feeds
     return "".join(lines if limit is None else lines[:limit])

@@ -1,4 +1,4 @@
-"""MCP servers that a fake editor serves over ACP itself, in both forms that were published; written from their schemas.
+"""MCP servers that a fake editor serves over ACP itself, in both published forms. Written from the ACP schemas.
 
 Source: ACP schema 1.19 (`mcp/connect`, `mcp/message`, `mcp/disconnect`) and its unstable successor, which has no
 connections. Both are unstable.
@@ -20,8 +20,11 @@ from toolcrib.testing.acp.mcp_server import RunningServer, SimpleTool, simple_se
 from toolcrib.testing.acp.wire import Message, Wire
 
 McpForm: TypeAlias = Literal["connections", "requests"]
-"""`connections`: schema 1.19, where messages belong to a connection; `requests`: its successor, where each names its
-server and the request it belongs to."""
+"""The form of the messages.
+
+`connections`: schema 1.19, in which messages belong to a connection. `requests`: its successor, in which each message
+names its server and its request.
+"""
 
 REQUEST_CANCELLED = -32800
 SERVER_UNAVAILABLE = -33001
@@ -35,7 +38,10 @@ McpServer: TypeAlias = Server[Any] | Mapping[str, SimpleTool]
 
 
 class McpOverAcp:
-    """Answers the `mcp/*` frames of an agent on the wire that `wire` gives. A server's id is `acp:` and its name."""
+    """Answers an agent's `mcp/*` messages on the wire that `wire` returns.
+
+    A server's id is `acp:` followed by its name.
+    """
 
     def __init__(self, servers: Mapping[str, McpServer], form: McpForm, wire: Callable[[], Wire]) -> None:
         self.servers = dict(servers)
@@ -47,11 +53,14 @@ class McpOverAcp:
         self._numbers = count(1)
 
     def entries(self) -> list[AcpMcpServer]:
-        """What stands in `session/new` for them."""
+        """Return the entries for `session/new`."""
         return [AcpMcpServer(type="acp", name=name, server_id=f"acp:{name}") for name in self.servers]
 
     def takes(self, message: Message) -> bool:
-        """Whether a message is one of these: the SDK has no routes for them. What it cancels is one of these, too."""
+        """Handle an `mcp/*` message, which the SDK has no route for, or the cancellation of one.
+
+        False for other messages.
+        """
         method: str = message["method"]
         params: Message = message.get("params") or {}
         if method == "$/cancel_request":
@@ -88,10 +97,10 @@ class McpOverAcp:
             await connection.notify(params["method"], params.get("params"))
 
     async def _answer(self, method: str, params: Mapping[str, Any]) -> Any:
-        """The result of an agent's request.
+        """Return the result of an agent's request.
 
         Raises:
-            RequestError: what the wire has for it; in the form with connections, the inner server's errors too.
+            RequestError: an error for the wire. In the form with connections, this includes errors of the inner server.
         """
         match (self.form, method):
             case ("connections", "mcp/connect"):
@@ -131,7 +140,7 @@ class McpOverAcp:
         method, inner = _text(params, "method"), params.get("params")
         server = self._server(server_id)
         if (server_id, request_id) in self._active:
-            raise RequestError.invalid_params({"details": f"The request `{request_id}` is active already."})
+            raise RequestError.invalid_params({"details": f"The request `{request_id}` is already active."})
         if error := _envelope_error(inner):
             return {"error": error}
 
@@ -139,7 +148,7 @@ class McpOverAcp:
             await self._notify(_envelope(params, serverId=server_id, requestId=request_id, method=method))
 
         async def asked(method: str, _: Any) -> Any:
-            raise RequestError.method_not_found(method)  # MCP 2026-07-28 has no requests of servers
+            raise RequestError.method_not_found(method)  # in MCP 2026-07-28 servers send no requests
 
         self._active.add((server_id, request_id))
         connection = RunningServer(server, said, asked)
@@ -164,12 +173,12 @@ class McpOverAcp:
     def _connection(self, params: Mapping[str, Any], *, remove: bool = False) -> RunningServer:
         connection_id = _text(params, "connectionId")
         if connection_id not in self.connections:
-            raise RequestError.invalid_params({"details": f"There is no connection `{connection_id}`."})
+            raise RequestError.invalid_params({"details": f"Connection `{connection_id}` not found."})
         return self.connections.pop(connection_id) if remove else self.connections[connection_id]
 
 
 def _envelope_error(params: Any) -> dict[str, Any] | None:
-    """Each request says its version and the caller's capabilities; Source: MCP 2026-07-28."""
+    """Check that a request has its version and the caller's capabilities. Source: MCP 2026-07-28."""
     meta = cast(Mapping[str, Any], params).get("_meta") if isinstance(params, Mapping) else None
     told: Mapping[str, Any] = cast(Mapping[str, Any], meta) if isinstance(meta, Mapping) else {}
     version = told.get(f"{_META}protocolVersion")

@@ -1,4 +1,4 @@
-"""Runs a server of the MCP SDK for a fake editor, spoken to in bare messages."""
+"""Runs a server of the MCP SDK for a fake editor, which exchanges plain messages with it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from toolcrib.testing.acp.tools import Answer, result_of
 
 @dataclass(frozen=True, slots=True)
 class McpTool:
-    """A tool of a simple MCP server; without an answer it gives back its arguments."""
+    """A tool of a simple MCP server. Without an answer it returns its arguments."""
 
     answer: Answer = None
     description: str = ""
@@ -29,11 +29,11 @@ class McpTool:
 
 
 SimpleTool: TypeAlias = McpTool | Callable[[Mapping[str, Any]], Any]
-"""A function is the answer of a tool that takes any arguments."""
+"""A function is the answer of a tool that accepts any arguments."""
 
 
 class RunningServer:
-    """A server of the SDK that runs, spoken to in messages."""
+    """A running server of the SDK, with methods to exchange messages."""
 
     def __init__(
         self,
@@ -124,7 +124,7 @@ async def _running(server: Server[Any]) -> AsyncGenerator[tuple[Any, Any]]:
 
 
 def simple_server(name: str, served: Mapping[str, SimpleTool]) -> Server[Any]:
-    """A server of these tools, each by its name."""
+    """Create a server with these tools, by name."""
     tools = {name: tool if isinstance(tool, McpTool) else McpTool(tool) for name, tool in served.items()}
 
     async def list_tools(
@@ -140,7 +140,7 @@ def simple_server(name: str, served: Mapping[str, SimpleTool]) -> Server[Any]:
     async def call_tool(_: ServerRequestContext[Any], params: types.CallToolRequestParams) -> types.CallToolResult:
         arguments = params.arguments or {}
         if params.name not in tools:
-            raise ValueError(f"There is no tool `{params.name}`.")
+            raise ValueError(f"Tool `{params.name}` not found.")
         answer = tools[params.name].answer
         result = await result_of(arguments if answer is None else answer, arguments)
         return types.CallToolResult.model_validate(result)

@@ -1,4 +1,4 @@
-"""How a fake editor's person answers when an agent asks for permission."""
+"""The answers of a fake editor's person when an agent asks for permission."""
 
 from __future__ import annotations
 
@@ -20,19 +20,22 @@ from acp.schema import (
 Choice: TypeAlias = Literal[
     "allow_once", "allow_always", "reject_once", "reject_always", "cancelled", "unknown", "error", "silent"
 ]
-"""A kind of option, of which the first that is offered is chosen; or the question is `cancelled`, answered with an
-option that nobody offered (`unknown`), with an error, or never."""
+"""The person's choice.
+
+A kind of option chooses the first offered option of that kind. Otherwise the question is `cancelled`, answered with an
+option that was not offered (`unknown`) or with an error, or never answered (`silent`).
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class PermissionAsked:
-    """A question as the agent put it."""
+    """A question of the agent."""
 
     session_id: str
     tool_call: ToolCallUpdate
     options: tuple[PermissionOption, ...]
     meta: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """What stood in `_meta`."""
+    """The value of `_meta`."""
 
     @property
     def kinds(self) -> frozenset[str]:
@@ -40,14 +43,14 @@ class PermissionAsked:
 
 
 Permission: TypeAlias = Choice | Callable[[PermissionAsked], Choice | Awaitable[Choice]]
-"""The same choice every time, or what a function says to the question, which may wait as long as it likes."""
+"""The same choice every time, or a function of the question that returns a choice and may wait first."""
 
 
 async def answered(permission: Permission, asked: PermissionAsked) -> RequestPermissionResponse:
-    """What goes back to the agent.
+    """Return the response for the agent.
 
     Raises:
-        RequestError: the choice is an error; or it is a kind of option that is not offered, which nobody could choose.
+        RequestError: the choice is an error, or a kind of option that is not offered.
     """
     choice = permission(asked) if callable(permission) else permission
     return _response(await choice if inspect.isawaitable(choice) else choice, asked) or await _never()
@@ -62,7 +65,7 @@ def _response(choice: Choice, asked: PermissionAsked) -> RequestPermissionRespon
         case "cancelled":
             return cancelled()
         case "unknown":
-            return _selected("an-option-that-nobody-offered")
+            return _selected("an-option-that-was-not-offered")
         case "error":
             raise RequestError.internal_error({"details": "The question could not be shown."})
         case "silent":
@@ -70,7 +73,7 @@ def _response(choice: Choice, asked: PermissionAsked) -> RequestPermissionRespon
         case kind:
             offered = [option.option_id for option in asked.options if option.kind == kind]
             if not offered:
-                raise RequestError.invalid_params({"details": f"No option of the kind `{kind}` is offered."})
+                raise RequestError.invalid_params({"details": f"The agent offers no option of the kind `{kind}`."})
             return _selected(offered[0])
 
 

@@ -1,4 +1,4 @@
-"""The terminals of a fake editor: programs that really run, or outputs that a test wrote down."""
+"""The terminals of a fake editor: real programs, or scripted output."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _CHUNK = 65_536
 
 @dataclass(frozen=True, slots=True)
 class Commanded:
-    """What an agent asked to be run."""
+    """A command that an agent wants to run."""
 
     session_id: str
     command: str
@@ -31,7 +31,7 @@ class Commanded:
 
 @dataclass(frozen=True, slots=True)
 class Scripted:
-    """A command that only seems to run: it shows `output` and has ended, or runs `until_killed`."""
+    """A command that does not really run. It shows `output` and has ended, or lasts until it is killed."""
 
     output: str = ""
     exit_code: int = 0
@@ -39,8 +39,10 @@ class Scripted:
 
 
 Script: TypeAlias = Mapping[str, Scripted | str] | Callable[[Commanded], Scripted | str]
-"""Scripted commands by name, or what a function says to one; a name that is not there is no program. A text is the
-output of a command that went well."""
+"""Scripted commands by name, or a function that returns one.
+
+A name that is missing is a program that does not exist. A string is the output of a successful command.
+"""
 
 
 class _Run(Protocol):
@@ -60,12 +62,12 @@ class Terminal:
         self.commanded = commanded
         self.was_killed = False
         self.is_open = True
-        """Whether it was not released yet."""
+        """Whether the terminal was not released yet."""
         self._run = run
 
     @property
     def shown(self) -> TerminalOutputResponse:
-        """What it shows by now; where the agent set a limit, the end of it, from a whole character on."""
+        """The output so far. With a limit, it is the end of the output, starting at a complete character."""
         output = self._run.output
         limit = self.commanded.output_byte_limit
         cut = 0 if limit is None else max(len(output) - limit, 0)
@@ -87,16 +89,16 @@ class Terminal:
         await self._run.kill()
 
     async def end(self) -> None:
-        """End the command, without a word about the terminal."""
+        """End the command without recording that it was killed or released."""
         await self._run.kill()
 
 
 class Terminals:
-    """All terminals of an editor; `log` keeps those that were released, too."""
+    """All terminals of an editor. `log` also contains the released ones."""
 
     def __init__(self, script: Script | None, changed: Callable[[], None]) -> None:
         self.script = script
-        """None: commands really run."""
+        """The scripted commands, or None if commands really run."""
         self.log: list[Terminal] = []
         self._changed = changed
         self._numbers = count(1)
@@ -106,9 +108,10 @@ class Terminals:
         return tuple(terminal for terminal in self.log if terminal.is_open)
 
     async def create(self, commanded: Commanded) -> Terminal:
-        """
+        """Start a command in a new terminal.
+
         Raises:
-            RequestError: there is no such program.
+            RequestError: the program does not exist.
         """
         run = await _started(commanded) if self.script is None else _ScriptedRun(_scripted(self.script, commanded))
         terminal = Terminal(f"terminal-{next(self._numbers)}", commanded, run)
@@ -117,9 +120,10 @@ class Terminals:
         return terminal
 
     def get(self, session_id: str, terminal_id: str) -> Terminal:
-        """
+        """Return an open terminal.
+
         Raises:
-            RequestError: this session has no such terminal, or it was released.
+            RequestError: the session has no such terminal, or it was released.
         """
         for terminal in self.open:
             if terminal.id == terminal_id and terminal.commanded.session_id == session_id:
@@ -135,13 +139,13 @@ class Terminals:
         self._changed()
 
     async def end(self) -> None:
-        """End whatever still runs; who left it running stays visible in `open`."""
+        """End all commands. Terminals that were not released stay visible in `open`."""
         for terminal in self.log:
             await terminal.end()
 
 
 async def _started(commanded: Commanded) -> _Run:
-    shell = not commanded.args and " " in commanded.command.strip()  # as editors do with a whole command line
+    shell = not commanded.args and " " in commanded.command.strip()  # editors run a whole command line in a shell
     program = ("/bin/sh", "-c", commanded.command) if shell else (commanded.command, *commanded.args)
     try:
         process = await asyncio.create_subprocess_exec(
@@ -161,7 +165,7 @@ async def _started(commanded: Commanded) -> _Run:
 def _scripted(script: Script, commanded: Commanded) -> Scripted:
     scripted = script(commanded) if callable(script) else script.get(commanded.command)
     if scripted is None:
-        raise RequestError.internal_error({"details": f"There is no program `{commanded.command}`."})
+        raise RequestError.internal_error({"details": f"Program `{commanded.command}` not found."})
     return Scripted(scripted) if isinstance(scripted, str) else scripted
 
 
@@ -209,7 +213,7 @@ class _RealRun:
 
     async def kill(self) -> None:
         if not self._reading.done():
-            # Its children may hold its output open, even after it has ended: the whole group goes.
+            # Children may hold the output open even after the program has ended, so the whole group is killed.
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
         await asyncio.shield(self._reading)

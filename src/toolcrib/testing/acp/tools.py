@@ -1,4 +1,4 @@
-"""The tools that a fake editor offers: their descriptors on the wire, and what they answer."""
+"""The tools that a fake editor offers: their descriptors in wire form, and their answers."""
 
 from __future__ import annotations
 
@@ -13,27 +13,30 @@ from acp import RequestError
 
 @runtime_checkable
 class HasWire(Protocol):
-    """A descriptor that knows its form on the wire."""
+    """A descriptor that can produce its wire form."""
 
     def to_wire(self) -> Mapping[str, Any]: ...
 
 
 Offered: TypeAlias = Any
-"""A descriptor: something with `to_wire()`, or what stands on the wire for it, sent as it is, malformed or not."""
+"""A descriptor with `to_wire()`, or its wire form, which is sent unchanged even if it is malformed."""
 
 Answer: TypeAlias = Any | Callable[[Mapping[str, Any]], Any | Awaitable[Any]]
-"""What a tool gives: a result in the form of MCP's `CallToolResult`, a text, any other JSON value as structured
-content; or a function of the arguments that gives one of these, also later. What it raises is a result that is an
-error; a `RequestError` is the answer of JSON-RPC instead."""
+"""What a tool returns, or a function of the arguments that returns it, possibly async.
+
+A result in the form of MCP's `CallToolResult` is sent unchanged. A string becomes text, and any other JSON value
+becomes
+structured content. An exception becomes an error result, but a `RequestError` becomes a JSON-RPC error.
+"""
 
 
 Preview: TypeAlias = Mapping[str, Any] | Callable[[Mapping[str, Any]], Mapping[str, Any]]
-"""What a tool would change: `{"diffs": [...]}`, or a function of the arguments that gives this."""
+"""What a tool would change: `{"diffs": [...]}`, or a function of the arguments that returns this."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToolCalled:
-    """A call of an editor's own tool, as it came."""
+    """A call of one of the editor's own tools."""
 
     session_id: str
     name: str
@@ -46,23 +49,23 @@ def wire_of(tools: Iterable[Offered]) -> list[Any]:
 
 
 def names_of(catalog: Iterable[Any]) -> set[str]:
-    """The names that can be called; what has none is passed over."""
+    """Return the names that can be called. Tools without a name are skipped."""
     named = (cast(Mapping[str, Any], tool).get("name") for tool in catalog if isinstance(tool, Mapping))
     return {name for name in named if isinstance(name, str)}
 
 
 async def result_of(answer: Answer, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """A result as it goes over the wire.
+    """Return a result in wire form.
 
     Raises:
-        RequestError: the answer's own.
+        RequestError: the answer itself raised it.
     """
     try:
         given = answer(arguments) if callable(answer) else answer
         return _result(await given if inspect.isawaitable(given) else given)
     except RequestError:
         raise
-    except Exception as error:  # noqa: BLE001  # whatever a tool raises, its caller is told
+    except Exception as error:  # noqa: BLE001  # every error of a tool becomes a result
         return {"content": [{"type": "text", "text": str(error)}], "isError": True}
 
 

@@ -1,4 +1,4 @@
-"""What an agent told an editor about a session, folded to what the editor would show."""
+"""The updates that an agent sent about a session, combined to what an editor would show."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ Update: TypeAlias = (
 
 
 class Updates(tuple[Update, ...]):
-    """Updates of one session in the order in which they came."""
+    """The updates of one session, in the order of arrival."""
 
     __slots__ = ()
 
     @property
     def text(self) -> str:
-        """What the agent said, its pieces joined; blocks other than text are left out."""
+        """The agent's text, with its pieces joined. Blocks other than text are left out."""
         return "".join(_text(update) for update in self if isinstance(update, AgentMessageChunk))
 
     @property
@@ -62,12 +62,12 @@ class Updates(tuple[Update, ...]):
 
     @property
     def user_text(self) -> str:
-        """What the person said, as a loaded session tells it again."""
+        """The person's text, as the agent sends it again when a session is loaded."""
         return "".join(_text(update) for update in self if isinstance(update, UserMessageChunk))
 
     @property
     def tool_calls(self) -> Mapping[str, ToolCallUpdate]:
-        """Each tool call by its id in the state that its last update left it in, in the order in which they began."""
+        """Each tool call by its id, in the state of its last update. Ordered by the start of the calls."""
         calls: dict[str, ToolCallUpdate] = {}
         for update in self:
             if isinstance(update, ToolCallStart | ToolCallProgress):
@@ -79,7 +79,7 @@ class Updates(tuple[Update, ...]):
         return MappingProxyType(calls)
 
     def statuses(self, tool_call_id: str) -> tuple[ToolCallStatus, ...]:
-        """Each status that a tool call was said to have, in order; one that was said again is there again."""
+        """Return each status of a tool call, in order. A repeated status appears again."""
         return tuple(
             update.status
             for update in self
@@ -90,19 +90,19 @@ class Updates(tuple[Update, ...]):
 
     @property
     def plans(self) -> tuple[tuple[PlanEntry, ...], ...]:
-        """Every plan that was sent, whole; the last one stands."""
+        """Every complete plan that was sent. The last one is current."""
         return tuple(tuple(update.entries) for update in self if isinstance(update, AgentPlanUpdate))
 
     @property
     def mode(self) -> str | None:
-        """The mode that the agent last said the session is in."""
+        """The mode that the agent reported last."""
         modes = [update.current_mode_id for update in self if isinstance(update, CurrentModeUpdate)]
         return modes[-1] if modes else None
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """The answer to a prompt, and what the agent told of its session in the meantime."""
+    """The response to a prompt, and the updates of its session in the meantime."""
 
     stop_reason: StopReason
     updates: Updates

@@ -1,4 +1,4 @@
-"""An editor's end of a byte stream: JSON-RPC messages in lines, kept as they went, with the faults a test asks for."""
+"""An editor's end of a byte stream: recorded JSON-RPC messages, one per line, with the faults that a test asks for."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ _NEVER_ASKED = 4_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """A message as it was on the wire. `message` is None for a line that is no JSON object."""
+    """A message as it was on the wire. `message` is None for a line that is not a JSON object."""
 
     sender: Literal["agent", "client"]
     message: Message | None
     line: bytes
-    """With its line feed, where it had one."""
+    """The line, including its line feed if it had one."""
 
     @property
     def method(self) -> str | None:
-        """None for an answer."""
+        """The method. None for a response."""
         return self.message.get("method") if self.message else None
 
     @property
@@ -41,8 +41,9 @@ class Frame:
 class Wire:
     """The message transport under the SDK's connection.
 
-    `takes` is asked first with each message of the agent; what it takes, the SDK never sees. `changed` is told of
-    every message, after it was kept or sent.
+    `takes` is called first with each message of the agent. If it returns True, the SDK does not see the message.
+    `changed`
+    is called after each message was recorded or sent.
     """
 
     def __init__(
@@ -76,7 +77,7 @@ class Wire:
         fault = self._faults.get(method) if method else self._at_answer.pop(message["id"], None)
         if self.was_dropped:
             if method is None:
-                return  # nobody is there to be answered any more
+                return  # the agent can no longer receive answers
             raise ConnectionError("Connection closed")
         if isinstance(fault, Drop) and not (method and fault.after):
             self.drop()
@@ -90,7 +91,7 @@ class Wire:
             self.drop()
 
     async def send_line(self, line: bytes, message: Message | None = None) -> None:
-        """Send a line as it is; a line feed is added."""
+        """Send a line unchanged, followed by a line feed."""
         line += b"\n"
         self._frames.append(Frame("client", message, line))
         self._changed()
@@ -98,11 +99,11 @@ class Wire:
         await self._writer.drain()
 
     async def request(self, method: str, params: Any) -> Any:
-        """Send a request of any method; the SDK knows nothing of it.
+        """Send a request with any method. The SDK does not know about it.
 
         Raises:
             RequestError: the agent answered with an error.
-            ConnectionError: the connection is lost.
+            ConnectionError: the connection was lost.
         """
         own_id = f"fake-{next(self._numbers)}"
         answered = self._pending[own_id] = asyncio.get_running_loop().create_future()
@@ -116,7 +117,7 @@ class Wire:
 
     @property
     def is_open(self) -> bool:
-        """Until it ends, and all that came before its end was handed on."""
+        """Whether the stream is open, or messages from before its end are still unread."""
         return not (self.was_dropped or self._is_read_out)
 
     async def receive(self) -> Message | None:
@@ -127,7 +128,7 @@ class Wire:
         return message
 
     async def close(self) -> None:
-        """End the stream, for the agent to see; whatever still runs here is cancelled."""
+        """End the stream, so that the agent sees it, and cancel the running tasks."""
         self._end()
         self._writer.close()
         with contextlib.suppress(ConnectionError):
@@ -137,13 +138,13 @@ class Wire:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def drop(self) -> None:
-        """Lose the connection: nothing more is read or written."""
+        """Drop the connection: nothing more is read or written."""
         self.was_dropped = True
         self._writer.transport.abort()
         self._end()
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Run `work` beside the rest until it or the connection ends."""
+        """Run `work` concurrently until it or the connection ends."""
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._finished)
@@ -153,7 +154,7 @@ class Wire:
         self._tasks.discard(task)
         failure = None if task.cancelled() else task.exception()
         if failure is not None and not isinstance(failure, ConnectionError):
-            raise failure  # to the loop's exception handler: nobody waits for these
+            raise failure  # goes to the loop's exception handler, because no caller awaits the task
 
     async def _read(self) -> None:
         try:
@@ -163,7 +164,7 @@ class Wire:
                 if message is not None:
                     self._arrived(message)
                 self._changed()
-        except (ConnectionError, ValueError) as error:  # a line longer than the reader's limit is a ValueError
+        except (ConnectionError, ValueError) as error:  # ValueError: a line is longer than the reader's limit
             self._frames.append(Frame("agent", None, repr(error).encode()))
         self._end()
 

@@ -1,1 +1,1 @@
-"""Servers that speak the HTTP APIs of model providers."""
+"""Fake servers that speak the HTTP APIs of model providers."""

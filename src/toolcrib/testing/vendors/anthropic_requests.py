@@ -1,4 +1,4 @@
-"""What the Messages API takes: a request against its types, its documentation and its known answers (November 2026)."""
+"""Checks of requests for the Messages API, by its types, documentation and known responses (November 2026)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ from toolcrib.testing.vendors.server import Refused
 VERSIONS = frozenset({"2023-06-01", "2026-10-21"})
 
 TOOL_CHANGES = frozenset({"mid-conversation-tool-changes-2026-07-01", "inline-tools-2026-09-15"})
-"""Betas that take `tool_addition` and `tool_removal` in system messages; the second also whole definitions."""
+"""Betas that accept `tool_addition` and `tool_removal` in system messages.
+
+The second also accepts whole definitions.
+"""
 
 PREFIX_BOUND = (
     "claude-fable-5-1",
@@ -28,9 +31,9 @@ PREFIX_BOUND = (
     "claude-opus-5-5",
     "claude-sonnet-5-5",
 )
-"""Models whose thinking comes back only under the system prompt, tools and messages it was produced under."""
+"""Models that only accept their thinking under the same system prompt, tools and messages as when it was produced."""
 
-# The parameters in the types of anthropic 2.12, and those that only an older version of the API takes.
+# The parameters in the types of anthropic 2.12, and those that only an older version of the API accepts.
 _PARAMETERS = (
     "cache_control container diagnostics inference_geo max_tokens messages metadata model output_config service_tier "
     "speed stop_sequences stream system thinking tool_choice tools"
@@ -42,7 +45,7 @@ _TOOL = (
 )
 _FIELDS = frozenset([*_PARAMETERS.split(), *_SAMPLING])
 _TOOL_FIELDS = frozenset(_TOOL.split())
-# What a block of each kind must have, and what it may have besides its `type`.
+# The required and the optional fields of each kind of block, apart from `type`.
 _BLOCKS: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
         "text": ("text", "cache_control citations"),
@@ -60,7 +63,7 @@ _ID = r"^[a-zA-Z0-9_-]+$"
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """What the model may call: tools whose definitions it has, at the end of the conversation, and those held back."""
+    """The tools at the end of the conversation: loaded ones in `callable`, deferred ones in `held_back`."""
 
     callable: frozenset[str]
     held_back: frozenset[str]
@@ -68,10 +71,10 @@ class Offer:
 
 
 def check_request(body: Any, headers: Mapping[str, str]) -> Offer:
-    """What a request to `/v1/messages` offers the model.
+    """Return what a request to `/v1/messages` offers the model.
 
     Raises:
-        Refused: the API would not take it; the words are its own where they are known.
+        Refused: the API would not accept the request. The message is the API's own if it is known.
     """
     check_caller(headers)
     betas = frozenset(filter(None, headers.get("anthropic-beta", "").split(",")))
@@ -100,7 +103,7 @@ def blocks(content: Any) -> list[dict[str, Any]]:
 
 
 def prefix(body: Mapping[str, Any], end: int) -> str:
-    """A digest of what stands before message `end`: system prompt, loaded tools, messages; not their cache marks."""
+    """Return a digest of the system prompt, loaded tools and messages before message `end`, without cache marks."""
     messages = body["messages"][:end]
     revealed = {name for message in messages for name in _references(message)}
     tools = [tool for tool in _tools(body) if not tool.get("defer_loading") or tool["name"] in revealed]
@@ -112,12 +115,12 @@ def prefix(body: Mapping[str, Any], end: int) -> str:
 
 
 def signature(thinking: str, before: str) -> str:
-    """Signs thinking that was produced after a `prefix`."""
+    """Return a signature for thinking that was produced after a `prefix`."""
     return f"{_digest(thinking)}.{before}"
 
 
 def _check_thinking(body: Mapping[str, Any]) -> None:
-    """Refuse thinking that comes back changed, or, where the model binds it, under another prefix.
+    """Refuse thinking that was changed or, if the model binds it, that comes back under a different prefix.
 
     Source: "Preserved thinking" and "Fix a thinking block bound to a different conversation".
     """
@@ -142,7 +145,7 @@ def _check_fields(body: Any, betas: frozenset[str], version: str) -> None:
     for name in ("model", "max_tokens", "messages"):
         if name not in fields:
             raise Refused(f"{name}: Field required")
-    # Betas bring fields of their own; which, is not told here.
+    # Betas add fields of their own, which are not listed here.
     for name in () if betas else sorted(fields.keys() - _FIELDS):
         raise Refused(f"{name}: Extra inputs are not permitted")
     for name in _SAMPLING:
@@ -260,7 +263,7 @@ def _check_block(where: str, block: Mapping[str, Any]) -> None:
             _check_block(f"{where}.content.{number}", part)
         if block.get("is_error") and any(part["type"] != "text" for part in content):
             raise Refused(f"{where}: all content must be type `text` if `is_error` is true")
-        # Known to be refused; in which words is not.
+        # The API is known to refuse this; its message is not known.
         if len({part["type"] == "tool_reference" for part in content}) > 1:
             raise Refused(f"{where}: `tool_reference` cannot be mixed with other content")
 
@@ -300,7 +303,7 @@ def _check_order(messages: list[dict[str, Any]]) -> None:
 
 
 def _check_results(messages: list[dict[str, Any]]) -> None:
-    """Every call is answered at once, first thing in the next turn, and only calls are answered, each once."""
+    """Check that every call is answered once, at the beginning of the next turn, and that every result has a call."""
     calls: list[str] = []
     called = 0
     known: set[str] = set()
@@ -339,7 +342,10 @@ def _check_answered(called: int, unanswered: list[str]) -> None:
 
 
 def _turns(messages: list[dict[str, Any]]) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Messages with those of one role in a row as one, as the API reads them, each with the position of its first."""
+    """Yield turns: consecutive messages of one role are merged, as the API does.
+
+    Each has the position of its first one.
+    """
     turn: dict[str, Any] | None = None
     start = 0
     for position, message in enumerate(messages):
@@ -390,7 +396,7 @@ def _change(where: str, block: Mapping[str, Any], betas: frozenset[str], defined
 
 
 def _references(message: Mapping[str, Any]) -> Iterator[str]:
-    """The names of the tools that results in this message refer to."""
+    """Yield the names of the tools that the results in this message refer to."""
     for block in blocks(message["content"]):
         if block["type"] == "tool_result":
             for part in blocks(block.get("content") or []):
@@ -408,7 +414,7 @@ def _check_cache_control(body: Mapping[str, Any]) -> None:
 
 
 def _marks(part: Any) -> Iterator[Mapping[str, Any]]:
-    """Every `cache_control`, wherever it stands; what a tool or a model wrote is not looked into."""
+    """Yield every `cache_control`, except inside values that a tool or a model wrote."""
     if isinstance(part, list):
         for each in cast(list[Any], part):
             yield from _marks(each)

@@ -1,4 +1,4 @@
-"""Anthropic's Messages API on this machine, playing a script and refusing what the real one would."""
+"""A local fake of Anthropic's Messages API, which plays a script and refuses what the real API would refuse."""
 
 from __future__ import annotations
 
@@ -43,17 +43,19 @@ _ERROR_TYPES = MappingProxyType(
 
 
 class AnthropicServer(VendorServer):
-    """Anthropic as its SDK knows it, with `url` as its `base_url`, and as the Claude Agent SDK's program knows it.
+    """Anthropic's API for its SDK, with `url` as the `base_url`, and for the program of the Claude Agent SDK.
 
-    Any key will do. A script may call only what the model can see: a tool whose loading is deferred, only after a
-    `tool_reference` or a `tool_addition` revealed it. Thinking is signed; it has to come back unchanged, first in the
-    turn whose calls are answered, and on the newest models under the same system prompt, tools and messages.
+    Any key is accepted. A script may only call tools that the model can see. It may call a deferred tool only after a
+    `tool_reference` or a `tool_addition` revealed it. Thinking is signed. It must come back unchanged, at the beginning
+    of
+    the turn whose calls are answered. On the newest models it must come back under the same system prompt, tools and
+    messages.
     """
 
     def __init__(self, script: Script = ()) -> None:
         super().__init__(script)
         self._thought_over: set[str] = set()
-        """Ids of calls that thinking preceded."""
+        """The ids of calls that thinking preceded."""
 
     def routes(self) -> list[Route]:
         return [
@@ -107,7 +109,7 @@ class AnthropicServer(VendorServer):
         return orjson.dumps({**message, "content": content, **_stop(turn)})
 
     def _events(self, turn: Turn, body: Mapping[str, Any]) -> Iterator[bytes]:
-        # What is written is counted as it is written; what was read is known at once.
+        # Output tokens are counted as they are written, so the first event only counts the input.
         start = self._message(body, {**_usage(turn.usage), "output_tokens": 1})
         yield _event("message_start", message=start)
         yield _event("ping")
@@ -120,14 +122,14 @@ class AnthropicServer(VendorServer):
         yield _event("message_stop")
 
     def _pieces(self, turn: Turn, body: Mapping[str, Any]) -> Iterator[tuple[dict[str, Any], list[dict[str, Any]]]]:
-        """Each block as it begins, and what is then added to it."""
+        """Yield each block as it begins, with the deltas that are then added to it."""
         for block in _thinking(turn, body):
             added = [{"type": f"{part}_delta", part: block[part]} for part in ("thinking", "signature")]
             yield block | {"thinking": "", "signature": ""}, added
         if pieces := [piece for piece in turn.pieces if piece]:
             yield {"type": "text", "text": ""}, [{"type": "text_delta", "text": piece} for piece in pieces]
         for call in turn.calls:
-            # The first piece of arguments is always empty, and the rest comes in several.
+            # As in the real API, the first piece of arguments is empty, and the rest comes in several pieces.
             half = len(call.arguments) // 2
             parts = ("", call.arguments[:half], call.arguments[half:])
             yield self._call(call, turn), [{"type": "input_json_delta", "partial_json": part} for part in parts]
@@ -158,26 +160,26 @@ def _thinking(turn: Turn, body: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _check_turn(turn: Turn, offer: Offer, *, streamed: bool) -> None:
-    """Refuse to play what this model could not have said."""
+    """Refuse a turn that this model could not have produced."""
     if len(turn.calls) > 1 and not offer.side_by_side:
         raise Refused("The script calls several tools, and the request allows one.", code="script_impossible")
     for call in turn.calls:
         if call.offered and call.name in offer.held_back:
             raise Refused(
-                f"The script calls `{call.name}`, whose loading is deferred and which nothing revealed.",
+                f"The script calls the deferred tool `{call.name}`, which nothing revealed.",
                 code="script_impossible",
             )
         if call.offered and call.name not in offer.callable:
             raise Refused(f"The script calls `{call.name}`, which was not offered.", code="script_impossible")
         if not streamed and not _is_object(call.arguments):
             raise Refused(
-                f"The arguments of `{call.name}` are no JSON object; only a stream carries such.",
+                f"The arguments of `{call.name}` are not a JSON object, which is only possible in a stream.",
                 code="script_impossible",
             )
 
 
 def _usage(usage: Usage) -> dict[str, Any]:
-    """Anthropic counts what is new, what was read from a cache and what was written to one apart."""
+    """Return the usage. Anthropic counts new, cached and cache-written input tokens separately."""
     told: dict[str, Any] = {
         "input_tokens": usage.input - usage.cached - usage.cache_written,
         "cache_read_input_tokens": usage.cached,

@@ -1,4 +1,4 @@
-"""What OpenAI takes: requests, held against its types, its documentation and its known answers (November 2026)."""
+"""Checks of requests for OpenAI's APIs, by their types, documentation and known responses (November 2026)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _FIRST_THAT_SEARCHES = (5, 4)
 _FIRST_WITHOUT_CHAT_TOOLS = (5, 6)
 _VERSION = re.compile(r"gpt-(\d+)(?:\.(\d+))?(.*)")
 
-# The parameters in the types of openai 3.54; any other is refused, as they refuse it.
+# The parameters in the types of openai 3.54. Any other parameter is refused, as the APIs do.
 _BOTH = (
     "metadata model moderation parallel_tool_calls prompt_cache_key prompt_cache_options prompt_cache_retention "
     "safety_identifier service_tier store stream stream_options temperature tool_choice tools top_logprobs top_p user"
@@ -66,7 +66,7 @@ def checked_body(recorded: Recorded, known: frozenset[str], *, required: Sequenc
 
 
 def object_in(held: Json, name: str) -> Json:
-    """The object of this name, empty where there is none: some parameters are a word or an object."""
+    """Return the object under this key, or an empty one. Some parameters are a string or an object."""
     value = held.get(name)
     return cast(Json, value) if isinstance(value, dict) else {}
 
@@ -94,7 +94,7 @@ def _tool_list(body: Json) -> list[Json]:
 
 
 def chat_tools(body: Json) -> list[str]:
-    """The names of the functions that the request offers."""
+    """Return the names of the functions that the request offers."""
     tools = _tool_list(body)
     for name in ("tool_choice", "parallel_tool_calls"):
         if name in body and not tools:
@@ -126,7 +126,7 @@ def chat_tools(body: Json) -> list[str]:
 
 
 def response_tools(body: Json) -> list[Json]:
-    """The tools of the request, checked."""
+    """Check and return the tools of the request."""
     tools = _check_tools(_tool_list(body), "tools")
     kinds = {tool["type"] for tool in tools}
     if "tool_search" not in kinds and any(tool.get("defer_loading") for tool in tools):
@@ -190,7 +190,7 @@ def _check_schema(schema: Any, whose: str, *, strict: bool) -> None:
 
 
 def _check_strict(schema: Any, whose: str) -> None:
-    """Every object of a strict schema is closed and requires all it has."""
+    """Check that every object of a strict schema is closed and requires all its properties."""
     if isinstance(schema, list):
         for one in cast(list[Any], schema):
             _check_strict(one, whose)
@@ -227,7 +227,10 @@ def _check_choice(name: Any, names: Iterable[str]) -> None:
 
 
 def _check_format(given: Json, where: str, *, nested: bool) -> None:
-    """`nested`: chat completions have the schema one floor below the type, Responses beside it."""
+    """Check a response format.
+
+    `nested`: in chat completions the schema is one level below the type; in Responses, next to it.
+    """
     if given.get("type") != "json_schema":
         return
     held = object_in(given, "json_schema") if nested else given
@@ -243,7 +246,7 @@ def _check_format(given: Json, where: str, *, nested: bool) -> None:
 
 
 def _searches(model: str) -> bool:
-    """Since gpt-5.4, but for its nano; of a model with another name nothing is known, so it may."""
+    """Whether a model can search tools: since gpt-5.4, except its nano. Models with other names are assumed to."""
     number, rest = _version(model)
     return number is None or (
         number >= _FIRST_THAT_SEARCHES and not (number == _FIRST_THAT_SEARCHES and rest.startswith("-nano"))
@@ -251,7 +254,7 @@ def _searches(model: str) -> bool:
 
 
 def _version(model: str) -> tuple[tuple[int, int] | None, str]:
-    """The number in a model's name, if it has one, and what follows."""
+    """Return the version number in a model's name, if there is one, and the rest of the name."""
     match = _VERSION.match(model)
     if match is None:
         return None, ""
@@ -264,12 +267,12 @@ def is_client_search(tool: Json) -> bool:
 
 
 def functions(tools: Iterable[Json]) -> list[str]:
-    """The names of the functions among `tools` that a model can call at once."""
+    """Return the names of the functions among `tools` that a model can call at once."""
     return [tool["name"] for tool in tools if tool["type"] == "function" and not tool.get("defer_loading")]
 
 
 def loaded_by(item: Json) -> list[Json]:
-    """What an item of the conversation loads, deferred or not."""
+    """Return the tools that an item of the conversation loads, including deferred ones."""
     if item["type"] not in ("tool_search_output", "additional_tools"):
         return []
     return [tool | {"defer_loading": False} for tool in item["tools"]]
@@ -320,7 +323,7 @@ def _check_content(message: Json, where: str) -> None:
 
 
 def _check_calls(message: Json, where: str) -> list[str]:
-    """The ids of an assistant's calls, each of which has to be answered next."""
+    """Return the ids of an assistant's calls. Each must be answered next."""
     if message.get("tool_calls") is None:
         if message.get("content") is None and message.get("refusal") is None:
             raise Refused("Invalid value for 'content': expected a string, got null.", param=f"{where}.content")
@@ -344,7 +347,7 @@ def _check_calls(message: Json, where: str) -> list[str]:
 
 
 def items_of(given: Any) -> list[Json]:
-    """What was sent as `input`, each item with its type, checked one by one."""
+    """Check and return the items of `input`, each with its type."""
     if isinstance(given, str):
         return []
     items = [{"type": "message"} | item for item in _objects(given, "input")]
@@ -388,9 +391,10 @@ def _check_item(item: Json, where: str) -> None:
 
 
 def check_items(items: Sequence[Json], reasons: Mapping[str, str], *, stored: bool) -> None:
-    """Refuse a conversation that the Responses API would not go on with.
+    """Refuse a conversation that the Responses API would not continue.
 
-    `reasons`: what reasoning item an item followed when it was sent, by id. `stored`: the API keeps what it sent.
+    `reasons` maps the id of an item to the id of the reasoning item that preceded it. `stored`: the API stores what it
+    sent.
     """
     _check_answered(items)
     for position, item in enumerate(items):
@@ -413,7 +417,7 @@ def check_items(items: Sequence[Json], reasons: Mapping[str, str], *, stored: bo
 
 
 def _check_answered(items: Sequence[Json]) -> None:
-    """Every call has one output, after it, and every output a call."""
+    """Check that every call has one later output, and every output has a call."""
     waiting: dict[tuple[str, str], str] = {}
     for item in items:
         kind = item["type"]

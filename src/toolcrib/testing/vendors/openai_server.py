@@ -1,4 +1,4 @@
-"""A server that speaks OpenAI's HTTP, chat completions and the Responses API, and plays a script instead of a model."""
+"""A local fake of OpenAI's HTTP APIs, chat completions and Responses, which plays a script instead of a model."""
 
 from __future__ import annotations
 
@@ -28,16 +28,17 @@ from toolcrib.testing.vendors.openai_requests import (
 from toolcrib.testing.vendors.server import Call, Refused, Script, Turn, Usage, VendorServer, sse
 
 CREATED = 1_790_000_000
-"""When all answers were made, in seconds since 1970: equal runs have equal bytes."""
+"""The creation time of all answers, in seconds since 1970. It is fixed, so equal runs produce equal bytes."""
 
-_PIECE = 8  # characters of arguments in one streamed event: few, so that whoever reads has to join them
+_PIECE = 8  # characters of arguments per streamed event, few enough that readers must join them
 
 
 class OpenAIServer(VendorServer):
-    """OpenAI as its SDK knows it, at `base_url`; no key is checked.
+    """OpenAI's API for its SDK, at `base_url`. Keys are not checked.
 
-    A scripted call of the name `search` is played as a `tool_search_call` where the request to the Responses API has a
-    tool search that the client executes: so one script serves with and without it.
+    A scripted call with the name `search` becomes a `tool_search_call` if the request to the Responses API has a tool
+    search
+    that the client executes. So one script works with and without tool search.
     """
 
     def __init__(self, script: Script = (), *, search: str = "tool_search") -> None:
@@ -144,7 +145,10 @@ class OpenAIServer(VendorServer):
             yield sse({**event, "sequence_number": number}, event["type"])
 
     def _response(self, turn: Turn, body: Json, search: str | None) -> Json:
-        """`search` is the name of the calls that search for tools, if the client does that."""
+        """Return the response.
+
+        `search` is the name of calls that become tool searches, if the client executes searches.
+        """
         incomplete = turn.stopped == "length"
         return {
             "id": f"resp_{self.number()}",
@@ -163,7 +167,7 @@ class OpenAIServer(VendorServer):
         }
 
     def _output(self, turn: Turn, search: str | None) -> Iterator[Json]:
-        """The items of an answer; none that follows reasoning can be sent back, with its id, without that."""
+        """Yield the items of an answer. Items that follow reasoning can only be sent back together with it."""
         reasoning: str | None = None
         if turn.reasoning is not None:
             reasoning = f"rs_{self.number()}"
@@ -277,7 +281,7 @@ def _pieces(text: str) -> list[str]:
 
 
 def _search_arguments(call: Call) -> Any:
-    """A search's arguments are JSON on the wire, not text with JSON in it; what is none stays text."""
+    """Return the arguments of a search, which are JSON on the wire. Invalid JSON stays a string."""
     try:
         return orjson.loads(call.arguments)
     except orjson.JSONDecodeError:
@@ -285,7 +289,7 @@ def _search_arguments(call: Call) -> Any:
 
 
 def _check_turn(turn: Turn, offered: Iterable[str], body: Json) -> None:
-    """Refuse a turn that no model would answer this request with."""
+    """Refuse a turn that no model would produce for this request."""
     names = set(offered)
     missing = [call.name for call in turn.calls if call.offered and call.name not in names]
     if missing:

@@ -1,4 +1,4 @@
-"""What fakes of model vendors share: scripts of turns, and a local server that plays one and records its requests."""
+"""The common parts of fake model vendors: scripts of turns, and a local server that plays one and records requests."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from starlette.routing import BaseRoute
 from starlette.types import Receive, Scope, Send
 
 Stop = Literal["done", "calls", "length", "refused"]
-"""Why a model stopped: its answer is complete, it wants tools called, it ran out of tokens, it or a filter refused."""
+"""Why a model stopped: the answer is complete, it calls tools, it ran out of tokens, or it or a filter refused."""
 
 _NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A tool the model calls. `arguments` is sent as written, also where it is no JSON; vendors' fakes make up ids.
+    """A tool call of the model. `arguments` is sent unchanged, even if it is not JSON. The fakes create the ids.
 
-    `offered` is false for a name that the model makes up: any other call must be of a tool that the request offers.
+    Set `offered` to False for a name that the model invents. Any other call must use a tool that the request offers.
     """
 
     name: str
@@ -42,7 +42,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens of one turn; `cached` and `cache_written` are parts of `input`, `reasoning` is a part of `output`."""
+    """The tokens of one turn. `cached` and `cache_written` are parts of `input`; `reasoning` is a part of `output`."""
 
     input: int = 10
     output: int = 5
@@ -53,9 +53,9 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """What the model answers: `reasoning`, then `text` in the pieces it is streamed in, then `calls`, side by side.
+    """One answer of the model: `reasoning`, then `text` in the pieces in which it is streamed, then parallel `calls`.
 
-    Without a `stop`, it stops for its calls where there are any, and is done where there are none.
+    Without `stop`, a turn with calls stops for its calls, and any other turn is done.
     """
 
     text: str | tuple[str, ...] = ()
@@ -75,9 +75,9 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """An answer with an error's `status`, in the vendor's shape, with `headers` such as `retry-after`.
+    """An error response in the vendor's form, with `headers` such as `retry-after`.
 
-    `code` is what the vendor calls the error, where its status does not say it all.
+    `code` is the vendor's code for the error, if the status is not specific enough.
     """
 
     status: int
@@ -88,7 +88,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """The connection is lost after so many `events` of a streamed `turn`; of one not streamed, after half its bytes."""
+    """The connection is lost after this many `events` of a streamed `turn`, or after half the bytes of any other."""
 
     turn: Turn
     events: int
@@ -96,7 +96,7 @@ class Cut:
 
 @dataclass(frozen=True, slots=True)
 class Silence:
-    """No answer, not even its headers, until the client gives up or the server closes."""
+    """No answer, not even headers, until the client disconnects or the server closes."""
 
 
 Step = Turn | Failure | Cut | Silence
@@ -104,7 +104,7 @@ Step = Turn | Failure | Cut | Silence
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """A request as it was on the wire: header names in lower case, `content` the `body` as JSON, None if it is none."""
+    """A request as it was on the wire, with header names in lower case. `content` is the parsed `body`, or None."""
 
     method: str
     path: str
@@ -114,11 +114,11 @@ class Recorded:
 
 
 Script = Iterable[Step] | Callable[[Recorded], Step]
-"""Each request's answer: one step after the other, or what a function says to the request."""
+"""The answers: one step after the other, or a function of the request."""
 
 
 class Refused(Exception):
-    """The vendor would not take this request; `status` and `code` as it would say them."""
+    """The vendor would refuse this request, with this `status` and `code`."""
 
     def __init__(self, message: str, *, status: int = 400, code: str | None = None, param: str | None = None) -> None:
         super().__init__(message)
@@ -129,10 +129,11 @@ class Refused(Exception):
 
 
 class VendorServer(ABC):
-    """Serves a vendor's HTTP at a free port of the loopback, within `async with`, in the running event loop (asyncio).
+    """Serves a vendor's HTTP API at a free loopback port, within `async with`, in the running asyncio event loop.
 
-    `requests` has all it was sent, in order, what it refused included. A request that the vendor would not take uses up
-    no step of the script; where no step is left, requests are refused.
+    `requests` contains all requests in order, including refused ones. A refused request uses up no step of the script.
+    When
+    no step is left, requests are refused.
     """
 
     def __init__(self, script: Script = ()) -> None:
@@ -148,11 +149,11 @@ class VendorServer(ABC):
 
     @property
     def url(self) -> str:
-        """Scheme, host and port, without a slash at the end."""
+        """The scheme, host and port, without a trailing slash."""
         return self._url
 
     async def requested(self, number: int) -> None:
-        """Wait until so many requests have arrived."""
+        """Wait until this many requests have arrived."""
         while len(self.requests) < number:
             await self._arrival.wait()
 
@@ -162,7 +163,7 @@ class VendorServer(ABC):
         config = self._server.config
         config.load()
         self._server.lifespan = config.lifespan_class(config)
-        # Its `serve` would take the process's signals, and look only ten times a second whether to stop.
+        # uvicorn's `serve` would take over the process's signals, and check only ten times a second whether to stop.
         await self._server.startup(sockets=[bound])
         return self
 
@@ -180,11 +181,14 @@ class VendorServer(ABC):
 
     @abstractmethod
     def routes(self) -> Sequence[BaseRoute]:
-        """What is served. Each endpoint begins with `record`; what it raises as `Refused` is told to the client."""
+        """Return the routes.
+
+        Each endpoint begins with `record`. A `Refused` that it raises becomes an error response.
+        """
 
     @abstractmethod
     def error(self, refused: Refused) -> bytes:
-        """The body of an error, in the vendor's shape."""
+        """Return the body of an error in the vendor's form."""
 
     async def record(self, request: Request) -> Recorded:
         body = await request.body()
@@ -195,7 +199,7 @@ class VendorServer(ABC):
         return recorded
 
     def number(self) -> int:
-        """The next number for an id, from 1 on: equal runs have equal ids."""
+        """Return the next number for an id, starting at 1. Equal runs have equal ids."""
         return next(self._numbers)
 
     async def play(
@@ -207,7 +211,7 @@ class VendorServer(ABC):
         whole: Callable[[Turn], bytes],
         streamed: bool,
     ) -> Response:
-        """Answer with the script's next step: a turn as the server-sent `events` of it, or as the `whole` of it.
+        """Answer with the script's next step. A turn is sent as server-sent `events`, or in one piece as `whole`.
 
         `check` raises `Refused` for a turn that cannot answer this request.
         """
@@ -239,7 +243,7 @@ class VendorServer(ABC):
 
 
 class _Streamed(Response):
-    """Server-sent events; where the application returns with its body not ended, uvicorn closes the connection."""
+    """Server-sent events. If the application returns before the body has ended, uvicorn closes the connection."""
 
     def __init__(self, events: Sequence[bytes], cut_after: int | None) -> None:
         super().__init__(media_type="text/event-stream")
@@ -256,7 +260,7 @@ class _Streamed(Response):
 
 
 class _Halved(Response):
-    """Says how long it is, and then is only half as long."""
+    """A response that is only half as long as its headers say."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
@@ -271,7 +275,7 @@ class _Silent(Response):
 
 
 def sse(data: Mapping[str, Any], name: str | None = None) -> bytes:
-    """One server-sent event, with its name where the vendor gives one."""
+    """Return one server-sent event, with a name if the vendor uses names."""
     head = b"" if name is None else b"event: " + name.encode() + b"\n"
     return head + b"data: " + orjson.dumps(data) + b"\n\n"
 
