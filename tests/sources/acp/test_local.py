@@ -115,7 +115,7 @@ async def test_a_part_of_a_file_is_read_and_told_of(root: Path) -> None:
     assert result.text == "line 99\n[lines 99 to 99 of 100]"
     assert locations_of(result) == (Location(str(root / "long"), 99),)
     beyond = await call(root, "read_file", path="long", line=200)
-    assert beyond.text == "[it has 100 lines]"
+    assert beyond.text == "[the file has 100 lines]"
 
 
 async def test_a_long_text_is_cut_and_said_to_be(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,7 +140,7 @@ async def test_what_is_no_text_is_refused(root: Path, data: bytes) -> None:
 
 async def test_a_file_that_is_too_large_is_refused(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(local, "MAX_FILE_BYTES", 5)
-    with pytest.raises(ToolFailed, match="larger than the 5 bytes"):
+    with pytest.raises(ToolFailed, match="larger than the limit of 5 bytes"):
         await call(root, "read_file", path="README.md")
 
 
@@ -170,7 +170,7 @@ async def test_nothing_outside_is_read(root: Path, path: str) -> None:
     (root / "link").symlink_to(root.parent / "secret")
     (root / "hop").symlink_to("link")
     (root / "key").symlink_to("../secret/key.txt")
-    with pytest.raises(ToolFailed, match="lies outside of the folders"):
+    with pytest.raises(ToolFailed, match="is outside of the folders"):
         await call(root, "read_file", path=path)
 
 
@@ -178,7 +178,7 @@ async def test_a_folder_whose_name_only_begins_alike_is_outside(root: Path) -> N
     twin = root.parent / "project-secret"
     twin.mkdir()
     (twin / "key.txt").write_text("key")
-    with pytest.raises(ToolFailed, match="lies outside"):
+    with pytest.raises(ToolFailed, match="is outside"):
         await call(root, "read_file", path=str(twin / "key.txt"))
 
 
@@ -216,7 +216,7 @@ async def test_a_search_neither_begins_outside_nor_is_led_there(root: Path, tool
     assert "found" in result.text
     assert "key.txt" not in result.text
     for path in ("..", "link", "/etc"):
-        with pytest.raises(ToolFailed, match="lies outside"):
+        with pytest.raises(ToolFailed, match="is outside"):
             await call(root, tool, **arguments, path=path)
 
 
@@ -276,7 +276,7 @@ async def test_files_are_found_in_order_without_hidden_and_installed_ones(root: 
 async def test_what_is_not_found_is_said_to_be_not(root: Path) -> None:
     result = await call(root, "find_files", pattern="*.rs")
     assert (result.text, result.structured_content) == ("No file was found.", {"paths": [], "is_complete": True})
-    with pytest.raises(ToolFailed, match="There is no `gone`"):
+    with pytest.raises(ToolFailed, match="`gone` does not exist"):
         await call(root, "find_files", pattern="*", path="gone")
 
 
@@ -296,14 +296,14 @@ async def test_a_search_looks_at_so_many_entries_and_says_where_it_ended(
 ) -> None:
     monkeypatch.setattr(local, "MAX_WALKED", 3)
     result = await call(root, "find_files", pattern="*")
-    assert "it ended after 3 entries" in result.text
+    assert "the search ended after 3 entries" in result.text
     assert not result.structured_content["is_complete"]
 
 
 async def test_a_search_takes_so_long_and_says_where_it_ended(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(local, "SEARCH_S", -1.0)
     result = await call(root, "search_text", query="main")
-    assert "it ended after" in result.text
+    assert "the search ended after" in result.text
     assert not result.structured_content["is_complete"]
 
 
@@ -356,7 +356,7 @@ async def test_the_end_of_a_line_is_found_whatever_ends_it(root: Path) -> None:
 
 
 async def test_an_expression_that_cannot_be_is_refused_in_words(root: Path) -> None:
-    with pytest.raises(ToolFailed, match="cannot be searched for"):
+    with pytest.raises(ToolFailed, match="is not a valid pattern"):
         await call(root, "search_text", query="(", is_regex=True)
 
 
@@ -368,13 +368,13 @@ async def test_files_that_are_no_text_are_passed_over_and_large_ones_told_of(
     monkeypatch.setattr(local, "MAX_SEARCHED_BYTES", 500)
     result = await call(root, "search_text", query="main()")
     assert [match["line"] for match in result.structured_content["matches"]] == [1]
-    assert "[1 files of more than 500 bytes were passed over]" in result.text
+    assert "[1 files of more than 500 bytes were skipped]" in result.text
 
 
 async def test_a_long_line_is_cut_and_more_lines_than_asked_for_are_told_of(root: Path) -> None:
     (root / "a.txt").write_text(("x" * 1000 + "\n") * 5)
     result = await call(root, "search_text", query="xx", limit=2)
     assert [len(match["text"]) for match in result.structured_content["matches"]] == [300, 300]
-    assert "[there are more than these 2]" in result.text
+    assert "[only the first 2 matches are shown]" in result.text
     nothing = await call(root, "search_text", query="nowhere")
-    assert (nothing.text, nothing.structured_content["is_complete"]) == ("Nothing was found.", True)
+    assert (nothing.text, nothing.structured_content["is_complete"]) == ("No line was found.", True)

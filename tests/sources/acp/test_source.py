@@ -101,7 +101,7 @@ async def test_with_discovery_the_catalog_alone_counts() -> None:
     listing = await source.list_tools()
     assert [tool.name for tool in listing.tools] == ["rename", "problems"]
     assert source.rung is Rung.DISCOVERY
-    assert "as it lists them" in listing.summary
+    assert "that your editor lists" in listing.summary
     renames = listing.tools[0]
     assert (renames.id, renames.description, kind_of(renames)) == ("editor.rename", "Does rename.", "edit")
     assert renames.input_schema == rename["parameters"]
@@ -140,7 +140,7 @@ async def test_what_the_flags_deny_is_not_offered_whatever_the_catalog_says(para
     listing = await Editor(offer, catalog=catalog(*tools)).source().list_tools()
     assert [tool.name for tool in listing.tools] == ["mine"]
     assert [each.name for each in listing.set_aside] == ["read_file", "write_file", *TERMINAL_TOOLS]
-    assert all("the editor said that it" in each.reason for each in listing.set_aside)
+    assert all("the editor does not support" in each.reason for each in listing.set_aside)
 
 
 async def test_a_tool_that_writes_by_its_name_asks_whatever_it_is_said_to_be() -> None:
@@ -168,9 +168,9 @@ async def test_a_tool_hangs_in_its_first_two_categories_and_is_tagged_with_all()
     ("editor", "reason"),
     [
         (Editor(DISCOVERING, failing={"discover_tools": NO_METHOD}), "refused to: Method not found"),
-        (Editor(DISCOVERING, failing={"discover_tools": GONE}), "not connected any more"),
+        (Editor(DISCOVERING, failing={"discover_tools": GONE}), "no longer connected"),
         (Editor(DISCOVERING, catalog=[]), "the catalog is a list"),
-        (Editor(DISCOVERING, catalog={"tool": []}), "without a list `tools`"),
+        (Editor(DISCOVERING, catalog={"tool": []}), "without a list under `tools`"),
         (Editor(DISCOVERING, catalog=None), "the catalog is null"),
     ],
 )
@@ -275,7 +275,7 @@ async def test_what_the_editor_refuses_is_told_in_its_words_which_are_bounded() 
 
 async def test_an_editor_that_goes_away_in_a_call_makes_its_source_unavailable() -> None:
     editor = Editor(DISCOVERING, catalog=catalog(descriptor("rename")), failing={"call_tool": GONE})
-    with pytest.raises(SourceUnavailable, match="not connected any more") as gone:
+    with pytest.raises(SourceUnavailable, match="no longer connected") as gone:
         await call(editor.source(), "rename")
     assert not gone.value.retryable
 
@@ -286,9 +286,9 @@ async def test_a_tool_that_is_gone_or_another_by_now_is_not_run() -> None:
     rename, problems = (await source.list_tools()).tools
     editor.catalog = catalog(descriptor("problems", "read", requiresPermission=True))
     await source.list_tools()
-    with pytest.raises(StaleExpansion, match="is gone"):
+    with pytest.raises(StaleExpansion, match="no longer exists"):
         await source.call_tool(rename, {}, LOCAL_CONTEXT)
-    with pytest.raises(StaleExpansion, match="has changed"):
+    with pytest.raises(StaleExpansion, match="changed in the editor"):
         await source.call_tool(problems, {}, LOCAL_CONTEXT)
     assert "call_tool" not in editor.methods
 
@@ -411,7 +411,7 @@ async def test_a_command_line_that_an_editor_refuses_comes_back_as_program_and_a
     async with editor.source() as source:
         with pytest.raises(ToolFailed) as caught:
             await call(source, "run_command", **given)
-    hinted = [json.loads(hint.partition("Perhaps: ")[2]) for hint in caught.value.hints]
+    hinted = [json.loads(hint.partition("for example: ")[2]) for hint in caught.value.hints]
     assert hinted == ([] if meant is None else [meant])
 
 

@@ -38,7 +38,7 @@ async def test_a_command_is_waited_for_and_its_output_told() -> None:
     editor = Editor(output="built\n")
     result = await run(editor)
     assert not result.is_error
-    assert result.text == "It ended with exit code 0.\nbuilt\n"
+    assert result.text == "The command ended with exit code 0.\nbuilt\n"
     assert result.structured_content == {
         "is_running": False,
         "exit_code": 0,
@@ -62,9 +62,9 @@ async def test_a_command_gets_its_arguments_folder_and_environment() -> None:
 @pytest.mark.parametrize(
     ("ended", "is_error", "told"),
     [
-        (TerminalExit(2), True, "It ended with exit code 2."),
-        (TerminalExit(signal="SIGSEGV"), True, "It was ended by signal SIGSEGV."),
-        (TerminalExit(), False, "It has ended."),
+        (TerminalExit(2), True, "The command ended with exit code 2."),
+        (TerminalExit(signal="SIGSEGV"), True, "The command was ended by signal SIGSEGV."),
+        (TerminalExit(), False, "The command has ended."),
     ],
 )
 async def test_how_a_command_ended_is_told(ended: TerminalExit, is_error: bool, told: str) -> None:
@@ -88,7 +88,7 @@ async def test_a_command_that_does_not_end_in_time_is_killed_and_its_output_told
     editor = Editor(exit=None, output="so far")
     result = await run(editor, timeout_s=0.01)
     assert result.is_error
-    assert "It was killed, since it had not ended within 0.01 s." in result.text
+    assert "The command was killed, because it did not end within 0.01 s." in result.text
     assert "so far" in result.text
     assert result.structured_content["timed_out"]
     assert editor.methods[2:] == ["kill_terminal", "terminal_output", "release_terminal"]
@@ -221,7 +221,7 @@ async def test_a_command_in_the_background_is_looked_at_waited_for_and_released(
         terminal = started.structured_content
         assert terminal == {"terminal_id": "t1"}
         looked = await call(source, "get_terminal_output", **terminal)
-        assert looked.text == "It is still running.\nlistening"
+        assert looked.text == "The command is still running.\nlistening"
         waited = await call(source, "wait_for_terminal_exit", **terminal, timeout_s=0.01)
         assert waited.structured_content == {"is_running": True}
         assert not editor.terminals["t1"].is_killed

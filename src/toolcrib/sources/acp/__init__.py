@@ -1,4 +1,4 @@
-"""An editor that speaks the Agent Client Protocol, as a source of tools."""
+"""A source whose tools come from an editor that speaks the Agent Client Protocol."""
 
 from toolcrib.sources.acp.descriptors import ToolCatalog, ToolDescriptor
 from toolcrib.sources.acp.port import ClientOffer, ClientPort

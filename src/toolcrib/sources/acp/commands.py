@@ -1,4 +1,4 @@
-"""Running commands in an editor's terminals, by the protocol's own methods."""
+"""Runs commands in an editor's terminals, with the protocol's own methods."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from toolcrib.sources.acp.terminals import Command, Terminals
 
 
 class Commands:
-    """Those of one session. Its methods raise `ClientRefused` and `ClientGone`.
+    """The commands of one session. The methods raise `ClientRefused` and `ClientGone`.
 
-    A command that ends with another exit code than 0, by a signal or because its time is over, is an answer with
-    `is_error`.
+    An answer has `is_error` if the command ends with an exit code other than 0, by a signal, or because of its time
+    limit.
     """
 
     def __init__(self, terminals: Terminals, cwd: str) -> None:
-        """`cwd` is absolute; a command runs there unless it is told otherwise."""
+        """`cwd` is an absolute path. Commands run there by default."""
         self._terminals = terminals
         self._cwd = cwd
 
     async def run(self, arguments: Mapping[str, Any]) -> ToolResult:
-        """`arguments` match `RUN_COMMAND`."""
+        """Run a command. `arguments` match `RUN_COMMAND`."""
         limit_bytes: int = arguments.get("output_byte_limit", DEFAULT_OUTPUT_BYTES)
         command = Command(
             arguments["command"],
@@ -39,7 +39,7 @@ class Commands:
         )
         if arguments.get("background"):
             async with self._terminals.opened(command, stays=True) as terminal:
-                text = f"It runs in terminal {terminal.id}. Release it when its output is not needed any more."
+                text = f"The command runs in terminal {terminal.id}. Release it when you no longer need its output."
                 return ToolResult.of({"terminal_id": terminal.id}, text=text)
         timeout_s = arguments.get("timeout_s", DEFAULT_TIMEOUT_S)
         async with self._terminals.opened(command) as terminal:
@@ -51,24 +51,24 @@ class Commands:
         raise AssertionError("the block returns")  # pragma: no cover
 
     async def output(self, arguments: Mapping[str, Any]) -> ToolResult:
-        """`arguments` match `GET_TERMINAL_OUTPUT`."""
+        """Return the output so far. `arguments` match `GET_TERMINAL_OUTPUT`."""
         output = await self._terminals.output(arguments["terminal_id"])
         return _answer(output.exit, output, MAX_OUTPUT_BYTES)
 
     async def wait(self, arguments: Mapping[str, Any]) -> ToolResult:
-        """`arguments` match `WAIT_FOR_TERMINAL_EXIT`."""
+        """Wait for the end of a command. `arguments` match `WAIT_FOR_TERMINAL_EXIT`."""
         ended = None
         with anyio.move_on_after(arguments.get("timeout_s", DEFAULT_TIMEOUT_S)):
             ended = await self._terminals.exit(arguments["terminal_id"])
         return _answer(ended)
 
     async def kill(self, arguments: Mapping[str, Any]) -> ToolResult:
-        """`arguments` match `KILL_TERMINAL`."""
+        """Kill a command. `arguments` match `KILL_TERMINAL`."""
         await self._terminals.kill(arguments["terminal_id"])
         return ToolResult.of(None, text=f"The command in terminal {arguments['terminal_id']} was killed.")
 
     async def release(self, arguments: Mapping[str, Any]) -> ToolResult:
-        """`arguments` match `RELEASE_TERMINAL`."""
+        """Release a terminal. `arguments` match `RELEASE_TERMINAL`."""
         await self._terminals.release(arguments["terminal_id"])
         return ToolResult.of(None, text=f"Terminal {arguments['terminal_id']} was released.")
 
@@ -76,7 +76,7 @@ class Commands:
 def _answer(
     ended: TerminalExit | None, output: TerminalOutput | None = None, limit_bytes: int = MAX_OUTPUT_BYTES
 ) -> ToolResult:
-    """`ended` is None while the command runs."""
+    """Return the answer. `ended` is None while the command runs."""
     value: dict[str, Any] = {"is_running": ended is None}
     if ended is not None:
         value |= {"exit_code": ended.code, "signal": ended.signal}
@@ -86,16 +86,16 @@ def _answer(
 
 def _late(output: TerminalOutput | None, timeout_s: float, limit_bytes: int) -> ToolResult:
     value = {"is_running": False, "exit_code": None, "signal": None, "timed_out": True}
-    told = f"It was killed, since it had not ended within {timeout_s:g} s."
+    told = f"The command was killed, because it did not end within {timeout_s:g} s."
     return _result(told, value, output, limit_bytes, is_error=True)
 
 
 def _how_it_ended(ended: TerminalExit | None) -> str:
     if ended is None:
-        return "It is still running."
+        return "The command is still running."
     if ended.signal is not None:
-        return f"It was ended by signal {ended.signal}."
-    return "It has ended." if ended.code is None else f"It ended with exit code {ended.code}."
+        return f"The command was ended by signal {ended.signal}."
+    return "The command has ended." if ended.code is None else f"The command ended with exit code {ended.code}."
 
 
 def _result(
@@ -112,7 +112,8 @@ def _result(
 
 
 def _end_of(text: str, limit_bytes: int) -> tuple[str, bool]:
-    """The end of `text`, and whether something came before that: an editor need not keep to the limit it was given."""
+    """Return the end of `text`, and whether its beginning was cut. An editor need not respect the limit that it was
+    given."""
     data = text.encode("utf-8", "replace")
     if len(data) <= limit_bytes:
         return writable(text), False

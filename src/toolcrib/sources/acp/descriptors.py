@@ -1,4 +1,4 @@
-"""What an editor says of its tools: descriptors and their catalog, as values, as JSON and as tools."""
+"""Tool descriptors of an editor and their catalog: as values, as JSON and as tools."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ KINDS = ("read", "edit", "delete", "move", "search", "execute", "think", "fetch"
 """Source: ACP v1, `ToolKind`."""
 
 ASKING = ("edit", "delete", "move", "execute")
-"""Kinds of tools that a person is asked about, whatever their descriptors say."""
+"""Kinds of tools that always need a person's approval, whatever their descriptors say."""
 
 READING = ("read", "search", "think", "fetch")
 """Kinds of tools that change nothing."""
 
 MAX_TOOLS = 2_000
-"""Descriptors of one catalog that are read."""
+"""How many descriptors of one catalog are read."""
 
 MAX_DESCRIPTOR_BYTES = 100_000
-"""Of one descriptor, as JSON."""
+"""The maximum size of one descriptor, in bytes of JSON."""
 
 MAX_NAME_CHARS = 200
 MAX_CATEGORIES = 20
@@ -46,23 +46,23 @@ class ToolDescriptor:
     kind: str
     """One of `KINDS`."""
     description: str
-    """For a model; may be empty."""
+    """The description for a model. It may be empty."""
     parameters: Mapping[str, Any]
-    """JSON Schema of an object."""
+    """The JSON Schema of an object."""
     requires_permission: bool = False
-    """Whether a person is asked before it runs, whatever its kind."""
+    """Whether a person must approve each call, whatever the kind."""
     categories: tuple[str, ...] = ()
 
     @classmethod
     def from_wire(cls, value: object) -> Self:
         """Read `{"name", "kind", "description", "parameters", "requiresPermission", "categories"}`.
 
-        A kind that is missing, or not known yet, is `other`; a missing description is `""`. Fields besides these are
-        passed over. `requires_permission` is read as well.
+        A missing or unknown kind counts as `other`, and a missing description as `""`. Other fields are ignored.
+        `requires_permission` is also accepted.
 
         Raises:
-            InvalidTool: a field is missing or of another type, the schema cannot be used, or it is too large; the
-                message is the reason, without the tool's name.
+            InvalidTool: a field is missing or has the wrong type, the schema is not usable, or the descriptor is too
+                large. The message is the reason, without the tool's name.
         """
         if not isinstance(value, Mapping):
             raise InvalidTool(f"its descriptor is {json_kind(value)}, not an object")
@@ -79,7 +79,7 @@ class ToolDescriptor:
         return descriptor
 
     def to_wire(self) -> dict[str, Any]:
-        """The form that `from_wire` reads."""
+        """Return the JSON object that `from_wire` reads."""
         return {
             "name": self.name,
             "kind": self.kind,
@@ -90,17 +90,17 @@ class ToolDescriptor:
         }
 
     def as_tool(self, source: str) -> Tool:
-        """It as a tool of `source`.
+        """Return the descriptor as a tool of `source`.
 
-        It hangs below its source in the first two of its categories, and all of them are tags. Its `wire` is an MCP
-        definition that has the `kind` besides; see `kind_of`.
+        The first two categories are the tool's path below its source, and all categories are its tags. Its `wire` is an
+        MCP definition with an additional `kind`; see `kind_of`.
         """
         is_read_only = self.kind in READING
         annotations = ToolAnnotations(read_only=is_read_only, destructive=not is_read_only)
         wire = self.to_wire()
         wire["inputSchema"] = wire.pop("parameters")
         wire["annotations"] = annotations.to_wire()
-        # A tool has one path of its own, and one more that counts before it.
+        # A tool has one path of its own, and one category that comes before it.
         first, *second = self.categories[:2] or ("",)
         return Tool(
             source=source,
@@ -120,24 +120,25 @@ class ToolDescriptor:
 
 @dataclass(frozen=True, slots=True)
 class ToolCatalog:
-    """What an editor offers. Source: the plan "Dynamic Tool Discovery via ACP", task 2."""
+    """All tools that an editor offers. Source: the plan "Dynamic Tool Discovery via ACP", task 2."""
 
     tools: tuple[ToolDescriptor, ...] = ()
-    """In the editor's order."""
+    """The tools in the editor's order."""
 
     @classmethod
     def from_wire(cls, value: object) -> tuple[Self, tuple[SetAside, ...]]:
-        """Read `{"tools": [descriptor, ...]}`; with it, what could not be taken.
+        """Read `{"tools": [descriptor, ...]}`, and return the catalog with the descriptors that are ignored.
 
-        One malformed descriptor is set aside alone. Of two with one name the first stays. One without a name is set
-        aside as `#` and its position, counted from 1. At most `MAX_TOOLS` are read; the rest is set aside together.
+        A malformed descriptor is ignored, and the others are used. If two have the same name, the first one is used. An
+        ignored descriptor without a name is listed as `#` and its position, counted from 1. At most `MAX_TOOLS` are
+        read; one entry stands for the rest.
 
         Raises:
-            InvalidTool: it is no object, or has no list `tools`.
+            InvalidTool: it is not an object, or has no list `tools`.
         """
         wires = cast("Mapping[str, object]", value).get("tools") if isinstance(value, Mapping) else None
         if not isinstance(wires, list):
-            what = json_kind(value) if not isinstance(value, Mapping) else "an object without a list `tools`"
+            what = json_kind(value) if not isinstance(value, Mapping) else "an object without a list under `tools`"
             raise InvalidTool(f"the catalog is {what}")
         tools: dict[str, ToolDescriptor] = {}
         set_aside: list[SetAside] = []
@@ -154,11 +155,11 @@ class ToolCatalog:
             else:
                 tools[descriptor.name] = descriptor
         if (left := len(descriptors) - MAX_TOOLS) > 0:
-            set_aside.append(SetAside(f"#{MAX_TOOLS + 1}", f"{left} more than the {MAX_TOOLS} that are read"))
+            set_aside.append(SetAside(f"#{MAX_TOOLS + 1}", f"{left} more than the maximum of {MAX_TOOLS}"))
         return cls(tuple(tools.values())), tuple(set_aside)
 
     def to_wire(self) -> dict[str, Any]:
-        """The form that `from_wire` reads."""
+        """Return the JSON object that `from_wire` reads."""
         return {"tools": [descriptor.to_wire() for descriptor in self.tools]}
 
     def by_name(self, name: str) -> ToolDescriptor | None:
@@ -172,7 +173,7 @@ class ToolCatalog:
 
 
 def parameters_of(required: tuple[str, ...], **properties: Mapping[str, Any]) -> dict[str, Any]:
-    """The schema of an object with these properties, by name, and no others."""
+    """Return the schema of an object with exactly these properties, by name."""
     return {
         "type": "object",
         "properties": {name: dict(schema) for name, schema in properties.items()},
@@ -182,9 +183,9 @@ def parameters_of(required: tuple[str, ...], **properties: Mapping[str, Any]) ->
 
 
 def kind_of(tool: Tool) -> str:
-    """The one of `KINDS` that a descriptor gave its tool; `other` where it gave no known kind.
+    """Return the kind, one of `KINDS`, that a descriptor gave its tool; `other` if it gave no known kind.
 
-    Only for tools of sources that read descriptors. In the definition of an MCP server the key means nothing.
+    Use this only for tools of sources that read descriptors. In the definition of an MCP server the key has no meaning.
     """
     kind = tool.wire.get("kind")
     return kind if isinstance(kind, str) and kind in KINDS else OTHER
@@ -208,7 +209,7 @@ def _text(key: str, value: object) -> str:
     if value is None:
         return ""
     if not isinstance(value, str):
-        raise InvalidTool(f"its {key} is {json_kind(value)}, not text")
+        raise InvalidTool(f"its {key} is {json_kind(value)}, not a string")
     check_text(value)
     return value
 
@@ -221,11 +222,11 @@ def _flag(key: str, value: object) -> bool:
 
 def _parameters(value: object) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
-        given = "it has no parameters" if value is None else f"its parameters are {json_kind(value)}, no object"
+        given = "it has no parameters" if value is None else f"its parameters are {json_kind(value)}, not an object"
         raise InvalidTool(given)
     parameters = object_schema(cast("Mapping[str, Any]", value))
     check_nesting(parameters)
-    # Compiled to fail here and not at the first call.
+    # Compile here, so that an error shows now and not at the first call.
     Schema(parameters)
     return parameters
 
@@ -246,11 +247,12 @@ def _categories(value: object) -> tuple[str, ...]:
 
 
 def _check_size(descriptor: ToolDescriptor) -> None:
-    """Its texts, and those in its schema, can be written and are not too long."""
+    """Check that the strings, including those in the schema, can be written, and that the descriptor is not too
+    large."""
     try:
         size_bytes = len(json.dumps(descriptor.to_wire(), ensure_ascii=False).encode())
     except UnicodeEncodeError as error:
-        raise InvalidTool("its schema holds half a surrogate pair, which is no Unicode text") from error
+        raise InvalidTool("its schema contains half a surrogate pair, which is not valid Unicode") from error
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidTool("its descriptor cannot be written as JSON") from error
     if size_bytes > MAX_DESCRIPTOR_BYTES:

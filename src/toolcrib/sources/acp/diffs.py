@@ -1,4 +1,4 @@
-"""Which files a call reads or changes, as an editor shows it: values, and what an answer says of them in `_meta`."""
+"""Values for the files that a call reads or changes, and their form in the `_meta` of an answer."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any, cast
 from toolcrib.core.results import ToolResult
 
 META_KEY = "toolcrib"
-"""Under this key of an answer's `_meta` stand `diffs` and `locations`."""
+"""The key in an answer's `_meta` that contains `diffs` and `locations`."""
 
 MAX_FILES = 200
-"""Diffs, and locations, of one answer that are read."""
+"""How many diffs, and how many locations, of one answer are read."""
 
 MAX_DIFF_CHARS = 1_000_000
-"""Of either side of a diff; a larger one is not told."""
+"""The maximum length of either side of a diff, in characters. A larger diff is left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,10 +23,10 @@ class Diff:
     """A change of one file. Source: ACP v1, `Diff`."""
 
     path: str
-    """Absolute."""
+    """An absolute path."""
     new_text: str
     old_text: str | None = None
-    """None where the file is new, or nobody could read it."""
+    """None if the file is new or could not be read."""
 
     @property
     def is_too_large(self) -> bool:
@@ -38,19 +38,19 @@ class Diff:
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """A place that a call works at. Source: ACP v1, `ToolCallLocation`."""
+    """A place that a call works on. Source: ACP v1, `ToolCallLocation`."""
 
     path: str
-    """Absolute."""
+    """An absolute path."""
     line: int | None = None
-    """From 1."""
+    """A line number, counted from 1."""
 
     def to_wire(self) -> dict[str, Any]:
         return {"path": self.path} if self.line is None else {"path": self.path, "line": self.line}
 
 
 def with_files(result: ToolResult, *, diffs: Iterable[Diff] = (), locations: Iterable[Location] = ()) -> ToolResult:
-    """`result`, saying in its `_meta` what it changed and where it was."""
+    """Return `result` with the diffs and locations in its `_meta`."""
     said: dict[str, Any] = {"locations": [location.to_wire() for location in locations]}
     if told := [diff.to_wire() for diff in diffs if not diff.is_too_large]:
         said["diffs"] = told
@@ -58,12 +58,12 @@ def with_files(result: ToolResult, *, diffs: Iterable[Diff] = (), locations: Ite
 
 
 def diffs_of(result: ToolResult) -> tuple[Diff, ...]:
-    """What `result` says that it changed; what is malformed, or too large, is passed over."""
+    """Return the diffs in `result`. Malformed and too large ones are ignored."""
     return tuple(diff for wire in _said(result, "diffs") if (diff := _diff(wire)) is not None and not diff.is_too_large)
 
 
 def locations_of(result: ToolResult) -> tuple[Location, ...]:
-    """Where `result` says that it was; what is malformed is passed over."""
+    """Return the locations in `result`. Malformed ones are ignored."""
     return tuple(location for wire in _said(result, "locations") if (location := _location(wire)) is not None)
 
 

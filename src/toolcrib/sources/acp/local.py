@@ -1,4 +1,4 @@
-"""Tools of the agent's own for where an editor can do nothing: they read the session's folders, and change nothing."""
+"""The agent's own read-only tools for editors without file access. They read the folders of the session."""
 
 from __future__ import annotations
 
@@ -29,31 +29,37 @@ from toolcrib.sources.watches import Watches
 LOCAL_FILES = "local"
 
 MAX_FILE_BYTES = 10_000_000
-"""Of a file that is read; a larger one is refused."""
+"""The maximum size of a file that is read. A larger file is refused."""
 
 MAX_READ_CHARS = 200_000
-"""Of one answer to `read_file`."""
+"""The maximum length of one answer to `read_file`, in characters."""
 
 MAX_SEARCHED_BYTES = 2_000_000
-"""Of a file that is searched; a larger one is passed over."""
+"""The maximum size of a file that is searched. A larger file is skipped."""
 
 MAX_WALKED = 200_000
-"""Files and folders that one search looks at."""
+"""How many files and folders one search visits."""
 
 SEARCH_S = 20.0
-"""How long one search looks."""
+"""The time limit of one search, in seconds."""
 
 MAX_FOUND = 1_000
 DEFAULT_FOUND = 200
 
 MAX_LINE_CHARS = 300
-"""Of a line that is shown of what was found."""
+"""The maximum length of a shown line, in characters."""
 
-_BOUNDS = f"A search looks at {MAX_WALKED} entries, for {SEARCH_S:g} seconds, and says where it ended early."
-_UNSEEN = "Hidden folders, links and folders of installed packages are not looked into."
+_BOUNDS = (
+    f"A search visits at most {MAX_WALKED} entries in at most {SEARCH_S:g} seconds, and reports if it ended early."
+)
+_UNSEEN = "Hidden folders, links and folders of installed packages are skipped."
 
 
-_FOLDER = {"type": "string", "minLength": 1, "description": "The folder or file to look in; else all of the session's."}
+_FOLDER = {
+    "type": "string",
+    "minLength": 1,
+    "description": "The folder or file to search. Default: all folders of the session.",
+}
 _LIMIT = {"type": "integer", "minimum": 1, "maximum": MAX_FOUND, "default": DEFAULT_FOUND}
 
 LOCAL_TOOLS = (
@@ -69,7 +75,7 @@ LOCAL_TOOLS = (
             path={
                 "type": "string",
                 "minLength": 1,
-                "description": "An absolute path, or one from the session's folder.",
+                "description": "An absolute path, or a path relative to the session's folder.",
             },
             line={"type": "integer", "minimum": 1, "description": "The first line to read, counted from 1."},
             limit={"type": "integer", "minimum": 1, "description": "How many lines to read at most."},
@@ -79,8 +85,8 @@ LOCAL_TOOLS = (
         name="find_files",
         kind="search",
         description=(
-            "Find files in the folders of the session by a pattern for their paths, as in `src/**/*.py`; "
-            f"one without `/` is for their names. {_UNSEEN} {_BOUNDS}"
+            "Find files in the folders of the session by a pattern for their paths, for example `src/**/*.py`. "
+            f"A pattern without `/` matches their names. {_UNSEEN} {_BOUNDS}"
         ),
         parameters=parameters_of(
             ("pattern",),
@@ -90,42 +96,46 @@ LOCAL_TOOLS = (
                 "description": "`*` and `?` within a part of a path, `**` across parts, `[ab]`, `{a,b}`.",
             },
             path=_FOLDER,
-            limit={**_LIMIT, "description": "How many paths to give at most."},
+            limit={**_LIMIT, "description": "How many paths to return at most."},
         ),
     ),
     ToolDescriptor(
         name="search_text",
         kind="search",
         description=(
-            "Find lines that hold a text, or match a regular expression, in the text files of the session's folders. "
-            f"{_UNSEEN} Files of more than {MAX_SEARCHED_BYTES} bytes are passed over. {_BOUNDS}"
+            "Find lines that contain a text or match a regular expression, in the text files of the session's folders. "
+            f"{_UNSEEN} Files of more than {MAX_SEARCHED_BYTES} bytes are skipped. {_BOUNDS}"
         ),
         parameters=parameters_of(
             ("query",),
-            query={"type": "string", "minLength": 1, "description": "The text, just as it is, on one line."},
+            query={"type": "string", "minLength": 1, "description": "The text to find, literally, on one line."},
             is_regex={
                 "type": "boolean",
                 "default": False,
-                "description": "Whether it is a regular expression; one cannot look around or refer back.",
+                "description": "Whether `query` is a regular expression, without lookaround and backreferences.",
             },
             ignores_case={"type": "boolean", "default": False},
-            files={"type": "string", "minLength": 1, "description": "Only in files of this pattern, as in find_files."},
+            files={
+                "type": "string",
+                "minLength": 1,
+                "description": "Search only files that match this pattern, as in find_files.",
+            },
             path=_FOLDER,
-            limit={**_LIMIT, "description": "How many lines to give at most."},
+            limit={**_LIMIT, "description": "How many lines to return at most."},
         ),
     ),
 )
-"""What is offered."""
+"""The descriptors of the offered tools."""
 
 
 class LocalSource:
-    """Reads files in `folders` and finds them; whatever leads out of these, by a link as well, is refused.
+    """Reads and finds files in `folders`. Paths that lead outside, even by a link, are refused.
 
-    The disk is read in threads. A search that nobody waits for any more ends soon.
+    Threads read the disk. An abandoned search ends soon.
     """
 
     def __init__(self, folders: Sequence[str | Path], *, name: str = LOCAL_FILES) -> None:
-        """At least one folder; relative paths are taken from the first."""
+        """`folders` has at least one entry. Relative paths start at the first one."""
         self._name = name
         self._roots = Roots(folders)
         self._tools = {descriptor.name: descriptor.as_tool(name) for descriptor in LOCAL_TOOLS}
@@ -145,7 +155,7 @@ class LocalSource:
 
     async def list_tools(self) -> Listing:
         return Listing(
-            tuple(self._tools.values()), summary="The files of this session, read by the agent itself and not changed."
+            tuple(self._tools.values()), summary="Read-only access to the files of this session, by the agent itself."
         )
 
     async def call_tool(
@@ -156,15 +166,17 @@ class LocalSource:
         *,
         progress: ProgressListener | None = None,
     ) -> ToolResult:
-        """Raises:
-        ToolFailed: there is no such tool or file, it lies outside, or it is no text.
-        StaleExpansion: it was shown as another.
+        """Run one of the tools.
+
+        Raises:
+            ToolFailed: there is no such tool or file, the path is outside of the folders, or the file is not text.
+            StaleExpansion: the tool was shown with a different definition.
         """
         offered = self._tools.get(tool.name)
         if offered is None:
             raise ToolFailed(f"`{self._name}` has no tool `{tool.name}`.")
         if offered.digests.wire != tool.digests.wire:
-            raise StaleExpansion(f"`{tool.id}` is another by now.")
+            raise StaleExpansion(f"The definition of `{tool.id}` has changed.")
         search = _Search()
         run: Callable[[], ToolResult]
         match tool.name:
@@ -180,7 +192,7 @@ class LocalSource:
             search.is_given_up.set()
 
     def changes(self) -> AsyncIterator[None]:
-        """Yields nothing: it offers the same for as long as it is there."""
+        """Yield nothing, because the tools never change."""
         return self._watches.watch()
 
     def _read(self, arguments: Mapping[str, Any]) -> ToolResult:
@@ -197,9 +209,11 @@ class LocalSource:
         said = [shown] if shown else []
         if is_cut or first > 1 or len(wanted) < len(lines):
             last = first + len(wanted) - 1
-            said.append(f"[lines {first} to {last} of {len(lines)}]" if wanted else f"[it has {len(lines)} lines]")
+            said.append(
+                f"[lines {first} to {last} of {len(lines)}]" if wanted else f"[the file has {len(lines)} lines]"
+            )
         if is_cut:
-            said.append(f"[of these, only {len(shown)} characters are shown; read the rest by `line` and `limit`]")
+            said.append(f"[of these, only {len(shown)} characters are shown; read the rest with `line` and `limit`]")
         location = Location(str(path), first if first > 1 else None)
         value = {**location.to_wire(), "text": shown, "line_count": len(lines), "is_cut": is_cut}
         return with_files(_answer(said or ["[The file is empty.]"], value), locations=[location])
@@ -225,16 +239,16 @@ class LocalSource:
         shown = found[:limit]
         notes = [search.note] if search.note else []
         if search.large:
-            notes.append(f"[{search.large} files of more than {MAX_SEARCHED_BYTES} bytes were passed over]")
+            notes.append(f"[{search.large} files of more than {MAX_SEARCHED_BYTES} bytes were skipped]")
         if len(found) > limit:
-            notes.append(f"[there are more than these {limit}]")
+            notes.append(f"[only the first {limit} matches are shown]")
         text = "\n".join(f"{path}:{line}: {content}" for path, line, content in shown)
         value = {
             "matches": [{"path": path, "line": line, "text": content} for path, line, content in shown],
             "is_complete": not notes,
         }
         locations = [Location(path, line) for path, line, _ in shown]
-        return with_files(_answer([text or "Nothing was found.", *notes], value), locations=locations)
+        return with_files(_answer([text or "No line was found.", *notes], value), locations=locations)
 
     def _lines(self, search: _Search, files: Iterator[Path], matches: Matcher) -> Iterator[tuple[str, int, str]]:
         for path in files:
@@ -246,19 +260,19 @@ class LocalSource:
 
 @dataclass
 class _Search:
-    """How far one search has come, in its own thread."""
+    """The progress of one search, in its own thread."""
 
     is_given_up: Event = field(default_factory=Event)
-    """Set from outside once nobody waits for it."""
+    """Set from outside when the search is abandoned."""
     ends_at: float = field(default_factory=lambda: time.monotonic() + SEARCH_S)
     walked: int = 0
     large: int = 0
-    """Files that were passed over for their size."""
+    """The number of files that were skipped because of their size."""
     note: str = ""
-    """Why it ended before everything was looked at."""
+    """Why the search ended early."""
 
     def files(self, starts: Sequence[Path], matches: Matcher) -> Iterator[Path]:
-        """Those whose paths, from where the search began, `matches`, until a bound is met."""
+        """Yield the files whose paths, relative to the start of the search, `matches`, until a limit is reached."""
         for start in starts:
             above = start if start.is_dir() else start.parent
             for path in walk(start):
@@ -269,30 +283,30 @@ class _Search:
                     yield path
 
     def text_of(self, roots: Roots, path: Path) -> str | None:
-        """None where it is no text, is too large or cannot be read."""
+        """Return the text of a file; None if it is not text, is too large or cannot be read."""
         try:
             if path.stat().st_size > MAX_SEARCHED_BYTES:
                 self.large += 1
                 return None
             return _text(roots.read(path, MAX_SEARCHED_BYTES))
-        except (OSError, ToolFailed):  # it is gone, or grew meanwhile
+        except (OSError, ToolFailed):  # the file was deleted, or has grown
             return None
 
     def _is_over(self) -> bool:
         if self.walked > MAX_WALKED:
-            self.note = f"[it ended after {MAX_WALKED} entries; look in a folder, by `path`, to see more]"
+            self.note = f"[the search ended after {MAX_WALKED} entries; use `path` to search a single folder]"
         elif time.monotonic() > self.ends_at:
-            self.note = f"[it ended after {SEARCH_S:g} s; look in a folder, by `path`, to see more]"
+            self.note = f"[the search ended after {SEARCH_S:g} s; use `path` to search a single folder]"
         return bool(self.note) or self.is_given_up.is_set()
 
 
 def _text(data: bytes) -> str | None:
-    """What `data` says, read as UTF-8; None where it is no text."""
+    """Return `data` decoded as UTF-8; None if it is not text."""
     return None if b"\0" in data else data.decode("utf-8-sig", "replace")
 
 
 def _fitting(lines: Sequence[str]) -> tuple[str, bool]:
-    """The lines as one text, and whether they had to be cut."""
+    """Return the lines as one text, and whether they were cut."""
     text = "\n".join(lines)
     return text[:MAX_READ_CHARS], len(text) > MAX_READ_CHARS
 

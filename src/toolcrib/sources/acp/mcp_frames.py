@@ -1,7 +1,9 @@
-"""MCP within a connection to an editor, in both forms that were published; the connection itself is somebody else's.
+"""Carries MCP messages over the connection to an editor, in both published forms. A different component owns the
+connection.
 
-Sources: ACP schema 1.19, with `mcp/connect`, `mcp/message` and `mcp/disconnect`; its successor, as in the TypeScript
-SDK 2.4.0, where each `mcp/message` stands for itself. Both are unstable, so whatever is known of them is here.
+Sources: ACP schema 1.19, with `mcp/connect`, `mcp/message` and `mcp/disconnect`; and its successor, as in the
+TypeScript SDK 2.4.0, where each `mcp/message` is independent of a connection. Both are unstable, so all code that
+depends on them is here.
 """
 
 from __future__ import annotations
@@ -24,13 +26,13 @@ logger = logging.getLogger(__name__)
 Json = dict[str, Any]
 
 OUR_IDS = "toolcrib-mcp-"
-"""How the ids of our requests begin: the ACP SDK's are numbers."""
+"""The prefix of the ids of our requests. The ids of the ACP SDK are numbers."""
 
 MAX_UNREAD = 10_000
-"""Messages that may wait to be read by one session: who says more at once is not listened to any longer."""
+"""How many unread messages one session may have. A server that sends more at once is disconnected."""
 
 GOODBYE_S = 2.0
-"""For an editor to hear that a connection is needed no more, in seconds."""
+"""How long to wait for an editor to confirm the end of a connection, in seconds."""
 
 CANCEL = "$/cancel_request"
 """Source: ACP, "Request cancellation"."""
@@ -50,28 +52,28 @@ Answered = Callable[[Json], None]
 
 
 class McpFrames:
-    """Takes the `mcp/*` messages of one connection to an editor, and carries MCP sessions by them: a `Carrier`.
+    """A `Carrier` of MCP sessions over the `mcp/*` messages of one connection to an editor.
 
-    In one event loop; `take` and `close` never wait and never raise. Whoever reads the connection lets others run now
-    and then, since what is taken waits to be read.
+    It runs in one event loop; `take` and `close` never wait and never raise. The reader of the connection must give
+    other tasks a turn now and then, because they read what was taken.
     """
 
     def __init__(self, send: Send) -> None:
-        """`send` writes one JSON-RPC message on the connection; it raises where nobody reads any more."""
+        """`send` writes one JSON-RPC message on the connection. It raises if the connection has ended."""
         self._send = send
         self._waiting: dict[str, Answered] = {}
-        """By the id of a request of ours: who takes its answer."""
+        """The callback for the answer, by the id of our request."""
         self._connections: dict[str, _OnConnection] = {}
         self._open: set[_Session] = set()
         self._active: dict[tuple[str, str], tuple[_OnItsOwn, str | int]] = {}
-        """By server and request: the session, and what that calls the request."""
+        """The session and its own id of the request, by server and request."""
         self._errands: set[asyncio.Task[None]] = set()
         self._opening: set[_Opening] = set()
         self._is_closed = False
 
     @asynccontextmanager
     async def open(self, server_id: str) -> AsyncGenerator[Channel]:
-        """As `Carrier.open` says."""
+        """Open a channel, as described in `Carrier.open`."""
         session = await self._opened(server_id)
         self._open.add(session)
         try:
@@ -83,7 +85,8 @@ class McpFrames:
                 await session.say_goodbye()
 
     def take(self, message: Mapping[str, Any]) -> bool:
-        """Whether `message` is one of ours, which the SDK must not see: it would refuse it."""
+        """Take `message` if it is one of ours, and return whether it was. The SDK must not see such a message: it would
+        refuse it."""
         method = message.get("method")
         if isinstance(method, str):
             if method.startswith("mcp/"):
@@ -98,7 +101,7 @@ class McpFrames:
         return True
 
     def close(self, error: Exception | None = None) -> None:
-        """The connection has ended: every session ends, and none begins any more."""
+        """End every session, because the connection has ended. No new session begins after this."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -114,9 +117,11 @@ class McpFrames:
     # -- for sessions of this module -----------------------------------------------------------------------------------
 
     async def write(self, message: Json) -> None:
-        """Raises:
-        Unreachable: nobody reads it.
-        ValueError, TypeError: it cannot be written.
+        """Write one message.
+
+        Raises:
+            Unreachable: the connection has ended.
+            ValueError, TypeError: the message cannot be written.
         """
         if self._is_closed:
             raise _gone()
@@ -126,7 +131,7 @@ class McpFrames:
             raise _gone() from error
 
     async def request(self, method: str, params: Json, answered: Answered, wire_id: str | None = None) -> None:
-        """Have `answered` called, in the order in which messages come, once there is an answer; see `write`."""
+        """Send a request, and call `answered` with the answer, in the order of the messages. Raises as `write` does."""
         wire_id = wire_id or new_id()
         self._waiting[wire_id] = answered
         try:
@@ -136,7 +141,7 @@ class McpFrames:
             raise
 
     def forget(self, wire_id: str) -> None:
-        """Nobody waits for this answer any more."""
+        """Ignore the answer to this request from now on."""
         self._waiting.pop(wire_id, None)
 
     def activate(self, key: tuple[str, str], session: _OnItsOwn, request_id: str | int) -> None:
@@ -146,14 +151,14 @@ class McpFrames:
         self._active.pop(key, None)
 
     def leave(self, connection_id: str, session: _OnConnection) -> bool:
-        """Let go of a connection; whether it was still ours."""
+        """Remove a connection, and return whether it was still registered for this session."""
         if self._connections.get(connection_id) is not session:
             return False
         del self._connections[connection_id]
         return True
 
     def refuse(self, request_id: object, code: int, message: str) -> None:
-        """Answer a request of the editor's with an error, as soon as it can be written."""
+        """Answer a request of the editor with an error, as soon as it can be written."""
         self._write_soon({"jsonrpc": "2.0", "id": request_id, "error": {"code": code, "message": message}})
 
     # -- opening ------------------------------------------------------------------------------------------------------
@@ -182,15 +187,15 @@ class McpFrames:
                 return _OnItsOwn(self, server_id)
             case {"error": {"code": int() as code, **error}}:
                 raise Unreachable(
-                    f"is not offered by the client any more (error {code})",
+                    f"is no longer offered by the client (error {code})",
                     diagnosis=f"The client said: {error.get('message')}",
                     lasting=code in {UNAVAILABLE, INVALID_PARAMS},
                 )
             case _:
-                raise Unreachable("is offered by a client that answered `mcp/connect` with no connection")
+                raise Unreachable("could not be opened: the client's answer to `mcp/connect` contains no connection")
 
     def _connected(self, opening: _Opening, answer: Json) -> None:
-        # At once: the editor may speak on the connection in its very next message.
+        # Immediately, because the editor's very next message may use the connection.
         opening.answer = answer
         match answer:
             case {"result": {"connectionId": str() as connection_id}} if connection_id not in self._connections:
@@ -202,7 +207,7 @@ class McpFrames:
         opening.settled.set()
 
     def _disconnect(self, session: _OnConnection) -> None:
-        """Of one that nobody came to use."""
+        """Disconnect a session whose opener has gone."""
         session.drop()
         if self.leave(session.connection_id, session):
             wire_id = new_id()
@@ -217,7 +222,7 @@ class McpFrames:
         has_id, request_id = "id" in message, message.get("id")
         if method != "mcp/message":
             if has_id:
-                self.refuse(request_id, METHOD_NOT_FOUND, f"{method} is for a client")
+                self.refuse(request_id, METHOD_NOT_FOUND, f"{method} is not supported here")
             return
         connection_id = sent.get("connectionId")
         session = self._connections.get(connection_id) if isinstance(connection_id, str) else None
@@ -227,15 +232,15 @@ class McpFrames:
             elif (question := _as_id(request_id)) is not None and not session.is_asked(question):
                 session.asked(question, inner_method, inner)
             else:
-                self.refuse(request_id, INVALID_REQUEST, "the id of the request is none, or in use")
+                self.refuse(request_id, INVALID_REQUEST, "the id of the request is invalid or already in use")
             return
         if has_id:
-            self.refuse(request_id, INVALID_PARAMS, "there is no such MCP connection, or nothing is said on it")
+            self.refuse(request_id, INVALID_PARAMS, "unknown MCP connection, or the message has no method")
             return
         key = (sent.get("serverId"), sent.get("requestId"))
         if isinstance(inner_method, str) and all(isinstance(part, str) for part in key):
             active = self._active.get(cast("tuple[str, str]", key))
-            if active is not None:  # what comes too late is dropped
+            if active is not None:  # a message that comes too late is dropped
                 owner, owners_id = active
                 owner.told(owners_id, inner_method, inner)
 
@@ -260,7 +265,7 @@ class McpFrames:
 
 @dataclass(slots=True, eq=False)
 class _Opening:
-    """A connection that was asked for."""
+    """An `mcp/connect` request and its outcome."""
 
     settled: asyncio.Event = field(default_factory=asyncio.Event)
     answer: Json | None = None
@@ -270,16 +275,17 @@ class _Opening:
 
 @dataclass(frozen=True, slots=True)
 class _Sent:
-    """A request of the session's that is under way."""
+    """A running request of the session."""
 
     request_id: str | int
-    """As the session calls it."""
+    """The session's own id of the request."""
     wire_id: str
     method: str
 
 
 class _Session:
-    """One MCP session: requests out, answers in. A `Channel`, whose form of the messages its children know."""
+    """One MCP session, as a `Channel`: sends requests and receives answers. Subclasses know the form of the
+    messages."""
 
     def __init__(self, frames: McpFrames) -> None:
         self._frames = frames
@@ -309,11 +315,11 @@ class _Session:
                 pass
 
     def end(self) -> None:
-        """Nothing more comes."""
+        """Signal that no more messages come."""
         self._arriving.close()
 
     def drop(self) -> None:
-        """Nobody reads any more, either."""
+        """Close both ends: no more messages come, and none are read."""
         self._arriving.close()
         self._arrived.close()
 
@@ -324,7 +330,9 @@ class _Session:
         try:
             self._arriving.send_nowait(message)
         except anyio.WouldBlock:
-            logger.warning("an MCP server in the editor says more at once than can be read; it is left")
+            logger.warning(
+                "an MCP server in the editor sends messages faster than they can be read; it is disconnected"
+            )
             self.end()
         except (anyio.ClosedResourceError, anyio.BrokenResourceError):
             pass
@@ -343,13 +351,13 @@ class _Session:
             self._sent.pop(request_id, None)
             self._settled(sent)
             diagnosis = f"The request cannot be written as JSON: {error}."
-            self._deliver(Unanswered(request_id, "was not asked", diagnosis))
+            self._deliver(Unanswered(request_id, "did not get the request", diagnosis))
 
     def _envelope(self, sent: _Sent, params: object) -> Json:
         raise NotImplementedError
 
     def _settled(self, sent: _Sent) -> None:
-        """There is an answer to it, or never will be."""
+        """Note that the request is answered, or never will be."""
 
     def _outcome(self, sent: _Sent, answer: Json) -> Json | Unanswered:
         raise NotImplementedError
@@ -365,15 +373,16 @@ class _Session:
 
 
 class _OnConnection(_Session):
-    """The first form: what is said belongs to a connection, either side may ask, and errors are the server's own."""
+    """The first form: messages belong to a connection, either side may send requests, and errors are the server's
+    own."""
 
     def __init__(self, frames: McpFrames, connection_id: str) -> None:
         super().__init__(frames)
         self.connection_id = connection_id
         self._questions: set[str | int] = set()
-        """Requests of the server's that are not answered yet."""
+        """Requests of the server that are not answered yet."""
         self._streams: dict[str | int, str | int] = {}
-        """By what the server calls a stream of changes: what the session calls it."""
+        """The session's own id of a stream of changes, by the server's id of it."""
 
     def is_asked(self, question: str | int | None) -> bool:
         return question in self._questions
@@ -389,7 +398,7 @@ class _OnConnection(_Session):
         self._deliver({"jsonrpc": "2.0", "method": method, "params": self._with_own_ids(method, params)})
 
     def withdrawn(self, question: str | int) -> None:
-        """The server needs no answer any more; its request gets one, as ACP wants it, and the session gives none."""
+        """Withdraw a request of the server. ACP wants an answer to it, so it gets an error; the session sends none."""
         self._questions.discard(question)
         self._deliver({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": question}})
         self._frames.refuse(question, REQUEST_CANCELLED, "Request cancelled")
@@ -412,10 +421,10 @@ class _OnConnection(_Session):
         return _inner(sent.request_id, answer)
 
     async def _cancel(self, sent: _Sent, params: Json) -> None:
-        """By MCP's own message, in which a request has the id of its frame, and by ACP's.
+        """Cancel a request with MCP's own message, where the request has the id of its frame, and with ACP's message.
 
-        The form has words for neither. A client that hands messages on to a server knows the first, and one whose SDK
-        runs a handler for each request the second; either passes over what it does not know.
+        The form prescribes neither. A client that forwards messages to a server understands the first. A client whose
+        SDK runs a handler for each request understands the second. Each ignores the unknown one.
         """
         self._frames.forget(sent.wire_id)
         await self._tell("notifications/cancelled", {**params, "requestId": sent.wire_id})
@@ -436,10 +445,10 @@ class _OnConnection(_Session):
             self._frames.refuse(request_id, -32603, "the answer cannot be written as JSON")
 
     def _with_own_ids(self, method: str, params: Json) -> Json:
-        """`params` with what the session calls a request of its own.
+        """Return `params` with the session's own ids of its requests.
 
-        A stream of changes is known by the id of the request for it, which is that of our frame, unless the client
-        counts for itself what it hands on to its server: then the first message on the stream tells.
+        A stream of changes is identified by the id of its request, which is the id of our frame. If the client uses its
+        own ids towards its server, the first message on the stream shows which one it uses.
         """
         if method == "notifications/cancelled" and (ended := _as_id(params.get("requestId"))) is not None:
             return {**params, "requestId": self._own_id(ended)}
@@ -460,9 +469,9 @@ class _OnConnection(_Session):
 
 
 class _OnItsOwn(_Session):
-    """The second form: a request names its server and itself, and only what belongs to one comes back.
+    """The second form: each request names its server and its own id, and only messages about a request come back.
 
-    It carries nothing but the newer era of MCP.
+    This form carries only the newer era of MCP.
     """
 
     def __init__(self, frames: McpFrames, server_id: str) -> None:
@@ -470,7 +479,7 @@ class _OnItsOwn(_Session):
         self._server_id = server_id
 
     def told(self, request_id: str | int, method: str, params: Json) -> None:
-        """What belongs to the request that the session calls `request_id`."""
+        """Deliver a message about the request that has the session's own id `request_id`."""
         meta = _object(params.get("_meta"))
         if _SUBSCRIPTION in meta:
             params = {**params, "_meta": {**meta, _SUBSCRIPTION: request_id}}
@@ -483,7 +492,7 @@ class _OnItsOwn(_Session):
 
     async def _request(self, request_id: str | int, method: str, params: object) -> None:
         if method == "initialize":
-            # In words that a session of either era understands: it is to speak the newer one.
+            # Sessions of both eras understand this error: it tells them to use the newer era.
             data = {"supported": [_VERSION], "requested": str(_object(params).get("protocolVersion"))}
             error = {"code": _UNSUPPORTED_VERSION, "message": "Unsupported protocol version", "data": data}
             self._deliver({"jsonrpc": "2.0", "id": request_id, "error": error})
@@ -511,23 +520,23 @@ class _OnItsOwn(_Session):
         await self._frames.write({"jsonrpc": "2.0", "method": CANCEL, "params": {"requestId": sent.wire_id}})
 
     async def _tell(self, method: str, params: object) -> None:
-        """Nothing: the form has no message for it."""
+        """Do nothing, because the form has no notifications to the server."""
 
     async def _answer(self, request_id: str | int, answer: Mapping[str, Any]) -> None:
-        """Nothing: nobody asks."""
+        """Do nothing, because the form has no requests from the server."""
 
 
 def new_id() -> str:
-    """Of a request of ours, and of none that anybody else makes through the same connection."""
+    """Return an id for a request of ours. No other component uses such ids on the same connection."""
     return f"{OUR_IDS}{uuid.uuid4()}"
 
 
 def _gone() -> Unreachable:
-    return Unreachable("was offered by a client that is not connected any more", lasting=True)
+    return Unreachable("was offered by a client that is no longer connected", lasting=True)
 
 
 def _inner(request_id: str | int, answer: Json) -> Json | Unanswered:
-    """The server's own answer; of a result and an error the result counts."""
+    """Return the server's own answer. If it has a result and an error, the result counts."""
     if isinstance(answer.get("result"), dict):
         return {"jsonrpc": "2.0", "id": request_id, "result": answer["result"]}
     error = _object(answer.get("error"))
@@ -537,7 +546,8 @@ def _inner(request_id: str | int, answer: Json) -> Json | Unanswered:
 
 
 def _discovered(outcome: Json | Unanswered) -> Json | Unanswered:
-    """The second form does without discovery: a server need not know it, and there is one version it can speak."""
+    """Make up for a missing discovery: in the second form a server need not support it, and only one version is
+    possible."""
     match outcome:
         case {"id": request_id, "error": {"code": code}} if code == METHOD_NOT_FOUND:
             told: Json = {"supportedVersions": [_VERSION], "capabilities": {"tools": {}}, "resultType": "complete"}
@@ -548,14 +558,14 @@ def _discovered(outcome: Json | Unanswered) -> Json | Unanswered:
 
 def _not_carried(request_id: str | int, code: int, diagnosis: str) -> Unanswered:
     if code == UNAVAILABLE:
-        what = "is not offered by the client any more"
+        what = "is no longer offered by the client"
         return Unanswered(request_id, what, diagnosis, lasting=True, unreached=True)
     if code == METHOD_NOT_FOUND:
-        what = "is offered by a client that takes no messages for it"
+        what = "is offered by a client that does not forward messages to it"
         return Unanswered(request_id, what, diagnosis, lasting=True, unreached=True)
     if code == TOO_MANY:
-        return Unanswered(request_id, "has too many requests under way", diagnosis, retryable=True)
-    return Unanswered(request_id, f"gave no answer through its client (error {code})", diagnosis)
+        return Unanswered(request_id, "has too many running requests", diagnosis, retryable=True)
+    return Unanswered(request_id, f"did not answer through its client (error {code})", diagnosis)
 
 
 def _message(params: object, **envelope: str) -> Json:
@@ -567,7 +577,7 @@ def _object(value: object) -> Json:
 
 
 def _as_id(value: object) -> str | int | None:
-    """`value` as the id of a request; 7 for 7.0, which JSON does not tell apart."""
+    """Return `value` as a request id: 7 for 7.0, because JSON does not distinguish them."""
     if isinstance(value, float) and value.is_integer():
         return int(value)
     return value if isinstance(value, str | int) and not isinstance(value, bool) else None

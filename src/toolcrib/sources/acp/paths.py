@@ -1,4 +1,4 @@
-"""Paths on the machine of an editor, which need not be of the kind that paths have here."""
+"""Paths on the machine of an editor, which may have a different operating system."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import PureWindowsPath
 
 
 def absolute(path: str, cwd: str) -> str:
-    """`path` as an absolute one without `.` and `..`; a relative one is taken from `cwd`, which is absolute."""
+    """Return `path` as an absolute path without `.` and `..`. A relative path starts at `cwd`, which is absolute."""
     is_windows = not cwd.startswith("/") and bool(PureWindowsPath(cwd).drive)
     kind = ntpath if is_windows else posixpath
     return kind.normpath(kind.join(cwd, path))

@@ -1,7 +1,7 @@
-"""Patterns that somebody else wrote, matched in time that grows with the text alone.
+"""Matches untrusted patterns in time that grows only with the text.
 
-Python's `re` tries one way after the other, which a pattern of ten characters can make last for years, and it lets no
-other thread run meanwhile. The engine behind JSON Schema's `pattern` tries all ways at once.
+Python's `re` uses backtracking. A pattern of ten characters can run for years, and no other thread can run meanwhile.
+The engine behind JSON Schema's `pattern` follows all alternatives at once.
 """
 
 from __future__ import annotations
@@ -19,38 +19,39 @@ MAX_PATTERN_CHARS = 1_000
 _ENGINE = jsonschema_rs.RegexOptions(size_limit=1_000_000)
 
 Matcher = Callable[[str], bool]
-"""Whether a text matches."""
+"""Returns whether a text matches."""
 
 
 def expression(pattern: str, *, ignores_case: bool = False) -> Matcher:
-    """Whether `pattern`, a regular expression without references back and without looking around, is somewhere in a
-    text.
+    """Return a matcher for texts that contain `pattern`, a regular expression without backreferences and lookaround.
 
     Raises:
-        ToolFailed: it is no such expression, or too large.
+        ToolFailed: it is not such an expression, or it is too large.
     """
     if len(pattern) > MAX_PATTERN_CHARS:
-        raise ToolFailed(f"A pattern may have {MAX_PATTERN_CHARS} characters at most.")
+        raise ToolFailed(f"A pattern can have at most {MAX_PATTERN_CHARS} characters.")
     document = {"type": "string", "pattern": f"(?i){pattern}" if ignores_case else pattern}
     try:
         found = jsonschema_rs.validator_for(document, pattern_options=_ENGINE).is_valid
     except (ValueError, TypeError) as error:
         raise ToolFailed(
-            f"`{pattern}` cannot be searched for.",
-            hints=["It is no regular expression, too large, or it looks around or refers back, which is not possible."],
+            f"`{pattern}` is not a valid pattern.",
+            hints=[
+                "It is not a regular expression, is too large, or uses lookaround or backreferences (not supported)."
+            ],
         ) from error
 
     def matches(text: str) -> bool:
         try:
             return found(text)
-        except ValueError:  # half a surrogate pair, as file names may hold them
+        except ValueError:  # half a surrogate pair, which file names can contain
             return False
 
     return matches
 
 
 def literal(text: str, *, ignores_case: bool = False) -> Matcher:
-    """Whether `text`, just as it is, is somewhere in another."""
+    """Return a matcher for texts that contain `text` literally."""
     if ignores_case:
         folded = text.casefold()
         return lambda line: folded in line.casefold()
@@ -58,13 +59,13 @@ def literal(text: str, *, ignores_case: bool = False) -> Matcher:
 
 
 def glob(pattern: str) -> Matcher:
-    """Whether a path with `/` between its parts is one that `pattern` means.
+    """Return a matcher for paths with `/` between their parts that match the glob `pattern`.
 
-    `*` and `?` stand for characters of one part, `**` for any parts, `[ab]` for one of them and `{a,b}` for either. A
-    pattern without `/` is looked for in the last part, whatever stands before it.
+    `*` and `?` match characters of one part, `**` matches any parts, `[ab]` one of the characters and `{a,b}` one of
+    the alternatives. A pattern without `/` matches the last part of a path.
 
     Raises:
-        ToolFailed: it is too large.
+        ToolFailed: the pattern is too large.
     """
     pattern = pattern.removeprefix("./")
     anywhere = "" if "/" in pattern else "(?:.*/)?"
@@ -74,10 +75,10 @@ def glob(pattern: str) -> Matcher:
 _SPECIAL_IN_CLASS = re.compile(r"[\\\[\]^&~-]")
 
 _IN_CLASS = re.compile(r"(.)-(.)|(.)", re.DOTALL)
-"""A range, or a character."""
+"""A range, or a single character."""
 
 _NONE = r"^\s\S"
-"""No character at all, as a range that ends before it begins means."""
+"""Matches no character, like a range that ends before it begins."""
 
 _PIECE = re.compile(r"\*\*/|\*\*|\*|\?|\[!?\]?[^\]/]*\]|\{[^{}]*\}|.", re.DOTALL)
 
@@ -106,7 +107,8 @@ def _piece(piece: str) -> str:
 
 
 def _class(text: str) -> str:
-    """What stands in brackets, without ranges that end before they begin: there they are no error."""
+    """Return the content of brackets without ranges that end before they begin, because such a range is not an error in
+    globs."""
     found = cast("list[tuple[str, str, str]]", _IN_CLASS.findall(text))
     parts = [(single,) if single else (first, last) for first, last, single in found if single or first <= last]
     return "".join("-".join(_SPECIAL_IN_CLASS.sub(r"\\\g<0>", character) for character in part) for part in parts)

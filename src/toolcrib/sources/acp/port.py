@@ -1,4 +1,4 @@
-"""What a source needs of an editor's connection, which a surface holds: small, and in no SDK's types."""
+"""The protocol that a surface implements so that a source can use its connection to an editor, without SDK types."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, Protocol
 class ClientRefused(Exception):
     """The editor answered with an error.
 
-    Source: JSON-RPC 2.0, section 5.1; -32601 says that there is no such method.
+    Source: JSON-RPC 2.0, section 5.1; -32601 means that the method does not exist.
     """
 
     def __init__(self, code: int, message: str, data: object = None) -> None:
@@ -22,36 +22,36 @@ class ClientRefused(Exception):
 
 
 class ClientGone(Exception):
-    """The editor is not connected any more; whether the last request reached it is not known."""
+    """The editor is no longer connected. It is unknown whether the last request reached it."""
 
 
 METHOD_NOT_FOUND = -32601
 
 CALL_ID: ContextVar[str | None] = ContextVar("CALL_ID", default=None)
-"""Under which id the editor is shown the tool call that runs here; whoever shows it sets this. A port sends it along
-as `toolCallId`."""
+"""The id under which the editor shows the running tool call. The component that shows the call sets it, and a port
+sends it as `toolCallId`."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClientOffer:
-    """What an editor said it can do when it connected. Source: ACP v1, `ClientCapabilities`."""
+    """What an editor declared to support when it connected. Source: ACP v1, `ClientCapabilities`."""
 
     read_text_file: bool = False
     write_text_file: bool = False
     terminal: bool = False
     discovery: bool = False
-    """Whether `_meta` of its capabilities has `toolcrib.discoverTools`; see docs/acp-discovery.md."""
+    """Whether the `_meta` of its capabilities has `toolcrib.discoverTools`; see docs/acp-discovery.md."""
     previews: bool = False
-    """Whether it has `toolcrib.previewTool` as well: it can tell what a call of its own tools would change."""
+    """Whether it also has `toolcrib.previewTool`: the editor can tell what a call of its own tools would change."""
 
     def __bool__(self) -> bool:
-        """Whether it can do anything at all."""
+        """Return whether the editor supports anything at all."""
         return self.read_text_file or self.write_text_file or self.terminal or self.discovery
 
 
 @dataclass(frozen=True, slots=True)
 class TerminalExit:
-    """How a command ended; neither is set while it runs."""
+    """How a command ended. A command that still runs has neither value."""
 
     code: int | None = None
     signal: str | None = None
@@ -59,39 +59,38 @@ class TerminalExit:
 
 @dataclass(frozen=True, slots=True)
 class TerminalOutput:
-    """What a terminal shows by now."""
+    """The current output of a terminal."""
 
     text: str
     is_truncated: bool = False
-    """Whether its beginning was dropped."""
+    """Whether the beginning was dropped."""
     exit: TerminalExit | None = None
     """None while the command runs."""
 
 
 class ClientPort(Protocol):
-    """An editor's connection. Paths are absolute; every method raises `ClientRefused` and `ClientGone`, and waits for
-    as long as the editor takes.
-    """
+    """The connection to an editor. Paths are absolute. Every method raises `ClientRefused` and `ClientGone`, and waits
+    as long as the editor takes."""
 
     @property
     def offer(self) -> ClientOffer: ...
 
     async def discover_tools(self, session_id: str) -> Mapping[str, Any]:
-        """The answer to `_toolcrib/discover_tools`, as it came: `{"tools": [descriptor, ...]}`."""
+        """Return the unchanged answer to `_toolcrib/discover_tools`: `{"tools": [descriptor, ...]}`."""
         ...
 
     async def call_tool(self, session_id: str, name: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The answer to `_toolcrib/call_tool`, as it came; in the form of MCP's `CallToolResult`."""
+        """Return the unchanged answer to `_toolcrib/call_tool`, in the form of MCP's `CallToolResult`."""
         ...
 
     async def preview_tool(self, session_id: str, name: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The answer to `_toolcrib/preview_tool`, as it came: `{"diffs": [...]}`; nothing has run."""
+        """Return the unchanged answer to `_toolcrib/preview_tool`: `{"diffs": [...]}`. Nothing runs."""
         ...
 
     async def read_text_file(
         self, session_id: str, path: str, *, line: int | None = None, limit: int | None = None
     ) -> str:
-        """The text as the editor has it, unsaved changes included; `limit` lines from `line` (from 1) on."""
+        """Return the text as the editor has it, with unsaved changes: `limit` lines from `line` (counted from 1)."""
         ...
 
     async def write_text_file(self, session_id: str, path: str, content: str) -> None: ...
@@ -106,7 +105,8 @@ class ClientPort(Protocol):
         cwd: str | None = None,
         output_byte_limit: int | None = None,
     ) -> str:
-        """Start a command; its terminal's id, to be given to the others and to `release_terminal` in the end."""
+        """Start a command and return the id of its terminal. Release the terminal with `release_terminal` at the
+        end."""
         ...
 
     async def terminal_output(self, session_id: str, terminal_id: str) -> TerminalOutput: ...

@@ -1,4 +1,4 @@
-"""The seven tools that the protocol itself has: their descriptors, and which of them an editor can run."""
+"""The descriptors of the seven tools that ACP itself provides, and which of them an editor can run."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from toolcrib.sources.acp.descriptors import ASKING, OTHER, ToolCatalog, ToolDes
 from toolcrib.sources.acp.port import ClientOffer
 
 DEFAULT_TIMEOUT_S = 240
-"""Less than what a call has as a rule, so that its answer still comes with the output."""
+"""Less than the usual time limit of a call, so that the answer with the output still arrives in time."""
 
 MAX_TIMEOUT_S = 86_400
 
@@ -18,7 +18,7 @@ DEFAULT_OUTPUT_BYTES = 100_000
 MAX_OUTPUT_BYTES = 1_000_000
 
 _PATH = {"type": "string", "minLength": 1, "description": "The file, as an absolute path."}
-_TERMINAL_ID = {"type": "string", "minLength": 1, "description": "The id that run_command gave."}
+_TERMINAL_ID = {"type": "string", "minLength": 1, "description": "The id that run_command returned."}
 _TIMEOUT_S = {"type": "number", "exclusiveMinimum": 0, "maximum": MAX_TIMEOUT_S, "default": DEFAULT_TIMEOUT_S}
 
 
@@ -41,7 +41,7 @@ READ_FILE = ToolDescriptor(
 WRITE_FILE = ToolDescriptor(
     name="write_file",
     kind="edit",
-    description="Write a text file through the editor: the whole content replaces what is there, or makes a new file.",
+    description="Write a text file through the editor: the content replaces an existing file, or creates a new one.",
     parameters=parameters_of(
         ("path", "content"),
         path=_PATH,
@@ -55,28 +55,32 @@ RUN_COMMAND = ToolDescriptor(
     kind="execute",
     description=(
         "Run a program in a terminal of the editor, wait for its end, and get its output and exit code. "
-        "No shell reads the command. With `background`, it goes on running: the answer is a terminal id for "
-        "get_terminal_output, wait_for_terminal_exit and kill_terminal, to be let go of by release_terminal."
+        "No shell reads the command. With `background`, it keeps running, and the answer is a terminal id for "
+        "get_terminal_output, wait_for_terminal_exit and kill_terminal. Release it with release_terminal at the end."
     ),
     parameters=parameters_of(
         ("command",),
         command={"type": "string", "minLength": 1, "description": "The program, without its arguments."},
-        args={"type": "array", "items": {"type": "string"}, "description": "Its arguments, one each."},
-        cwd={"type": "string", "minLength": 1, "description": "The folder it runs in; else that of the session."},
+        args={"type": "array", "items": {"type": "string"}, "description": "Its arguments, one string each."},
+        cwd={
+            "type": "string",
+            "minLength": 1,
+            "description": "The folder to run in. Default: the folder of the session.",
+        },
         env={
             "type": "object",
             "additionalProperties": {"type": "string"},
-            "description": "Environment variables to be set besides.",
+            "description": "Additional environment variables.",
         },
         output_byte_limit={
             "type": "integer",
             "minimum": 1,
             "maximum": MAX_OUTPUT_BYTES,
             "default": DEFAULT_OUTPUT_BYTES,
-            "description": "How much of the end of its output is kept, in bytes.",
+            "description": "How many bytes of the end of its output to keep.",
         },
-        timeout_s={**_TIMEOUT_S, "description": "After how many seconds it is killed, unless it is in the background."},
-        background={"type": "boolean", "default": False, "description": "Do not wait for its end."},
+        timeout_s={**_TIMEOUT_S, "description": "Kill it after this many seconds. Not used with `background`."},
+        background={"type": "boolean", "default": False, "description": "Return immediately and keep it running."},
     ),
     categories=("terminal",),
 )
@@ -84,7 +88,7 @@ RUN_COMMAND = ToolDescriptor(
 GET_TERMINAL_OUTPUT = ToolDescriptor(
     name="get_terminal_output",
     kind="read",
-    description="What a command that runs in the background has written so far, and how it ended if it has.",
+    description="Get the output so far of a command that runs in the background, and how it ended if it has ended.",
     parameters=parameters_of(("terminal_id",), terminal_id=_TERMINAL_ID),
     categories=("terminal",),
 )
@@ -96,7 +100,10 @@ WAIT_FOR_TERMINAL_EXIT = ToolDescriptor(
     parameters=parameters_of(
         ("terminal_id",),
         terminal_id=_TERMINAL_ID,
-        timeout_s={**_TIMEOUT_S, "description": "How many seconds to wait at most; the command runs on."},
+        timeout_s={
+            **_TIMEOUT_S,
+            "description": "How many seconds to wait at most. The command keeps running after that.",
+        },
     ),
     categories=("terminal",),
 )
@@ -104,7 +111,7 @@ WAIT_FOR_TERMINAL_EXIT = ToolDescriptor(
 KILL_TERMINAL = ToolDescriptor(
     name="kill_terminal",
     kind="execute",
-    description="End a command that runs in the background. Its output can still be read.",
+    description="Kill a command that runs in the background. Its output can still be read.",
     parameters=parameters_of(("terminal_id",), terminal_id=_TERMINAL_ID),
     categories=("terminal",),
 )
@@ -112,7 +119,7 @@ KILL_TERMINAL = ToolDescriptor(
 RELEASE_TERMINAL = ToolDescriptor(
     name="release_terminal",
     kind=OTHER,
-    description="Let go of a terminal whose output is not needed any more; a command that still runs is ended.",
+    description="Release a terminal whose output is no longer needed. A command that still runs is killed.",
     parameters=parameters_of(("terminal_id",), terminal_id=_TERMINAL_ID),
     categories=("terminal",),
 )
@@ -121,32 +128,32 @@ FILE_TOOLS = (READ_FILE, WRITE_FILE)
 TERMINAL_TOOLS = (RUN_COMMAND, GET_TERMINAL_OUTPUT, WAIT_FOR_TERMINAL_EXIT, KILL_TERMINAL, RELEASE_TERMINAL)
 
 PROTOCOL_TOOLS: Mapping[str, ToolDescriptor] = {tool.name: tool for tool in (*FILE_TOOLS, *TERMINAL_TOOLS)}
-"""By name."""
+"""The descriptors by tool name."""
 
 
 def lack(name: str, offer: ClientOffer) -> str | None:
-    """Why an editor that offers this cannot run the tool of the protocol that is called so; None where it can, or where
-    `name` is none of those.
-    """
+    """Return why an editor with this offer cannot run the protocol's tool `name`. None if it can, or if `name` is a
+    different tool."""
     if name == READ_FILE.name and not offer.read_text_file:
-        return "the editor said that it does not read files (`fs.readTextFile`)"
+        return "the editor does not support reading files (`fs.readTextFile`)"
     if name == WRITE_FILE.name and not offer.write_text_file:
-        return "the editor said that it does not write files (`fs.writeTextFile`)"
+        return "the editor does not support writing files (`fs.writeTextFile`)"
     if name in PROTOCOL_TOOLS and PROTOCOL_TOOLS[name] in TERMINAL_TOOLS and not offer.terminal:
-        return "the editor said that it has no terminals (`terminal`)"
+        return "the editor does not support terminals (`terminal`)"
     return None
 
 
 def catalog_of(offer: ClientOffer) -> ToolCatalog:
-    """What an editor can do by the protocol alone."""
+    """Return the tools of an editor that only has the protocol's own methods."""
     return ToolCatalog(tuple(tool for name, tool in PROTOCOL_TOOLS.items() if lack(name, offer) is None))
 
 
 def is_protocols_own(descriptor: ToolDescriptor) -> bool:
-    """Whether every call that fits `descriptor` can be made by the protocol's own method.
+    """Return whether the protocol's own method can make every call that fits `descriptor`.
 
-    That is so where it bears the name of one, every parameter is one of that method's and of its type, and what the
-    method needs is required. A descriptor that speaks of no parameter means those of the method.
+    It can if the descriptor has the name of such a tool, every parameter exists in the method with the same type, and
+    all required parameters of the method are required. A descriptor without parameters means the parameters of the
+    method.
     """
     known = PROTOCOL_TOOLS.get(descriptor.name)
     if known is None:
@@ -163,10 +170,10 @@ def is_protocols_own(descriptor: ToolDescriptor) -> bool:
 
 
 def as_shown(descriptor: ToolDescriptor) -> ToolDescriptor:
-    """`descriptor`, with what the protocol knows better of the tools that it has itself.
+    """Return `descriptor`, corrected where the protocol knows its own tools better.
 
-    A tool that writes or executes by its name does so whatever kind it is said to be of. What a descriptor leaves open
-    is filled in where the protocol's own method will run it.
+    A tool whose name means writing or executing gets that kind, whatever its descriptor says. Missing values are filled
+    in if the protocol's own method will run the tool.
     """
     known = PROTOCOL_TOOLS.get(descriptor.name)
     if known is None:
@@ -200,7 +207,7 @@ def _fits(theirs: object, ours: object) -> bool:
 
 
 def _types(schema: object) -> set[str]:
-    """The types that a value of `schema` may have; empty where it does not say so in a simple way."""
+    """Return the types that a value of `schema` may have; empty if the schema does not state them in a simple way."""
     if not isinstance(schema, Mapping):
         return set()
     said = cast("Mapping[str, Any]", schema)

@@ -1,4 +1,4 @@
-"""An editor as a source: what it says of its tools, or else what the protocol lets every editor do."""
+"""An editor as a source: its own tools if it lists them, otherwise the tools that ACP provides."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ from toolcrib.sources.acp.protocol_tools import (
     is_protocols_own,
     lack,
 )
-from toolcrib.sources.acp.terminals import GRACE_S, TerminalListener, Terminals, tell_nobody
+from toolcrib.sources.acp.terminals import GRACE_S, TerminalListener, Terminals, ignore_terminal
 from toolcrib.sources.base import Listing, ProgressListener, SetAside
 from toolcrib.sources.watches import Watches
 
 EDITOR = "editor"
 
 TIMEOUT_S = 10.0
-"""How long an editor may take to list its tools."""
+"""How long an editor may take to list its tools, in seconds."""
 
 _WORDS_CHARS = 300
 
@@ -48,9 +48,9 @@ class Rung(StrEnum):
     """Where the tools of an editor come from."""
 
     DISCOVERY = "discovery"
-    """It lists them itself, and nothing else is offered."""
+    """The editor lists them itself, and nothing else is offered."""
     CAPABILITIES = "capabilities"
-    """It does not, or lists none; these are what the protocol has for what it said it can do."""
+    """The editor lists none. The tools are those that the protocol provides for its capabilities."""
 
 
 _Run = Callable[[Mapping[str, Any]], Awaitable[ToolResult]]
@@ -62,13 +62,13 @@ class _Offered:
 
     tool: Tool
     method: _Run | None
-    """The protocol's own way to run it; None where the editor is asked by the tool's name."""
+    """The protocol's own method that runs the tool; None if the editor is called with the tool's name."""
 
 
 class EditorSource:
     """The tools of one session of an editor.
 
-    What it started in terminals is gone when it is left.
+    Leaving the source ends everything that it started in terminals.
     """
 
     def __init__(
@@ -81,12 +81,12 @@ class EditorSource:
         name: str = EDITOR,
         timeout_s: float = TIMEOUT_S,
         grace_s: float = GRACE_S,
-        on_terminal: TerminalListener = tell_nobody,
+        on_terminal: TerminalListener = ignore_terminal,
     ) -> None:
-        """`cwd` is the session's folder, absolute. `title` is what the editor calls itself.
+        """`cwd` is the session's folder, an absolute path. `title` is the editor's own name.
 
-        A listing may take `timeout_s`, and letting go of a terminal `grace_s`. `on_terminal` is told of each terminal
-        as soon as it is open.
+        A listing may take `timeout_s`, and releasing a terminal `grace_s`. `on_terminal` is called for each terminal as
+        soon as it is open.
         """
         self._port = port
         self._session_id = session_id
@@ -109,7 +109,7 @@ class EditorSource:
         self._rung: Rung | None = None
         self._failure: SourceUnavailable | None = None
         self._listing = anyio.Lock()
-        """One listing at a time: the answer to the later question counts."""
+        """Allows one listing at a time, so that the answer to the later request counts."""
         self._watches = Watches()
         self._stack = AsyncExitStack()
 
@@ -119,12 +119,12 @@ class EditorSource:
 
     @property
     def rung(self) -> Rung | None:
-        """Where the tools that it offers now come from; None where it offers none, or was not asked yet."""
+        """Where the current tools come from; None before the first listing and after one that failed."""
         return self._rung
 
     @property
     def open_terminals(self) -> frozenset[str]:
-        """Ids of the terminals that were opened here and not released."""
+        """The ids of the terminals that were opened here and not released."""
         return self._terminals.open_ids
 
     async def __aenter__(self) -> Self:
@@ -138,11 +138,11 @@ class EditorSource:
         await self._stack.aclose()
 
     async def list_tools(self) -> Listing:
-        """What the editor offers now.
+        """Return what the editor offers now.
 
-        An editor that lists its tools is taken at its word, less what its capabilities deny. Where it does not list
-        them, or lists none, its capabilities alone count. Where it fails to, nothing is offered before it was asked
-        again: a guess could offer more than it would.
+        If the editor lists its tools, these are offered, without those that its capabilities exclude. If it does not
+        list tools, or lists none, only its capabilities count. If its listing fails, nothing is offered until the next
+        one succeeds, because a guess could offer more than the editor would.
         """
         async with self._listing:
             try:
@@ -155,7 +155,8 @@ class EditorSource:
     def listed(
         self, catalog: ToolCatalog, rung: Rung = Rung.DISCOVERY, set_aside: tuple[SetAside, ...] = ()
     ) -> Listing:
-        """Offer from now on what `catalog` has, less what the editor's capabilities deny, without asking it."""
+        """Offer the tools of `catalog` from now on, without those that the editor's capabilities exclude. The editor is
+        not asked."""
         offered: dict[str, _Offered] = {}
         for descriptor in catalog.tools:
             if (reason := lack(descriptor.name, self._port.offer)) is not None:
@@ -194,26 +195,26 @@ class EditorSource:
                 details={"upstream": upstream},
             ) from refused
         except ClientGone as gone:
-            raise SourceUnavailable(f"`{self._name}`: the editor is not connected any more.") from gone
+            raise SourceUnavailable(f"`{self._name}`: the editor is no longer connected.") from gone
         if not _is_result(answer):
             raise ToolFailed(
-                f"Whether `{tool.name}` ran is not known: the editor answered with what is not a tool result.",
-                hints=["Its `content` is not a list of objects that have a `type`."],
+                f"`{tool.name}` may or may not have run: the editor's answer is not a tool result.",
+                hints=["Its `content` must be a list of objects with a `type`."],
             )
         return ToolResult(cast("Mapping[str, Any]", answer))
 
     def changes(self) -> AsyncIterator[None]:
-        """Yields after `tools_changed`."""
+        """Yield after `tools_changed`."""
         return self._watches.watch()
 
     def tools_changed(self) -> None:
-        """The editor said that its tools are others by now."""
+        """Note that the editor reported a change of its tools."""
         self._watches.tell()
 
     async def diffs(self, tool: Tool, arguments: Mapping[str, Any]) -> tuple[Diff, ...]:
-        """What a call would change, for a person who is asked about it; empty where nobody knows.
+        """Return what a call would change, to show to the person who is asked about it; empty if unknown.
 
-        `arguments` match the tool's schema. It never raises.
+        `arguments` match the tool's schema. This never raises.
         """
         offered = self._offered.get(tool.name)
         given = self._given_to_method(tool, arguments)
@@ -230,22 +231,24 @@ class EditorSource:
         return ()
 
     def _can_preview(self, tool: Tool) -> bool:
-        """Whether the editor says that it can tell what its own tools would change, and a person is asked about it."""
+        """Return whether the editor can preview what its tool would change, and a person is asked about the tool."""
         return self._port.offer.previews and tool.metadata.requires_permission
 
     async def catalog(self) -> tuple[Rung, ToolCatalog, tuple[SetAside, ...], tuple[str, ...]]:
-        """Ask the editor what it offers: the rung of the ladder that answered, its catalog before capabilities deny any
-        of it, what was set aside, and what is odd.
+        """Ask the editor what it offers. Return where its tools come from, its catalog before capabilities exclude any
+        tool, the ignored descriptors, and warnings.
 
         Raises:
-            SourceUnavailable: the editor says that it lists its tools, and failed to.
+            SourceUnavailable: the editor declares that it lists its tools, but failed to.
         """
         warnings: tuple[str, ...] = ()
         if self._port.offer.discovery:
             catalog, set_aside = await self._discovered()
             if catalog.tools or set_aside:
                 return Rung.DISCOVERY, catalog, set_aside, ()
-            warnings = ("it says that it lists its tools and lists none; those of the protocol are offered",)
+            warnings = (
+                "the editor declares that it lists its tools, but lists none; the tools of the protocol are offered",
+            )
         return Rung.CAPABILITIES, catalog_of(self._port.offer), (), warnings
 
     async def _discovered(self) -> tuple[ToolCatalog, tuple[SetAside, ...]]:
@@ -257,39 +260,42 @@ class EditorSource:
             raise self._unlisted(f"did not list its tools within {self._timeout_s:g} s") from error
         except ClientRefused as refused:
             words = on_one_line(refused.message)[:_WORDS_CHARS]
-            raise self._unlisted(f"said that it lists its tools and refused to: {words} ({refused.code})") from refused
+            raise self._unlisted(
+                f"declares that it lists its tools, but refused to: {words} ({refused.code})"
+            ) from refused
         except ClientGone as gone:
-            raise self._unlisted("is not connected any more") from gone
+            raise self._unlisted("is no longer connected") from gone
         except InvalidTool as error:
             raise self._unlisted(f"did not answer with its tools: {error.message}") from error
 
     def _unlisted(self, what: str) -> SourceUnavailable:
-        # Not `retryable`: that shows the tools of an earlier listing as unavailable, not as if they could be called.
-        return SourceUnavailable(f"`{self._name}`: the editor {what}. It is asked again with the next prompt.")
+        # Not `retryable`, so that the tools of an earlier listing are shown as unavailable and not as callable.
+        return SourceUnavailable(f"`{self._name}`: the editor {what}. Toolcrib asks it again with the next prompt.")
 
     def _offer(self, descriptor: ToolDescriptor) -> _Offered:
         tool = as_shown(descriptor).as_tool(self._name)
         return _Offered(tool, self._methods[tool.name] if is_protocols_own(descriptor) else None)
 
     def _as_offered(self, tool: Tool) -> _Offered:
-        """Whoever calls was shown a definition; what is run must be what the editor says it is now.
+        """Check that the editor still offers the definition that the caller was shown, and return its current form.
 
         Raises:
-            StaleExpansion: it is not.
-            SourceUnavailable: the editor did not say what it offers.
+            StaleExpansion: it does not.
+            SourceUnavailable: the last listing failed.
         """
         if self._failure is not None:
             raise SourceUnavailable(self._failure.message)
         offered = self._offered.get(tool.name)
         if offered is None:
-            raise StaleExpansion(f"`{tool.id}` is gone: the editor does not offer it any more.")
-        # By all that was sent: whether a person has to be asked may be all that changed.
+            raise StaleExpansion(f"`{tool.id}` no longer exists: the editor does not offer it any more.")
+        # Compares everything that was sent, because the need for approval may be the only change.
         if offered.tool is not tool and offered.tool.digests.wire != tool.digests.wire:
-            raise StaleExpansion(f"The definition of `{tool.id}` has changed in the editor.")
+            raise StaleExpansion(f"The definition of `{tool.id}` changed in the editor.")
         return offered
 
     def _given_to_method(self, tool: Tool, arguments: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        """What the protocol's own method would be given; None where another runs the tool, or it would not run."""
+        """Return what the protocol's own method would get; None if the editor runs the tool, or the arguments do not
+        fit."""
         offered = self._offered.get(tool.name)
         if offered is None or offered.method is None:
             return None
@@ -300,26 +306,26 @@ class EditorSource:
 
 
 def _for_method(tool: Tool, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-    """`arguments` as the protocol's own method takes them.
+    """Return `arguments` in the form that the protocol's own method takes.
 
     Raises:
-        InvalidArguments: they match the editor's schema, which may ask for less, and not that of the method.
+        InvalidArguments: they match the editor's schema, which may require less, but not the schema of the method.
     """
     given = {name: value for name, value in arguments.items() if value is not None}
     if violations := _METHODS[tool.name].violations(given):
         raise InvalidArguments(
-            f"Nothing was run: the arguments of `{tool.id}` do not fit the protocol: {violations[0].message}.",
+            f"The arguments of `{tool.id}` do not fit the protocol: {violations[0].message}. Nothing ran.",
             details={"violations": [violation.to_wire() for violation in violations]},
         )
     return given
 
 
 _METHODS = {name: Schema(descriptor.parameters) for name, descriptor in PROTOCOL_TOOLS.items()}
-"""What the protocol's own methods take, by the names of their tools."""
+"""The input schemas of the protocol's own methods, by tool name."""
 
 
 def _cause(data: object) -> str:
-    """What an editor's error has in `data`, on one line: there SDKs put the cause of an "Internal error"."""
+    """Return the `data` of an editor's error on one line. SDKs put the cause of an "Internal error" there."""
     match data:
         case None | "":
             return ""
@@ -331,21 +337,22 @@ def _cause(data: object) -> str:
 
 
 def _one_program(tool: Tool, arguments: Mapping[str, Any]) -> tuple[str, ...]:
-    """For a command line where the protocol takes a program: the arguments that were probably meant.
+    """Return a hint with the arguments that were probably meant, if `command` is a whole command line.
 
-    Models write `ls -la` first; editors start the program of exactly that name and report that there is none.
+    Models often write `ls -la` there. Editors then look for a program of exactly that name, and report that it does not
+    exist.
     """
     command = arguments.get("command")
     if tool.name != RUN_COMMAND.name or not isinstance(command, str) or arguments.get("args"):
         return ()
     try:
         program, *args = shlex.split(command)
-    except ValueError:  # a quotation mark that is not closed, or nothing at all
+    except ValueError:  # an unclosed quotation mark, or an empty string
         return ()
     if not args:
         return ()
     meant = as_json({**arguments, "command": program, "args": args})
-    return (f"`command` is one program, without a shell; its arguments are `args`. Perhaps: {meant}",)
+    return (f"`command` is one program, without a shell. Put its arguments into `args`, for example: {meant}",)
 
 
 def _is_result(answer: object) -> bool:
@@ -363,6 +370,6 @@ def _is_block(block: object) -> bool:
 
 def _summary(rung: Rung, offer: ClientOffer) -> str:
     if rung is Rung.DISCOVERY:
-        return "Tools of your editor, as it lists them."
+        return "The tools that your editor lists."
     things = {"files": offer.read_text_file or offer.write_text_file, "terminals": offer.terminal}
     return f"Tools of your editor: its {' and '.join(name for name, is_there in things.items() if is_there)}."

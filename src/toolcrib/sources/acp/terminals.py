@@ -1,4 +1,4 @@
-"""Every terminal of one session, from the request for it to its release."""
+"""Manages every terminal of one session, from the request for it to its release."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from toolcrib.sources.acp.port import CALL_ID, ClientGone, ClientPort, ClientRef
 logger = logging.getLogger(__name__)
 
 GRACE_S = 5.0
-"""How long the editor may take to kill a command, and to release a terminal, that nobody waits for any more."""
+"""How long the editor may take to kill a command, and to release a terminal, when no call waits for it, in seconds."""
 
 TerminalListener = Callable[[str | None, str], Awaitable[None]]
-"""Told of a terminal as soon as it is open: in which tool call (`CALL_ID`), and its id."""
+"""Called for each terminal as soon as it is open, with the tool call it belongs to (`CALL_ID`) and its id."""
 
 
-async def tell_nobody(call_id: str | None, terminal_id: str) -> None:
-    """Of a terminal that nobody looks at."""
+async def ignore_terminal(call_id: str | None, terminal_id: str) -> None:
+    """Ignore a new terminal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,14 +34,14 @@ class Command:
     program: str
     args: Sequence[str] = ()
     cwd: str | None = None
-    """Absolute."""
+    """An absolute path."""
     env: Mapping[str, str] | None = None
     output_byte_limit: int | None = None
 
 
 @dataclass(eq=False)
 class Terminal:
-    """One that is open."""
+    """An open terminal."""
 
     id: str
     has_exited: bool = False
@@ -50,7 +50,7 @@ class Terminal:
 
 @dataclass(eq=False)
 class _Opening:
-    """A request for a terminal. Once it is sent there may be one, so it is not given up with whoever waits."""
+    """A request for a terminal. Once sent it may create one, so it is not cancelled together with its caller."""
 
     scope: anyio.CancelScope = field(default_factory=lambda: anyio.CancelScope(shield=True))
     settled: anyio.Event = field(default_factory=anyio.Event)
@@ -60,13 +60,13 @@ class _Opening:
 
 
 class Terminals:
-    """Released at the latest when it is left. Its methods raise `ClientRefused` and `ClientGone`."""
+    """The terminals of one session. Leaving it releases them. The methods raise `ClientRefused` and `ClientGone`."""
 
     def __init__(
         self,
         port: ClientPort,
         session_id: str,
-        on_open: TerminalListener = tell_nobody,
+        on_open: TerminalListener = ignore_terminal,
         *,
         grace_s: float = GRACE_S,
     ) -> None:
@@ -100,14 +100,13 @@ class Terminals:
 
     @property
     def open_ids(self) -> frozenset[str]:
-        """Of the terminals that were opened and not released."""
+        """The ids of the terminals that were opened and not released."""
         return frozenset(self._open)
 
     @asynccontextmanager
     async def opened(self, command: Command, *, stays: bool = False) -> AsyncGenerator[Terminal]:
-        """A terminal that runs `command`, for the block: it is released at its end, and the command killed before that
-        where it still runs. One that `stays` is released only where the block fails.
-        """
+        """Open a terminal that runs `command`, for the block. At its end the command is killed if it still runs, and
+        the terminal is released. With `stays`, this happens only if the block fails."""
         terminal = await self._requested(command)
         try:
             await self._on_open(CALL_ID.get(), terminal.id)
@@ -125,7 +124,7 @@ class Terminals:
         return output
 
     async def exit(self, terminal_id: str) -> TerminalExit:
-        """Wait until its command has ended."""
+        """Wait until the command has ended."""
         ended = await self._port.wait_for_terminal_exit(self._session_id, terminal_id)
         self._note_exit(terminal_id)
         return ended
@@ -138,10 +137,10 @@ class Terminals:
         self._open.pop(terminal_id, None)
 
     async def stopped(self, terminal: Terminal) -> TerminalOutput | None:
-        """What a command wrote until it was killed here; None where the editor does not say in time."""
+        """Kill a command and return what it wrote; None if the editor does not answer in time."""
         output = None
         with anyio.move_on_after(self._grace_s):
-            with suppress(ClientRefused):  # it may have ended by itself
+            with suppress(ClientRefused):  # the command may have ended by itself
                 await self.kill(terminal.id)
             with suppress(ClientRefused):
                 output = await self.output(terminal.id)
@@ -161,7 +160,7 @@ class Terminals:
             await opening.settled.wait()
         except BaseException:
             opening.is_unwanted = True
-            if opening.terminal is not None:  # it came in the very moment in which its caller went
+            if opening.terminal is not None:  # the terminal arrived in the very moment in which its caller left
                 await self._end(opening.terminal)
             raise
         if opening.terminal is None:
@@ -184,16 +183,17 @@ class Terminals:
                     await self._end(terminal)
                 else:
                     opening.terminal = terminal
-        except Exception as error:  # noqa: BLE001  it is raised where it is waited for
+        except Exception as error:  # noqa: BLE001  raised again in the waiting task
             opening.error = error
         finally:
             self._openings.discard(opening)
             opening.settled.set()
 
     async def _end(self, terminal: Terminal) -> None:
-        """Kill what still runs and let go of it, whoever is cancelled; it takes no longer than the editor may take.
+        """Kill the command if it still runs, and release its terminal. This is shielded from cancellation and limited
+        in time.
 
-        One that the editor did not release in time is tried again when the session is left.
+        If the editor did not release the terminal in time, leaving the session tries again.
         """
         with anyio.CancelScope(shield=True):
             if not terminal.has_exited:
