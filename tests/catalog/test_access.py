@@ -107,7 +107,7 @@ def test_rules_may_be_given_as_a_list_and_can_be_compared_and_shared_all_the_sam
 
 @pytest.mark.parametrize("rules", ["ask", [Rule(Access.ASK), "hide"]], ids=str)
 def test_what_is_no_list_of_rules_is_refused(rules: Any) -> None:
-    with pytest.raises(InvalidConfig, match=r"^rules: a list of `Rule` is expected here$"):
+    with pytest.raises(InvalidConfig, match=r"^rules: must be a list of `Rule`$"):
         Rules(rules, Access.CALL)
 
 

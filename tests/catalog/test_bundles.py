@@ -103,7 +103,7 @@ def test_a_bundle_holds_what_those_hold_that_it_includes_by_any_number_of_steps(
             r"include itself: a > b > c > a$",
         ),
         ([ToolBundle("coding"), ToolBundle("a", includes=("codin",))], r"`codin` .*mean `coding`"),
-        ([ToolBundle("a"), ToolBundle("a")], r"two bundles are named `a`"),
+        ([ToolBundle("a"), ToolBundle("a")], r"duplicate bundle name `a`"),
     ],
 )
 def test_bundles_that_cannot_be_are_refused(bundles: list[ToolBundle], problem: str) -> None:
@@ -127,10 +127,10 @@ def test_an_unknown_bundle_is_an_error_that_names_the_nearest() -> None:
     with pytest.raises(UnknownBundle) as error:
         bundles.contents("code-agents")
     assert error.value.code is ErrorCode.NOT_FOUND
-    assert error.value.hints == ("Closest: `code_agent`",)
+    assert error.value.hints == ("Did you mean `code_agent`?",)
     with pytest.raises(UnknownBundle) as error:
         _ = bundles["xyz"]
-    assert error.value.hints == ("Known are: `blog_agent`, `code_agent`",)
+    assert error.value.hints == ("Known bundles: `blog_agent`, `code_agent`",)
 
 
 # -- what it leaves of a catalog --------------------------------------------------------------------------------------
@@ -296,12 +296,12 @@ def test_one_error_names_everything_that_is_missing_and_why() -> None:
 
     assert error.code is ErrorCode.BUNDLE_INCOMPLETE
     assert error.details["missing"] == [
-        {"entry": "git.push", "absence": "unknown", "why": "it is unknown"},
+        {"entry": "git.push", "absence": "unknown", "why": "not found"},
         {"entry": "web.*", "absence": "unavailable", "why": "`web` is unavailable: It exited"},
         {"entry": "start", "absence": "unavailable", "why": "It needs `kvm`: No virtual machines here"},
-        {"entry": "nothing-*.x", "absence": "unknown", "why": "it is unknown"},
+        {"entry": "nothing-*.x", "absence": "unknown", "why": "not found"},
     ]
-    for told in ("`b`", "`git.push`: it is unknown", "`web.*`: `web` is unavailable", "`start`: It needs `kvm`"):
+    for told in ("`b`", "`git.push`: not found", "`web.*`: `web` is unavailable", "`start`: It needs `kvm`"):
         assert told in error.message
     assert "git.log" not in str(error.to_wire())
     assert "/secret" not in str(error.to_wire())
@@ -310,14 +310,14 @@ def test_one_error_names_everything_that_is_missing_and_why() -> None:
 def test_a_misspelt_entry_names_the_tool_that_was_probably_meant_unless_it_is_hidden() -> None:
     registry = registry_of(tool("time.get_current_time"), tool("git.log"))
     bundle = ToolBundle("b", required=("time.get_curent_time",))
-    meant = "it is unknown (did you mean `time.get_current_time`?)"
+    meant = "not found (did you mean `time.get_current_time`?)"
 
     (shown,) = look(bundle, View.of(registry.state)).missing
     hidden_by = Rules((Rule(Access.HIDDEN, tools=("time.*",)),), Access.CALL)
     (hidden,) = look(bundle, View.of(registry.state, policy=hidden_by), View.of(registry.state)).missing
 
     assert (shown.why, shown.diagnosis) == (meant, meant)
-    assert (hidden.why, hidden.diagnosis) == ("it is unknown", meant)
+    assert (hidden.why, hidden.diagnosis) == ("not found", meant)
 
 
 def test_a_tool_of_a_source_that_failed_for_good_is_missing_and_one_that_another_source_has_too_is_not() -> None:
@@ -349,7 +349,7 @@ def test_a_name_is_unknown_and_said_to_be_so_with_the_sources_that_might_have_ha
     (missing,) = look(ToolBundle("b", required=("log",)), View.of(registry.state)).missing
 
     assert missing.absence is Absence.UNKNOWN
-    assert missing.why == "it is unknown, and not all can be listed: `web` is unavailable: It exited"
+    assert missing.why == "not found, but some sources are unavailable: `web` is unavailable: It exited"
 
 
 @pytest.mark.parametrize("entry", ["git.push", "git.p*", "push", "away"])
@@ -365,8 +365,8 @@ def test_what_is_hidden_reads_as_what_is_unknown_and_its_owner_is_told_the_diffe
     hidden, unknown = told(push, log), told(log)
     assert hidden.to_wire() == unknown.to_wire()
     assert str(hidden) == str(unknown)
-    assert unknown.diagnosis == f"`{entry}`: it is unknown"
-    assert hidden.diagnosis == f"`{entry}`: it is hidden from `ada`"
+    assert unknown.diagnosis == f"`{entry}`: not found"
+    assert hidden.diagnosis == f"`{entry}`: hidden from `ada`"
 
 
 def test_a_source_that_is_hidden_is_not_told_of_where_it_fails_or_starts() -> None:
@@ -377,7 +377,7 @@ def test_a_source_that_is_hidden_is_not_told_of_where_it_fails_or_starts() -> No
     state = registry.state
     error = incomplete(look(ToolBundle("b", required=("web.get", "x")), View.of(state, ADA, hides), View.of(state)))
 
-    assert [each["why"] for each in error.details["missing"]] == ["it is unknown", "it is unknown"]
+    assert [each["why"] for each in error.details["missing"]] == ["not found", "not found"]
     assert not error.retryable
     assert error.diagnosis == "`web.get`: `web` is unavailable: It exited; `x`: still starting: `slow`"
 
@@ -433,7 +433,7 @@ def test_a_session_within_no_bundle_has_all_and_one_within_an_unknown_one_is_ref
     ):
         with pytest.raises(UnknownBundle) as error:
             ask()
-        assert error.value.hints == ("Closest: `history`",)
+        assert error.value.hints == ("Did you mean `history`?",)
     assert dict(crib.glance(LOCAL, "histori").tools) == {}
 
 

@@ -130,7 +130,7 @@ def test_a_file_or_folder_is_there_where_it_exists_and_callers_are_not_told_wher
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("USERPROFILE", str(tmp_path))
     assert PathExists(str(tmp_path)).why_missing(1) is None
-    assert PathExists("~/model.bin").why_missing(1) == "its file or folder is not there"
+    assert PathExists("~/model.bin").why_missing(1) == "its file or folder does not exist"
     (tmp_path / "model.bin").touch()
     assert PathExists("~/model.bin").why_missing(1) is None
 
@@ -159,15 +159,15 @@ def listening() -> Generator[int]:
 def test_an_address_is_there_where_a_connection_is_taken_and_callers_are_not_told_which_it_is() -> None:
     with listening() as port:
         assert AddressAccepts("127.0.0.1", port).why_missing(10) is None
-    assert AddressAccepts("127.0.0.1", port).why_missing(10) == "nothing takes connections at its address"
+    assert AddressAccepts("127.0.0.1", port).why_missing(10) == "nothing accepts connections at its address"
 
 
 @pytest.mark.parametrize(
     ("said", "reason"),
     [
         (True, None),
-        (False, "it is not there"),
-        ("", "it is not there"),
+        (False, "it is not available"),
+        ("", "it is not available"),
         ("no driver", "no driver"),
         (None, "it is not"),
     ],
@@ -196,13 +196,14 @@ def test_why_it_is_missing_is_told_in_sentences_with_the_remedy(reason: str, rem
 def test_a_name_that_nobody_set_up_is_missing_and_said() -> None:
     bench = Bench(Quick([], []))
     bench.capabilities.set_up([])
-    assert bench.look() == "It needs `it`: no capability of this name is set up."
+    assert bench.look() == "It needs `it`: no capability with this name is configured."
 
 
 def test_of_several_that_are_missing_each_is_told() -> None:
     findings = Findings(frozenset({"c"}), {"a": "No a."})
     assert (
-        findings.why_not(["a", "b", "c"]) == "It needs `a`: No a. It needs `b`: no capability of this name is set up."
+        findings.why_not(["a", "b", "c"])
+        == "It needs `a`: No a. It needs `b`: no capability with this name is configured."
     )
     assert findings.why_not(["c"]) is None
 
@@ -261,7 +262,7 @@ def test_what_is_quick_is_looked_at_on_the_spot_and_the_rest_in_another_thread()
 def test_until_its_first_answer_it_counts_as_missing_and_then_the_answer_is_published_though_nobody_looks() -> None:
     slow = Slow(may_answer=False)
     bench = Bench(OwnCheck(slow), remedy="Buy one.")
-    assert bench.look() == "It needs `it`: it is being looked for; ask again in a moment."
+    assert bench.look() == "It needs `it`: Toolcrib is still checking for it. Try again in a moment."
     slow.may_answer.set()
     until_blocking(lambda: bench.registry.state.findings.why_not(["it"]) is None, "it was published")
     assert slow.asked == 1
@@ -288,7 +289,7 @@ def test_one_that_hangs_is_missing_after_its_deadline_is_asked_no_second_time_an
     bench.now = 2.9
     assert "being looked for" in (bench.look() or "")
     for bench.now in (3.0, 100.0, 10_000.0):
-        assert bench.look() == "It needs `it`: looking for it takes longer than 3 s. Restart it."
+        assert bench.look() == "It needs `it`: checking for it takes longer than 3 s. Restart it."
     bench.registry.register(needing("box.push", "it", "more"))
     bench.look("own")
     begun = {*threading.enumerate()} - before
@@ -307,7 +308,7 @@ def test_one_that_hangs_when_it_is_looked_at_again_is_missing_after_its_deadline
     bench.now = 60
     assert bench.look() is None
     bench.now = 63
-    assert bench.look() == "It needs `it`: looking for it takes longer than 3 s."
+    assert bench.look() == "It needs `it`: checking for it takes longer than 3 s."
     slow.may_answer.set()
 
 
@@ -326,7 +327,7 @@ def test_one_that_raises_is_missing_and_the_log_alone_says_how(quick: bool, capl
     bench = Bench(Failing() if quick else OwnCheck(fail), remedy="Mend it.")
     bench.look()
     settled(bench)
-    assert bench.look() == "It needs `it`: looking for it failed. Mend it."
+    assert bench.look() == "It needs `it`: checking for it failed. Mend it."
     assert "the secret of the vault" in caplog.text
 
 
@@ -349,7 +350,7 @@ def test_one_that_ends_the_program_is_missing_and_is_asked_again(quick: bool) ->
     bench = Bench(Ending() if quick else OwnCheck(check), missing_lifetime_s=5)
     bench.look()
     settled(bench)
-    assert bench.look() == "It needs `it`: looking for it failed."
+    assert bench.look() == "It needs `it`: checking for it failed."
     ends.append(False)
     bench.now += 6
     bench.look()
@@ -366,7 +367,7 @@ def test_one_for_which_there_is_no_thread_is_missing_and_is_asked_again(monkeypa
     bench = Bench(OwnCheck(lambda: True), missing_lifetime_s=5)
     with monkeypatch.context() as patched:
         patched.setattr(threading.Thread, "start", start)
-        assert bench.look() == "It needs `it`: looking for it failed."
+        assert bench.look() == "It needs `it`: checking for it failed."
     bench.now += 6
     bench.look()
     settled(bench)
@@ -644,7 +645,7 @@ async def test_the_crib_is_ready_once_slow_checks_have_answered_or_their_deadlin
             tasks.start_soon(let)
             assert await crib.ready(60)
             assert crib.view().lacking == {
-                "functions.other": "It needs `hangs`: looking for it takes longer than 0.01 s."
+                "functions.other": "It needs `hangs`: checking for it takes longer than 0.01 s."
             }
     finally:
         hangs.may_answer.set()

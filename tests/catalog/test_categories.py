@@ -174,14 +174,14 @@ def test_a_way_to_hang_under_may_lead_through_other_links(is_reversed: bool) -> 
 def test_a_category_below_itself_is_refused_and_the_way_round_is_named(
     links: dict[Path, list[Path]], cycle: str
 ) -> None:
-    with pytest.raises(InvalidConfig, match="a category cannot hang below itself") as refused:
+    with pytest.raises(InvalidConfig, match="a category cannot be below itself") as refused:
         Categories(Category(path, also_under=tuple(above)) for path, above in links.items())
 
-    assert refused.value.message == f"a category cannot hang below itself: {cycle}"
+    assert refused.value.message == f"a category cannot be below itself: {cycle}"
 
 
 def test_two_of_one_path_and_one_without_a_name_are_refused() -> None:
-    with pytest.raises(InvalidConfig, match="code/lint is set up twice"):
+    with pytest.raises(InvalidConfig, match="duplicate category code/lint"):
         Categories([Category(("code", "lint")), Category(("code", "lint"), title="Again")])
     for nameless in ((), ("",), ("code", "")):
         with pytest.raises(InvalidConfig, match="without a name"):
@@ -286,7 +286,7 @@ def test_a_crib_takes_categories_one_by_one_and_refuses_one_that_cannot_be() -> 
 
     assert [node.node.name for node in crib.list().nodes] == ["code", "quality"]
     assert crib.expand_tool("functions.check").path == ("code", "lint")
-    with pytest.raises(InvalidConfig, match="set up twice"):
+    with pytest.raises(InvalidConfig, match="duplicate category"):
         crib.add_category(Category(("code",)))
     with pytest.raises(InvalidConfig, match="below itself"):
         crib.add_category(Category(("quality",), also_under=(("code", "lint"),)))

@@ -158,7 +158,7 @@ def test_an_async_listener_that_raises_is_logged_and_hears_the_rest_as_the_other
     heard, other = asyncio.run(listen())
     assert heard == other
     assert names(heard) == ["ToolRegistered", 1, "ToolRegistered", 2]
-    assert "a catalog listener raised on ToolRegistered" in caplog.text
+    assert "a catalog listener failed on ToolRegistered" in caplog.text
 
 
 def test_an_async_listener_that_is_unsubscribed_hears_nothing_of_what_still_waits() -> None:
@@ -235,7 +235,7 @@ def test_an_async_listener_cannot_be_subscribed_where_no_loop_runs(is_object: bo
     class Hearing:
         async def __call__(self, event: Event) -> None: ...
 
-    with pytest.raises(RuntimeError, match="an async listener hears on the event loop that it is subscribed on"):
+    with pytest.raises(RuntimeError, match="an async listener runs on the event loop on which it is subscribed"):
         registry.subscribe(Hearing() if is_object else raise_error)
     registry.register(tool("a.first"))
 

@@ -108,7 +108,7 @@ def test_overrides_that_say_something_else_have_another_digest() -> None:
 @pytest.mark.parametrize(
     ("tools", "members", "complaint"),
     [
-        (" ", {"tags": "x"}, "an id of a tool, or a pattern of ids, is expected here"),
+        (" ", {"tags": "x"}, "must be a tool id or a pattern of tool ids"),
         ("*", {"alias": "x"}, "alias: unknown key"),
         (
             "*",

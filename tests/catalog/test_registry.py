@@ -97,9 +97,11 @@ def test_a_conflict_in_the_last_of_a_thousand_tools_leaves_nothing_behind() -> N
     before = registry.state
     other = registry_of(*(tool(f"new.t{number}") for number in range(999)), tool("git.commit", "Another"))
 
-    with pytest.raises(InvalidTool, match=r"`git\.commit` is registered already"):
+    with pytest.raises(InvalidTool, match=r"`git\.commit` is already registered"):
         registry.merge([*(tool(f"new.t{number}") for number in range(999)), tool("git.commit", "Another")])
-    with pytest.raises(InvalidTool, match=r"`git\.commit` is registered already; another source is called `git`"):
+    with pytest.raises(
+        InvalidTool, match=r"`git\.commit` is already registered; a different source is already named `git`"
+    ):
         registry.merge(other)
 
     assert registry.state is before
@@ -493,7 +495,7 @@ def test_a_listener_that_raises_harms_nobody(caplog: pytest.LogCaptureFixture) -
     registry.register(tool("a.first"))
 
     assert told == [ToolRegistered(tool("a.first")), CatalogPublished(1)]
-    assert "a catalog listener raised on ToolRegistered" in caplog.text
+    assert "a catalog listener failed on ToolRegistered" in caplog.text
 
 
 def test_a_listener_that_unsubscribes_itself_hears_no_more_and_the_others_all() -> None:
@@ -722,7 +724,7 @@ def file(path: str) -> str:
 @pytest.mark.parametrize(
     ("definition", "why"),
     [
-        (Tool("mine", "hello", "Says hello"), "`mine.hello`: there is no source `mine` that could run it"),
+        (Tool("mine", "hello", "Says hello"), "`mine.hello`: no source `mine` exists that could run it"),
         (Tool("functions", "other", "Is no function"), "`functions.other`: `functions` has no such function"),
     ],
 )

@@ -146,7 +146,7 @@ def test_a_name_that_is_no_model_is_answered_with_how_one_is_named() -> None:
     ("named", "code", "says"),
     [
         ((), 2, "name one"),
-        (("mcp.json",), 1, "There is no bundle `few`."),
+        (("mcp.json",), 1, "Bundle `few` not found."),
     ],
 )
 def test_a_bundle_that_is_nowhere_ends_it_before_an_editor_begins_a_conversation(

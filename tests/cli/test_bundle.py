@@ -46,8 +46,8 @@ def test_one_bundle_is_shown_with_its_tools_and_what_is_missing_and_why(config: 
     assert shown.code == 1
     for told in (
         "bench.add",
-        "bench.push: it is unknown",
-        "bench.echo: it is hidden from `local`",
+        "bench.push: not found",
+        "bench.echo: hidden from `local`",
         "down.*: `down` is unavailable",
     ):
         assert told in shown.out
@@ -56,7 +56,7 @@ def test_one_bundle_is_shown_with_its_tools_and_what_is_missing_and_why(config: 
     assert complete.code == 0
     there, absent = complete.out.partition("not there")[::2]
     assert "bench.add" in there
-    assert "bench.nothing: it is unknown" in absent
+    assert "bench.nothing: not found" in absent
     assert "missing" not in complete.out
 
 
@@ -66,8 +66,8 @@ def test_one_bundle_as_json_tells_the_same_and_ends_alike(config: Path) -> None:
     assert ended.json["required"] == ["bench.add"]
     assert ended.json["optional"] == []
     missing = {each["entry"]: (each["absence"], each["why"]) for each in ended.json["missing"]}
-    assert missing["bench.echo"] == ("unknown", "it is hidden from `local`")
-    assert missing["bench.push"] == ("unknown", "it is unknown")
+    assert missing["bench.echo"] == ("unknown", "hidden from `local`")
+    assert missing["bench.push"] == ("unknown", "not found")
     assert missing["down.*"][0] == "unavailable"
 
 

@@ -188,19 +188,19 @@ def test_capabilities_that_are_missing_are_told_with_the_remedy_and_how_many_too
     gpu, model, tokens = ended.json["missing_capabilities"]
     assert gpu == {
         "name": "gpu",
-        "reason": "no capability of this name is set up.",
+        "reason": "no capability with this name is configured.",
         "looked_for": None,
         "tool_count": 1,
     }
-    assert tokens["reason"] == "no capability of this name is set up. Did you mean `token`?"
-    assert model["reason"] == "its file or folder is not there. Fetch it."
+    assert tokens["reason"] == "no capability with this name is configured. Did you mean `token`?"
+    assert model["reason"] == "its file or folder does not exist. Fetch it."
     assert model["looked_for"] == "the file or folder `/no-such-folder-4b1f/model.bin`"
     said = " ".join(toolcrib("doctor", config).out.split())
-    assert "Missing: gpu, which 1 tool needs: no capability of this name is set up." in said
+    assert "Missing: gpu, which 1 tool needs: no capability with this name is configured." in said
     count = model["tool_count"]
     assert count > 1
     assert (
-        f"Missing: model, which {count} tools need: its file or folder is not there. Fetch it. "
+        f"Missing: model, which {count} tools need: its file or folder does not exist. Fetch it. "
         "Looked for: the file or folder `/no-such-folder-4b1f/model.bin`." in said
     )
     assert "unneeded" not in said

@@ -202,7 +202,7 @@ def test_what_is_exported_can_be_imported_elsewhere_or_pasted_into_a_configurati
         (document_of(policy={}), "toolcrib: unknown key `policy`"),
         (document_of(declared={"ops": {"tools": {"a": {"command": ["ls"]}}}}), "toolcrib.declared.ops.tools.a.desc"),
         (document_of(tools={"a.b": {"tagz": []}}), "toolcrib.tools.a.b: unknown key `tagz`"),
-        (document_of(categories={"A": {"also_under": [["A"]]}}), "hang below itself"),
+        (document_of(categories={"A": {"also_under": [["A"]]}}), "cannot be below itself"),
         (document_of(categories={"A": {"categories": 1}}), "toolcrib.categories.A.categories: an object"),
         (document_of(bundles={"b": {"required": 1}}), "toolcrib.bundles.b.required"),
         (document_of(bundles={"b": {"includes": ["nope"]}}), "the bundle `b`"),

@@ -65,9 +65,9 @@ def test_an_id_may_begin_with_the_label_of_a_server_as_the_file_has_it() -> None
         ({"a": 5}, "toolcrib.bundles.a: must be an object"),
         ({"a": {"require": []}}, "toolcrib.bundles.a: unknown key `require` .*`required`"),
         ({"a": {"required": [5]}}, "toolcrib.bundles.a.required.0: must be a string"),
-        ({"a": {"optional": [""]}}, "toolcrib.bundles: a: an id of a tool"),
-        ({"a b": {}}, "toolcrib.bundles: `a b` cannot name a bundle"),
-        ({"a": {"includes": ["b"]}}, "toolcrib.bundles: a: there is no bundle `b`"),
+        ({"a": {"optional": [""]}}, "toolcrib.bundles: a: an entry must be a tool id"),
+        ({"a b": {}}, "toolcrib.bundles: `a b` is not a valid bundle name"),
+        ({"a": {"includes": ["b"]}}, "toolcrib.bundles: a: includes unknown bundle `b`"),
         ({"a": {"includes": ["b"]}, "b": {"includes": ["a"]}}, "toolcrib.bundles: .*a > b > a"),
     ],
 )

@@ -66,10 +66,10 @@ WRONG: list[tuple[Any, str]] = [
     ({"A": {"also_under": ["B"]}}, "toolcrib.categories.A.also_under: must be a list of paths"),
     ({"A": {"also_under": [[]]}}, "toolcrib.categories.A.also_under: must be a list of paths"),
     ({"A": {"also_under": [["B", 5]]}}, "toolcrib.categories.A.also_under.0.1: must be a string"),
-    ({"": {}}, "toolcrib.categories: a category without a name cannot be reached"),
+    ({"": {}}, "toolcrib.categories: a category must have a name"),
     (
         {"A": {"also_under": [["B"]]}, "B": {"also_under": [["A"]]}},
-        "toolcrib.categories: a category cannot hang below itself: A > B > A",
+        "toolcrib.categories: a category cannot be below itself: A > B > A",
     ),
 ]
 

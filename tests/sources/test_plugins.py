@@ -262,7 +262,7 @@ async def test_a_plugin_with_the_name_of_another_source_is_refused_and_leaves_no
     crib = Toolcrib()
     crib.add(lambda: 1, name="one")
     for _ in range(2):
-        with pytest.raises(InvalidTool, match="a source named `functions` is there already"):
+        with pytest.raises(InvalidTool, match="a source named `functions` already exists"):
             crib.add_plugin(Made(name="functions"))
 
 

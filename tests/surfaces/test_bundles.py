@@ -121,9 +121,9 @@ async def test_what_an_incomplete_bundle_lacks_is_said_once_on_standard_error_an
         assert "hidden" not in str(error)
     (line,) = [line for line in told.read_text().splitlines() if "incomplete" in line]
     assert "incomplete bundle work" in line
-    for entry in ("bench.push`: it is unknown", "down.*`: `down` is unavailable", "deploy`: it is unknown"):
+    for entry in ("bench.push`: not found", "down.*`: `down` is unavailable", "deploy`: not found"):
         assert entry in line
-    assert "bench.echo`: it is hidden from `local`" in line
+    assert "bench.echo`: hidden from `local`" in line
     assert "bench.add" not in line
 
 
@@ -133,7 +133,7 @@ def test_a_bundle_that_is_not_there_is_not_served(http: tuple[str, ...], tmp_pat
     command = [TOOLCRIB, "serve", str(config), "--no-cache", "--no-audit", "--bundle", "sum", *http]
     ended = subprocess.run(command, input="", capture_output=True, text=True, timeout=30, check=False)
     assert ended.returncode == 1
-    assert "There is no bundle `sum`" in ended.stderr
+    assert "Bundle `sum` not found" in ended.stderr
     assert "`sums`" in ended.stderr
 
 
@@ -176,7 +176,7 @@ async def test_an_unknown_bundle_is_an_unknown_path(tmp_path: Path) -> None:
                 assert answer.status_code == 404, path
                 assert problem(answer)["code"] == "NOT_FOUND"
             hints = problem(await client.get("/mcp/b/word"))["hints"]
-            assert hints == ["Closest: `words`"]
+            assert hints == ["Did you mean `words`?"]
 
 
 async def test_a_request_to_the_api_may_name_the_bundle_that_it_is_kept_within(tmp_path: Path) -> None:
@@ -189,7 +189,7 @@ async def test_a_request_to_the_api_may_name_the_bundle_that_it_is_kept_within(t
         assert (await api.ask("call_tool", **call, bundle=None)).json()["structuredContent"] == {"sum": 5}
         assert problem(await api.ask("call_tool", **call, bundle="words"))["code"] == "TOOL_NOT_FOUND"
         unknown = await api.ask("list", bundle="summs")
-        assert (unknown.status_code, problem(unknown)["hints"]) == (404, ["Closest: `sums`"])
+        assert (unknown.status_code, problem(unknown)["hints"]) == (404, ["Did you mean `sums`?"])
         odd = await api.ask("list", bundle=["sums"])
         assert (odd.status_code, problem(odd)["code"]) == (422, "INVALID_ARGUMENTS")
 

@@ -1,1 +1,1 @@
-"""What is known, as one immutable state: every tool, where it stands, how it is found; and who may see what of it."""
+"""The catalog: an immutable state of all tools, their categories and the search index, and what each principal sees."""

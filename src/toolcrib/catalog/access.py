@@ -1,4 +1,4 @@
-"""The one decision on what may be seen and what may be called."""
+"""Decides what a principal can see and call: policies, rules and permissions."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ NOTHING_CLAIMED = ToolAnnotations()
 
 
 class Access(IntEnum):
-    """What a principal may do with a tool, the least first."""
+    """What a principal can do with a tool, from least to most."""
 
     HIDDEN = 0
-    """It does not exist for this principal, in any answer, count, hint or error."""
+    """The tool does not exist for this principal: it is in no answer, count, hint or error."""
     SEE = 1
-    """See it; calling it is refused with `NOT_AUTHORIZED`."""
+    """The principal can see the tool. A call is refused with `NOT_AUTHORIZED`."""
     ASK = 2
-    """See it, and call it once a person has approved."""
+    """The principal can see the tool, and call it after a person has approved."""
     CALL = 3
-    """See it and call it."""
+    """The principal can see and call the tool."""
 
 
 EFFECTS: Mapping[str, Access] = {
@@ -38,60 +38,62 @@ EFFECTS: Mapping[str, Access] = {
     "refuse": Access.SEE,
     "hide": Access.HIDDEN,
 }
-"""What a configuration calls them, and a rule may."""
+"""The access levels by the words that configurations and rules use."""
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What is decided on: a tool, a prompt or a resource."""
+    """What a decision is about: a tool, a prompt or a resource."""
 
     id: str
-    """`source.name`; of a prompt or resource with its own name or URI in the place of the name."""
+    """`source.name`. For a prompt or resource, the name is its own name or URI."""
     source: str
     paths: tuple[Path, ...]
-    """Where it hangs, by primary paths; and the nodes that any node above it hangs under as well."""
+    """The primary paths of its categories, and of the categories to which any category above it is linked."""
     tags: tuple[str, ...] = ()
     annotations: ToolAnnotations | None = NOTHING_CLAIMED
-    """What it claims of itself; None for what can claim nothing, as prompts and resources."""
+    """What the tool claims about itself; None for prompts and resources, which cannot claim anything."""
     trusted: bool = False
-    """Whether the owner of its source vouches for what it says of itself: its tags and annotations."""
+    """Whether the owner trusts what the source says about its tools: tags and annotations."""
     sure_paths: tuple[Path, ...] | None = None
-    """Where it hangs whatever it says of itself; None where that is all of `paths`."""
+    """The paths that do not depend on what the tool says about itself; None if these are all of `paths`."""
     sure_tags: tuple[str, ...] = ()
-    """Tags that its owner gave it."""
+    """The tags that the owner gave it."""
     aliases: tuple[str, ...] = ()
-    """Other names that it is known by."""
+    """Other names for it."""
 
 
 ANY = re.compile(r"[*?]|\[[^\]]*\]")
-"""What a pattern has in the place of characters."""
+"""The wildcards of a pattern."""
 
 UNKNOWN = "\x00"
-"""Stands in an id for whatever nobody knows yet: a pattern meets it only where it would meet any characters."""
+"""Marks an unknown part of an id. A pattern matches it only where the pattern would match any characters."""
 
 
 def something_of(source: str) -> Subject:
-    """Some tool of a source, of which nothing else is known."""
+    """Return a subject for an unknown tool of a source."""
     return Subject(f"{source}.{UNKNOWN}", source, ((source,),))
 
 
 class Permissions(Protocol):
-    """What one principal may do. Hashable; two principals with equal permissions see the same catalog."""
+    """What one principal can do. Hashable; two principals with equal permissions see the same catalog."""
 
     def decide(self, subject: Subject) -> Access:
-        """Pure: the same question always has the same answer."""
+        """Return the access to `subject`. The same subject must always get the same answer."""
         ...
 
 
 class Policy(Protocol):
-    """Who may do what."""
+    """Decides which permissions each principal has."""
 
-    def permissions(self, principal: Principal) -> Permissions: ...
+    def permissions(self, principal: Principal) -> Permissions:
+        """Return the permissions of `principal`."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
 class Everything:
-    """The permissions of somebody from whom nothing is kept."""
+    """Permissions without any restriction."""
 
     def decide(self, subject: Subject) -> Access:
         return Access.CALL
@@ -101,7 +103,7 @@ EVERYTHING = Everything()
 
 
 class AllowAll:
-    """Everything may be seen and called: the policy until one is configured."""
+    """Allows everyone to see and call everything. This is the policy if none is configured."""
 
     def permissions(self, principal: Principal) -> Permissions:
         return EVERYTHING
@@ -110,52 +112,52 @@ class AllowAll:
 ALLOW_ALL = AllowAll()
 
 HINTS = ("read_only", "destructive", "idempotent", "open_world")
-"""The claims that a rule can ask for."""
+"""The annotations that a rule can test."""
 
 
 @dataclass(frozen=True)
 class Rule:
-    """What holds for whom, on which subjects: those that meet every condition. A condition that is None is always met.
+    """Gives the access `then` to every principal and subject that match all conditions. None matches everything.
 
-    Patterns are those of file names: `*` stands for any characters, `?` for one, `[...]` for one of several. Values are
-    read as `mcp.json` has them: a lone string counts as a list of one, `"Storage/Buckets"` as a path, and `"hide"` as a
+    Patterns work as for file names: `*` matches any characters, `?` one character, `[...]` one of several. Values are
+    read as in `mcp.json`: a lone string counts as a list of one, `"Storage/Buckets"` as a path, and `"hide"` as a
     member of `Access`.
 
     Raises:
-        InvalidConfig: a value cannot be read like this, a pattern has a `[` without a `]`, or a condition is empty:
-            a rule that was meant to hold for nothing must not hold for everything.
+        InvalidConfig: a value has the wrong form, a pattern has a `[` without a `]`, or a condition is empty. An empty
+            condition is refused, because a rule that was meant for nothing must not apply to everything.
     """
 
     then: Access
     principals: tuple[str, ...] | None = None
-    """Patterns of the principal's id."""
+    """Patterns; one of them matches the principal's id."""
     scopes: tuple[str, ...] | None = None
-    """The principal has all of these."""
+    """The principal has all of these scopes."""
     paths: tuple[Path, ...] | None = None
-    """It hangs at or below one of these nodes, by their primary paths."""
+    """The subject is in or below one of these categories, given by primary paths."""
     tags: tuple[str, ...] | None = None
-    """It carries one of these."""
+    """The subject has one of these tags."""
     sources: tuple[str, ...] | None = None
-    """Patterns of its source's name."""
+    """Patterns; one of them matches the name of the subject's source."""
     tools: tuple[str, ...] | None = None
-    """Patterns of its id."""
+    """Patterns; one of them matches the subject's id."""
     annotations: Mapping[str, bool] | None = field(default=None, hash=False)
-    """It claims all of these, by `HINTS`. See `Rules.decide` for what a claim is worth."""
+    """The subject claims all of these values, by `HINTS`. `Rules.decide` explains how claims are used."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "then", read_choice(self.then, "then", EFFECTS))
         for condition, read in _CONDITIONS.items():
             if (given := getattr(self, condition)) is not None:
                 if not (value := read(given, condition)):
-                    raise InvalidConfig(f"{condition}: it is empty; without it, the rule holds for any")
+                    raise InvalidConfig(f"{condition}: must not be empty; leave it out to match everything")
                 object.__setattr__(self, condition, value)
 
     def is_for(self, principal: Principal) -> bool:
-        """Whether it speaks of this principal at all."""
+        """Return whether the rule applies to this principal."""
         return principal.scopes.issuperset(self.scopes or ()) and _matches(self._principals, principal.id)
 
     def meets(self, subject: Subject, claims: ToolAnnotations | None) -> bool:
-        """Whether `subject` meets it, taken to be what `claims` say."""
+        """Return whether `subject` matches the rule, if its annotations are `claims`."""
         return (
             _matches(self._sources, subject.source)
             and _matches(self._tools, subject.id)
@@ -186,7 +188,7 @@ def _read_patterns(value: object, place: str) -> tuple[str, ...]:
     for pattern in patterns:
         check_string(pattern, place)
         if "[" in ANY.sub("", pattern):
-            raise InvalidConfig(f"{place}: `{pattern}` has a `[` without a `]`; write `[[]` for the character itself")
+            raise InvalidConfig(f"{place}: `{pattern}` has a `[` without a `]`; write `[[]` to match the character `[`")
     return patterns
 
 
@@ -209,12 +211,14 @@ _CONDITIONS: Mapping[str, Callable[[object, str], Any]] = {
     "tools": _read_patterns,
     "annotations": _read_claims,
 }
-"""What a rule can ask for, each with how it is read."""
+"""The conditions of a rule, each with the function that reads its value."""
 
 
 @dataclass(frozen=True)
 class Rules:
-    """Rules in their order: the first that is met decides, `otherwise` where none is. A policy and its permissions.
+    """An ordered list of rules. The first rule that matches decides; if no rule matches, `otherwise` decides.
+
+    The class is both a policy and the permissions of a principal under it.
 
     Raises:
         InvalidConfig: `rules` is not a list of `Rule`, or `otherwise` is not one of `Access`.
@@ -226,20 +230,20 @@ class Rules:
     def __post_init__(self) -> None:
         rules = cast("Sequence[Any]", self.rules)
         if not isinstance(rules, list | tuple) or not all(isinstance(rule, Rule) for rule in rules):
-            raise InvalidConfig("rules: a list of `Rule` is expected here")
+            raise InvalidConfig("rules: must be a list of `Rule`")
         object.__setattr__(self, "rules", tuple(rules))
         object.__setattr__(self, "otherwise", read_choice(self.otherwise, "otherwise", EFFECTS))
 
     def permissions(self, principal: Principal) -> Rules:
-        """The rules that speak of this principal."""
+        """Return the rules that apply to this principal."""
         return Rules(tuple(rule for rule in self.rules if rule.is_for(principal)), self.otherwise)
 
     def decide(self, subject: Subject) -> Access:
-        """What the rules say of `subject`.
+        """Return the access that the rules give to `subject`.
 
-        Where nobody vouches for what it says of itself, the strictest of what they say with and without its tags and
-        the places these brought it, and for anything that its annotations could have claimed. So what a stranger says
-        can tighten the decision and never loosen it.
+        If the subject is not trusted, the result is the strictest of several decisions: with and without its own tags
+        and the categories that they lead to, and with every combination of annotations that it could have claimed. So
+        what an untrusted source says can make the decision stricter, never less strict.
         """
         if subject.trusted:
             return self._first(subject, subject.annotations)
@@ -262,18 +266,18 @@ class Rules:
 
     @cached_property
     def _possible_claims(self) -> tuple[ToolAnnotations, ...]:
-        """All that can be claimed, as far as any rule asks."""
+        """All combinations of annotations that the rules can distinguish."""
         asked = [hint for hint in HINTS if any(hint in (rule.annotations or ()) for rule in self.rules)]
         combinations = (dict(zip(asked, told, strict=True)) for told in product((False, True), repeat=len(asked)))
         return tuple(replace(NOTHING_CLAIMED, **told) for told in combinations)
 
 
 def may_show(permissions: Permissions, source: str) -> bool:
-    """Whether something of `source` may be visible, as far as that is known before it is listed.
+    """Return whether a tool of `source` can be visible, as far as this is known before the source is listed.
 
-    That is so where the source as a whole may be known, or where a rule names one of its tools that may.
+    It can if an unknown tool of the source would be visible, or if a rule names a tool of it that would be.
     """
-    # A pattern without a dot, as `*push`, meets the source and the name together.
+    # A pattern without a dot, for example `*push`, matches source and name together.
     named = {
         f"{source}.{ANY.sub(UNKNOWN, pattern.partition('.')[2] or pattern)}"
         for rule in (permissions.rules if isinstance(permissions, Rules) else ())
@@ -284,7 +288,7 @@ def may_show(permissions: Permissions, source: str) -> bool:
 
 
 CAREFUL = Rules((Rule(Access.CALL, annotations={"read_only": True}),), Access.ASK)
-"""Where a person is there and no policy is set: whatever nobody vouches for as reading only is asked about."""
+"""The policy if a person is present and no policy is set: only trusted read-only tools run without a question."""
 
 
 def _pattern(globs: tuple[str, ...] | None) -> re.Pattern[str] | None:

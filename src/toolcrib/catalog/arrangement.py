@@ -1,4 +1,4 @@
-"""How owners arrange a catalog: categories, what they say of tools, bundles, and what tools may need."""
+"""How owners arrange a catalog: categories, metadata overrides, bundles and capabilities, from one or more places."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from toolcrib.core.properties import cached_property
 
 @dataclass(frozen=True)
 class Arrangement:
-    """What one place says: a configuration, a store, or a program."""
+    """The arrangement from one place: a configuration, a store, or a program."""
 
     categories: tuple[Category, ...] = ()
-    """In the order in which they claim tools."""
+    """The categories, in the order in which they claim tools."""
     overrides: tuple[MetadataOverride, ...] = ()
-    """The last word last."""
+    """The metadata overrides; a later one takes precedence over an earlier one."""
     bundles: tuple[ToolBundle, ...] = ()
     capabilities: tuple[Capability, ...] = ()
-    """Of two with one name the last counts."""
+    """The capabilities. If two have the same name, the last one counts."""
 
     @classmethod
     def of(cls, each: Iterable[Arrangement]) -> Arrangement:
-        """All of them as one, in their order."""
+        """Join several arrangements into one, in their order."""
         each = tuple(each)
         return cls(
             tuple(category for one in each for category in one.categories),
@@ -41,30 +41,30 @@ class Arrangement:
 
     @cached_property
     def all_categories(self) -> Categories:
-        """Those that are set up, and those that overrides name.
+        """The configured categories, and those that overrides name.
 
         Raises:
-            InvalidConfig: two have the same path, or one hangs below itself.
+            InvalidConfig: two categories have the same path, or one is below itself.
         """
         return Categories(with_claims(self.categories, self.all_overrides.claims))
 
     @cached_property
     def all_bundles(self) -> Bundles:
-        """Those that are set up.
+        """The configured bundles.
 
         Raises:
-            InvalidConfig: two have the same name, or one includes what is not there, or itself.
+            InvalidConfig: two bundles have the same name, or one includes an unknown bundle or itself.
         """
         return Bundles(self.bundles)
 
 
 @dataclass(frozen=True)
 class Reserved:
-    """What a program has of its own, which what is registered makes way for."""
+    """The names that a program itself uses. They take precedence over registered items."""
 
     arrangement: Arrangement = field(default_factory=Arrangement)
     sources: frozenset[str] = frozenset()
-    """Names of them."""
+    """The names of the program's own sources."""
 
 
 NOTHING_RESERVED = Reserved()

@@ -1,4 +1,4 @@
-"""Bundles: named sets of tools for a purpose, each a filter of what somebody may see anyway."""
+"""Bundles: named sets of tools for a purpose. A bundle only restricts what a principal can see without it."""
 
 from __future__ import annotations
 
@@ -24,38 +24,38 @@ _NAME = re.compile(r"[A-Za-z0-9_-]+")
 
 
 def is_bundle_name(text: str) -> bool:
-    """Letters, digits, `_` and `-` alone: a name stands in a URL as it is."""
+    """Return whether `text` has only letters, digits, `_` and `-`, because names are used in URLs without escaping."""
     return _NAME.fullmatch(text) is not None
 
 
 @dataclass(frozen=True)
 class ToolBundle:
-    """A set of tools for a purpose. One without entries holds nothing. Source: ADR-001, "Tool Bundles".
+    """A set of tools for a purpose. A bundle without entries is empty. Source: ADR-001, "Tool Bundles".
 
-    An entry is the id of a tool, a pattern of ids as file names have them (`git.*`), or a name without a dot, which
-    means every tool that is called so, or has it as an alias, in any source. A lone string
-    counts as a list of one.
+    An entry is a tool id, a pattern of ids as for file names (`git.*`), or a name without a dot. A name matches every
+    tool of any source that has it as its name or alias. A lone string counts as a list of one.
 
     Raises:
-        InvalidConfig: its name is not plain, or its entries are not strings, or blank.
+        InvalidConfig: the name has other characters than letters, digits, `_` and `-`, or an entry is not a string or
+            is blank.
     """
 
     name: str
     description: str = ""
     required: tuple[str, ...] = ()
-    """Entries without which the purpose cannot be served: of each, one tool at least has to be there."""
+    """Entries that the purpose needs. At least one tool that can be called must match each of them."""
     optional: tuple[str, ...] = ()
-    """Entries that serve it better."""
+    """Entries that help with the purpose."""
     includes: tuple[str, ...] = ()
-    """Names of bundles whose entries are its own as well."""
+    """Names of bundles whose entries are added to this one."""
 
     def __post_init__(self) -> None:
         if not is_bundle_name(self.name):
-            raise InvalidConfig(f"`{self.name}` cannot name a bundle; letters, digits, `_` and `-` can")
+            raise InvalidConfig(f"`{self.name}` is not a valid bundle name: use only letters, digits, `_` and `-`")
         for key in ("required", "optional", "includes"):
             object.__setattr__(self, key, read_strings(getattr(self, key), f"{self.name}.{key}"))
         if any(not entry.strip() for entry in (*self.required, *self.optional)):
-            raise InvalidConfig(f"{self.name}: an id of a tool, a pattern of ids or a name is expected here")
+            raise InvalidConfig(f"{self.name}: an entry must be a tool id, a pattern of tool ids, or a name")
 
 
 CODE_AGENT = ToolBundle(
@@ -73,29 +73,32 @@ BLOG_AGENT = ToolBundle(
 
 
 SHIPPED = (CODE_AGENT, BLOG_AGENT)
-"""Examples that are there without being set up, unless another has the name. Source: ADR-001, "Tool Bundles"."""
+"""Example bundles, available unless a configured bundle has the same name. Source: ADR-001, "Tool Bundles"."""
 
 
 @dataclass(frozen=True)
 class Contents:
-    """The entries of a bundle with those of all that it includes; two that are equal show the same."""
+    """The entries of a bundle and of all bundles that it includes. Equal contents show the same tools."""
 
     required: tuple[str, ...] = ()
     optional: tuple[str, ...] = ()
-    """Those that are not required."""
+    """The entries that are not required."""
 
     def holds(self, subject: Subject) -> bool:
-        """Whether `subject` is in it; for one of which something is unknown, whether it could be."""
+        """Return whether `subject` is in the bundle. If part of its id is unknown, return whether it could be."""
         if UNKNOWN in subject.id:
             return any(_could_meet(entry, subject.id) for entry in (*self.required, *self.optional))
         return bool(self._entries_of(subject.id, subject.aliases))
 
     def around(self, permissions: Permissions) -> Permissions:
-        """Those of somebody with `permissions` within it."""
+        """Return `permissions` limited to this bundle."""
         return _Within(self, permissions)
 
     def look(self, name: str, view: View, whole: View | None = None) -> Resolution:
-        """What is there of it, the bundle `name`, in `view`; `whole` is all there is, which only the owner may know."""
+        """Return which entries of the bundle `name` have tools in `view`.
+
+        `whole` is a view of the complete catalog, which only the owner may know. It is used for diagnoses.
+        """
         found = self._found(view)
         there = {tool.id: tool for entry in self.required for tool in _callable(found[entry], view)}
         more = {tool.id: tool for entry in self.optional for tool in _callable(found[entry], view)}
@@ -109,7 +112,7 @@ class Contents:
         )
 
     def _found(self, view: View) -> Mapping[str, list[Tool]]:
-        """The visible tools by the entries that they meet."""
+        """Return the visible tools by the entries that match them."""
         found: defaultdict[str, list[Tool]] = defaultdict(list)
         for tool in view.tools.values():
             for entry in self._entries_of(tool.id, tool.metadata.aliases):
@@ -130,12 +133,12 @@ class Contents:
 
 
 NOTHING = Contents()
-"""Those of a bundle that nobody knows."""
+"""The contents of an unknown bundle."""
 
 
 @dataclass(frozen=True)
 class _Within:
-    """What somebody may do with the tools of a bundle; nothing else exists there."""
+    """The permissions of a principal within a bundle. Tools outside of the bundle are hidden."""
 
     contents: Contents
     permissions: Permissions
@@ -146,11 +149,11 @@ class _Within:
 
 @dataclass(frozen=True)
 class _Besides:
-    """What somebody may do with the tools of a bundle, and with all that belongs to the session alone."""
+    """The permissions of a principal within a bundle, in a session with its own sources."""
 
     within: _Within
     own: frozenset[str]
-    """Names of the session's own sources."""
+    """The names of the session's own sources, which the bundle does not restrict."""
 
     def decide(self, subject: Subject) -> Access:
         permissions: Permissions = self.within
@@ -160,32 +163,33 @@ class _Besides:
 
 
 def besides(permissions: Permissions, own: Iterable[str]) -> Permissions:
-    """`permissions` of a session with sources of its `own`: bundles are of the catalog, and keep none of them out."""
+    """Return `permissions` for a session with its `own` sources. Bundles restrict the catalog, not these sources."""
     return _Besides(permissions, frozenset(own)) if isinstance(permissions, _Within) else permissions
 
 
 class Absence(StrEnum):
-    """Why nothing is there that meets an entry, as far as anybody may know."""
+    """Why no tool matches an entry, as far as callers may know."""
 
     UNKNOWN = "unknown"
+    """No tool matches, or all tools that match are hidden."""
     STARTING = "starting"
-    """A source that could have it has not listed its tools yet."""
+    """A source that could have a matching tool has not listed its tools yet."""
     UNAVAILABLE = "unavailable"
-    """It, or the source whose it is, cannot be used."""
+    """The matching tool, or its source, cannot be used."""
 
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """An entry that nothing meets."""
+    """An entry that no tool matches."""
 
     entry: str
     absence: Absence
     why: str
-    """In words that any caller may read: what is hidden from it reads as what is unknown."""
+    """The reason, for any caller. A hidden tool is reported as unknown."""
     diagnosis: str
-    """The same for the owner."""
+    """The reason, for the owner."""
     may_come: bool = False
-    """Whether it may be there later without anybody doing anything."""
+    """Whether a matching tool can appear without any action."""
 
     def to_wire(self) -> dict[str, str]:
         return {"entry": self.entry, "absence": self.absence.value, "why": self.why}
@@ -193,28 +197,29 @@ class Missing:
 
 @dataclass(frozen=True)
 class Resolution:
-    """What is there of a bundle. Tools by id, entries in their order."""
+    """Which entries of a bundle have tools. Tools are sorted by id; entries are in their order."""
 
     name: str
     required: tuple[Tool, ...]
-    """Tools that can be called and meet a required entry."""
+    """The tools that match a required entry and can be called."""
     optional: tuple[Tool, ...]
-    """The others that can be called."""
+    """The other tools that can be called."""
     missing: tuple[Missing, ...]
-    """Required entries that none of them meets."""
+    """The required entries without a tool."""
     absent: tuple[Missing, ...]
-    """Optional ones."""
+    """The optional entries without a tool."""
 
     def check(self) -> None:
-        """Pass where nothing is missing.
+        """Check that every required entry has a tool.
 
         Raises:
-            BundleIncomplete: something is; all of it is named.
+            BundleIncomplete: an entry has no tool; the error names all such entries.
         """
         if not self.missing:
             return
         raise BundleIncomplete(
-            f"The bundle `{self.name}` is incomplete: {_told((each.entry, each.why) for each in self.missing)}.",
+            f"The bundle `{self.name}` is missing required tools: "
+            f"{_told((each.entry, each.why) for each in self.missing)}.",
             diagnosis=_told((each.entry, each.diagnosis) for each in self.missing),
             next_action=NextAction("list"),
             retryable=all(each.may_come for each in self.missing),
@@ -223,25 +228,26 @@ class Resolution:
 
 
 class Bundles:
-    """All of them by name, checked; beside those that are set up, the shipped ones are there for whoever names them."""
+    """All bundles by name, checked. The shipped bundles can be used by name in addition to the configured ones."""
 
     def __init__(self, given: Iterable[ToolBundle] = ()) -> None:
-        """In any order.
+        """Check the configured bundles, given in any order.
 
         Raises:
-            InvalidConfig: two have the same name, one includes one that is not there, or itself by some way.
+            InvalidConfig: two bundles have the same name, or one includes an unknown bundle or, directly or indirectly,
+                itself.
         """
         self.given = tuple(given)
         self._by_name: dict[str, ToolBundle] = {}
         for bundle in self.given:
             if bundle.name in self._by_name:
-                raise InvalidConfig(f"two bundles are named `{bundle.name}`")
+                raise InvalidConfig(f"duplicate bundle name `{bundle.name}`")
             self._by_name[bundle.name] = bundle
         self._by_name = {**{bundle.name: bundle for bundle in SHIPPED}, **self._by_name}
         for bundle in self.given:
             for name in bundle.includes:
                 if name not in self._by_name:
-                    raise InvalidConfig(f"{bundle.name}: there is no bundle `{name}` to include{self._meant(name)}")
+                    raise InvalidConfig(f"{bundle.name}: includes unknown bundle `{name}`{self._meant(name)}")
         self._contents: dict[str, Contents] = {}
         for bundle in self._by_name.values():
             self._flatten(bundle, ())
@@ -250,26 +256,30 @@ class Bundles:
         return name in self._by_name
 
     def __iter__(self) -> Iterator[ToolBundle]:
-        """Those that are set up, by name."""
+        """Yield the configured bundles, sorted by name."""
         return iter(sorted(self.given, key=lambda bundle: bundle.name))
 
     @property
     def all(self) -> tuple[ToolBundle, ...]:
-        """Those that are set up, by name, then the shipped ones."""
+        """The configured bundles, sorted by name, then the shipped ones."""
         shipped = (bundle for bundle in SHIPPED if self._by_name[bundle.name] is bundle)
         return (*self, *(bundle for bundle in shipped if bundle not in self.given))
 
     def __getitem__(self, name: str) -> ToolBundle:
-        """Raises `UnknownBundle`, as `contents` does."""
+        """Return the bundle `name`.
+
+        Raises:
+            UnknownBundle: no bundle has this name; the hints name the closest.
+        """
         if (bundle := self._by_name.get(name)) is None:
             raise self.unknown(name)
         return bundle
 
     def contents(self, name: str) -> Contents:
-        """What the bundle `name` holds.
+        """Return the contents of the bundle `name`.
 
         Raises:
-            UnknownBundle: there is none of this name; hints name the nearest.
+            UnknownBundle: no bundle has this name; the hints name the closest.
         """
         if (contents := self._contents.get(name)) is None:
             raise self.unknown(name)
@@ -289,13 +299,19 @@ class Bundles:
         return contents
 
     def unknown(self, name: str, seen: Callable[[str], bool] | None = None) -> UnknownBundle:
-        """The error for `name`, which no bundle has. Its hints name only bundles that `seen` lets through."""
+        """Return the error for the unknown bundle `name`. Its hints name only bundles for which `seen` returns True."""
         shown = [each for each in self._by_name if seen is None or seen(each)]
         known = ", ".join(f"`{bundle.name}`" for bundle in self if bundle.name in shown)
         near = nearest(name, shown)
         return UnknownBundle(
-            f"There is no bundle `{name[:200]}`.",
-            hints=[f"Closest: `{near}`" if near is not None else f"Known are: {known}" if known else "None is set up."],
+            f"Bundle `{name[:200]}` not found.",
+            hints=[
+                f"Did you mean `{near}`?"
+                if near is not None
+                else f"Known bundles: {known}"
+                if known
+                else "No bundle is configured."
+            ],
         )
 
     def _meant(self, name: str) -> str:
@@ -321,7 +337,7 @@ def _missing(
     beyond: Mapping[str, list[Tool]] | None,
     whole: View | None,
 ) -> Iterator[Missing]:
-    """Those of `entries` that no tool of `found`, which are those of `view`, meets; `beyond` are those of `whole`."""
+    """Yield the entries without a tool that can be called. `found` is from `view`, and `beyond` from `whole`."""
     for entry in entries:
         tools = found.get(entry, [])
         if _callable(tools, view):
@@ -331,12 +347,15 @@ def _missing(
         if whole is not None and beyond is not None:
             there = beyond.get(entry, [])
             is_hidden = bool(_callable(there, whole))
-            diagnosis = f"it is hidden from `{view.principal.id}`" if is_hidden else _absence(entry, there, whole)[1]
+            diagnosis = f"hidden from `{view.principal.id}`" if is_hidden else _absence(entry, there, whole)[1]
         yield Missing(entry, absence, why, diagnosis, may_come)
 
 
 def _absence(entry: str, tools: Sequence[Tool], view: View) -> tuple[Absence, str, bool]:
-    """Why nothing that can be called meets `entry`, in words, and whether it may come by itself; `tools` meet it."""
+    """Return why no tool that can be called matches `entry`, as a code and in words, and whether that can change.
+
+    `tools` are the visible tools that match it.
+    """
     if tools:
         return Absence.UNAVAILABLE, _clause(view.unavailable[tools[0].id]), False
     possible = [source for name, source in view.sources.items() if _could_meet(entry, f"{name}.{UNKNOWN}")]
@@ -349,13 +368,13 @@ def _absence(entry: str, tools: Sequence[Tool], view: View) -> tuple[Absence, st
     if failed:
         told = "; ".join(map(_failure, failed))
         may_come = any(not source.is_lasting for source in failed)
-        return Absence.UNKNOWN, f"it is unknown, and not all can be listed: {told}", may_come
+        return Absence.UNKNOWN, f"not found, but some sources are unavailable: {told}", may_come
     near = None if is_pattern(entry) else nearest_id(entry, view.tools)
-    return Absence.UNKNOWN, "it is unknown" + (f" (did you mean `{near}`?)" if near is not None else ""), False
+    return Absence.UNKNOWN, "not found" + (f" (did you mean `{near}`?)" if near is not None else ""), False
 
 
 def _failure(source: SourceEntry) -> str:
-    return f"`{source.name}` is unavailable: {_clause(source.reason or 'nobody knows why')}"
+    return f"`{source.name}` is unavailable: {_clause(source.reason or 'unknown reason')}"
 
 
 def _clause(text: str) -> str:
@@ -371,12 +390,12 @@ def _told(entries: Iterable[tuple[str, str]]) -> str:
 
 
 _TOKEN = re.compile(r"\*|\?|\[!?+\]?+[^\]]*\]|.", re.DOTALL)
-"""What a pattern is made of, each as `fnmatch` reads it."""
+"""The parts of a pattern, as `fnmatch` reads them."""
 
 
 def _could_meet(entry: str, subject_id: str) -> bool:
-    """Whether something could meet `entry` whose id has any characters in the place of each `UNKNOWN`."""
-    if _is_bare(entry):  # its name is unknown, or else its aliases are
+    """Return whether `entry` could match an id that has any characters in the place of each `UNKNOWN`."""
+    if _is_bare(entry):  # the name or the aliases of the tool are unknown, so the entry could match
         return True
     tokens = _TOKEN.findall(entry)
     live = _onward({0}, tokens)
@@ -392,7 +411,7 @@ def _could_meet(entry: str, subject_id: str) -> bool:
 
 
 def _onward(live: set[int], tokens: Sequence[str]) -> set[int]:
-    """The places in a pattern that `live` lead to without a further character."""
+    """Return the positions in a pattern that can be reached from `live` without reading a character."""
     reached: set[int] = set()
     for start in live:
         stars = takewhile(lambda at: tokens[at] == "*", range(start, len(tokens)))

@@ -1,4 +1,4 @@
-"""What the system offers that tools may need: what is set up, what is known of it, and when it is looked at again."""
+"""Capabilities of the system that tools can need: which are configured, which are available, when to check again."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_NOT_YET = "it is being looked for; ask again in a moment."
-_FAILED = "looking for it failed"
+_NOT_YET = "Toolcrib is still checking for it. Try again in a moment."
+_FAILED = "checking for it failed"
 
 
 @dataclass(frozen=True)
 class Findings:
-    """What is known of capabilities at one moment. One of which nothing is known is missing."""
+    """What is known about capabilities at one moment. An unknown capability counts as missing."""
 
     there: frozenset[str] = frozenset()
-    """Names of those that the system has."""
+    """The names of the available capabilities."""
     lacking: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Why the others are missing and what to do about it, by name, in sentences that any caller may read."""
+    """By the name of a missing capability, the reason and what to do. Any caller can read these sentences."""
 
     def why_not(self, names: Iterable[str]) -> str | None:
-        """Why a tool that needs these cannot be called; None where all are there."""
+        """Return why a tool that needs these capabilities cannot be called; None if all are available."""
         missing = (name for name in names if name not in self.there)
         return " ".join(f"It needs `{name}`: {self.why_missing(name)}" for name in missing) or None
 
     def why_missing(self, name: str) -> str:
-        """The same of one that is not there, whatever needs it."""
-        return self.lacking.get(name, "no capability of this name is set up.")
+        """Return why the capability `name`, which is not available, is missing."""
+        return self.lacking.get(name, "no capability with this name is configured.")
 
 
 NO_FINDINGS = Findings()
@@ -46,47 +46,47 @@ NO_FINDINGS = Findings()
 
 @dataclass(frozen=True, slots=True)
 class Capability:
-    """Something that the system offers or does not, under the name by which tools say that they need it."""
+    """Something that the system may or may not have, under the name by which tools require it."""
 
     name: str
     check: Checker
     remedy: str = ""
-    """What to do where it is missing, in sentences that any caller may read."""
+    """What to do if it is missing, in sentences that any caller can read."""
     lifetime_s: float = 60.0
-    """For how long it is taken to be there once it was found."""
+    """How long it counts as available after it was found, in seconds."""
     missing_lifetime_s: float = 5.0
-    """For how long it is taken to be missing once it was not."""
+    """How long it counts as missing after it was not found, in seconds."""
     timeout_s: float = 5.0
-    """How long a check that is not quick may take before it counts as missing."""
+    """How long a slow check can take before the capability counts as missing, in seconds."""
 
     def lack(self, reason: str) -> str:
-        """Why it is missing, and what to do about it, in sentences."""
+        """Return `reason` and `remedy` as sentences."""
         texts = (" ".join(text.split()) for text in (reason, self.remedy))
         return " ".join(text if text.endswith((".", "!", "?")) else f"{text}." for text in texts if text)
 
 
 class Capabilities:
-    """Those that are set up, looked at when somebody looks at tools that need them, and not before.
+    """The configured capabilities. They are checked only when a request looks at tools that need them.
 
-    What is quick is looked at on the spot. For the rest a thread is started: until its first answer a capability is
-    missing, and while it is looked at again what was found before stands. Any thread may ask.
+    A quick check runs in the request. A slow check runs in its own thread: the capability is missing until the first
+    answer, and keeps its last result while it is checked again. Any thread can use this object.
     """
 
     def __init__(self, publish: Callable[[Findings], None], *, clock: Callable[[], float] = time.monotonic) -> None:
-        """`publish` takes whatever is found, whenever that has become another; the same more than once does no harm."""
+        """Make an empty set. `publish` receives the findings when they change; it must accept the same ones again."""
         self._publish = publish
         self._clock = clock
         self._lock = threading.Lock()
         self._watched: dict[str, _Watched] = {}
         self._findings = NO_FINDINGS
         self._quiet: tuple[object, dict[frozenset[str], float]] = (None, {})
-        """Until when nothing is to be done, by what one principal's own tools need besides what the catalog needs, for
-        these needs of the catalog. Another pair takes its place where something happens before its time."""
+        """The needs of the catalog, and a time for each set of needs of a principal's own tools: no check is due before
+        it. The pair is replaced when something happens earlier."""
         self.loop: EventLoopToken | None = None
-        """Where what a thread found is published, if anywhere: whoever is told of it may live there."""
+        """The event loop on which findings of threads are published, because listeners may belong to it; or None."""
 
     def set_up(self, capabilities: Iterable[Capability]) -> None:
-        """Have exactly these; of several with one name, the last. What is known of one that stays is kept."""
+        """Set the capabilities. Of several with one name, the last counts. Unchanged ones keep their last result."""
         with self._lock:
             before, self._watched = self._watched, {}
             for capability in capabilities:
@@ -97,9 +97,9 @@ class Capabilities:
         self._tell()
 
     def look(self, needing: Mapping[str, object], own: frozenset[str] = frozenset()) -> None:
-        """See to it that what is known of what is needed is not out of date.
+        """Check needed capabilities whose last result has expired.
 
-        `needing` has the names that the catalog needs, and is the same object as long as those are the same; `own` are
+        `needing` has the names that the catalog needs, and must be the same object until they change. `own` are the
         names that one principal's own tools need.
         """
         if not needing and not own:
@@ -115,10 +115,10 @@ class Capabilities:
             due_at = min(map(self._attended, watched), default=math.inf)
             self._gather(quiet=until)
         self._tell()
-        until[own] = due_at  # not before: nobody may look past what is not published yet
+        until[own] = due_at  # after publishing: until then, no other thread may skip its check
 
     async def settled(self) -> None:
-        """Wait for the first answer of whatever is looked at for the first time, of each until its deadline."""
+        """Wait for every check that runs for the first time, until its answer or its deadline."""
         with self._lock:
             awaited = [watched for watched in self._watched.values() if not watched.answered.is_set()]
         for watched in awaited:
@@ -126,25 +126,25 @@ class Capabilities:
                 await to_thread.run_sync(watched.answered.wait, left_s, abandon_on_cancel=True)
 
     def _attended(self, watched: _Watched) -> float:
-        """Have one looked at if it is time; when it will be time again."""
+        """Check a capability if a check is due, and return when the next check is due."""
         now, capability = self._clock(), watched.capability
         if watched.deadline is not None:
             if now < watched.deadline:
                 return watched.deadline
-            watched.lack = capability.lack(f"looking for it takes longer than {capability.timeout_s:g} s")
-            return math.inf  # its thread cannot be ended, and says so itself if it ever ends
+            watched.lack = capability.lack(f"checking for it takes longer than {capability.timeout_s:g} s")
+            return math.inf  # its thread cannot be stopped; if it ever ends, it updates the result itself
         if now < watched.due_at:
             return watched.due_at
         if capability.check.is_quick:
             watched.take(_asked(capability), now)
             return watched.due_at
         watched.deadline = watched.answer_by = now + capability.timeout_s
-        # A daemon: what hangs must not keep the program from ending.
+        # A daemon thread, so that a check that hangs does not keep the program from ending.
         asking = threading.Thread(target=self._ask, args=(watched,), name=f"capability {capability.name}", daemon=True)
         try:
             asking.start()
-        except RuntimeError:  # there is no thread to be had
-            logger.exception("looking for `%s` failed", capability.name)
+        except RuntimeError:  # the system cannot start a thread
+            logger.exception("checking for capability `%s` failed", capability.name)
             watched.take(_FAILED, now)
             return watched.due_at
         return watched.deadline
@@ -160,12 +160,12 @@ class Capabilities:
             else:
                 self._tell()
         except RuntimeError:
-            logger.debug("the event loop is gone; whoever looks next publishes what was found")
+            logger.debug("the event loop has ended; the next request publishes the findings")
         finally:
             watched.answered.set()
 
     def _gather(self, quiet: dict[frozenset[str], float] | None = None) -> None:
-        """Put together what is known; without `quiet`, whoever looks next looks at everything."""
+        """Collect the findings. Without `quiet`, the next request checks everything that is due."""
         lacking = {name: watched.lack for name, watched in self._watched.items() if watched.lack is not None}
         findings = Findings(frozenset(self._watched.keys() - lacking.keys()), lacking)
         if findings != self._findings:
@@ -174,7 +174,7 @@ class Capabilities:
             self._quiet = (self._quiet[0], {})
 
     def _tell(self) -> None:
-        """Publish what is known, without the lock: who is told may look again, here or in another thread."""
+        """Publish the findings, without the lock, because a listener can check again, in this or a different thread."""
         while True:
             findings = self._findings
             self._publish(findings)
@@ -183,20 +183,20 @@ class Capabilities:
 
 
 class _Watched:
-    """A capability and what is known of it; changed under the lock alone."""
+    """A capability and its last result. It only changes under the lock."""
 
     def __init__(self, capability: Capability) -> None:
         self.capability = capability
         self.lack: str | None = _NOT_YET
-        """Why it is missing and what to do about it; None where it is there."""
+        """Why it is missing, and what to do; None if it is available."""
         self.due_at = -math.inf
-        """When it is to be looked at again."""
+        """When the next check is due."""
         self.deadline: float | None = None
-        """Until when the thread that looks at it may take; None where there is none."""
+        """The deadline of the running check; None if no check is running."""
         self.answer_by = -math.inf
-        """The last of those deadlines."""
+        """The deadline of the last check that was started."""
         self.answered = threading.Event()
-        """Set once a first answer is published."""
+        """Set when the first answer is published."""
 
     def take(self, reason: str | None, now: float) -> None:
         capability = self.capability
@@ -210,6 +210,6 @@ class _Watched:
 def _asked(capability: Capability) -> str | None:
     try:
         return capability.check.why_missing(capability.timeout_s)
-    except (Exception, SystemExit):  # a check that ends its thread would never be asked again
-        logger.exception("looking for `%s` failed", capability.name)
+    except (Exception, SystemExit):  # without this, a check that raises would never run again
+        logger.exception("checking for capability `%s` failed", capability.name)
         return _FAILED

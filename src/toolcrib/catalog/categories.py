@@ -1,4 +1,4 @@
-"""Categories that somebody set up, and which tools hang in them besides below their sources."""
+"""Configured categories, and which tools belong to them in addition to the categories of their sources."""
 
 from __future__ import annotations
 
@@ -28,24 +28,24 @@ STANDARD: Mapping[str, Node] = {
         Node(("utility",), "Utility", "Time, arithmetic, conversion, files and other small things", ("utility",)),
     )
 }
-"""Top categories that anybody may use: one of these names is described like this unless its owner says otherwise.
+"""Standard top-level categories. A category with one of these names gets this description unless its owner sets one.
 
 Source: ADR-001, the standard tool categories.
 """
 
 
 _LEAST_KNOWN = 1_000
-"""Tools of which something is known before any that are gone are looked for."""
+"""How many cached places there are before the first removal of tools that no longer exist."""
 
 
 @dataclass(frozen=True)
 class Category:
-    """A node, and how tools come to hang in it.
+    """A configured category, and which tools belong to it.
 
-    Values are read as `mcp.json` has them: a lone string counts as a list of one, and `"Storage/Buckets"` as a path.
+    Values are read as in `mcp.json`: a lone string counts as a list of one, and `"Storage/Buckets"` as a path.
 
     Raises:
-        InvalidConfig: a value cannot be read like this.
+        InvalidConfig: a value has the wrong form.
     """
 
     path: Path
@@ -53,14 +53,14 @@ class Category:
     summary: str = ""
     tags: tuple[str, ...] = ()
     tools: tuple[str, ...] = ()
-    """Ids of tools; `*` stands for any characters, `?` for one, `[...]` for one of several."""
+    """Ids of tools that belong to it; `*` matches any characters, `?` one character, `[...]` one of several."""
     tagged: tuple[str, ...] = ()
-    """Tools that carry one of these tags hang in it as well."""
+    """Tools with one of these tags belong to it, too."""
     also_under: tuple[Path, ...] = ()
-    """Nodes that it hangs under besides the one above it."""
+    """Other categories in which it also appears, in addition to its parent."""
     group: bool = False
-    """Whether the catalog may show its tools in groups where there are more than a dozen; else a list shows them all
-    in the category itself, by pages."""
+    """Whether the catalog can show its tools in groups if there are more than a dozen. Otherwise a list shows all tools
+    in the category itself, in pages."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "path", read_path(self.path, "path"))
@@ -76,7 +76,7 @@ class Category:
         )
 
     def possible_tools(self) -> Iterator[Tool]:
-        """Tools as they might hang in it, one for each thing it claims."""
+        """Yield a placeholder tool for each pattern and tag, as an example of a tool that could belong to it."""
         for pattern in self.tools:
             source, _, name = ANY.sub(UNKNOWN, pattern).partition(".")
             yield Tool(source, name)
@@ -85,35 +85,35 @@ class Category:
 
 
 class Categories:
-    """All of them, checked: a directed acyclic graph over whatever nodes there are.
+    """All configured categories, checked: they form a directed acyclic graph.
 
-    Where a tool hangs depends on the tool alone, so one that is hidden moves no other.
+    The places of a tool depend only on the tool itself. So hiding one tool never moves a different tool.
     """
 
     def __init__(self, given: Iterable[Category] = ()) -> None:
-        """In the order in which they claim tools.
+        """Check and link `given`. Their order is the order in which they claim tools.
 
         Raises:
-            InvalidConfig: two have the same path, one has none, or one hangs below itself.
+            InvalidConfig: two categories have the same path, one has no path, or one is below itself.
         """
         self.given = tuple(given)
         self._by_path = {category.path: category for category in self.given}
         for category in self.given:
             if not category.path or not all(category.path):
-                raise InvalidConfig("a category without a name cannot be reached")
+                raise InvalidConfig("a category must have a name")
             if self._by_path[category.path] is not category:
-                raise InvalidConfig(f"the category {_shown(category.path)} is set up twice")
+                raise InvalidConfig(f"duplicate category {_shown(category.path)}")
         self._standing = {path for category in self.given for path in ways_to(category.path)}
         self.links: Mapping[Path, tuple[Path, ...]] = {}
-        """By node, those that hang under it besides the ones below it."""
+        """By path, the categories that are linked below it in addition to its children."""
         self._above: Mapping[Path, tuple[Path, ...]] = {}
         self._link()
         for category in self.given:
             if category.also_under and (cycle := self._cycle(category.path)):
-                raise InvalidConfig(f"a category cannot hang below itself: {' > '.join(map(_shown, cycle))}")
+                raise InvalidConfig(f"a category cannot be below itself: {' > '.join(map(_shown, cycle))}")
         self._claims = _Claims(self.given)
         self._known: dict[int, tuple[ref[Tool], tuple[Path, ...]]] = {}
-        """Places by the identity of a tool, for several may have one id; no tool is kept alive by it."""
+        """The places of tools, by `id()`, because several tools can have the same tool id. The references are weak."""
         self._most_known = _LEAST_KNOWN
 
     def __contains__(self, path: Path) -> bool:
@@ -125,15 +125,15 @@ class Categories:
 
     @cached_property
     def digest(self) -> str:
-        """Equal for two that say the same."""
+        """A digest that is equal if and only if two sets of categories say the same."""
         return digest([[*_told(c), list(c.tools), list(c.tagged), [*map(list, c.also_under)]] for c in self.given])
 
     def digest_of(self, nodes: Container[Path]) -> str:
-        """Equal for two that say the same of `nodes`, whatever they say of others and whichever tools they claim."""
+        """Return a digest of what the categories say about `nodes`. Other nodes and claimed tools do not matter."""
         return digest([[*_told(c), [*map(list, self.above(c.path))]] for c in self.given if c.path in nodes])
 
     def places(self, tool: Tool) -> tuple[Path, ...]:
-        """Where `tool` hangs, the primary path first: the categories that claim it, its own, and below its source."""
+        """Return the paths of `tool`, primary path first: categories that claim it, its own category, its source's."""
         if not self.given:
             return self._found(tool) if tool.metadata.category else ((tool.source, *tool.own_path),)
         key = id(tool)
@@ -147,11 +147,11 @@ class Categories:
         return places
 
     def reaches(self, tool: Tool) -> tuple[Path, ...]:
-        """`places`, and by their primary paths the nodes that those above it hang under as well."""
+        """Return the places of `tool`, and the primary paths of all categories that they are linked to."""
         return self.reached(self.places(tool))
 
     def reached(self, places: Collection[Path]) -> tuple[Path, ...]:
-        """`places`, and by their primary paths the nodes that those above them hang under as well."""
+        """Return `places`, and the primary paths of all categories to which they or their parents are linked."""
         found = dict.fromkeys(places)
         waiting = [*found] if self.links else []
         while waiting:
@@ -162,7 +162,7 @@ class Categories:
         return tuple(found)
 
     def primary(self, path: Path) -> Path:
-        """The primary path of the node that `path` leads to, which may be through links."""
+        """Return the primary path of the category that `path` leads to. `path` can lead through links."""
         here: Path = ()
         for name in path:
             child = (*here, name)
@@ -171,19 +171,19 @@ class Categories:
         return here
 
     def above(self, path: Path) -> tuple[Path, ...]:
-        """The nodes that the one at `path` hangs under besides the one above it, by their primary paths."""
+        """Return the primary paths of the categories under which `path` is linked, in addition to its parent."""
         return self._above.get(path, ())
 
     def leads_to_one(self, path: Path) -> bool:
-        """Whether a category is at `path` or below it."""
+        """Return whether a configured category is at `path` or below it."""
         return path in self._standing
 
     def may_group(self, path: Path) -> bool:
-        """Whether the owner wants groups in the category at `path`."""
+        """Return whether the owner allows groups in the category at `path`."""
         return path in self._by_path and self._by_path[path].group
 
     def is_unclaimed_at(self, tool: Tool, path: Path) -> bool:
-        """Whether `path` is the node of the source of `tool`, and the tool was not put there in any other way."""
+        """Return whether `tool` is at `path` only because `path` is the category of its source."""
         if path != (tool.source,) or tool.own_path or tool.metadata.category == path:
             return False
         return path not in self._by_path or path not in self._claims.of(tool)
@@ -194,18 +194,18 @@ class Categories:
         claimed = dict.fromkeys((*self._claims.of(tool), *said, own))
         if len(claimed) == 1:
             return (own,)
-        # Whatever hangs in a node hangs below those above it anyway.
+        # A tool in a category is below the categories above it anyway, so drop those.
         depths = {len(path) for path in claimed}
         above = {path[:depth] for path in claimed for depth in depths if depth < len(path)}
         return tuple(path for path in claimed if path not in above)
 
     def _forget(self) -> None:
-        """Let go of what is known of tools that are gone, so seldom that it costs each tool little."""
+        """Drop cached places of tools that no longer exist. It runs rarely, so the cost per tool is small."""
         self._known = {key: known for key, known in [*self._known.items()] if known[0]() is not None}
         self._most_known = max(_LEAST_KNOWN, 2 * len(self._known))
 
     def _link(self) -> None:
-        """Find the links; one may be given by a way that leads through another, which is known a round earlier."""
+        """Resolve the links. A link can lead through a different link, so this repeats until nothing changes."""
         above = {category.path: category.also_under for category in self.given if category.also_under}
         for _ in range(len(above) + 1):
             links: defaultdict[Path, dict[Path, None]] = defaultdict(dict)
@@ -218,7 +218,7 @@ class Categories:
                 return
 
     def _cycle(self, start: Path) -> tuple[Path, ...]:
-        """The way down from `start` to itself; empty where there is none."""
+        """Return the way down from `start` to itself; empty if there is no cycle."""
         below: dict[Path, Path] = {}
         waiting = deque([start])
         while waiting:
@@ -236,7 +236,7 @@ class Categories:
 
 
 class _Claims:
-    """Which categories claim a tool, found without asking each of them."""
+    """Finds the categories that claim a tool, without testing every category."""
 
     def __init__(self, given: Iterable[Category]) -> None:
         given = tuple(given)
@@ -248,7 +248,7 @@ class _Claims:
                 self._by_tag[tag].append(category.path)
 
     def of(self, tool: Tool) -> list[Path]:
-        """Those that claim `tool`, in the order in which they were given."""
+        """Return the paths of the categories that claim `tool`, in the order in which they were given."""
         claiming = [*self._by_id.of(tool.id)]
         for tag in tool.metadata.tags:
             claiming += self._by_tag.get(tag, ())
@@ -259,7 +259,7 @@ NO_CATEGORIES = Categories()
 
 
 def ways_to(path: Path) -> Iterator[Path]:
-    """The paths of the nodes that `path` leads through, the one at its end included, the root not."""
+    """Yield the paths of all categories on the way to `path`, including `path` itself, without the root."""
     return (path[:depth] for depth in range(1, len(path) + 1))
 
 

@@ -1,4 +1,4 @@
-"""Checks of what a system offers: programs, variables, places, addresses, packages, and what a function says."""
+"""Checks for capabilities of the system: programs, variables, files, packages, addresses and custom functions."""
 
 from __future__ import annotations
 
@@ -14,24 +14,23 @@ from typing import Protocol
 
 
 class Checker(Protocol):
-    """Looks for one thing, in whatever thread."""
+    """Checks for one capability. It can run in any thread."""
 
     @property
     def is_quick(self) -> bool:
-        """Whether nothing but this machine is asked, so that whoever looks can wait for it."""
+        """Whether the check only asks this machine, so that a request can wait for it."""
         ...
 
     @property
     def looked_for(self) -> str:
-        """What it looks for, in words for its owner alone: they may hold paths, variables and addresses."""
+        """What the check looks for. Only the owner reads it: it can contain paths, variables and addresses."""
         ...
 
     def why_missing(self, timeout_s: float) -> str | None:
-        """Why it is missing, in words that any caller may read, so without names of programs, variables and places.
+        """Return why the capability is missing, or None if it is available.
 
-        None where it is there.
-
-        After `timeout_s` nobody waits for it any more.
+        Any caller can read the reason, so it must not name programs, variables or paths. Toolcrib does not wait longer
+        than `timeout_s` seconds for the answer.
         """
         ...
 
@@ -68,7 +67,7 @@ class VariableSet:
 
 @dataclass(frozen=True, slots=True)
 class PathExists:
-    """A file or folder; `~` is the home of whoever runs this, and a relative path begins where the program runs."""
+    """A file or folder. `~` is the home folder of the current user; a relative path starts at the working directory."""
 
     path: str
     is_quick = True
@@ -78,12 +77,12 @@ class PathExists:
         return f"the file or folder `{self.path}`"
 
     def why_missing(self, timeout_s: float) -> str | None:
-        return None if Path(self.path).expanduser().exists() else "its file or folder is not there"
+        return None if Path(self.path).expanduser().exists() else "its file or folder does not exist"
 
 
 @dataclass(frozen=True, slots=True)
 class PackageImportable:
-    """A Python package or module that could be imported; nothing is."""
+    """A Python package or module that can be imported. The check does not import it."""
 
     name: str
     is_quick = True
@@ -98,7 +97,7 @@ class PackageImportable:
 
 @dataclass(frozen=True, slots=True)
 class AddressAccepts:
-    """A host that takes a TCP connection at a port."""
+    """A host that accepts TCP connections on a port."""
 
     host: str
     port: int
@@ -113,12 +112,12 @@ class AddressAccepts:
             with socket.create_connection((self.host, self.port), timeout_s):
                 return None
         except OSError:
-            return "nothing takes connections at its address"
+            return "nothing accepts connections at its address"
 
 
 @dataclass(frozen=True, slots=True)
 class OwnCheck:
-    """Whatever a function of one's own says: True where it is there; else False, or a text that says why not."""
+    """A custom function that returns True if the capability is available, or False, or a string with the reason."""
 
     function: Callable[[], bool | str]
     is_quick = False
@@ -131,11 +130,11 @@ class OwnCheck:
         said = self.function()
         if said is True:
             return None
-        return (said if isinstance(said, str) else "") or "it is not there"
+        return (said if isinstance(said, str) else "") or "it is not available"
 
 
 def _is_importable(name: str) -> bool:
-    """Not by `find_spec` alone: that imports what is above a submodule."""
+    """Return whether the module `name` exists. `find_spec` alone would import the parent packages of a submodule."""
     top, *below = name.split(".")
     spec = importlib.util.find_spec(top)
     path = top

@@ -1,4 +1,4 @@
-"""How the tools of a node that is too full are grouped, and what a node that nobody described says is inside."""
+"""Groups the tools of large categories, and makes summaries for categories without a description."""
 
 from __future__ import annotations
 
@@ -18,37 +18,38 @@ from toolcrib.core.tools import Tool
 from toolcrib.search.index.tokens import STOPWORDS, terms, words
 
 MAX_TOOLS = 12
-"""A node with more tools than this is grouped."""
+"""The most tools of a category without groups."""
 
 MAX_GROUPS = 50
-"""Groups on one level: what one page can show."""
+"""The most groups on one level: as many as one page can show."""
 
 SUMMARY_CHARS = 300
-"""The longest summary made up for a node; one with few tools gets a shorter one."""
+"""The longest generated summary of a category, in characters. Categories with few tools get a shorter one."""
 
 MAX_READ = 5_000
-"""Tools that are read together to tell some nodes from each other; more are too many to wait for, and stand by name."""
+"""The most tools whose texts are read to make groups or summaries. More would take too long; then only names are used.
+"""
 
 MAX_KEPT = 300
-"""Groupings that are kept, and as many summaries of neighbours."""
+"""How many groupings are cached, and how many sets of summaries."""
 
 _ENUMERATED = 6
-"""Names of tools in a summary that reads nothing else."""
+"""How many names of tools are in a summary that is made from names only."""
 
 READ_WORDS = 80
-"""Words of a description that are read, from its beginning."""
+"""How many words of a description are read, from its beginning."""
 
 NAME_CHARS = 40
-"""The longest name of a group."""
+"""The longest name of a group, in characters."""
 
 _TOOLS_OF_A_GROUP = 4
-"""How many a group holds on the average, at least."""
+"""The least average number of tools in a group."""
 
 _NAME_WEIGHT = 2.0
-"""What a word in a tool's name counts, beside 1 for one in its description or source."""
+"""The weight of a word in a tool's name. A word in the description or the source name has weight 1."""
 
 _REPETITION = 10.0
-"""How much less a further word of a tool is worth in a summary that holds one of it already."""
+"""How strongly a summary prefers words of tools that it does not cover yet."""
 
 _SAYS_NOTHING = (
     "add all allow any api available base based contain contains create data delete detail details different "
@@ -58,32 +59,32 @@ _SAYS_NOTHING = (
     "specific specified string support supported tool tools two type types update url use used user using value "
     "values various www"
 )
-"""Words that any tool may be described with, whatever it is about."""
+"""Words that are common in descriptions of tools on any topic."""
 
 _Weights = Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Tools that belong together, and the node that holds them."""
+    """A group of related tools."""
 
     name: str
-    """One path element of at most `NAME_CHARS` characters."""
+    """The name of the group, a path element of at most `NAME_CHARS` characters."""
     summary: str
     tool_ids: tuple[str, ...]
-    """Sorted; two at least."""
+    """The ids of its tools, sorted; at least two."""
 
 
 def grouped(tools: Mapping[str, Tool], *, at_most: int = MAX_TOOLS, taken: Collection[str] = ()) -> tuple[Group, ...]:
-    """The tools of one node, by id, in groups sorted by name; none where the node has no more than `at_most` tools.
+    """Group the tools of one category, given by id. Return the groups sorted by name.
 
-    At most `MAX_GROUPS`, none with all of the tools, none called like one of `taken`. A tool is in one group, or in
-    none: where a group would be too small to be worth a node, its tools stay with the node. A group may again have
-    more than `at_most` tools.
+    There are no groups if there are at most `at_most` tools. Otherwise there are at most `MAX_GROUPS`; no group has all
+    tools, and no group has a name from `taken`. A tool is in at most one group: if a group would be too small, its
+    tools stay in the category. A group can itself have more than `at_most` tools.
 
-    Depends on the tools alone, not on their order. Each group is what one word stands for, of the words that tell the
-    tools apart best; so one more tool moves few others. A source's tools stay together where several are mixed. The
-    same tools are not read again while they are among those that were asked for last.
+    The result depends only on the tools, not on their order. Each group is defined by one word, and the words are those
+    that distinguish the tools best. So an additional tool moves few others. If the tools are from several sources, the
+    tools of one source stay together. Recent results are cached.
     """
     if len(tools) <= at_most:
         return ()
@@ -97,10 +98,10 @@ def grouped(tools: Mapping[str, Tool], *, at_most: int = MAX_TOOLS, taken: Colle
 
 
 def summaries_of(nodes: Mapping[str, Collection[Tool]]) -> Mapping[str, str]:
-    """What is inside each of some nodes that stand side by side: names of tools if they are few, then telling words.
+    """Return a summary for each of several sibling categories: names of tools if they are few, then typical words.
 
-    Words that tell a node from the others come first. At most `SUMMARY_CHARS` characters; empty without any tools. As
-    with groups, the same tools are not soon read again.
+    Words that distinguish a category from the others come first. A summary has at most `SUMMARY_CHARS` characters, and
+    is empty if there are no tools. Recent results are cached.
     """
     every = {tool.id: tool for inside in nodes.values() for tool in inside}
     if len(every) > MAX_READ:
@@ -114,19 +115,19 @@ def summaries_of(nodes: Mapping[str, Collection[Tool]]) -> Mapping[str, str]:
 
 
 def enumerated(tools: Iterable[Tool]) -> str:
-    """The names of some tools, the first of them in their order, and how many more there are."""
+    """Return the first names of `tools` in sorted order, and the number of further tools."""
     names = sorted(tool.name[:NAME_CHARS] for tool in tools)
     return ", ".join(names[:_ENUMERATED]) + (f" and {len(names) - _ENUMERATED} more" if names[_ENUMERATED:] else "")
 
 
-# --- what is kept
+# --- caches
 
 _K = TypeVar("_K")
 _V = TypeVar("_V")
 
 
 class _Kept(Generic[_K, _V]):
-    """What was made for the keys that were asked for last, `MAX_KEPT` of them."""
+    """A cache with the `MAX_KEPT` entries that were used last."""
 
     def __init__(self) -> None:
         self._made: OrderedDict[_K, _V] = OrderedDict()
@@ -150,8 +151,8 @@ _SUMMARIES = _Kept[frozenset[tuple[str, bytes]], Mapping[str, str]]()
 
 
 def _digest(tools: Iterable[Tool]) -> bytes:
-    """Of all that can be told of them, whatever their order."""
-    # No sum: whoever may choose enough tools finds two sets of them with one sum.
+    """Return a digest of everything that is shown about `tools`, independent of their order."""
+    # Not a sum of fingerprints: an attacker who can add enough tools could find two sets with equal sums.
     fingerprints = sorted(tool.fingerprint for tool in tools)
     return hashlib.blake2b(b"".join(each.to_bytes(16, "big") for each in fingerprints), digest_size=16).digest()
 
@@ -178,7 +179,7 @@ def _read_and_grouped(ordered: Sequence[Tool], at_most: int, taken: Collection[s
 
 
 def _units(ordered: Sequence[Tool], at_most: int) -> Mapping[str, Sequence[Tool]]:
-    """What is not torn apart, sorted: the tools of a source that is one of several and small, else each tool alone."""
+    """Return the units that are never split, sorted: a small source if there are several sources, or a single tool."""
     by_source: defaultdict[str, list[Tool]] = defaultdict(list)
     for tool in ordered:
         by_source[tool.source].append(tool)
@@ -187,12 +188,14 @@ def _units(ordered: Sequence[Tool], at_most: int) -> Mapping[str, Sequence[Tool]
         if len(by_source) > 1 and len(inside) <= at_most:
             units[source] = inside
         else:
-            units |= {tool.id: [tool] for tool in inside}  # an id holds a dot, a source's name none
+            units |= {
+                tool.id: [tool] for tool in inside
+            }  # no conflict: only ids contain a dot, names of sources do not
     return dict(sorted(units.items()))
 
 
 def _held(units: Mapping[str, Sequence[Tool]], texts: _Texts, most: int) -> Mapping[str, Sequence[Tool]]:
-    """Tools by the term that stands for them, at most `most` terms; "" for those that have nothing in common."""
+    """Return the tools by the term of their group, with at most `most` terms; "" has the tools without a group."""
     from toolcrib.catalog.heads import heads_of  # noqa: PLC0415  with numpy, which few catalogs need for their groups
 
     rows = [_sum(texts.weights[tool.id] for tool in inside) for inside in units.values()]
@@ -203,7 +206,7 @@ def _held(units: Mapping[str, Sequence[Tool]], texts: _Texts, most: int) -> Mapp
 
 
 def _worth_a_node(held: Mapping[str, Sequence[Tool]], at_most: int) -> Mapping[str, Sequence[Tool]]:
-    """Without groups whose tools had better stay with their node: single ones, and small ones while there is room."""
+    """Drop groups whose tools should stay in the category: groups of one tool, and small groups while there is room."""
     kept = dict(held)
     loose = 0
     for term in sorted(kept, key=lambda term: (len(kept[term]), term)):
@@ -216,7 +219,7 @@ def _worth_a_node(held: Mapping[str, Sequence[Tool]], at_most: int) -> Mapping[s
 
 
 def _ranges(ordered: Sequence[Tool], at_most: int, taken: Collection[str]) -> Mapping[str, Sequence[Tool]]:
-    """Tools that no word tells apart, in runs of their order, by what each run is called."""
+    """Split tools that no word distinguishes into runs of their sorted order, by the name of each run."""
     parts = min(MAX_GROUPS, math.ceil(len(ordered) / at_most))
     used = {name.casefold() for name in taken}
     bounds = [at * len(ordered) // parts for at in range(parts + 1)]
@@ -224,7 +227,7 @@ def _ranges(ordered: Sequence[Tool], at_most: int, taken: Collection[str]) -> Ma
     return {_unused(f"{run[0].name[:16]} to {run[-1].name[:16]}", used): run for run in runs}
 
 
-# --- what they are called
+# --- names
 
 
 def _named(held: Mapping[str, Sequence[Tool]], texts: _Texts, taken: Collection[str]) -> Mapping[str, Sequence[Tool]]:
@@ -233,7 +236,7 @@ def _named(held: Mapping[str, Sequence[Tool]], texts: _Texts, taken: Collection[
 
 
 def _name(term: str, inside: Sequence[Tool], texts: _Texts) -> str:
-    """The word of `term`, or it and the word beside it where the names of most of these tools have both together."""
+    """Return the word of `term`, or two words if most names of these tools contain both next to each other."""
     pairs = Counter(
         pair for tool in inside for pair in {*pairwise(found for found, _ in _said(tool.name))} if term in pair
     )
@@ -243,7 +246,7 @@ def _name(term: str, inside: Sequence[Tool], texts: _Texts) -> str:
 
 
 def _unused(name: str, used: set[str]) -> str:
-    """`name`, cut, and with a number where it is in use whatever its case; it is in use afterwards."""
+    """Shorten `name`, add a number if it is in `used` (ignoring case), and add the result to `used`."""
     short = " ".join(name.split())[: NAME_CHARS - 4].strip() or "unnamed"
     numbered = (f"{short} {number}" for number in count(2))
     found = next(candidate for candidate in chain([short], numbered) if candidate.casefold() not in used)
@@ -270,7 +273,7 @@ def _summary(inside: Collection[Tool], texts: _Texts) -> str:
 
 
 def _telling(ordered: Sequence[Tool], texts: _Texts) -> Iterator[str]:
-    """Terms of these tools in the order in which they tell most, each of something that those before told less of."""
+    """Yield the terms of these tools, most informative first. Terms of tools not covered so far are preferred."""
     postings: defaultdict[str, list[tuple[int, float]]] = defaultdict(list)
     for at, tool in enumerate(ordered):
         weighted = [(term, weight * texts.rarity[term]) for term, weight in texts.weights[tool.id].items()]
@@ -296,14 +299,14 @@ def _telling(ordered: Sequence[Tool], texts: _Texts) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class _Texts:
-    """What some tools say of themselves."""
+    """The words in the texts of some tools."""
 
     weights: Mapping[str, _Weights]
-    """By tool id: how much each term that says something counts."""
+    """By tool id, the weight of each informative term."""
     spread: Mapping[str, int]
-    """How many of the tools hold a term."""
+    """By term, the number of tools that have it."""
     words: Mapping[str, Mapping[str, int]]
-    """By term: the words that stand for it, and how often."""
+    """By term, the words with this stem and how often each occurs."""
 
     @classmethod
     def of(cls, ordered: Sequence[Tool]) -> _Texts:
@@ -321,11 +324,11 @@ class _Texts:
 
     @cached_property
     def rarity(self) -> _Weights:
-        """By term: the inverse of the share of the tools that hold it, as a logarithm."""
+        """By term, the logarithm of the inverse of the share of tools that have it."""
         return {term: math.log(1 + len(self.weights) / holders) for term, holders in self.spread.items()}
 
     def word(self, term: str) -> str:
-        """The most frequent word with this stem, which is no word itself."""
+        """Return the most frequent word with the stem `term`, because a stem is not a readable word."""
         words = self.words[term]
         return min(words, key=lambda word: (-words[word], len(word), word))
 
@@ -336,7 +339,7 @@ _Said = Sequence[tuple[str, str]]
 def _counted(name: _Said, source: _Said, description: _Said) -> _Weights:
     weights: dict[str, float] = {}
     for term, _ in description:
-        weights[term] = 2.0 if term in weights else 1.0  # repeating a word twice says no more
+        weights[term] = 2.0 if term in weights else 1.0  # further repetitions do not count
     for term in {term for term, _ in name}:
         weights[term] = weights.get(term, 0.0) + _NAME_WEIGHT
     for term, _ in source:
@@ -358,7 +361,7 @@ def _sum(rows: Iterable[_Weights]) -> _Weights:
 
 
 def _said(text: str) -> Iterator[tuple[str, str]]:
-    """The words of `text` as pairs of term and word, in order, without stopwords, digits and single letters."""
+    """Yield the words of `text` as pairs (term, word), in order, without stopwords, numbers and single letters."""
     for chunk in text.split():
         yield from _said_in(chunk)
 
@@ -368,7 +371,7 @@ def _said_in(chunk: str) -> tuple[tuple[str, str], ...]:
     found: list[tuple[str, str]] = []
     parts = ["", "", ""]
     for word in words(chunk):
-        # The index also knows `getGameArt` as one word; nobody reads it as one.
+        # `words` also returns a compound such as `getGameArt` as one word, which is not useful as a name.
         is_whole = word in ("".join(parts[-2:]), "".join(parts)) and parts[-1] != word
         parts = [*parts[1:], word]
         if is_whole or word in STOPWORDS or word.isdigit() or (len(word) == 1 and word.isascii()):

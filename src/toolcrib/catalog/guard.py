@@ -1,4 +1,4 @@
-"""Which tools may be shown and as what, given what people approved of: it follows the store and the policy."""
+"""Decides which tool definitions are shown, from the pins, the pin policy and the definitions that sources offer."""
 
 from __future__ import annotations
 
@@ -34,32 +34,33 @@ from toolcrib.definitions.pins import Pin, PinStore, Seen, gone_for_long
 logger = logging.getLogger(__name__)
 
 _JUDGING = 2
-"""Listings that are judged at once."""
+"""How many listings are judged at the same time."""
 
 COMPARING_S = 20.0
-"""For how long the definitions of one listing are compared; what a stranger changed beyond that counts as breaking."""
+"""How long the definitions of one listing are compared, in seconds. Changes that are found later count as breaking."""
 
 LARGE_BYTES = 50_000
-"""Of a definition that nobody who is shown it is to wait for; what is suspicious in others is looked for then."""
+"""From this size on, a definition is checked for suspicious text when it is listed; a smaller one, when it is shown."""
 
 _EARLIER = 4
-"""Definitions of one tool that were shown before it, and whose handles may be out."""
+"""How many earlier definitions of a tool are remembered, because clients may still have handles for them."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """What is known of the tools of one source besides what it offers."""
+    """What is stored about the tools of one source."""
 
     approved: Mapping[str, Approved]
-    """By name."""
+    """The pinned definitions, by tool name."""
     seen: Mapping[str, Seen]
-    """Likewise."""
+    """The last seen definitions, by tool name."""
     is_readable: bool = True
+    """Whether the pins could be read."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Patience:
-    """For the definitions of one listing."""
+    """The time limit for comparing the definitions of one listing."""
 
     until: float
 
@@ -73,50 +74,51 @@ class _Patience:
 
 
 class Guard:
-    """Judges what sources offer, but for those of which nobody can say what is behind them.
+    """Decides which tool definitions are shown. Sources without a known origin (`entry.origin` empty) are not checked.
 
-    Versions are counted in the store; without one, or while it cannot be used, as long as the program lasts.
+    The store counts the versions of definitions. Without a store, or while it cannot be used, versions are counted only
+    while the program runs.
     """
 
     def __init__(self, store: PinStore | None = None) -> None:
         self.policy: PinPolicy = DEFAULT_PINS
         self._problems: dict[tuple[str, str], str] = {}
-        """By source and origin, why what was approved is not known."""
+        """By source and origin, why the pins are not known."""
         self._unread: set[tuple[str, str]] = set()
-        """Those of which the store could not be read."""
+        """The sources and origins for which the store could not be read."""
         self._store = store
         self._seen: dict[tuple[str, str], dict[str, Seen]] = {}
-        """By source and origin, what the store does not hold."""
+        """By source and origin, the last seen definitions that are not in the store."""
         self._shown: dict[tuple[str, str], dict[str, tuple[Tool, ...]]] = {}
-        """Likewise, by name what was shown last of each tool, the latest first."""
+        """By source and origin, the last shown definitions of each tool, by tool name, latest first."""
         self._offered: dict[str, tuple[Tool, ...]] = {}
         """The last listing of each source that is judged."""
         self._last_neighbours: tuple[list[tuple[Tool, ...]], Neighbours] | None = None
-        """Those of these listings, as long as they are the last."""
+        """The listings and their `Neighbours`, cached until a listing changes."""
         self._judged_by: object = None
-        """What the last judgements went by."""
+        """What the last judgements depended on; see `_goes_by`."""
         self._threads = anyio.CapacityLimiter(_JUDGING)
-        """Of their own: a definition that takes long to compare holds up nothing else."""
+        """A separate limiter, so that a definition that takes long to compare blocks nothing else."""
 
     @property
     def problem(self) -> str | None:
-        """Why what was approved of some source is not known; None while all is."""
+        """Why the pins of a source cannot be read; None if all can be read."""
         return next(iter(self._problems.values()), None)
 
     async def judge(self, entry: SourceEntry, tools: Iterable[Tool]) -> Mapping[str, Judgement]:
-        """See `toolcrib.catalog.intake.Judge`."""
+        """Judge the tools of a source; see `toolcrib.catalog.intake.Judge`."""
         if not entry.origin:
             return {}
         offered, given_up = tuple(tools), Event()
         judge = partial(self._judge, entry, offered, given_up)
         try:
-            # Not waited for when the source leaves or the program stops: many large definitions take seconds.
+            # `abandon_on_cancel`, so that stopping does not wait: many large definitions take seconds.
             return await to_thread.run_sync(judge, limiter=self._threads, abandon_on_cancel=True)
         finally:
             given_up.set()
 
     async def has_turned(self) -> bool:
-        """Whether what was judged since this was asked last may be judged otherwise by now."""
+        """Return whether judgements can have changed since the last call of this method."""
         now, reads_again = await to_thread.run_sync(
             lambda: (self._goes_by(), self._reads_again()), limiter=self._threads
         )
@@ -124,25 +126,30 @@ class Guard:
         return turned
 
     def approve(self, judgements: Iterable[tuple[SourceEntry, Judgement]], by: str) -> None:
-        """Have what these sources offer approved of as it is.
+        """Pin the definitions that these sources offer now.
 
         Raises:
-            OSError, sqlite3.Error: it cannot be kept.
-            ValueError: no store was given.
+            OSError, sqlite3.Error: the pins cannot be stored.
+            ValueError: this guard has no store.
         """
         self._kept().put(_pin(entry, each, by) for entry, each in judgements)
 
     def withdraw(self, pins: Iterable[Pin], by: str) -> None:
-        """Have these approvals end; raises as `approve` does."""
+        """Remove these pins.
+
+        Raises:
+            OSError, sqlite3.Error: the change cannot be stored.
+            ValueError: this guard has no store.
+        """
         self._kept().put(Pin(pin.source, pin.origin, pin.shown, pin.name, None, pin.version, by) for pin in pins)
 
     def _kept(self) -> PinStore:
         if self._store is None:
-            raise ValueError("nothing keeps what is approved: no store of pins was given")
+            raise ValueError("pins cannot be stored, because no pin store was given")
         return self._store
 
     def _goes_by(self) -> object:
-        """What judgements go by besides the tools of their own source."""
+        """Return what judgements depend on in addition to the tools of their own source."""
         stamp = None
         if self._store is not None:
             try:
@@ -155,13 +162,13 @@ class Guard:
         return stamp, self.policy, names
 
     def _reads_again(self) -> bool:
-        """Whether the store can be read by now where it could not: that it was locked for a moment leaves no trace."""
+        """Return whether the store can be read again after a failure. The stamp does not show that a lock has ended."""
         for place in [*self._unread]:
             try:
                 _ = self._kept().of(*place), self._kept().seen(*place)
             except (OSError, sqlite3.Error):
                 continue
-            self._unread.discard(place)  # its source may be gone
+            self._unread.discard(place)  # here, because its source may be gone and is then not judged again
             self._note(place, None)
             return True
         return False
@@ -188,13 +195,13 @@ class Guard:
                 compares=patience.lasts,
                 neighbours=self._neighbours,
             )
-            _ = judgement.shown  # decided here and not by the first who asks: a stranger's definition may take long
+            _ = judgement.shown  # decide now and not in the first request, because a hostile definition can take long
             if len(definitions[tool.name]) > LARGE_BYTES:
                 _ = judgement.warnings
         return self._with_covered(entry, found, patience) if self.policy.takes_older else found
 
     def _neighbours(self) -> Neighbours:
-        """The names of all tools that any judged source offers, hidden ones too."""
+        """Return the names of all tools of all judged sources, including hidden tools."""
         offered, known = [*self._offered.values()], self._last_neighbours
         is_as_before = known is not None and [*map(id, known[0])] == [*map(id, offered)]
         if known is None or not is_as_before:
@@ -220,7 +227,7 @@ class Guard:
         return judgements
 
     def _known(self, entry: SourceEntry, tools: Iterable[Tool], definitions: Mapping[str, bytes]) -> _Known:
-        """What the store holds; where it cannot be used, that is logged once."""
+        """Read what the store has about a source. If it cannot be read, log that once."""
         place = entry.name, entry.origin
         here = self._seen.setdefault(place, {})
         if self._store is None:
@@ -249,9 +256,9 @@ class Guard:
         if self.problem == before:
             return
         if self.problem is not None:
-            logger.warning("what was approved cannot be read, and nothing counts as approved: %s", self.problem)
+            logger.warning("the pins cannot be read, so nothing counts as pinned: %s", self.problem)
         else:
-            logger.warning("what was approved can be read again")
+            logger.warning("the pins can be read again")
 
     def _counted(
         self,
@@ -261,7 +268,7 @@ class Guard:
         known: _Known,
         patience: _Patience,
     ) -> Mapping[str, Version]:
-        """The version of each tool, by name; those that are new are kept."""
+        """Return the version of each tool, by name, and store new versions."""
         versions: dict[str, Version] = {}
         new: list[Seen] = []
         for tool in tools:
@@ -278,7 +285,7 @@ class Guard:
             try:
                 self._store.see(*place, new, offered)
             except (OSError, sqlite3.Error) as error:
-                logger.warning("versions of definitions are not kept: %s: %s", self._store.path, error)
+                logger.warning("versions of definitions cannot be stored: %s: %s", self._store.path, error)
             else:
                 return
         here = self._seen[place]
@@ -293,17 +300,17 @@ def _pin(entry: SourceEntry, judgement: Judgement, by: str) -> Pin:
 
 
 def _approved(entry: SourceEntry, pin: Pin, same: Tool | None) -> Approved:
-    """What was approved, as a tool of the source of `entry`; `same` is one that is written just like it.
+    """Return the pinned definition as a tool of `entry`. `same` is an offered tool with the same bytes, if any.
 
     Raises:
-        ValueError: it cannot be read.
+        ValueError: the pin cannot be read.
     """
     origin = pin.shown
     if pin.origin != entry.origin and origin == entry.address:
-        # They differ in what is not shown, a key for instance.
+        # The origins differ in a part that is not shown, for example a key.
         origin = f"{origin} ({pin.origin[:8]})"
     if pin.origin == entry.origin:
-        origin = entry.address  # whatever was shown of it then
+        origin = entry.address  # the address as it is shown now, which can differ from the stored one
     tool = same if same is not None else read(entry.name, pin.definition or b"")
     return Approved(tool, Version.parse(pin.version), origin)
 
@@ -314,5 +321,5 @@ def _next(source: str, seen: Seen, tool: Tool, definition: bytes, patience: _Pat
         if seen.definition == definition:
             return version
         return version.after(drift_between(read(source, seen.definition), tool, compares=patience.lasts))
-    except ValueError:  # nobody knows what was seen
+    except ValueError:  # the stored version or definition cannot be read
         return FIRST

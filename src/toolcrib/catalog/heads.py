@@ -1,4 +1,4 @@
-"""Which words stand for what is grouped: a few terms, so chosen that most units hold one that tells of them."""
+"""Chooses the few terms that describe groups of tools best, and assigns each unit (one or more tools) to a term."""
 
 from __future__ import annotations
 
@@ -10,19 +10,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 _LEAST_GAIN = 0.5
-"""What a word must tell of a node's tools that the groups there are do not, in tools it says all of."""
+"""The least a further term must add to the groups that already exist. The unit is tools that a term fully describes."""
 
 _WIDEST_SHARE = 0.5
-"""A word that more than this share of a node's tools holds says nothing of a part of them."""
+"""A term that is in more than this share of a category's tools cannot distinguish a part of them."""
 
 _Floats = NDArray[np.float64]
 _Ints = NDArray[np.int64]
 
 
 def heads_of(rows: Sequence[Mapping[str, float]], sizes: Sequence[int], most: int) -> Sequence[str]:
-    """For each unit the term that it stands with, of at most `most` terms; "" for one with nothing in common.
+    """Return for each unit the term it is assigned to, or "" if it has nothing in common with any chosen term.
 
-    `rows`: how much each term of a unit counts. `sizes`: how many tools each unit has.
+    At most `most` different terms are chosen. `rows` holds the weight of each term of a unit, `sizes` the number of
+    tools of each unit.
     """
     vectors = _Vectors.of(rows, sizes)
     heads = _heads(vectors, most)
@@ -32,18 +33,18 @@ def heads_of(rows: Sequence[Mapping[str, float]], sizes: Sequence[int], most: in
 
 @dataclass(frozen=True)
 class _Vectors:
-    """TF-IDF of units, rows of unit length, as one list of entries sorted by unit, then by term."""
+    """A sparse TF-IDF matrix with rows of length 1, as entries that are sorted by unit, then by term."""
 
     terms: Sequence[str]
-    """Sorted."""
+    """All terms, sorted."""
     size: _Floats
-    """(n_units,): how many tools each has."""
+    """(n_units,): the number of tools in each unit."""
     unit: _Ints
-    """(n_entries,)"""
+    """(n_entries,): the unit of each entry."""
     term: _Ints
-    """(n_entries,)"""
+    """(n_entries,): the term of each entry, as a position in `terms`."""
     weight: _Floats
-    """(n_entries,)"""
+    """(n_entries,): the TF-IDF weight of each entry."""
 
     @classmethod
     def of(cls, rows: Sequence[Mapping[str, float]], sizes: Sequence[int]) -> _Vectors:
@@ -59,10 +60,10 @@ class _Vectors:
 
 
 def _heads(vectors: _Vectors, most: int) -> _Ints:
-    """At most `most` terms, sorted, so chosen that each unit holds one of great weight.
+    """Choose at most `most` terms so that each unit has a chosen term with a large weight. Return them sorted.
 
-    Greedy facility location with lazy evaluation, within 1 - 1/e of the best choice. Source: Minoux 1978, "Accelerated
-    greedy algorithms for maximizing submodular set functions".
+    This is greedy facility location with lazy evaluation, which reaches at least 1 - 1/e of the optimum. Source: Minoux
+    1978, "Accelerated greedy algorithms for maximizing submodular set functions".
     """
     order = np.argsort(vectors.term, kind="stable")
     spread = np.bincount(vectors.term, minlength=len(vectors.terms))
@@ -94,9 +95,10 @@ def _heads(vectors: _Vectors, most: int) -> _Ints:
 
 
 def _nearest(vectors: _Vectors, heads: _Ints) -> _Ints:
-    """(n_units,): which of the heads each unit stands with, -1 for none.
+    """Return (n_units,): the position in `heads` that each unit is assigned to, or -1 for none.
 
-    First the head that it weighs most in; then, one step of k-means, the one whose units it is most like.
+    First, each unit goes to the head in which it has the largest weight. Then one step of k-means moves each unit to
+    the head whose units are most similar to it.
     """
     n_units, n_heads = len(vectors.size), len(heads)
     column = np.full(len(vectors.terms), -1)
@@ -114,6 +116,6 @@ def _nearest(vectors: _Vectors, heads: _Ints) -> _Ints:
     likeness = np.zeros((n_units, n_heads))
     for head in range(n_heads):
         likeness[:, head] = np.bincount(vectors.unit, vectors.weight * centres[vectors.term, head], minlength=n_units)
-    # Rounded, so that which of two equals comes first does not hang on the last bit of a sum.
+    # Rounded, so that ties do not depend on the last bit of a floating-point sum.
     likeness = likeness.round(9)
     return np.where(likeness.any(axis=1), likeness.argmax(axis=1), -1)

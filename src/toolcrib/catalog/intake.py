@@ -1,4 +1,4 @@
-"""How tools come in: each source is listed in the background, and again whenever it says that its list has changed."""
+"""Adds sources to the catalog: lists each one in the background, and again when it reports a change."""
 
 from __future__ import annotations
 
@@ -23,75 +23,76 @@ from toolcrib.sources.base import Listing, Source
 logger = logging.getLogger(__name__)
 
 LISTED_AT_ONCE = 8
-"""Sources that are started and listed side by side; more at once only make each of them later."""
+"""How many sources start and list their tools at the same time. More would only make each of them slower."""
 
 TURN_S = 5.0
-"""How long a source waits for such a place at most: slow ones must not keep out the others."""
+"""How long a source waits for its turn, in seconds. Then it starts anyway, so slow sources do not block the others."""
 
 FIRST_RETRY_S = 5.0
 LAST_RETRY_S = 300.0
-"""A source that could not be listed is tried again after the first, then after twice as long, up to the last."""
+"""The delays before a failed listing is repeated: the first, then twice as long each time, up to the last."""
 
 DEFAULT_TTL_S = 86_400.0
-"""A source that does not say for how long its listing is good is listed again after this, in seconds."""
+"""How long a listing is valid if the source does not say, in seconds. After this time the source is listed again."""
 
 MIN_TTL_S = 60.0
-"""No source is listed more often than this because of what it says, in seconds."""
+"""The shortest validity of a listing that a source can set, in seconds."""
 
 FIRST_PAUSE_S = 0.2
 LAST_PAUSE_S = 30.0
-"""A source that tells of a change as soon as it was listed is listed after the first, then after twice as long."""
+"""The delays before a source is listed again that reports a change immediately after it was listed: the first, then
+twice as long each time, up to the last."""
 
 
 class Judge(Protocol):
-    """Who says which tools of a source may be shown, and as what."""
+    """Decides which tools of a source are shown, and with which definition."""
 
     async def judge(self, entry: SourceEntry, tools: Iterable[Tool]) -> Mapping[str, Judgement]:
-        """By name; of a tool that is not in it nothing is said, and it is shown as it is."""
+        """Return judgements by tool name. A tool without a judgement is shown unchanged."""
         ...
 
 
 @dataclass(slots=True)
 class _Attended:
-    """A source that is taken in, and how its task is doing."""
+    """A source that was added, and the state of its task."""
 
     source: Source
     entry: SourceEntry
     listed: anyio.Event = field(default_factory=anyio.Event)
-    """Set once it has listed its tools for the first time, or failed to."""
+    """Set when the source has listed its tools for the first time, or failed."""
     ended: anyio.Event = field(default_factory=anyio.Event)
     after: tuple[anyio.Event, ...] = ()
-    """The ends of others that it waits for before it starts."""
+    """Set when sources that were removed earlier have ended. This source starts after all of them."""
     scope: anyio.CancelScope | None = None
-    """None until its task is started: outside of an event loop there can be none."""
+    """None until the task is started, because a cancel scope needs an event loop."""
     listing: Listing | None = None
-    """The last one."""
+    """The last listing."""
     publishing: anyio.Lock = field(default_factory=anyio.Lock)
-    """Held from judging a listing to publishing it: of two, the later one has to count."""
+    """Held while a listing is judged and published, so that a later listing always wins."""
     is_left: bool = False
-    """Whether it has nothing more to say, even if it comes with a listing."""
+    """Whether the source was removed. Anything it still lists is discarded."""
 
 
 class Intake:
-    """Keeps the registry in step with its sources, each in a task of its own: one that fails takes nothing with it.
+    """Keeps the registry up to date with its sources. Each source has its own task, so a failure affects no other.
 
-    Sources can be added at any time; they are started from when the intake is entered.
+    Sources can be added at any time. They start when the intake is entered.
     """
 
     def __init__(self, registry: ToolRegistry, judge: Judge | None = None) -> None:
-        """Without a `judge`, every tool is shown as its source offers it."""
+        """Make an intake for `registry`. Without a `judge`, every tool is shown as its source offers it."""
         self._registry = registry
         self._judge = judge
         self._attended: dict[str, _Attended] = {}
         self._leaving: tuple[anyio.Event, ...] = ()
-        """Set as those that were removed have ended."""
+        """One event for each removed source, which is set when that source has ended."""
         self._places = anyio.Semaphore(LISTED_AT_ONCE)
         self._stack = AsyncExitStack()
         self._tasks: TaskGroup | None = None
 
     async def __aenter__(self) -> Self:
         if self._tasks is not None:
-            raise RuntimeError("it was entered already")
+            raise RuntimeError("already entered")
         self._tasks = await self._stack.enter_async_context(anyio.create_task_group())
         for attended in self._attended.values():
             self._start(attended, self._tasks)
@@ -100,7 +101,7 @@ class Intake:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Leave every source, side by side."""
+        """Stop all sources concurrently."""
         if self._tasks is not None:
             self._tasks.cancel_scope.cancel()
         await self._stack.aclose()
@@ -112,24 +113,25 @@ class Intake:
         self._leaving = ()
 
     def add(self, source: Source, entry: SourceEntry) -> None:
-        """Take in `source`. `entry` holds what is known of it; a title and summary there stand before its own.
+        """Add `source`. Title and summary of `entry` take precedence over those of the source.
 
-        It is started once all that were removed have ended: one of them may be the same server in its earlier form.
+        The source starts after all removed sources have ended, because one of them can be an earlier form of the same
+        server.
 
         Raises:
-            InvalidTool: a source of this name is there already.
+            InvalidTool: a source with this name already exists.
         """
         if source.name in self._attended or source.name in self._registry.state.sources:
-            raise InvalidTool(f"a source named `{source.name}` is there already")
+            raise InvalidTool(f"a source named `{source.name}` already exists")
         attended = self._attended[source.name] = _Attended(source, entry, after=self._leaving)
         self._registry.put_source(entry)
         if self._tasks is not None:
             self._start(attended, self._tasks)
 
     def remove(self, names: Collection[str]) -> None:
-        """Leave the sources of these names, side by side; unknown names are passed over.
+        """Remove the sources with these names, and ignore unknown names.
 
-        They and their tools are out of the catalog at once, and end in the background.
+        The sources and their tools leave the catalog immediately. The sources then stop in the background.
         """
         self._leaving = tuple(end for end in self._leaving if not end.is_set())
         for name in names:
@@ -142,9 +144,9 @@ class Intake:
             self._registry.drop_source(name)
 
     async def ready(self, timeout_s: float | None = None, sources: Collection[str] | None = None) -> bool:
-        """Wait until every source, or each of `sources`, has listed its tools or failed to.
+        """Wait until every source, or each of `sources`, has listed its tools or failed.
 
-        False when `timeout_s` ran out first, or nothing is running.
+        Returns False if `timeout_s` runs out first, or if the intake is not entered.
         """
         if self._tasks is None:
             return False
@@ -156,14 +158,14 @@ class Intake:
         return False
 
     async def judge_again(self) -> None:
-        """Publish what there is anew, as it is judged by now; no source is asked."""
+        """Judge and publish the last listings again. No source is asked."""
         for attended in [*self._attended.values()]:
             if attended.listing is not None:
                 await self._publish(attended, attended.listing)
 
     @property
     def starting(self) -> tuple[str, ...]:
-        """Names of the sources that have neither listed their tools nor failed to."""
+        """The names of the sources that have not yet listed their tools or failed."""
         return tuple(name for name, attended in self._attended.items() if not attended.listed.is_set())
 
     def _start(self, attended: _Attended, tasks: TaskGroup) -> None:
@@ -171,10 +173,10 @@ class Intake:
         tasks.start_soon(self._attend, attended, scope, name=f"source {attended.source.name}")
 
     async def _attend(self, attended: _Attended, scope: anyio.CancelScope) -> None:
-        """Enter a source, publish its listing and keep it current; once cancelled, leave it.
+        """Enter a source, publish its listing and keep it current; leave the source when cancelled.
 
-        A listing that fails is tried again, less and less often; one that fails later leaves the tools as last seen,
-        for the next call to start the source anew or to say why it cannot.
+        A failed listing is repeated with growing delays. If a later listing fails, the tools of the last one stay in
+        the catalog. The next call then starts the source again, or says why it cannot.
         """
         source = attended.source
         try:
@@ -186,8 +188,8 @@ class Intake:
                     tasks.start_soon(changed.follow, source)
                     await self._keep_current(attended, changed)
         except Exception as error:
-            logger.exception("source %s broke off", source.name)
-            self._fail(attended, SourceUnavailable(f"`{source.name}` broke off.", diagnosis=repr(error)))
+            logger.exception("source %s stopped with an unexpected error", source.name)
+            self._fail(attended, SourceUnavailable(f"`{source.name}` stopped unexpectedly.", diagnosis=repr(error)))
         finally:
             attended.listed.set()
             attended.ended.set()
@@ -206,7 +208,7 @@ class Intake:
                 pause_s = min(2 * pause_s, LAST_PAUSE_S) if back_to_back else FIRST_PAUSE_S
                 await anyio.sleep_until(began + pause_s)
             else:
-                # A source that is left alone for its failures says for how long; before that, asking it is in vain.
+                # After repeated failures, a source refuses attempts until `retry_after_s`; an earlier one is useless.
                 told_s = listing.retry_after_s if isinstance(listing, SourceUnavailable) else None
                 with anyio.move_on_after(max(retry_s, told_s or 0.0)):
                     await changed.wait()
@@ -214,7 +216,7 @@ class Intake:
             changed.still()
 
     async def _list(self, attended: _Attended) -> Listing | ToolcribError:
-        """List and publish; the error where that failed."""
+        """List the tools of a source and publish them. Return the listing, or the error if it failed."""
         began = time.monotonic()
         with anyio.move_on_after(TURN_S) as waiting:
             await self._places.acquire()
@@ -230,22 +232,22 @@ class Intake:
         return listing
 
     async def _publish(self, attended: _Attended, listing: Listing, took_s: float | None = None) -> None:
-        """`took_s`: seconds from the attempt to the listing, where it is new."""
+        """Judge and publish `listing`. For a new listing, `took_s` is how many seconds it took; otherwise None."""
         entry = attended.entry
         async with attended.publishing:
             if took_s is not None:
                 attended.listing = listing
-            elif attended.listing is not listing:  # by now there is a later one
+            elif attended.listing is not listing:  # a later listing has arrived while this one waited for the lock
                 return
             judgements: Mapping[str, Judgement] = {}
             if self._judge is not None:
                 try:
                     judgements = await self._judge.judge(entry, listing.tools)
                 except Exception as error:
-                    logger.exception("source %s cannot be judged", entry.name)
+                    logger.exception("cannot check the definitions of source %s", entry.name)
                     self._hide(attended, error)
                     return
-            if attended.is_left:  # the listing was there when it was cancelled
+            if attended.is_left:  # the source was removed while its listing was judged
                 return
             known = self._registry.state.sources[entry.name]
             is_failed = took_s is None and known.status is SourceStatus.FAILED
@@ -261,7 +263,7 @@ class Intake:
                 extras=listing.extras,
                 nodes=tuple(replace(node, path=(entry.name, *node.path)) for node in listing.nodes),
                 judgements=judgements,
-                # What a later listing takes says nothing of how long a start takes.
+                # Keep the duration of the first listing, because a later one does not include the start.
                 listed_in_s=known.listed_in_s or took_s,
             )
             if is_failed:
@@ -277,14 +279,14 @@ class Intake:
             self._registry.put_source(published, [tool for tool in shown if tool is not None])
 
     def _hide(self, attended: _Attended, error: Exception) -> None:
-        """Publish that nobody can say what of it may be shown, and none of its tools."""
+        """Hide all tools of a source, because its definitions could not be judged, and publish it as failed."""
         if attended.is_left:
             return
         known = self._registry.state.sources[attended.entry.name]
         hidden = replace(
             known,
             status=SourceStatus.FAILED,
-            reason=f"Nobody can say what of `{known.name}` may be shown.",
+            reason=f"The tools of `{known.name}` are hidden, because their definitions could not be checked.",
             diagnosis=repr(error),
             remedy="",
             is_lasting=True,
@@ -293,7 +295,7 @@ class Intake:
         self._registry.put_source(hidden, [])
 
     def _fail(self, attended: _Attended, error: ToolcribError) -> None:
-        """Publish why; what is known from an earlier listing stays."""
+        """Publish that a source failed, and why. What is known from an earlier listing stays."""
         if attended.is_left:
             return
         entry = attended.entry
@@ -301,7 +303,7 @@ class Intake:
         diagnosis, remedy = (error.diagnosis, error.remedy) if is_told else ("", "")
         known = self._registry.state.sources.get(entry.name, entry)
         if (known.status, known.reason, known.diagnosis) != (SourceStatus.FAILED, error.message, diagnosis):
-            # It is tried again and again, and mostly fails in the same words.
+            # Log a failure only once: a source is tried again and again, and usually fails with the same message.
             which = "" if f"`{entry.name}`" in error.message else f"`{entry.name}`:"
             logger.warning("%s", " ".join(filter(None, (which, error.message, diagnosis, remedy))))
         failed = replace(
@@ -316,10 +318,10 @@ class Intake:
 
 
 def _without_suspicious_words(listing: Listing, *, is_trusted: bool) -> Listing:
-    """`listing` without a title or summary that looks like an attempt on the model, and with a warning that says so.
+    """Return `listing` without a suspicious title or summary, and with a warning for each that was removed.
 
-    The first answer that every model reads shows both. A tool's description is shown and flagged, since the tool may be
-    of no use without it; a source is just as useful under its name.
+    Every model reads both in the first answer. A tool's suspicious description is shown with a warning, because the
+    tool may be useless without it. A source is just as useful without its title and summary.
     """
     if is_trusted:
         return listing
@@ -337,7 +339,7 @@ def _good_for_s(listing: Listing) -> float:
 
 
 class _Bell:
-    """Rings when a source tells of a change, and rings on until it is stilled; waiting for it can be given up."""
+    """A flag that is set when a source reports a change, and that stays set until `still` is called."""
 
     def __init__(self) -> None:
         self._rung = anyio.Event()

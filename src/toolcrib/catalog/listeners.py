@@ -1,4 +1,4 @@
-"""Who is told of what happens to a catalog: in order, after it has happened, outside any lock."""
+"""Delivers catalog events to listeners: in order, after the change, and outside of any lock."""
 
 from __future__ import annotations
 
@@ -21,22 +21,23 @@ from toolcrib.core.events import (
 
 logger = logging.getLogger(__name__)
 
-_RAISED = "a catalog listener raised on %s"
+_RAISED = "a catalog listener failed on %s"
 
 _METHODS = ("on_tool_registered", "on_tool_unregistered")
-"""Those of a `CatalogListener`."""
+"""The methods of a `CatalogListener`."""
 
 _Told = Callable[[Event], object]
 
 _FAULTS = (Exception, SystemExit)
-"""What stays with the listener that raised it."""
+"""Errors of a listener that are logged and do not affect other listeners."""
 
 
 class Listeners:
-    """Any thread may subscribe, unsubscribe and tell; a listener may as well, itself included.
+    """The subscribed listeners. Any thread can add, remove and tell listeners, and so can a listener itself.
 
-    A plain listener is told by whichever thread is telling; an async one by a task of its own on the event loop that it
-    was subscribed on. Each hears everything in the order of `put`, and one that raises takes nothing from the others.
+    A plain listener is called by the thread that calls `tell`. An async listener is called by its own task, on the
+    event loop on which it was subscribed. Each listener receives all events in the order of `put`. A listener that
+    raises does not affect the others.
     """
 
     def __init__(self) -> None:
@@ -46,11 +47,11 @@ class Listeners:
         self._telling = threading.Lock()
 
     def add(self, listener: Listener) -> None:
-        """Tell it of everything that is put in from now on.
+        """Deliver all events that are put in from now on to `listener`.
 
         Raises:
-            RuntimeError: it is async, and no event loop of asyncio is running here.
-            TypeError: it can neither be called nor has the methods of `CatalogListener`.
+            RuntimeError: the listener is async, and no asyncio event loop is running here.
+            TypeError: the listener is not callable and does not have the methods of `CatalogListener`.
         """
         told = _called_with_events(listener)
         subscription = _OnLoop(listener, told) if _is_async(told) else _Subscription(listener, told)
@@ -58,37 +59,37 @@ class Listeners:
             self._subscriptions = (*self._subscriptions, subscription)
 
     def remove(self, listener: Listener) -> None:
-        """Tell it no more; no error where it was not there."""
+        """Stop delivering events to `listener`. This is not an error if it is not subscribed."""
         with self._changing:
-            # Not `is`: a method is another object each time it is taken from its owner.
+            # Compare with `==`, not `is`: each access to a bound method makes a new object.
             ending = [each for each in self._subscriptions if each.listener == listener]
             self._subscriptions = tuple(each for each in self._subscriptions if each not in ending)
         for each in ending:
             each.has_ended = True
 
     def put(self, events: Iterable[Event]) -> None:
-        """Have whoever listens now told of these by the next `tell`."""
+        """Queue events for the current listeners. The next `tell` delivers them."""
         listening = self._subscriptions
         self._waiting.extend((event, listening) for event in events)
 
     def tell(self) -> None:
-        """Tell of all that was put in; whoever finds another at it leaves its events to that one."""
+        """Deliver all queued events. If a different thread is already delivering, leave them to that thread."""
         while self._waiting and self._telling.acquire(blocking=False):
             try:
                 while self._waiting:
                     event, listening = self._waiting.popleft()
                     for subscription in listening:
-                        if not subscription.has_ended:  # meanwhile
+                        if not subscription.has_ended:  # it can end after `put`
                             subscription.tell(event)
             finally:
                 self._telling.release()
 
 
 class _Subscription:
-    """A listener from where it was subscribed to where it was unsubscribed; subscribed again, it is another."""
+    """One subscription of a listener. Subscribing the same listener again makes a new subscription."""
 
     def __init__(self, listener: Listener, told: _Told) -> None:
-        """`told` is what is called with each event."""
+        """Subscribe `listener`; `told` is the function that is called with each event."""
         self.listener = listener
         self.has_ended = False
         self._told = told
@@ -101,7 +102,7 @@ class _Subscription:
 
 
 class _OnLoop(_Subscription):
-    """One of an async listener, and what that has not heard yet."""
+    """A subscription of an async listener, with the events that it has not received yet."""
 
     def __init__(self, listener: Listener, told: _Told) -> None:
         super().__init__(listener, told)
@@ -109,13 +110,13 @@ class _OnLoop(_Subscription):
             self._loop = asyncio.get_running_loop()
         except RuntimeError as error:
             raise RuntimeError(
-                "an async listener hears on the event loop that it is subscribed on, and none is running here"
+                "an async listener runs on the event loop on which it is subscribed, but no event loop is running here"
             ) from error
         self._unheard: deque[Event] = deque()
         self._is_woken = False
-        """Whether its loop has been told that there is something to hear, and has not had its turn since."""
+        """Whether `_wake` is scheduled on the loop and has not run yet."""
         self._hearing: asyncio.Task[None] | None = None
-        """Only looked at on its loop."""
+        """The task that delivers the events. Only code on the loop reads it."""
 
     def tell(self, event: Event) -> None:
         self._unheard.append(event)
@@ -123,12 +124,12 @@ class _OnLoop(_Subscription):
             if not self._is_woken or self._loop.is_closed():
                 self._is_woken = True
                 self._loop.call_soon_threadsafe(self._wake)
-        except RuntimeError:  # the loop is closed: nobody hears any more
+        except RuntimeError:  # the loop is closed, so no event can be delivered any more
             self.has_ended = True
             self._unheard.clear()
 
     def _wake(self) -> None:
-        self._is_woken = False  # first: what comes from here on wakes it again
+        self._is_woken = False  # do this first, so that an event from now on schedules `_wake` again
         if self._hearing is None or self._hearing.done():
             self._hearing = self._loop.create_task(self._hear())
 
@@ -142,19 +143,19 @@ class _OnLoop(_Subscription):
             except asyncio.CancelledError:
                 if (task := asyncio.current_task()) is not None and task.cancelling():
                     raise
-                # What it waited for was cancelled, not the listener.
+                # Something that the listener waited for was cancelled, not the listener itself.
                 logger.exception(_RAISED, type(event).__name__)
             except _FAULTS:
                 logger.exception(_RAISED, type(event).__name__)
 
 
 def _called_with_events(listener: Listener) -> _Told:
-    """What to call with each event: `listener`, or what calls its methods."""
+    """Return the function to call with each event: `listener` itself, or a function that calls its methods."""
     if callable(listener):
         return listener
     registered, unregistered = (getattr(listener, name, None) for name in _METHODS)
     if not (callable(registered) and callable(unregistered)):
-        raise TypeError(f"{listener!r} cannot be called with events, and has no methods {' and '.join(_METHODS)}")
+        raise TypeError(f"{listener!r} must be callable, or have the methods {' and '.join(_METHODS)}")
 
     def told(event: Event) -> object:
         match event:

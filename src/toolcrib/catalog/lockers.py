@@ -1,4 +1,4 @@
-"""Lockers: sources that each principal has for itself, started when it first asks and left when it is gone."""
+"""Isolated sources: each principal has separate instances, which start at its first request and stop when unused."""
 
 from __future__ import annotations
 
@@ -31,20 +31,21 @@ from toolcrib.sources.used import UsedSource
 logger = logging.getLogger(__name__)
 
 MAX_LOCKERS = 100
-"""Principals whose own sources run at once, unless somebody says otherwise."""
+"""The default for how many principals can have running isolated sources at the same time."""
 
 UNSEEN_S = 3_600.0
-"""How long after its last request a principal's own sources are kept, in seconds."""
+"""How long isolated sources keep running after the last request of their principal, in seconds."""
 
 PlanT = TypeVar("PlanT")
-"""What a source is made from; two that are equal make the same one."""
+"""The description from which a source is made. Equal plans make equal sources."""
 
 
 class Lockers(Generic[PlanT]):
-    """One locker for each principal that has sources of its own: what is in it, nobody else sees or calls.
+    """The isolated sources of all principals. A locker holds those of one principal; no other principal sees them.
 
-    It is opened by the first request, and its sources are started in the background. Only so many are open at once:
-    who was not seen for longest makes room, but nobody who has a request under way or watches a resource.
+    The first request of a principal opens its locker, and its sources start in the background. Only `most` lockers are
+    open at the same time. To make room, the locker that was unused for the longest time closes. A locker with a running
+    request or a watched resource does not close.
     """
 
     def __init__(
@@ -55,18 +56,19 @@ class Lockers(Generic[PlanT]):
         most: int = MAX_LOCKERS,
         judge: Judge | None = None,
     ) -> None:
-        """`plans` gives, by name, what the principal of an id is to have; `make` makes one of these for it.
+        """Make lockers, all closed.
 
-        `judge` is that of every intake.
+        `plans` returns the plans of a principal, given by its id, by source name. `make` makes the source for a
+        principal's id and a plan. `judge` is passed to every `Intake`.
         """
         self._plans = plans
         self._make = make
         self._judge = judge
         self._most = most
         self._places = anyio.CapacityLimiter(most)
-        """Held from the start of a locker's sources to the end of the last of them."""
+        """Limits the running lockers. One place is held from the start of a locker's sources until all have ended."""
         self._lockers: dict[str, _Locker[PlanT]] = {}
-        """The open ones, by the principal's id."""
+        """The open lockers, by the principal's id."""
         self._overrides = NO_OVERRIDES
         self._categories = NO_CATEGORIES
         self._listeners: tuple[Callable[[str], None], ...] = ()
@@ -78,7 +80,7 @@ class Lockers(Generic[PlanT]):
 
     async def __aenter__(self) -> Self:
         if self._tasks is not None:
-            raise RuntimeError("it was entered already")
+            raise RuntimeError("already entered")
         self._tasks = await self._stack.enter_async_context(anyio.create_task_group())
         self._token, self._thread = current_token(), threading.get_ident()
         for locker in self._lockers.values():
@@ -88,21 +90,21 @@ class Lockers(Generic[PlanT]):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Close all, side by side, and wait for their sources to end."""
+        """Close all lockers concurrently, and wait for their sources to end."""
         self.close()
         await self._stack.aclose()
         self._tasks = self._token = None
         self._is_closing = False
 
     def close(self) -> None:
-        """Begin to leave every source; no locker is opened from now on until this is entered again."""
+        """Begin to close all lockers. No locker opens until this object is entered again."""
         self._is_closing = True
         for locker in [*self._lockers.values()]:
             self._let_go(locker)
 
     @property
     def most(self) -> int:
-        """How many are open at once. Where it is lowered, a locker in use stays until it is not."""
+        """How many lockers can be open. If this is lowered, a locker that is in use stays open until it is unused."""
         return self._most
 
     @most.setter
@@ -111,31 +113,31 @@ class Lockers(Generic[PlanT]):
         self._made_room(most)
 
     def set_overrides(self, overrides: Overrides) -> None:
-        """Have exactly these said of tools, besides what their sources say."""
+        """Set the metadata overrides of all lockers."""
         self._overrides = overrides
         for locker in [*self._lockers.values()]:
             locker.registry.set_overrides(overrides)
 
     def set_categories(self, categories: Categories) -> None:
-        """Have tools hang in exactly these categories, whose names are among their words."""
+        """Set the categories of all lockers. The names of categories are among the searched words of their tools."""
         self._categories = categories
         for locker in [*self._lockers.values()]:
             locker.registry.set_categories(categories)
 
     async def judge_again(self) -> None:
-        """Publish what every open locker has anew, as it is judged by now."""
+        """Judge and publish the tools of every open locker again."""
         for locker in [*self._lockers.values()]:
             await locker.intake.judge_again()
 
     @property
     def open_ids(self) -> tuple[str, ...]:
-        """Of the principals whose lockers are open."""
+        """The ids of the principals whose lockers are open."""
         return (*self._lockers,)
 
     def overlay(self, principal: Principal) -> Overlay:
-        """What `principal` has for itself as of now: the same object as long as nothing changes.
+        """Return the isolated tools of `principal` as they are now. The object stays the same until something changes.
 
-        From the first time on its sources are starting. Where all lockers are in use, they are named as failed.
+        The first call starts the principal's sources. If all lockers are in use, its sources are listed as failed.
         """
         if (locker := self._lockers.get(principal.id)) is None:
             return self._opened(principal.id)
@@ -143,21 +145,21 @@ class Lockers(Generic[PlanT]):
         return locker.overlay
 
     def open_overlay(self, principal_id: str) -> Overlay:
-        """The same for whoever only looks: nothing is begun, and nobody was seen."""
+        """Return the isolated tools of a principal without starting its sources, and without counting as a request."""
         locker = self._lockers.get(principal_id)
         return locker.overlay if locker is not None else NO_OVERLAY
 
     def open_state(self, principal_id: str) -> CatalogState | None:
-        """What the overlay is made of, likewise; None where it is not open."""
+        """Return the catalog state of a principal's locker without opening it; None if it is not open."""
         locker = self._lockers.get(principal_id)
         return locker.registry.state if locker is not None else None
 
     async def ready(
         self, principal: Principal, timeout_s: float | None = None, sources: Collection[str] | None = None
     ) -> bool:
-        """Wait until every source of `principal`, or each of `sources`, has listed its tools or failed to.
+        """Wait until every source of `principal`, or each of `sources`, has listed its tools or failed.
 
-        False when `timeout_s` ran out first, or nothing is running.
+        Returns False if `timeout_s` runs out first, or if this object is not entered.
         """
         self.overlay(principal)
         if (locker := self._lockers.get(principal.id)) is None:
@@ -170,29 +172,30 @@ class Lockers(Generic[PlanT]):
         return False
 
     def starting(self, principal: Principal) -> tuple[str, ...]:
-        """Names of those sources of `principal` that have neither listed their tools nor failed to."""
+        """Return the names of the sources of `principal` that have not yet listed their tools or failed."""
         locker = self._lockers.get(principal.id)
         return locker.intake.starting if locker is not None else ()
 
     def open_for_s(self, principal: Principal) -> float:
-        """Seconds since the sources of `principal` were begun; 0 where they are not."""
+        """Return the seconds since the locker of `principal` was opened; 0 if it is not open."""
         locker = self._lockers.get(principal.id)
         return time.monotonic() - locker.opened_at if locker is not None else 0.0
 
     def put_away(self, principal_id: str) -> Collection[str]:
-        """Names of what the principal of an id is to have and does not: it would be begun by the next request."""
+        """Return the names of a principal's sources that its next request would start, because its locker is closed."""
         return () if principal_id in self._lockers else self._plans(principal_id).keys()
 
     def withdraw(self) -> None:
-        """Leave, in every open locker, what its principal is to have no more, or otherwise: out of sight at once."""
+        """Remove from every open locker the sources whose plan was removed or changed. They disappear immediately."""
         for locker in [*self._lockers.values()]:
             plans = self._plans(locker.whose)
             locker.remove([name for name, plan in locker.plans.items() if plans.get(name) != plan])
 
     def refit(self) -> None:
-        """Bring every open locker in step with what its principal is to have by now.
+        """Adjust every open locker to the current plans of its principal.
 
-        What is gone or planned otherwise is left, what is new is started once that has ended; nothing else is touched.
+        Sources whose plan was removed or changed stop. New ones start after those have ended. Other sources are not
+        touched.
         """
         self.withdraw()
         for locker in [*self._lockers.values()]:
@@ -204,21 +207,21 @@ class Lockers(Generic[PlanT]):
                     locker.put(name, plan, self._make(locker.whose, plan))
 
     def subscribe(self, listener: Callable[[str], None]) -> None:
-        """Call `listener` with the id of a principal whenever what it has for itself has become another, or is left.
+        """Call `listener` with a principal's id whenever its isolated tools change or its locker closes.
 
-        It must not ask for an overlay itself: one that is being left would be begun anew.
+        The listener must not ask for an overlay: that would open a closing locker again.
         """
         self._listeners = (*self._listeners, listener)
 
     def unsubscribe(self, listener: Callable[[str], None]) -> None:
-        """Tell it no more; no error where it was not subscribed."""
+        """Stop calling `listener`. This is not an error if it is not subscribed."""
         self._listeners = tuple(known for known in self._listeners if known != listener)
 
     def _opened(self, whose: str) -> Overlay:
         if not self._plans(whose):
             return NO_OVERLAY
         if self._token is not None and threading.get_ident() != self._thread:
-            # Only the event loop's thread may start tasks, and there two first requests cannot be in each other's way.
+            # Only the event loop's thread can start tasks. There, two first requests cannot interfere with each other.
             return from_thread.run_sync(self._open, whose, token=self._token)
         return self._open(whose)
 
@@ -235,14 +238,14 @@ class Lockers(Generic[PlanT]):
         locker.registry.set_categories(self._categories)
         for name, plan in plans.items():
             locker.put(name, plan, self._make(whose, plan))
-        # Not before: whoever is told would look, and find itself here again.
+        # Subscribe last: a listener that reads the overlay during `put` would call this function again.
         locker.registry.subscribe(lambda event: self._tell(locker, event))
         if self._tasks is not None:
             self._tasks.start_soon(self._keep, locker, name=f"sources of {whose}")
         return locker.overlay
 
     def _made_room(self, most: int) -> bool:
-        """Let go of lockers until no more than `most` are open; False where too many are in use."""
+        """Close lockers until at most `most` are open. Return False if too many are in use."""
         while len(self._lockers) > most:
             idle = [locker for locker in self._lockers.values() if not locker.is_in_use]
             if not idle:
@@ -257,12 +260,12 @@ class Lockers(Generic[PlanT]):
             self._announce(locker.whose)
 
     async def _keep(self, locker: _Locker[PlanT]) -> None:
-        """Have the sources of a locker run until it is let go, or its principal was not seen for long enough."""
+        """Run the sources of a locker until it closes, or until its principal sent no request for `UNSEEN_S`."""
         try:
-            # Whoever made room for it may still be ending.
+            # The sources of the locker that was closed to make room can still be running.
             async with self._places:
                 if not locker.leaving.is_set():
-                    logger.info("the sources of `%s` are started", locker.whose)
+                    logger.info("starting the isolated sources of `%s`", locker.whose)
                     async with locker.intake:
                         locker.begun.set()
                         await locker.until_gone()
@@ -280,21 +283,21 @@ class Lockers(Generic[PlanT]):
 
 
 class _Locker(Generic[PlanT]):
-    """What one principal has for itself."""
+    """The isolated sources of one principal."""
 
     def __init__(self, whose: str, judge: Judge | None) -> None:
         self.whose = whose
         self.registry = ToolRegistry()
         self.intake = Intake(self.registry, judge)
         self.plans: dict[str, PlanT] = {}
-        """What its sources were made from, by name."""
+        """The plans of its sources, by name."""
         self.begun = anyio.Event()
-        """Set once its sources are being started, or will never be."""
+        """Set when its sources are starting, or will never start."""
         self.leaving = anyio.Event()
-        """Set when it has been let go."""
+        """Set when the locker closes."""
         self.opened_at = self.seen_at = time.monotonic()
         self.uses = 0
-        """Requests that are under way."""
+        """The number of running requests."""
         self._sources: dict[str, UsedSource] = {}
         self._last: tuple[CatalogState, Overlay] | None = None
 
@@ -310,26 +313,28 @@ class _Locker(Generic[PlanT]):
         return self.uses > 0 or any(source.is_watched for source in self._sources.values())
 
     def put(self, name: str, plan: PlanT, entry: SourceEntry) -> None:
-        """Take in the source of `entry`, made from `plan`."""
+        """Add the source of `entry`, which was made from `plan`."""
         source = self._sources[name] = UsedSource(entry.source, self.in_use)
         self.plans[name] = plan
         self.intake.add(source, replace(entry, source=source))
 
     def remove(self, names: Collection[str]) -> None:
-        """Leave these sources; what is put in later starts once they have ended."""
+        """Stop and remove these sources. Sources that are added later start after these have ended."""
         for name in names:
             del self.plans[name], self._sources[name]
         self.intake.remove(names)
 
     @contextmanager
     def in_use(self) -> Generator[None]:
-        """For the block the locker makes room for nobody.
+        """Keep the locker open during the block.
 
         Raises:
-            SourceUnavailable: it has been let go; nothing was sent.
+            SourceUnavailable: the locker has closed; nothing was sent.
         """
         if self.leaving.is_set():
-            raise SourceUnavailable("This source was put away while nobody used it; ask again.", retryable=True)
+            raise SourceUnavailable(
+                "This source was stopped because it was unused. Send the request again.", retryable=True
+            )
         self.uses += 1
         try:
             yield
@@ -338,7 +343,7 @@ class _Locker(Generic[PlanT]):
             self.seen_at = time.monotonic()
 
     async def until_gone(self) -> None:
-        """Return once it has been let go, or was neither used nor asked about for `UNSEEN_S`."""
+        """Return when the locker closes, or when there was no request for `UNSEEN_S`."""
         while (left_s := self.seen_at + UNSEEN_S - time.monotonic()) > 0:
             with anyio.move_on_after(left_s):
                 await self.leaving.wait()
@@ -348,7 +353,7 @@ class _Locker(Generic[PlanT]):
 
 
 def _refused(names: Collection[str]) -> Overlay:
-    reason = "As many principals as may be are using sources of their own just now; try again."
+    reason = "Too many principals are using isolated sources at the moment. Try again later."
     return Overlay(
         sources={
             name: SourceEntry(UnavailableSource(name, reason), SourceStatus.FAILED, reason=reason) for name in names

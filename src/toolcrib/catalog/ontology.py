@@ -1,4 +1,4 @@
-"""Where tools hang: a directed acyclic graph of nodes, derived from the tools that somebody may see."""
+"""The tree of categories, a directed acyclic graph that is derived from a set of visible tools."""
 
 from __future__ import annotations
 
@@ -18,33 +18,34 @@ from toolcrib.search.index.tokens import terms
 from toolcrib.search.index.weights import WEIGHTS
 
 _NAMES_ABOVE = 3
-"""Names of nodes above one, the nearest, that count among its words."""
+"""How many names of the nearest categories above one are among its searched words."""
 
 
 @dataclass(slots=True, eq=False)
 class Branch:
-    """A node as it stands in one ontology, which alone makes and fills it; everybody else reads."""
+    """A category in one ontology. Only the ontology creates and changes it; all other code only reads it."""
 
     name: str
     above: Branch | None
-    """The node that its primary path leads through; None for the root."""
+    """The parent on its primary path; None for the root."""
     below: dict[str, Branch] = field(default_factory=dict[str, "Branch"])
-    """By name."""
+    """The children by name."""
     linked: list[Branch] = field(default_factory=list["Branch"])
-    """Nodes that hang under it as well, and stand elsewhere."""
+    """Categories that also appear under this one, and have a different parent."""
     linked_from: list[Branch] = field(default_factory=list["Branch"])
+    """The categories that have this one in `linked`."""
     tool_ids: list[str] = field(default_factory=list[str])
-    """Of the tools directly in it, in no order."""
+    """The ids of the tools directly in it, unordered."""
     count: int = 0
-    """Tools at or below it, each counted once."""
+    """The number of tools in or below it. Each tool counts once."""
     primary_count: int = 0
-    """Those of them whose primary path leads here."""
+    """The number of those tools whose primary path leads here."""
     is_group: bool = False
-    """Whether the ontology made it up, to tell the tools of the node above it apart."""
+    """Whether the ontology created it as a group of the tools of its parent."""
 
     @property
     def path(self) -> Path:
-        """Its primary path."""
+        """The primary path."""
         names: list[str] = []
         here = self
         while here.above is not None:
@@ -54,23 +55,23 @@ class Branch:
 
 
 class Ontology:
-    """The nodes above a set of tools. Only nodes with a tool at or below them are there; no other tool leaves a trace.
+    """The categories above a set of tools. Each has at least one of these tools in or below it.
 
-    A source's own node with more than `MAX_TOOLS` tools that nobody put into a category gets groups, which the ontology
-    makes of what the tools say. The root and a source's own node get groups of all that is below them, before their
-    other nodes, where these do not fit on a page. A category that a person, a plugin or a source set up gets groups
-    only where `Category.group` says so. Groups are made at the first request that needs them.
+    The category of a source gets groups if it has more than `MAX_TOOLS` tools that are in no other category. The
+    ontology makes groups from the texts of the tools. If the children of the root or of a source's category do not fit
+    on a page, it gets groups of all tools below it, listed before its children. A category that a person, a plugin or a
+    source defined gets groups only if `Category.group` is set. Groups are made at the first request that needs them.
     """
 
     def __init__(
         self, tools: Mapping[str, Tool], described: Mapping[Path, Node], categories: Categories = NO_CATEGORIES
     ) -> None:
-        """`described`: what is known of nodes, whether they hold a tool or not."""
+        """Derive the categories of `tools`. `described` holds descriptions by path, also of empty categories."""
         self.tools = tools
         self._described = described
         self._categories = categories
         self._building = threading.Lock()
-        """Held while branches are made, so that there is one for each node whichever threads ask."""
+        """Held while branches are made, so that several threads cannot make two branches for one category."""
         self._root: Branch | None = None
         self._groups: dict[Branch, tuple[Branch, ...]] = {}
         self._nodes: dict[Branch, Node] = {}
@@ -105,7 +106,7 @@ class Ontology:
         return root
 
     def _plant_above(self, root: Branch) -> None:
-        """Have the nodes stand that others hang under as well, and those that these hang under in turn."""
+        """Create the categories to which existing categories are linked, directly or through other links."""
         waiting = [path for path in self._categories.nodes if _walk(root, path) is not None]
         while waiting:
             for above in self._categories.above(waiting.pop()):
@@ -113,49 +114,50 @@ class Ontology:
                 _planted(root, above)
 
     def find(self, path: Sequence[str]) -> Branch | None:
-        """The node at `path`, which may lead through links; upper and lower case may differ where one can be meant."""
+        """Return the category at `path`, or None. `path` can lead through links. Case matters only if ambiguous."""
         depth, found = self.nearest(path)
         return found if depth == len(path) else None
 
     def nearest(self, path: Sequence[str]) -> tuple[int, Branch]:
-        """The last node on the way to `path` that exists, and how many names of `path` lead there."""
+        """Return the last existing category on the way to `path`, after the number of names that lead to it."""
         *_, last = self._followed(path)
         return last
 
     def children(self, branch: Branch) -> tuple[Branch, ...]:
-        """The nodes under it: those that stand there by name without regard to case, groups where they help to find.
+        """Return the categories under `branch`, sorted by name without regard to case, and its groups.
 
-        One whose tools all have their primary path elsewhere is found and not shown, unless it leads to a category.
+        Groups come last, or first if there are more than `MAX_GROUPS` other categories. A category in which no tool has
+        its primary path is not shown, unless it leads to a configured category. `find` still finds it.
         """
         named, groups = self._named(branch), self._grouped(branch)
         return (*groups, *named) if len(named) > MAX_GROUPS else (*named, *groups)
 
     def tool_ids(self, branch: Branch) -> tuple[str, ...]:
-        """The tools directly in it and in none of its groups, sorted."""
+        """Return the ids of the tools that are directly in `branch` and in none of its groups, sorted."""
         grouped_ids = self._grouped_ids(branch)
         return tuple(sorted(tool_id for tool_id in branch.tool_ids if tool_id not in grouped_ids))
 
     def grouped_tool_ids(self, branch: Branch) -> tuple[str, ...]:
-        """The tools directly in it that one of its groups shows as well, sorted."""
+        """Return the ids of the tools that are directly in `branch` and also in one of its groups, sorted."""
         grouped_ids = self._grouped_ids(branch)
         return tuple(sorted(tool_id for tool_id in branch.tool_ids if tool_id in grouped_ids))
 
     def within(self, branch: Branch) -> set[str]:
-        """Ids of all tools at or below it."""
+        """Return the ids of all tools in or below `branch`."""
         return {tool_id for each in _below([branch]) for tool_id in each.tool_ids}
 
     def places(self, tool: Tool) -> tuple[Path, ...]:
-        """Where `tool` hangs, the primary path first."""
+        """Return the paths of `tool`, primary path first."""
         return self._categories.places(tool)
 
     def holders(self, tool_id: str) -> tuple[Branch, ...]:
-        """The nodes that the tool is directly in: of a node with groups, the group."""
+        """Return the categories that contain the tool directly; if a category has groups, its group."""
         return tuple(self._innermost(branch, tool_id) for branch in self._nodes_of(tool_id))
 
     def holders_of(self, tool_ids: Iterable[str]) -> Iterator[tuple[str, Branch]]:
-        """Each of these with each of its `holders` that is shown, until `MAX_READ` tools were looked at for groups.
+        """Yield each tool id with each of its shown `holders`.
 
-        A node whose groups would take more stands for them.
+        At most `MAX_READ` tools are read to make groups. After that, the category is yielded instead of its group.
         """
         grouped_here, left = set[Branch](), MAX_READ
         for tool_id in tool_ids:
@@ -170,12 +172,12 @@ class Ontology:
         return (_planted(self.root, place) for place in self.places(tool)) if tool is not None else iter(())
 
     def described(self, branch: Branch) -> Node:
-        """What somebody said of it."""
+        """Return the configured description of `branch`; an empty one if it has no description."""
         path = branch.path
         return self._described.get(path, Node(path))
 
     def node(self, branch: Branch) -> Node:
-        """What is told of it; made up from what is inside where nobody described it."""
+        """Return the description of `branch`. Without a configured summary, it is made from the tools inside."""
         if (node := self._nodes.get(branch)) is None:
             node = self.described(branch)
             if not node.summary and branch.above is not None:
@@ -186,13 +188,13 @@ class Ontology:
 
     @cached_property
     def nodes(self) -> Mapping[Path, Branch]:
-        """All of them but the root and the groups, by path, in the order of the paths."""
+        """All categories except the root and the groups, by path, sorted by path."""
         found = {branch.path: branch for branch in _below([self.root]) if branch.above is not None}
         return {path: found[path] for path in sorted(found)}
 
     @cached_property
     def _shown(self) -> frozenset[Branch]:
-        """The nodes that a walk from the root down meets, without the root and the groups."""
+        """The categories that a client can reach by listing from the root, without the root and the groups."""
         shown, waiting = set[Branch](), [self.root]
         while waiting:
             new = {*self._named(waiting.pop())} - shown
@@ -201,9 +203,10 @@ class Ontology:
         return frozenset(shown)
 
     def search(self, query: str, *, limit: int, among: Iterable[Path] | None = None) -> list[tuple[Path, float]]:
-        """At most `limit` of the nodes that a walk from the root down meets, or of those `among` them, with confidence.
+        """Rank the categories that can be reached from the root, or only those in `among`, by relevance to `query`.
 
-        Best first, ties by path. Only their own words count, not those of tools. The confidence is in [0, 1].
+        Returns at most `limit` pairs of path and confidence in [0, 1], best first, ties ordered by path. Only the words
+        of the category count, not those of its tools.
         """
         scope = None if among is None else frozenset(self._keys[path] for path in among if path in self._keys)
         hits = self._index.search(query, limit=limit, scope=scope).hits
@@ -212,7 +215,7 @@ class Ontology:
 
     @cached_property
     def _keys(self) -> Mapping[Path, str]:
-        """What stands for each path in the index: in the order of the paths, so that ties fall to them."""
+        """The key of each path in the index. Keys are in the order of the paths, so that ties are ordered by path."""
         shown = (path for path, branch in self.nodes.items() if branch in self._shown)
         return {path: f"{number:08}" for number, path in enumerate(shown)}
 
@@ -232,7 +235,7 @@ class Ontology:
         )
 
     def _describe_below(self, above: Branch) -> None:
-        """Make up what is told of the nodes below one that nobody described, each told from its neighbours."""
+        """Make summaries for the children without a description, so that each can be told from its siblings."""
         silent = {b.name: b for b in above.below.values() if not self.described(b).summary}
         inside = {name: [self.tools[tool_id] for tool_id in self.within(b)] for name, b in silent.items()}
         summaries = summaries_of(inside)
@@ -240,20 +243,20 @@ class Ontology:
             self._nodes[branch] = replace(self.described(branch), summary=summaries[name])
 
     def _innermost(self, branch: Branch, tool_id: str) -> Branch:
-        """The group that holds a tool which is directly in `branch`, or `branch` itself."""
+        """Return the innermost group with a tool that is directly in `branch`, or `branch` itself."""
         while (group := next((g for g in self._grouped(branch) if tool_id in g.tool_ids), None)) is not None:
             branch = group
         return branch
 
     def _followed(self, path: Sequence[str]) -> Iterator[tuple[int, Branch]]:
-        """The nodes on the way to `path`, each with its depth, as far as there is one and only one."""
+        """Yield the categories on the way to `path`, each with its depth, as long as the name is unambiguous."""
         here = [self.root]
         yield 0, self.root
         for depth, name in enumerate(path, start=1):
             exact = [found for branch in here if (found := self._step(branch, name)) is not None]
             folded = name.casefold()
             alike = (child for branch in here for child in self._all_below(branch) if child.name.casefold() == folded)
-            here = [*dict.fromkeys(exact or alike)]  # two ways may lead to one node
+            here = [*dict.fromkeys(exact or alike)]  # two ways can lead to the same category
             if not here:
                 return
             if len(here) == 1:
@@ -300,18 +303,18 @@ class Ontology:
         return groups
 
     def _to_group(self, branch: Branch) -> Collection[str]:
-        """The tools that its groups are made of: those that nobody put into it, unless its owner wants groups."""
+        """Return the tools for the groups of `branch`: those not put there on purpose, or all if the owner allows."""
         may_group = branch.is_group or self._categories.may_group(branch.path)
         has_many_nodes = len(branch.below) + len(branch.linked) > MAX_GROUPS and len(self._named(branch)) > MAX_GROUPS
         if has_many_nodes and (may_group or branch.above is None or self._is_bare_source(branch)):
-            # A catalog too large to be read is walked by its nodes.
+            # Above `MAX_READ` tools there are no groups: clients then walk through the categories.
             return self.within(branch) if branch.count <= MAX_READ else ()
         if may_group:
             return branch.tool_ids
         return [i for i in branch.tool_ids if self._categories.is_unclaimed_at(self.tools[i], branch.path)]
 
     def _is_bare_source(self, branch: Branch) -> bool:
-        """Whether it is the node of a source that nobody set up as a category."""
+        """Return whether `branch` is the category of a source and is not configured as a category."""
         path = branch.path
         is_set_up = len(path) != 1 or path in self._categories
         return not is_set_up and any(self.tools[i].source == branch.name for i in self.within(branch))
@@ -334,7 +337,7 @@ def _walk(root: Branch, path: Path) -> Branch | None:
 
 
 def _above(branches: Iterable[Branch]) -> Iterator[Branch]:
-    """These and all above them, each once."""
+    """Yield `branches` and all categories above them, each once."""
     seen = set(branches)
     waiting = [*seen]
     while waiting:
@@ -346,7 +349,7 @@ def _above(branches: Iterable[Branch]) -> Iterator[Branch]:
 
 
 def _below(branches: Iterable[Branch]) -> Iterator[Branch]:
-    """These and all below them, each once."""
+    """Yield `branches` and all categories below them, each once."""
     seen = set(branches)
     waiting = [*seen]
     while waiting:

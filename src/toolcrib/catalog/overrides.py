@@ -1,4 +1,4 @@
-"""What an owner says of tools that it does not define: metadata by patterns of their ids."""
+"""Metadata that an owner sets for tools of other authors, by patterns of tool ids."""
 
 from __future__ import annotations
 
@@ -21,52 +21,56 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class MetadataOverride:
-    """What is said of the tools that meet a pattern.
+    """Metadata for the tools that match a pattern.
 
     Raises:
-        InvalidTool: `tools` is empty, or a member is no such field or no value for it.
+        InvalidTool: `tools` is empty, a member is not a field of `ToolMetadata`, or its value is invalid.
     """
 
     tools: str
-    """An id, or a pattern of ids: `*` stands for any characters, `?` for one, `[...]` for one of several."""
+    """A tool id, or a pattern: `*` matches any characters, `?` one character, `[...]` one of several."""
     members: Mapping[str, Any]
-    """Fields of `ToolMetadata` by name; those that are not here stay as they are."""
+    """Fields of `ToolMetadata` by name. Other fields stay unchanged."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.tools, str) or not self.tools.strip():  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise InvalidTool("an id of a tool, or a pattern of ids, is expected here")
+            raise InvalidTool("must be a tool id or a pattern of tool ids")
         object.__setattr__(self, "members", read_members(self.members))
         check_metadata(self.metadata)
 
     @classmethod
     def of(cls, tools: str, **members: object) -> Self:
-        """One made of JSON values, under the names of the fields of `ToolMetadata`.
+        """Make an override from JSON values, under the names of the fields of `ToolMetadata`.
 
         Raises:
-            InvalidTool: `tools` is empty, or a member is no such field or no value for it.
+            InvalidTool: `tools` is empty, a member is not a field of `ToolMetadata`, or its value is invalid.
         """
         return cls.from_wire(tools, members)
 
     @classmethod
     def from_wire(cls, tools: str, wire: object) -> Self:
-        """The same; raises as it does."""
+        """Make an override from a JSON object; see `of`.
+
+        Raises:
+            InvalidTool: `tools` is empty, a member is not a field of `ToolMetadata`, or its value is invalid.
+        """
         return cls(tools, cast("Mapping[str, Any]", wire))
 
     @cached_property
     def metadata(self) -> ToolMetadata:
-        """What it says, of a tool of which nothing else is said."""
+        """The metadata of a tool to which only this override applies."""
         return with_members(NO_METADATA, self.members)
 
     def to_wire(self) -> dict[str, Any]:
-        """The members as JSON values."""
+        """Return the members as JSON values."""
         said = self.metadata.to_wire()
-        # What is said to be as it is by default is said all the same: it may take back what somebody else said.
+        # Write members with default values, too: they can undo what an earlier override set.
         plain = {key: getattr(self.metadata, key) for key in self.members if key not in said}
         return {**said, **{key: _json(value) for key, value in plain.items()}}
 
 
 class Overrides:
-    """All of them. Of several that speak of one tool the last one given has the last word; see `ADDING` for tags."""
+    """All overrides. If several apply to one tool, a later one takes precedence; `ADDING` lists the exceptions."""
 
     def __init__(self, given: Iterable[MetadataOverride] = ()) -> None:
         self.given = tuple(given)
@@ -77,12 +81,12 @@ class Overrides:
 
     @cached_property
     def digest(self) -> str:
-        """Equal for two that say the same."""
+        """A digest that is equal if and only if two sets of overrides say the same."""
         return digest([[override.tools, override.to_wire()] for override in self.given])
 
     @cached_property
     def claims(self) -> Mapping[Path, tuple[str, ...]]:
-        """Patterns of the tools that are said to hang in a category, by its path."""
+        """By the path of a category, the patterns of the tools that overrides put there."""
         found: dict[Path, tuple[str, ...]] = {}
         for override in self.given:
             if category := override.metadata.category:
@@ -90,14 +94,15 @@ class Overrides:
         return found
 
     def said_of(self, tool: Tool) -> ToolMetadata | None:
-        """What they say of `tool`, whatever it says of itself; None where they say nothing."""
+        """Return what the overrides say about `tool`, without its own metadata; None if no override applies."""
         members = self._members(tool)
         return None if members is None else with_members(NO_METADATA, members)
 
     def applied(self, tool: Tool) -> Tool:
-        """`tool` as they have it: itself where they say nothing of it.
+        """Return `tool` with the overrides applied; the same object if no override applies.
 
-        Examples that its schema would refuse are left out, and logged: the schema is somebody else's, and may change.
+        Examples that do not match the tool's schema are left out and logged, because the tool's author can change the
+        schema at any time.
         """
         members = self._members(tool)
         if members is None:
@@ -110,7 +115,7 @@ class Overrides:
         return replace(tool, metadata=with_members(tool.metadata, members))
 
     def problems(self, tool: Tool) -> tuple[str, ...]:
-        """What of that cannot be so."""
+        """Return what is wrong with the overrides of `tool`: examples that do not match its schema."""
         members = self._members(tool)
         try:
             return tuple(example_problems(tool, members["examples"])) if members and "examples" in members else ()
@@ -118,7 +123,7 @@ class Overrides:
             return (error.message,)
 
     def _members(self, tool: Tool) -> dict[str, Any] | None:
-        """All that is said of `tool` as one."""
+        """Return the joined members of all overrides for `tool`; None if no override applies."""
         speaking = self._by_id.of(tool.id)
         if not speaking:
             return None
@@ -145,7 +150,7 @@ NO_OVERRIDES = Overrides()
 
 
 def with_claims(given: Iterable[Category], claims: Mapping[Path, tuple[str, ...]]) -> tuple[Category, ...]:
-    """`given`, claiming what `claims` say besides, and a category of each path that none of them has."""
+    """Return `given` with `claims` added to their tools, and new categories for the paths that `given` lacks."""
     left = dict(claims)
     claiming = [
         replace(category, tools=tuple(dict.fromkeys((*category.tools, *left.pop(category.path)))))

@@ -1,4 +1,4 @@
-"""What belongs to one session: laid over whatever view it asks through, and seen by nobody else."""
+"""The tools of one session, which are added to each view of the session and which no other session sees."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from toolcrib.core.tools import Tool
 
 
 class OwnTools:
-    """Tools that were put in one source at a time, and those of registries that fill themselves."""
+    """The tools of a session: single sources that were put in, and registries whose content can change."""
 
     def __init__(self) -> None:
         self._put = NO_OVERLAY
         self._registries: tuple[ToolRegistry, ...] = ()
         self._made: tuple[tuple[object, ...], Overlay] = (NO_OVERLAY,), NO_OVERLAY
-        """The last overlay, and what it was made of."""
+        """The last overlay, and the parts from which it was made."""
         self._last: tuple[Visible, Overlay, Visible] | None = None
 
     @property
     def overlay(self) -> Overlay:
-        """All of it as of now: the same object as long as nothing changes."""
+        """All tools and sources of the session as they are now. The object stays the same until something changes."""
         if not self._registries:
             return self._put
         states = tuple(registry.state for registry in self._registries)
@@ -37,16 +37,16 @@ class OwnTools:
         return made
 
     def put(self, entry: SourceEntry, tools: Iterable[Tool]) -> None:
-        """Have exactly these be the tools of a source of this session; it stands before one of its name."""
+        """Set the tools of one source of this session. It takes precedence over a source of the same name."""
         rest = {tool_id: tool for tool_id, tool in self._put.tools.items() if tool.source != entry.name}
         self._put = Overlay({**rest, **{tool.id: tool for tool in tools}}, {**self._put.sources, entry.name: entry})
 
     def follow(self, registry: ToolRegistry) -> None:
-        """Have whatever is in `registry` by then be the session's as well."""
+        """Add the content of `registry` to the session, including later changes."""
         self._registries = (*self._registries, registry)
 
     def on(self, view: View) -> View:
-        """`view`, with what belongs to the session; the same as long as neither changes."""
+        """Return `view` with the session's tools added. The visible part is reused until one of them changes."""
         overlay = self.overlay
         if not overlay.sources:
             return view

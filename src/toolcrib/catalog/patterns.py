@@ -1,4 +1,4 @@
-"""Values by patterns of tool ids, so that asking about one tool does not ask every pattern."""
+"""A lookup of values by patterns of tool ids, which does not test every pattern for each tool."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _WILD = re.compile(r"[*?[]")
 
 
 def is_pattern(text: str) -> bool:
-    """Whether `text` may stand for several ids."""
+    """Return whether `text` can match several ids."""
     return _WILD.search(text) is not None
 
 
 def nearest_id(wanted: str, ids: Iterable[str]) -> str | None:
-    """The one of the tool ids `ids` that `wanted`, an id or a pattern of ids, was probably meant to be; None for none.
+    """Return the tool id from `ids` that was probably meant by `wanted`, an id or a pattern; None if none is similar.
 
-    The source and the name are compared one after the other: two ids of one source are alike in any case.
+    Source and name are compared separately, because all ids of one source are similar in any case.
     """
     source, dot, name = wanted.partition(".")
     by_source: defaultdict[str, list[str]] = defaultdict(list)
@@ -40,13 +40,13 @@ def nearest_id(wanted: str, ids: Iterable[str]) -> str | None:
 
 
 class Patterns(Generic[ValueT]):
-    """Patterns are those of file names: `*` stands for any characters, `?` for one, `[...]` for one of several."""
+    """A lookup by patterns as for file names: `*` matches any characters, `?` one character, `[...]` one of several."""
 
     def __init__(self, given: Iterable[tuple[str, ValueT]] = ()) -> None:
-        """Pairs of pattern and value."""
+        """Make a lookup from pairs of pattern and value."""
         self._by_id: defaultdict[str, list[tuple[int, ValueT]]] = defaultdict(list)
         self._by_source: defaultdict[str, list[tuple[re.Pattern[str], int, ValueT]]] = defaultdict(list)
-        """Of the patterns that can only be met by ids of one source."""
+        """The patterns that match only ids of one source, by source."""
         self._anywhere: list[tuple[re.Pattern[str], int, ValueT]] = []
         for position, (glob, value) in enumerate(given):
             source, dot, _ = glob.partition(".")
@@ -59,7 +59,7 @@ class Patterns(Generic[ValueT]):
         self._any = re.compile("|".join(ids.pattern for ids, _, _ in self._anywhere)) if self._anywhere else None
 
     def of(self, tool_id: str) -> tuple[ValueT, ...]:
-        """The values whose patterns `tool_id` meets, in the order in which they were given."""
+        """Return the values whose patterns match `tool_id`, in the order in which they were given."""
         met = [*self._by_id.get(tool_id, ())]
         patterns = self._by_source.get(tool_id.partition(".")[0], ())
         if self._any is not None and self._any.fullmatch(tool_id):

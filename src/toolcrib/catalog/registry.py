@@ -1,4 +1,4 @@
-"""The one place where the catalog changes: each change publishes a new state, then tells the listeners."""
+"""The registry of tools, the only place where the catalog changes. Each change publishes a new state and its events."""
 
 from __future__ import annotations
 
@@ -23,28 +23,28 @@ from toolcrib.search.index.weights import Weights
 from toolcrib.sources.base import EditableSource
 
 MAX_TOLD = 20
-"""Of what keeps tools from being taken in, in one error."""
+"""How many problems one error lists."""
 
 _Change = tuple[CatalogState, Sequence[Event]]
-"""A state that follows another, and what happened between them."""
+"""A new state, and the events that lead to it."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToolDescription:
-    """A tool in words. Source: ADR-001, `ToolDescription`."""
+    """The description of a tool for a model. Source: ADR-001, `ToolDescription`."""
 
     tool_id: str
     description: str
     path: Path
-    """Where it hangs, primarily."""
+    """The primary path of the tool."""
     metadata: ToolMetadata
 
 
 class ToolRegistry:
-    """Holds the current `CatalogState`. Readers take `state` and never wait; writers queue behind one lock.
+    """Holds the current `CatalogState`. Readers take `state` and never wait; writers wait for one lock.
 
-    Listeners are told after publication, in the order of the publications, outside the lock: one may read, register or
-    unsubscribe itself. Source: ADR-001, `ToolRegistry`.
+    Listeners receive events after publication, in the order of the publications, outside of the lock. So a listener can
+    read, register tools or unsubscribe itself. Source: ADR-001, `ToolRegistry`.
     """
 
     def __init__(self) -> None:
@@ -59,17 +59,17 @@ class ToolRegistry:
     # -- what there is ------------------------------------------------------------------------------------------------
 
     def get(self, tool_id: str) -> Tool | None:
-        """The tool of this id; None where there is none."""
+        """Return the tool with this id, or None."""
         return self._state.tools.get(tool_id)
 
     def list(self) -> tuple[Tool, ...]:
-        """All tools, by id."""
+        """Return all tools, sorted by id."""
         return _by_id(self._state.tools.values())
 
     def list_by_category(self, category: str | Sequence[str]) -> tuple[Tool, ...]:
-        """The tools that hang at or below a node, given by its path, of which a string is read as `A/B`; by id.
+        """Return the tools in or below a category, sorted by id; none if there is no such category.
 
-        None where there is no such node.
+        `category` is a path, or a string such as `A/B`.
         """
         state = self._state
         path = (category,) if isinstance(category, str) else tuple(category)
@@ -77,16 +77,16 @@ class ToolRegistry:
         return () if branch is None else _by_id(state.tools[tool_id] for tool_id in state.ontology.within(branch))
 
     def list_by_optionality(self, optionality: Optionality | str) -> tuple[Tool, ...]:
-        """The tools that an agent depends on to this degree, by id.
+        """Return the tools with this optionality, sorted by id.
 
         Raises:
-            InvalidTool: `optionality` is not the value of a member of `Optionality`.
+            InvalidTool: `optionality` is not a value of `Optionality`.
         """
         optionality = read_optionality(optionality)
         return _by_id(tool for tool in self._state.tools.values() if tool.metadata.optionality is optionality)
 
     def descriptions(self) -> tuple[ToolDescription, ...]:
-        """What a model is told of each tool, by id. Everything that is registered: what one may see is a `View`'s."""
+        """Return the description of each registered tool, sorted by id. For what a principal can see, use a `View`."""
         state = self._state
         return tuple(
             ToolDescription(tool.id, tool.description, state.categories.places(tool)[0], tool.metadata)
@@ -94,35 +94,35 @@ class ToolRegistry:
         )
 
     def schemas(self) -> Mapping[str, Mapping[str, Any]]:
-        """The input schema of each tool, by id; likewise."""
+        """Return the input schema of each registered tool, by id. For what a principal can see, use a `View`."""
         return {tool.id: tool.input_schema for tool in _by_id(self._state.tools.values())}
 
     # -- how it changes -----------------------------------------------------------------------------------------------
 
     def register(self, tool: Tool) -> None:
-        """Take in one tool.
+        """Register one tool.
 
         Raises:
-            InvalidTool: a tool of this id is there already, or what is said of it cannot be so; see `check_tool`.
+            InvalidTool: a tool with this id is already registered, or the definition is invalid; see `check_tool`.
         """
         self.merge((tool,))
 
     def merge(self, tools: Iterable[Tool] | ToolRegistry) -> None:
-        """Take in several tools at once, or all of another registry with its sources: all of them, or nothing.
+        """Register several tools, or all tools and sources of a different registry: either all of them or nothing.
 
-        What the other one has been told of categories and overrides stays with it.
+        Categories and overrides of the other registry are not copied.
 
         Raises:
-            InvalidTool: some are there already, or cannot be taken; the message names each of the first of them.
+            InvalidTool: some tools are already registered or invalid; the message names the first `MAX_TOLD` problems.
         """
         other = tools.state if isinstance(tools, ToolRegistry) else CatalogState()
         offered = _all_offered(other) if isinstance(tools, ToolRegistry) else tuple(tools)
         problems = [*_problems(offered)]
 
         def add(state: CatalogState) -> _Change:
-            taken = [f"`{tool.id}` is registered already" for tool in offered if tool.id in state.tools]
+            taken = [f"`{tool.id}` is already registered" for tool in offered if tool.id in state.tools]
             taken += [
-                f"another source is called `{name}`"
+                f"a different source is already named `{name}`"
                 for name, entry in other.sources.items()
                 if name in state.sources and state.sources[name].source is not entry.source
             ]
@@ -136,21 +136,21 @@ class ToolRegistry:
         self._publish(add)
 
     def replace(self, tool: Tool) -> None:
-        """Put `tool` in the place of the one with its id, or take it in where there is none.
+        """Replace the tool with the same id, or register `tool` if that id is new.
 
-        Calls of the one before that are under way finish; a handle of it is stale from now on.
+        Running calls of the old tool finish. Handles of the old tool become stale.
 
         Raises:
-            InvalidTool: what is said of it cannot be so; see `check_tool`.
+            InvalidTool: the definition is invalid; see `check_tool`.
         """
         check_tool(tool)
         self._publish(lambda state: self._with(state, put=(tool,)))
 
     def unregister(self, tool_id: str) -> None:
-        """Let one tool go.
+        """Unregister one tool.
 
         Raises:
-            ToolNotFound: there is none of this id.
+            ToolNotFound: no tool has this id.
         """
 
         def drop(state: CatalogState) -> _Change:
@@ -161,13 +161,13 @@ class ToolRegistry:
         self._publish(drop)
 
     def clone(self) -> ToolRegistry:
-        """Another registry that holds the same now and goes its own way; nobody is subscribed to it."""
+        """Return a new registry with the same state, which changes independently and has no listeners."""
         clone = ToolRegistry()
         clone._state = self._state
         return clone
 
     def put_source(self, entry: SourceEntry, tools: Iterable[Tool] | None = None) -> None:
-        """Publish what is known of a source and, unless `tools` is None, exactly these as all of its tools."""
+        """Publish the entry of a source. Unless `tools` is None, they replace all tools of the source."""
         offered = None if tools is None else tuple(tools)
 
         def put(state: CatalogState) -> _Change:
@@ -183,7 +183,7 @@ class ToolRegistry:
         self._publish(put)
 
     def drop_source(self, name: str) -> None:
-        """Forget a source and its tools; no error where it is not known."""
+        """Remove a source and its tools. This is not an error if the source is not known."""
 
         def drop(state: CatalogState) -> _Change:
             if name not in state.sources:
@@ -195,12 +195,12 @@ class ToolRegistry:
         self._publish(drop)
 
     def set_categories(self, categories: Categories) -> None:
-        """Let tools hang in exactly these categories, besides below their sources."""
+        """Set the configured categories. Tools always stay in the categories of their sources, too."""
 
         def change(state: CatalogState) -> _Change:
             if state.categories.digest == categories.digest:
                 return state, ()
-            # What its categories are called is among a tool's words; those of most tools stay as they are.
+            # The names of its categories are among a tool's searched words. Only index the tools whose places changed.
             before = state.categories
             moved = [
                 state.offered.get(tool_id, tool)
@@ -212,7 +212,7 @@ class ToolRegistry:
         self._publish(change)
 
     def set_weights(self, weights: Weights) -> None:
-        """Have searches weigh the signals so."""
+        """Set the weights of the search signals."""
 
         def change(state: CatalogState) -> _Change:
             is_so = state.index.weights == weights
@@ -221,7 +221,7 @@ class ToolRegistry:
         self._publish(change)
 
     def set_overrides(self, overrides: Overrides) -> None:
-        """Have exactly these said of tools, besides what their sources say."""
+        """Set the metadata overrides, and apply them to all tools."""
 
         def change(state: CatalogState) -> _Change:
             if state.overrides.digest == overrides.digest:
@@ -237,26 +237,26 @@ class ToolRegistry:
         self._publish(change)
 
     def set_findings(self, findings: Findings) -> None:
-        """Have exactly this known of capabilities."""
+        """Set what is known about capabilities."""
         self._publish(lambda state: (state if state.findings == findings else replace(state, findings=findings), ()))
 
     def subscribe(self, listener: Listener) -> None:
-        """Tell `listener` of every event from the next publication on.
+        """Send every event from the next publication on to `listener`.
 
         Raises:
-            RuntimeError: it is async, and no event loop is running here for it.
-            TypeError: it can neither be called nor has the methods of `CatalogListener`.
+            RuntimeError: the listener is async, and no event loop is running here.
+            TypeError: the listener is not callable and does not have the methods of `CatalogListener`.
         """
         with self._writing:
             self._listeners.add(listener)
 
     def unsubscribe(self, listener: Listener) -> None:
-        """Tell it no more; no error where it was not subscribed."""
+        """Stop sending events to `listener`. This is not an error if it is not subscribed."""
         self._listeners.remove(listener)
 
     @staticmethod
     def _with(state: CatalogState, *, put: Iterable[Tool] = (), drop: Iterable[str] = ()) -> _Change:
-        """`put`: tools as their sources have them."""
+        """Return `state` with tools added, replaced and dropped. `put` holds definitions without overrides."""
         put, drop = tuple(put), tuple(drop)
         if not put and not drop:
             return state, ()
@@ -300,13 +300,13 @@ class ToolRegistry:
 
 
 class RunnableRegistry(ToolRegistry):
-    """A registry of tools that can be called: each belongs to a source that is there. A `Toolcrib` has one."""
+    """A registry in which every tool can be called, because its source exists. A `Toolcrib` has one."""
 
     def merge(self, tools: Iterable[Tool] | ToolRegistry) -> None:
-        """Take in tools as `ToolRegistry.merge` does.
+        """Register tools as `ToolRegistry.merge` does.
 
         Raises:
-            InvalidTool: also where no source could run one of them.
+            InvalidTool: `ToolRegistry.merge` refuses the tools, or no source can run one of them.
         """
         if isinstance(tools, ToolRegistry):
             self._check_sources(tools.list(), {**self.state.sources, **tools.state.sources})
@@ -316,16 +316,16 @@ class RunnableRegistry(ToolRegistry):
         super().merge(tools)
 
     def replace(self, tool: Tool) -> None:
-        """Put `tool` in the place of the one with its id as `ToolRegistry.replace` does.
+        """Replace a tool as `ToolRegistry.replace` does.
 
         Raises:
-            InvalidTool: also where no source could run it.
+            InvalidTool: `ToolRegistry.replace` refuses the tool, or no source can run it.
         """
         self._check_sources((tool,), self.state.sources)
         super().replace(tool)
 
     def unregister(self, tool_id: str) -> None:
-        """Let one tool go as `ToolRegistry.unregister` does, and have a source of functions let go of it as well."""
+        """Unregister a tool as `ToolRegistry.unregister` does, and remove it from a source of functions."""
         super().unregister(tool_id)
         name, _, tool_name = tool_id.partition(".")
         source = self.state.sources[name].source if name in self.state.sources else None
@@ -338,7 +338,7 @@ class RunnableRegistry(ToolRegistry):
         for tool in tools:
             source = sources[tool.source].source if tool.source in sources else None
             if source is None:
-                problems.append(f"`{tool.id}`: there is no source `{tool.source}` that could run it")
+                problems.append(f"`{tool.id}`: no source `{tool.source}` exists that could run it")
             elif isinstance(source, EditableSource) and not source.holds(tool.name):
                 problems.append(f"`{tool.id}`: `{tool.source}` has no such function")
         if problems:
@@ -349,17 +349,17 @@ class RunnableRegistry(ToolRegistry):
 
 
 def _offered(state: CatalogState, tool_id: str) -> Tool | None:
-    """The tool of this id as its source has it."""
+    """Return the definition without overrides of the tool with this id."""
     return state.offered.get(tool_id) or state.tools.get(tool_id)
 
 
 def _all_offered(state: CatalogState) -> tuple[Tool, ...]:
-    """All tools as their sources have them."""
+    """Return the definitions of all tools without overrides."""
     return tuple(state.offered.get(tool_id, tool) for tool_id, tool in state.tools.items())
 
 
 def _reworded(state: CatalogState, entry: SourceEntry) -> tuple[Tool, ...]:
-    """The tools among whose words is what `entry` newly says: what a source is called, and said to be for."""
+    """Return the tools whose searched words change, because `entry` has a new title or summary."""
     known = state.sources.get(entry.name)
     if (entry.title, entry.summary) == ((known.title, known.summary) if known is not None else (None, "")):
         return ()
@@ -367,7 +367,7 @@ def _reworded(state: CatalogState, entry: SourceEntry) -> tuple[Tool, ...]:
 
 
 class _Needing:
-    """Which tools need which capability, while some of them change; copies what changes, and that once."""
+    """The tools that need each capability, while some tools change. Each set is copied once, when it first changes."""
 
     def __init__(self, before: Mapping[str, frozenset[str]]) -> None:
         self._before = before
@@ -395,11 +395,11 @@ class _Needing:
 
 
 def _problems(tools: Iterable[Tool]) -> Iterator[str]:
-    """Why some of these cannot be taken in."""
+    """Yield why some of these tools cannot be registered."""
     seen = set[str]()
     for tool in tools:
         if tool.id in seen:
-            yield f"`{tool.id}` is there twice"
+            yield f"`{tool.id}` is given twice"
         seen.add(tool.id)
         try:
             check_tool(tool)
@@ -417,5 +417,5 @@ def _by_id(tools: Iterable[Tool]) -> tuple[Tool, ...]:
 
 
 def _same(one: Tool | None, other: Tool) -> bool:
-    """Whether two definitions tell the same; Python's `==` alone takes `true` for `1`."""
+    """Return whether two definitions are equal. Python's `==` alone is not enough: it takes `true` for `1`."""
     return one is not None and one.fingerprint == other.fingerprint and one == other

@@ -1,4 +1,4 @@
-"""What sources offer besides tools, under names that are unique in the catalog."""
+"""Prompts and resources of all sources, under names that are unique in the catalog."""
 
 from __future__ import annotations
 
@@ -14,32 +14,33 @@ from toolcrib.core.properties import cached_property
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """A prompt, a resource or a template of resources."""
+    """A prompt, a resource or a resource template."""
 
     source: str
     own_name: str
-    """The prompt's name, the resource's URI or the URI template, as its source has it."""
+    """The name of the prompt, the URI of the resource or the URI template at its source."""
     wire: Mapping[str, Any]
-    """Its definition, under its name in the catalog."""
+    """The definition, with the name or URI that it has in the catalog."""
 
 
 @dataclass(frozen=True)
 class Shelf:
-    """Prompts are called `source__name`, made to fit as the names of tools are; resources `toolcrib://source/URI`.
+    """The prompts and resources of some sources.
 
-    Those of a source with `plain_names` keep their own, unless another has it.
+    A prompt is named `source__name`, adjusted like the names of tools; a resource has the URI `toolcrib://source/URI`.
+    Items of a source with `plain_names` keep their own name or URI, unless it is already taken.
     """
 
     sources: Mapping[str, SourceEntry]
     may_see: Callable[[str, str], bool] | None = None
-    """Whether something of a source, by its own name or URI, may be seen; None where all may."""
+    """Returns whether an item is visible, by source and its own name or URI there; None if all items are visible."""
 
     def __bool__(self) -> bool:
         return bool(self.prompts or self.resources or self.templates)
 
     @cached_property
     def prompts(self) -> Mapping[str, Item]:
-        """By name in the catalog, sorted."""
+        """The prompts by their name in the catalog, sorted."""
         offered = {
             f"{entry.name}.{wire['name']}": (entry.name, str(wire["name"]), wire)
             for entry in self.sources.values()
@@ -55,16 +56,16 @@ class Shelf:
 
     @cached_property
     def resources(self) -> Mapping[str, Item]:
-        """By URI in the catalog, sorted."""
+        """The resources by their URI in the catalog, sorted."""
         return self._under_uris("uri")
 
     @cached_property
     def templates(self) -> Mapping[str, Item]:
-        """By URI template in the catalog, sorted."""
+        """The resource templates by their URI template in the catalog, sorted."""
         return self._under_uris("uriTemplate")
 
     def locate(self, uri: str) -> tuple[str, str] | None:
-        """The source of a resource and its own URI there, listed or not; None where no source would know it."""
+        """Return the source of a resource and its URI there; None if it belongs to no source. It need not be listed."""
         if (item := self.resources.get(uri)) is not None:
             return item.source, item.own_name
         located = self._unlisted(uri)
@@ -89,7 +90,7 @@ class Shelf:
                 own = str(wire[key])
                 if not self._sees(entry.name, own):
                     continue
-                # What looks like one of ours is not taken at its word: it could stand for another source's.
+                # A source's own URI that begins with our scheme is not kept: it could point to a different source.
                 keeps = entry.plain_names and own not in items and not own.startswith(URI_SCHEME)
                 uri = own if keeps else resource_uri(entry.name, own)
                 items[uri] = Item(entry.name, own, {**wire, key: uri})
@@ -101,7 +102,7 @@ class Shelf:
 
 
 def fits(uri: str, template: str) -> bool:
-    """Whether `uri` could have been made from `template`, whose expressions stand for any text."""
+    """Return whether `uri` matches `template`. Each expression of the template matches any text."""
     first, *others = re.split(r"\{[^{}]*\}", template)
     if not others or not uri.startswith(first):
         return uri == template

@@ -1,4 +1,4 @@
-"""The catalog at one moment: tools, where they stand and how they are found, as ONE immutable value."""
+"""The state of the catalog at one moment, as one immutable value: tools, sources, categories and index."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from toolcrib.sources.base import NO_EXTRAS, Extras, SetAside, Source
 
 
 class SourceStatus(StrEnum):
-    """How far a source has come."""
+    """The status of a source."""
 
     STARTING = "starting"
     READY = "ready"
@@ -29,84 +29,87 @@ class SourceStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SourceEntry:
-    """A source as the catalog knows it."""
+    """A source, with everything that the catalog knows about it."""
 
     source: Source
     status: SourceStatus = SourceStatus.STARTING
     title: str | None = None
     summary: str = ""
     version: str | None = None
-    """Which version it says it is of."""
+    """The version that the source reports."""
     reason: str | None = None
-    """Why it failed, in words that any caller may read."""
+    """Why the source failed. Any caller can read it."""
     diagnosis: str = ""
-    """What only its owner may read of that."""
+    """Details about the failure, only for the owner."""
     remedy: str = ""
-    """What its owner can do about it, as far as that is known. Also for the owner alone."""
+    """What the owner can do about the failure, if Toolcrib knows. Only for the owner."""
     is_lasting: bool = False
-    """Whether only its owner can change that it failed."""
+    """Whether the failure is permanent until the owner fixes it."""
     trusted: bool = False
-    """Whether its owner vouches for what its tools claim of themselves."""
+    """Whether the owner trusts what the tools claim about themselves."""
     identity: str = ""
-    """A digest of what is run or where it is reached: two sources of one name are the same where theirs is equal."""
+    """A digest of the command or address. Two sources with one name are the same server if their identity is equal."""
     origin: str = ""
-    """The same as its owner wrote it, for whichever principal it is run: what approvals of definitions are bound to."""
+    """A digest of the command or address as the owner wrote it, equal for all principals. Pins are bound to it."""
     address: str = ""
-    """That, fit to be shown to its owner."""
+    """The command or address in a form that can be shown to the owner."""
     plain_names: bool = False
-    """Whether what it offers keeps its own names where tools, prompts and resources are listed themselves."""
+    """Whether tools, prompts and resources keep their own names when they are listed directly."""
     extras: Extras = NO_EXTRAS
     nodes: tuple[Node, ...] = ()
-    """What it says of its own categories; their paths begin with its name."""
+    """The source's descriptions of its own categories. Their paths begin with the name of the source."""
     set_aside: tuple[SetAside, ...] = ()
     warnings: tuple[str, ...] = ()
     judgements: Mapping[str, Judgement] = field(default_factory=dict[str, Judgement])
-    """What becomes of each of its tools, by the name of that; empty where nobody judges them."""
+    """The judgements of its tools, by tool name; empty if they are not judged."""
     listed_in_s: float | None = None
-    """Seconds from the first attempt to its listing."""
+    """How many seconds the first listing took, from the first attempt."""
 
     @property
     def name(self) -> str:
         return self.source.name
 
     def offered(self, tool: Tool) -> Tool:
-        """What is behind `tool`, one of its own that callers see: another where that is shown as it was approved."""
+        """Return what the source really offers for `tool`, which callers see.
+
+        The result differs from `tool` if callers see the pinned definition.
+        """
         judgement = self.judgements.get(tool.name)
         if judgement is None or judgement.shown is None or judgement.shown is judgement.tool:
             return tool
         return judgement.tool
 
     def is_same_server(self, other: SourceEntry) -> bool:
-        """Whether both lead to one; where nothing is known of what is behind a source, only it itself is the same."""
+        """Return whether both entries lead to the same server. Without an identity, only the same object does."""
         return self.identity == other.identity and (bool(self.identity) or self.source is other.source)
 
 
 @dataclass(frozen=True)
 class CatalogState:
-    """What readers see: complete, never changed, numbered. No search can return a tool its state does not hold."""
+    """A complete, immutable and numbered state of the catalog. A search can only return tools of its own state."""
 
     version: int = 0
     tools: Mapping[str, Tool] = field(default_factory=dict[str, Tool])
-    """By tool id."""
+    """The tools by id, with the overrides applied."""
     index: Index = Index.EMPTY
     sources: Mapping[str, SourceEntry] = field(default_factory=dict[str, SourceEntry])
-    """By name."""
+    """The sources by name."""
     categories: Categories = NO_CATEGORIES
-    """Those that somebody set up."""
+    """The configured categories."""
     overrides: Overrides = NO_OVERRIDES
-    """What is said of tools besides what their sources say; `tools` are as these have them."""
+    """The metadata overrides, which `tools` already contain."""
     offered: Mapping[str, Tool] = field(default_factory=dict[str, Tool])
-    """Those tools of which something is said as their sources have them, by id."""
+    """The definitions without overrides, by id, of those tools to which an override applies."""
     findings: Findings = NO_FINDINGS
-    """What is known of the capabilities that tools need."""
+    """What is known about the capabilities that tools need."""
     needing: Mapping[str, frozenset[str]] = field(default_factory=dict[str, frozenset[str]])
-    """Ids of the tools that need a capability, by its name."""
+    """By the name of a capability, the ids of the tools that need it."""
     fingerprint: int = 0
-    """The sum of the fingerprints of its tools: kept up, not made anew, when one of 100,000 comes or goes."""
+    """The sum of the fingerprints of all tools. A change updates it, because a new sum over 100,000 tools is slow."""
 
     @cached_property
     def described(self) -> Mapping[Path, Node]:
-        """The nodes that somebody described: sources, their categories, and those that were set up."""
+        """The descriptions of categories, by path: of sources, of their own categories, and of configured ones."""
         return described(self.sources, self.categories)
 
     @cached_property
@@ -115,17 +118,17 @@ class CatalogState:
 
     @cached_property
     def model_names(self) -> Mapping[str, str]:
-        """Tool ids by the name under which a tool stands in a model's own tool list."""
+        """The tool ids by the names that the tools have in a model's own tool list."""
         return {name: tool_id for tool_id, name in model_names(self.tools.values(), self.plain_sources).items()}
 
     @cached_property
     def plain_sources(self) -> frozenset[str]:
-        """Names of the sources whose `plain_names` is set."""
+        """The names of the sources with `plain_names`."""
         return frozenset(name for name, entry in self.sources.items() if entry.plain_names)
 
 
 def described(sources: Mapping[str, SourceEntry], categories: Categories) -> Mapping[Path, Node]:
-    """What is known of nodes; what was set up stands before what a source says of itself."""
+    """Return the descriptions of categories, by path. Configured ones take precedence over those from a source."""
     own = {(entry.name,): Node((entry.name,), entry.title, entry.summary) for entry in sources.values()}
     offered = {node.path: node for entry in sources.values() for node in entry.nodes}
     return {**_STANDARD, **offered, **own, **categories.nodes}

@@ -1,4 +1,4 @@
-"""What one principal may see of the catalog: a state, plus tools of its own session, less what policy hides."""
+"""The view of one principal: a state of the catalog, plus the tools of its session, without what the policy hides."""
 
 from __future__ import annotations
 
@@ -39,16 +39,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Overlay:
-    """Tools that belong to one session; one with the id of a catalog tool stands in its place."""
+    """Tools that are added to the catalog for one session or principal. They replace catalog tools with the same id."""
 
     tools: Mapping[str, Tool] = field(default_factory=dict[str, Tool])
-    """By id."""
+    """The tools by id."""
     sources: Mapping[str, SourceEntry] = field(default_factory=dict[str, SourceEntry])
-    """By name: where calls to them go."""
+    """The sources that run these tools, by name."""
 
     @cached_property
     def needed(self) -> frozenset[str]:
-        """Names of the capabilities that they need."""
+        """The names of the capabilities that these tools need."""
         return frozenset(name for tool in self.tools.values() for name in tool.metadata.requires_capabilities)
 
 
@@ -57,35 +57,35 @@ NO_OVERLAY = Overlay()
 
 @dataclass(frozen=True)
 class Decisions:
-    """What was decided on each tool, and on which grounds besides the permissions."""
+    """The decision on each tool, and what the decisions depend on in addition to the permissions."""
 
     categories: Categories
     overrides: Overrides
     trusted: frozenset[str]
-    """Names of the sources whose claims count."""
+    """The names of the sources whose claims are trusted."""
     access: Mapping[str, tuple[Tool, Access]] = field(default_factory=dict[str, tuple[Tool, Access]])
-    """By tool id, with the definition it was decided on."""
+    """By tool id, the definition that was judged and the decision."""
 
 
 @dataclass(frozen=True)
 class Visible:
-    """The part of a catalog that whoever has `permissions` may see; all of them share it.
+    """The part of a catalog that is visible with `permissions`. Principals with equal permissions share it.
 
-    Counts, groupings and the statistics that ranking uses are those of the visible tools, so a hidden one leaves no
-    trace in any of them.
+    Counts, groups and the statistics for ranking are computed from the visible tools only, so hidden tools have no
+    effect on them.
     """
 
     state: CatalogState
     permissions: Permissions = EVERYTHING
     overlay: Overlay = NO_OVERLAY
     earlier: Decisions | None = None
-    """Those of the same permissions over an earlier state: what has not changed is not decided again."""
+    """The decisions of the same permissions on an earlier state. Unchanged tools are not decided again."""
     base: Visible | None = None
-    """What the same permissions show of the same state without the overlay; many overlays can share it."""
+    """The visible part with the same permissions and state, but without the overlay. Several overlays can share it."""
 
     @cached_property
     def tools(self) -> Mapping[str, Tool]:
-        """By id."""
+        """The visible tools by id."""
         if self.is_everything:
             return self.state.tools
         if self._below is not None:
@@ -113,7 +113,7 @@ class Visible:
 
     @cached_property
     def ontology(self) -> Ontology:
-        """Where the tools that can be called hang."""
+        """The categories of the available tools."""
         if self.is_everything and not self.unavailable:
             return self.state.ontology
         tools = {tool_id: tool for tool_id, tool in self.tools.items() if tool_id not in self.unavailable}
@@ -121,12 +121,12 @@ class Visible:
 
     @cached_property
     def whole_ontology(self) -> Ontology:
-        """Where all of them hang."""
+        """The categories of all visible tools, including unavailable ones."""
         return self._ontology_of(self.tools) if self.unavailable else self.ontology
 
     @cached_property
     def unavailable(self) -> Mapping[str, str]:
-        """By id, why a tool cannot be called before somebody has done something."""
+        """By id, why a tool cannot be called until a person acts."""
         failed = {
             name: f"Its source is unavailable: {entry.reason}"
             for name, entry in self._all_sources.items()
@@ -140,7 +140,7 @@ class Visible:
 
     @cached_property
     def lacking(self) -> Mapping[str, str]:
-        """By id, why a tool cannot be called as long as the system lacks what it needs."""
+        """By id, why a tool cannot be called, because the system lacks a capability that it needs."""
         state, tools = self.state, self.tools
         needing = {i for name, ids in state.needing.items() if name not in state.findings.there for i in ids}
         needing |= {i for i, tool in self.overlay.tools.items() if tool.metadata.requires_capabilities}
@@ -149,7 +149,7 @@ class Visible:
 
     @cached_property
     def available(self) -> Selection | None:
-        """The tools of the index that are visible and not unavailable; None where all that are visible are."""
+        """The tools of the index that are visible and available; None if all visible tools are available."""
         if not self.unavailable:
             return None
         visible = self.index.whole() if self.selection is None else self.selection
@@ -157,7 +157,7 @@ class Visible:
 
     @cached_property
     def tagged(self) -> Mapping[str, frozenset[str]]:
-        """Ids of the visible tools that carry a tag, by that."""
+        """By tag, the ids of the visible tools that have it."""
         carriers: defaultdict[str, list[str]] = defaultdict(list)
         for tool_id, tool in self._own_tools.items():
             for tag in tool.metadata.tags:
@@ -167,7 +167,8 @@ class Visible:
 
     @cached_property
     def sources(self) -> Mapping[str, SourceEntry]:
-        """Sources that may be spoken of, by name: those that offer something visible, or that may be known anyway."""
+        """The sources that answers can mention, by name: those that offer something visible, and those of which an
+        unknown tool would be visible."""
         if self.is_everything:
             return self.state.sources
         if self.permissions is EVERYTHING:
@@ -186,7 +187,7 @@ class Visible:
 
     @cached_property
     def model_names(self) -> Mapping[str, str]:
-        """Tool ids by the name under which a tool stands in a model's own tool list."""
+        """The tool ids by the names that the tools have in a model's own tool list."""
         if self.is_everything:
             return self.state.model_names
         plain = frozenset(name for name, entry in self._all_sources.items() if entry.plain_names)
@@ -195,12 +196,15 @@ class Visible:
 
     @cached_property
     def names(self) -> Mapping[str, str]:
-        """The same the other way round."""
+        """The names that the tools have in a model's own tool list, by tool id."""
         return {tool_id: name for name, tool_id in self.model_names.items()}
 
     @cached_property
     def fingerprint(self) -> str:
-        """A digest of all that listing and searching tell, in hex: equal for two exactly when those are."""
+        """Hex digest of everything that list and search results depend on.
+
+        Two views have equal digests if and only if their list and search results are equal.
+        """
         told = hashlib.blake2b(f"{len(self.tools)}:{self.sum}".encode(), digest_size=16)
         moved = sorted((places, total) for places, total in self.hung.items() if total)
         told.update(repr(moved).encode("utf-8", "surrogatepass"))
@@ -227,13 +231,13 @@ class Visible:
 
     @cached_property
     def holding(self) -> frozenset[str]:
-        """Names of the sources of the visible tools."""
+        """The names of the sources of the visible tools."""
         own = frozenset(tool.source for tool in self._own_tools.values())
         return own if self._below is None else own | self._below.holding
 
     @cached_property
     def sum(self) -> int:
-        """Of the fingerprints of the visible tools, for it does not depend on their order."""
+        """The sum of the fingerprints of the visible tools, which does not depend on their order."""
         if self.is_everything:
             return self.state.fingerprint
         below = self._below.sum if self._below is not None else 0
@@ -241,9 +245,9 @@ class Visible:
 
     @cached_property
     def hung(self) -> Mapping[tuple[Path, ...], int]:
-        """Where visible tools hang; of those that do not hang there by themselves, the sum of the fingerprints.
+        """The places of the visible tools, each with a sum of fingerprints of those tools that an owner put there.
 
-        Empty where nobody has said anything of any node.
+        Empty if no category is configured or described.
         """
         categories = self.state.categories
         if not categories.given and not any(entry.nodes for entry in self._all_sources.values()):
@@ -265,18 +269,18 @@ class Visible:
 
     @cached_property
     def selection(self) -> Selection | None:
-        """The tools of the index that are visible; None where all are."""
+        """The tools of the index that are visible; None if all are."""
         if self.permissions is EVERYTHING:
             return None
         return self.index.select(self.tools.__contains__, known=None if self._below is None else self._below.selection)
 
     @property
     def parts(self) -> tuple[Part, ...]:
-        """The parts of the index, in which only what is visible counts."""
+        """The parts of the index, limited to the visible tools."""
         return self.index.parts if self.selection is None else self.selection.parts
 
     def recall(self, history: History) -> Recall:
-        """`history` as far as it is one of visible tools."""
+        """Return the part of `history` that concerns visible tools."""
         from toolcrib.search.index.history import Recall  # noqa: PLC0415  with numpy, which a catalog without tools does without
 
         if (known := self._recalls.get(history)) is None:
@@ -288,25 +292,25 @@ class Visible:
 
     @cached_property
     def _recalls(self) -> WeakKeyDictionary[History, tuple[History | None, Places]]:
-        """What recalls are made of; None stands for the key, which nothing here may keep alive."""
+        """The parts of recalls, by history. None stands for the key itself, which the cache must not keep alive."""
         return WeakKeyDictionary()
 
     @cached_property
     def is_everything(self) -> bool:
-        """Whether the state as it is may be seen whole, and nothing more."""
+        """Whether exactly the whole state is visible, with no overlay."""
         return self.permissions is EVERYTHING and not self.overlay.sources and not self.overlay.tools
 
     def access_to(self, tool: Tool) -> Access:
-        """What may be done with a visible tool."""
+        """Return what the principal can do with a visible tool."""
         if self.permissions is EVERYTHING:
             return _most(tool)
         return self.decisions.access[tool.id][1]
 
     def access_to_item(self, source: str, own_name: str) -> Access:
-        """What may be done with a prompt or resource of this name or URI, listed or not."""
+        """Return the access to the prompt or resource with this name or URI. It need not be listed."""
         if self.permissions is EVERYTHING:
             return Access.CALL
-        # Whoever fetches a resource may take another spelling of its URI for the same, so all of them have to pass.
+        # A server can treat different spellings of a URI as the same resource, so all spellings must be allowed.
         return min(
             self.permissions.decide(Subject(f"{source}.{spelling}", source, ((source,),), annotations=None))
             for spelling in spellings(own_name)
@@ -324,22 +328,22 @@ class Visible:
         return min(self.permissions.decide(subject), _most(tool))
 
     def _is_spoken_of(self, entry: SourceEntry) -> bool:
-        """Whether a source may be known that offers no visible tool."""
+        """Return whether answers can mention a source that offers no visible tool."""
         may_be_known = self.permissions.decide(something_of(entry.name)) is not Access.HIDDEN
         return may_be_known or bool(Shelf({entry.name: entry}, self.may_see_item))
 
     @cached_property
     def _below(self) -> Visible | None:
-        """What is visible without the overlay, where that replaces nothing of it; None where there is no overlay."""
+        """What is visible without the overlay. None if there is no overlay, or if it replaces a part of the catalog."""
         own, known = self.overlay, self.state
-        is_beside = known.tools.keys().isdisjoint(own.tools) and known.sources.keys().isdisjoint(own.sources)
-        if not (own.tools or own.sources) or not is_beside:
+        is_disjoint = known.tools.keys().isdisjoint(own.tools) and known.sources.keys().isdisjoint(own.sources)
+        if not (own.tools or own.sources) or not is_disjoint:
             return None
         return self.base or Visible(known, self.permissions, earlier=self.earlier)
 
     @cached_property
     def _own_tools(self) -> Mapping[str, Tool]:
-        """The visible tools that are not visible without the overlay."""
+        """The visible tools that are only visible with the overlay."""
         if self._below is None:
             return self.tools
         if self.permissions is EVERYTHING:
@@ -353,19 +357,19 @@ class Visible:
 
 
 class Insight(Protocol):
-    """Knows of requests besides their words; never waits."""
+    """What is known about a query in addition to its words. The methods never wait."""
 
     def understood(self, query: Query) -> Understood | None:
-        """What it means; None where that is not known by now."""
+        """Return the meaning of `query`; None if it is not known yet."""
         ...
 
     def history_for(self, principal: Principal) -> History | None:
-        """What was asked before, of which `principal` may know; None where that is nothing."""
+        """Return the earlier queries that `principal` may profit from; None without any."""
         ...
 
 
 class _Steady:
-    """What an insight knew when it was first asked: a moment later it may know more."""
+    """An insight that always repeats its first answer, because the wrapped insight can know more a moment later."""
 
     def __init__(self, insight: Insight) -> None:
         self._insight = insight
@@ -385,7 +389,7 @@ class _Steady:
 
 @dataclass(frozen=True)
 class View:
-    """Everything downstream takes a view, never a state: what it does not hold does not exist."""
+    """What one principal can see. Operations take a view, never a state: what a view lacks does not exist for them."""
 
     visible: Visible
     principal: Principal = LOCAL
@@ -399,59 +403,59 @@ class View:
         policy: Policy = ALLOW_ALL,
         overlay: Overlay = NO_OVERLAY,
     ) -> Self:
-        """What `principal` may see of `state` and of the tools of its own session."""
+        """Return what `principal` can see of `state` and of the tools of its own session."""
         return cls(Visible(state, policy.permissions(principal), overlay), principal)
 
     def steady(self) -> Self:
-        """The same, for one operation: what it once knew of a request besides its words, it goes on knowing.
+        """Return this view for one operation, with an insight that does not change.
 
-        So that a page and the mark that its cursor is bound to come of the same knowledge, whatever comes in between.
+        So a page and the mark in its cursor are based on the same knowledge.
         """
         return self if self.insight is None else replace(self, insight=_Steady(self.insight))
 
     @property
     def tools(self) -> Mapping[str, Tool]:
-        """The visible tools, by id."""
+        """The visible tools by id."""
         return self.visible.tools
 
     @property
     def ontology(self) -> Ontology:
-        """Where those that can be called hang."""
+        """The categories of the available tools."""
         return self.visible.ontology
 
     @property
     def whole_ontology(self) -> Ontology:
-        """Where all of them hang."""
+        """The categories of all visible tools, including unavailable ones."""
         return self.visible.whole_ontology
 
     @property
     def sources(self) -> Mapping[str, SourceEntry]:
-        """Sources that may be spoken of, by name."""
+        """The sources that answers can mention, by name."""
         return self.visible.sources
 
     @property
     def unavailable(self) -> Mapping[str, str]:
-        """By id, why a visible tool cannot be called before somebody has done something."""
+        """By id, why a visible tool cannot be called until a person acts."""
         return self.visible.unavailable
 
     @property
     def lacking(self) -> Mapping[str, str]:
-        """By id, why it cannot as long as the system lacks what it needs."""
+        """By id, why a visible tool cannot be called, because the system lacks a capability that it needs."""
         return self.visible.lacking
 
     @property
     def available(self) -> Selection | None:
-        """Those that can, to search among; None where all visible ones can."""
+        """The available tools, as a scope for searches; None if all visible tools are available."""
         return self.visible.available
 
     @property
     def tagged(self) -> Mapping[str, frozenset[str]]:
-        """Ids of the visible tools that carry a tag, by that."""
+        """By tag, the ids of the visible tools that have it."""
         return self.visible.tagged
 
     @property
     def names(self) -> Mapping[str, str]:
-        """Under which name each visible tool stands in a model's own tool list, by tool id."""
+        """The names that the visible tools have in a model's own tool list, by tool id."""
         return self.visible.names
 
     @property
@@ -461,29 +465,32 @@ class View:
 
     @property
     def fingerprint(self) -> str:
-        """A digest of all that listing and searching tell, in hex."""
+        """Hex digest of everything that list and search results depend on."""
         return self.visible.fingerprint
 
     def find(self, name: str) -> Tool | None:
-        """The visible tool with this id, or standing in a model's tool list under this name; None if there is none."""
+        """Return the visible tool with this id, or with this name in a model's own tool list, or None."""
         if (tool := self.tools.get(name)) is not None:
             return tool
         return self.tools.get(self.visible.model_names.get(name, "")) if may_be_model_name(name) else None
 
     def resolve(self, reference: str) -> tuple[Tool | None, Handle | None]:
-        """What a name that `find` takes, or a handle, stands for; and the handle, unless it was a name."""
+        """Return the tool for a handle or for a name that `find` takes, and the handle (None for a name)."""
         if (tool := self.find(reference)) is not None:
             return tool, None
         handle = Handle.parse(reference)
         return (self.find(handle.tool_id) if handle is not None else None), handle
 
     def judgement_of(self, tool: Tool) -> Judgement | None:
-        """What is known of what was approved of a visible tool; None where nobody judges it."""
+        """Return the judgement of a visible tool against its pin; None if its source is not judged."""
         entry = self.sources.get(tool.source)
         return entry.judgements.get(tool.name) if entry is not None else None
 
     def takes(self, handle: Handle, tool: Tool) -> bool:
-        """Whether `handle` shows what `tool` is, or was: then every call of it is still right, and may pass."""
+        """Return whether a call with `handle` is still right for `tool`.
+
+        The handle must be for the current definition, or for an earlier one that the current definition covers.
+        """
         if f"{tool.id}@{handle.digest}" == tool.handle:
             return True
         judgement, overrides = self.judgement_of(tool), self.visible.state.overrides
@@ -491,27 +498,30 @@ class View:
         return any(f"{tool.id}@{handle.digest}" == overrides.applied(each).handle for each in earlier)
 
     def may_see(self, tool: Tool) -> bool:
-        """Whether a tool that its owner vouches for would be visible if it were there."""
+        """Return whether `tool`, which need not exist, would be visible if its source were trusted."""
         state = self.visible.state
         subject = subject_of(tool, state.categories, state.overrides, trusted=True)
         return self.visible.permissions.decide(subject) is not Access.HIDDEN
 
     def access_to(self, tool: Tool) -> Access:
-        """What may be done with a visible tool."""
+        """Return what the principal can do with a visible tool."""
         return self.visible.access_to(tool)
 
     def access_to_item(self, source: str, own_name: str) -> Access:
-        """What may be done with a prompt or resource of this name or URI, listed or not."""
+        """Return the access to the prompt or resource with this name or URI. It need not be listed."""
         return self.visible.access_to_item(source, own_name)
 
     def is_trusted(self, source: str) -> bool:
-        """Whether what the tools of a visible source claim of themselves may be relied on."""
+        """Return whether the owner trusts what the tools of a visible source claim about themselves."""
         return (entry := self.sources.get(source)) is not None and entry.trusted
 
     def search(
         self, query: str, *, limit: int, offset: int = 0, scope: Selection | Collection[str] | None = None
     ) -> Ranking:
-        """Rank the visible tools, or those of `scope`, ids of some of them, against `query`; best first, ties by id."""
+        """Rank the visible tools by relevance to `query`, best first, ties ordered by id.
+
+        With `scope`, only these tools are ranked; they must be visible.
+        """
         parsed = Query.parse(query)
         return self.visible.index.search(
             parsed,
@@ -523,13 +533,16 @@ class View:
         )
 
     def mark(self, query: str) -> str:
-        """A digest of what is known of `query` besides its words: as long as it stays, one catalog ranks as it did."""
+        """Return a digest of what is known about `query` in addition to its words.
+
+        While the digest and the catalog stay the same, the ranking stays the same.
+        """
         if self.insight is None:
             return ""
         return self._known_of(Query.parse(query)).mark(self.visible.parts)
 
     def _known_of(self, query: Query) -> Knowledge:
-        from toolcrib.search.index.ranking import NOTHING_KNOWN, Knowledge  # noqa: PLC0415  likewise
+        from toolcrib.search.index.ranking import NOTHING_KNOWN, Knowledge  # noqa: PLC0415  with numpy, as in `recall`
 
         if self.insight is None:
             return NOTHING_KNOWN
@@ -546,7 +559,7 @@ _V = TypeVar("_V")
 
 @dataclass(frozen=True, eq=False)
 class _Joined(Mapping[str, _V]):
-    """Two mappings without a common key, as one; none of them is copied."""
+    """Two mappings without a common key as one mapping, without copying them."""
 
     one: Mapping[str, _V]
     other: Mapping[str, _V]
@@ -568,7 +581,7 @@ def _shown(access: Mapping[str, tuple[Tool, Access]]) -> dict[str, Tool]:
 def subject_of(
     tool: Tool, categories: Categories, overrides: Overrides = NO_OVERRIDES, *, trusted: bool = False
 ) -> Subject:
-    """A tool as rules look at it; what `overrides` say of it is its owner's word."""
+    """Return `tool` as the subject of rules. What `overrides` say about it is trusted, because its owner says it."""
     metadata, paths = tool.metadata, categories.reaches(tool)
     if trusted or not (metadata.tags or metadata.category or tool.own_path):
         return Subject(tool.id, tool.source, paths, metadata.tags, tool.annotations, trusted, aliases=metadata.aliases)
@@ -580,7 +593,7 @@ def subject_of(
 
 
 def _most(tool: Tool) -> Access:
-    """What anybody may do with it, whatever the permissions."""
+    """Return the most that any permissions allow for `tool`."""
     return Access.ASK if tool.metadata.requires_permission else Access.CALL
 
 
@@ -589,12 +602,12 @@ def _is_lost(entry: SourceEntry) -> bool:
 
 
 def document_of(sources: Mapping[str, SourceEntry], categories: Categories, tool: Tool) -> Document:
-    """What the index holds of a tool: its own texts, the names of the nodes above it and the words of its source."""
+    """Return the document of a tool for the index: its texts, its categories' names and the words of its source."""
     return document(tool, **_surroundings(sources, categories, tool))
 
 
 def embedded_text_of(sources: Mapping[str, SourceEntry], categories: Categories, tool: Tool) -> str:
-    """What a model of meanings is given of it: the same."""
+    """Return the text of a tool for an embedding model, made from the same parts as `document_of`."""
     return embedded_text(tool, **_surroundings(sources, categories, tool))
 
 

@@ -1,4 +1,4 @@
-"""The view of each principal, made once for as long as nothing that it shows has changed."""
+"""Makes and caches the view of each principal until something that it shows changes."""
 
 from __future__ import annotations
 
@@ -17,18 +17,21 @@ from toolcrib.catalog.view import NO_OVERLAY, Decisions, Insight, Overlay, View,
 from toolcrib.core.principal import Principal
 
 MAX_KEPT = 1_000
-"""Views that are kept, of a principal within a bundle, and sets of permissions whose part of the catalog is; who asked
-last stays."""
+"""How many views are cached (each for one principal in one bundle), and how many visible parts (each for one set of
+permissions). The entries that were used last stay."""
 
 
 class Views:
-    """Principals with equal permissions, and nothing of their own, share what they see. Any thread may ask."""
+    """The views of all principals. Any thread can use it.
+
+    Principals with equal permissions and without own tools share one `Visible`.
+    """
 
     def __init__(self, registry: ToolRegistry, policy: Policy, insight: Insight | None = None) -> None:
         self._registry = registry
         self._insight = insight
         self._turning = threading.Lock()
-        """Held by whoever begins an epoch; whoever asks does not wait for it."""
+        """Held by a thread that begins an epoch. Readers do not wait for it."""
         self._epoch = _Epoch(policy, registry.state, insight)
 
     @property
@@ -42,9 +45,10 @@ class Views:
 
     @contextmanager
     def turning_to(self, policy: Policy) -> Generator[None]:
-        """For a block that changes what the policy goes by: after it, `policy` holds.
+        """Change to `policy` after a block that changes what the policy depends on.
 
-        Whoever asks meanwhile may do what both allow, it and the one before; that one stays where the block fails.
+        During the block, a principal can only do what both the old and the new policy allow. If the block fails, the
+        old policy stays.
         """
         before = self.policy
         if policy == before:
@@ -59,16 +63,16 @@ class Views:
         self.policy = policy
 
     def of(self, principal: Principal, overlay: Overlay = NO_OVERLAY, within: tuple[Contents, ...] = ()) -> View:
-        """What `principal` may see of the catalog as it is now, and of what is its own; `within` all these bundles."""
+        """Return what `principal` can see of the current catalog and `overlay`, limited by all bundles in `within`."""
         epoch = self._epoch
-        # The state is read after the epoch: read before, it could be older, and the epoch would be turned back.
+        # Read the state after the epoch. Otherwise it could be older than the epoch, and turn the epoch back.
         state = self._registry.state
         if epoch.state is not state:
             epoch = self._followed(epoch, state)
         return epoch.view(principal, overlay, within)
 
     def _followed(self, epoch: _Epoch, state: CatalogState) -> _Epoch:
-        """The epoch of `state` after `epoch`; where another has begun meanwhile, it is this one caller's alone."""
+        """Return an epoch for `state` that follows `epoch`. Do not store it if a different one has begun since."""
         new = _Epoch(epoch.policy, state, self._insight, epoch)
         with self._turning:
             if self._epoch is epoch:
@@ -77,7 +81,7 @@ class Views:
 
 
 def permissions_within(permissions: Permissions, within: tuple[Contents, ...]) -> Permissions:
-    """`permissions` with all these bundles around them."""
+    """Return `permissions` limited by all these bundles."""
     for contents in within:
         permissions = contents.around(permissions)
     return permissions
@@ -102,13 +106,16 @@ class _BothPermissions:
 
 
 class _Epoch:
-    """The time in which one policy holds over one state: what was made under another has no place to be put in."""
+    """The caches for one policy and one state. Entries of a different policy or state cannot get into them."""
 
     def __init__(
         self, policy: Policy, state: CatalogState, insight: Insight | None, before: _Epoch | None = None
     ) -> None:
-        """`before`: an earlier one of the same policy. Of that, only what was decided is taken along: its views would
-        keep the whole catalog of then for principals who may be gone."""
+        """Make empty caches. `before` is an earlier epoch of the same policy.
+
+        Only its decisions are reused. Its views would keep the whole old catalog in memory, for principals that may
+        never come back.
+        """
         self.policy = policy
         self.state = state
         self._insight = insight
@@ -131,10 +138,10 @@ class _Epoch:
         return view
 
     def decisions(self) -> Iterator[tuple[Permissions, Decisions]]:
-        """What was decided so far, and before; who asked last comes last."""
+        """Yield the decisions of this and earlier epochs by permissions; those that were used last come last."""
         yield from self._earlier.items()
         for permissions, visible in self._shared.items():
-            # Not by its name: that would make those that nobody has needed.
+            # Use `vars`, because reading the cached property would compute decisions that no request has needed.
             decisions: Decisions | None = vars(visible).get("decisions", visible.earlier)
             if decisions is not None:
                 yield permissions, decisions
@@ -153,7 +160,7 @@ ValueT = TypeVar("ValueT")
 
 
 class _Recent(Generic[KeyT, ValueT]):
-    """Values by key: the `MAX_KEPT` that were put in or asked for last."""
+    """A cache with the `MAX_KEPT` entries that were used last."""
 
     def __init__(self) -> None:
         self._kept: OrderedDict[KeyT, ValueT] = OrderedDict()
@@ -174,6 +181,6 @@ class _Recent(Generic[KeyT, ValueT]):
                 self._kept.popitem(last=False)
 
     def items(self) -> list[tuple[KeyT, ValueT]]:
-        """As of now, the one asked for longest ago first."""
+        """Return a copy of all entries, least recently used first."""
         with self._lock:
             return [*self._kept.items()]
