@@ -64,7 +64,7 @@ def test_an_input_schema_that_does_not_insist_on_its_type_is_one_of_an_object(sc
         ({"name": 3, "inputSchema": {}}, "its name is a number"),
         ({"name": "t"}, "it has no input schema"),
         ({"name": "t", "inputSchema": None}, "it has no input schema"),
-        ({"name": "t", "inputSchema": "{}"}, "its input schema is a text, not an object"),
+        ({"name": "t", "inputSchema": "{}"}, "its input schema is a string, not an object"),
         ({"name": "t", "inputSchema": False}, "its input schema is a boolean, not an object"),
         ({"name": "t", "inputSchema": {"type": "array"}}, "its input schema has the type 'array'"),
         ({"name": "t", "inputSchema": {"type": "object", "properties": {"a": {"type": "int"}}}}, "not usable"),

@@ -152,7 +152,7 @@ def test_good_descriptors_survive_among_junk_in_their_order(good: list[ToolDescr
         ({"parameters": json.loads('{"properties":{"a":' * 100 + "{}" + "}}" * 100)}, "nested too deeply"),
         ({"parameters": {"$ref": "https://example.com/schema.json"}}, "remote references are refused"),
         ({"parameters": {"properties": {"a": {"description": "\ud800"}}}}, "surrogates not allowed"),
-        ({"requiresPermission": "yes"}, "its requiresPermission is a text"),
+        ({"requiresPermission": "yes"}, "its requiresPermission is a string"),
         ({"categories": ["a", 3]}, "not a list of strings"),
         ({"categories": {"a": 1}}, "not a list of strings"),
         ({"categories": [f"c{number}" for number in range(21)]}, "more than 20 categories"),

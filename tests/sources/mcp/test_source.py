@@ -343,7 +343,7 @@ async def test_of_odd_tools_only_the_unusable_are_set_aside_each_with_its_reason
         nameless = {name: reason for name, reason in reasons.items() if name.startswith("#")}
         assert sorted(nameless.values()) == sorted(
             ["it has no name"] * 3
-            + ["its definition is a text, not an object", "its definition is null, not an object"]
+            + ["its definition is a string, not an object", "its definition is null, not an object"]
         )
         assert len(usable) + len(entry_of(crib).set_aside) == len(faulty.ODD_TOOLS)
 

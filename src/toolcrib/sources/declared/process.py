@@ -134,7 +134,7 @@ async def _end(process: Process) -> None:
         _signal(process, signal.SIGTERM)
         with anyio.move_on_after(GRACE_S):
             await _exit(process)
-    _signal(process, signal.SIGTERM if sys.platform == "win32" else signal.SIGKILL)
+    _signal(process, signal.SIGTERM if sys.platform == "win32" else signal.SIGKILL)  # Windows has no SIGKILL
     with anyio.move_on_after(GRACE_S):
         await _exit(process)
     for stream in (process.stdin, process.stdout, process.stderr):

@@ -233,7 +233,7 @@ class HttpClient(httpx2.AsyncClient):
         # Source: MCP specification 2025-11-25, "Session Management": 404 to a session's id means that it is over.
         if status == HTTPStatus.NOT_FOUND and MCP_SESSION_ID in response.request.headers:
             self._health.forgotten.set()
-        elif status >= 502:
+        elif status >= 502:  # usually from a proxy that cannot reach the server
             self._health.lose()
         retry_after_s = _retry_after_s(response.headers)
         if asked is not None and _kind(response) == "application/json" and status not in _PLAIN and not retry_after_s:
