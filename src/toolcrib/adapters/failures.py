@@ -45,6 +45,7 @@ class Asked(ABC):
         if isinstance(error, json.JSONDecodeError):  # an unreadable event in a stream
             return self.unreadable()
         if is_of_transport(error):
+            # By name, because the class depends on the HTTP library.
             return self.silent() if "Timeout" in type(error).__name__ else self.lost()
         return None
 

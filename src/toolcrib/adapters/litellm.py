@@ -188,7 +188,7 @@ def _with_refusal(completion: Mapping[str, Any]) -> Json:
 
 
 def _well_formed(message: Json) -> Json:
-    """Replace arguments that are not JSON. LiteLLM parses them for some vendors, and would fail."""
+    """Replace arguments that are not a JSON object. LiteLLM parses them for some vendors, and would fail."""
     if "tool_calls" not in message:
         return message
     return message | {

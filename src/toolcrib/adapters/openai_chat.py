@@ -24,7 +24,7 @@ Json = dict[str, Any]
 class OpenAIChatAdapter(OpenAIAdapter):
     """The adapter for a model that is served through chat completions.
 
-    Since gpt-5.6, OpenAI's own reasoning models accept no tools here. Use `OpenAIResponsesAdapter` for them.
+    Since gpt-5.6, OpenAI's own models only accept tools here without reasoning. Use `OpenAIResponsesAdapter` for them.
     """
 
     name = "openai-chat"

@@ -121,7 +121,7 @@ class Permissions:
                     session_id=self._session_id, tool_call=call, options=list(OPTIONS)
                 )
         except (RequestError, ValidationError, ConnectionError, TimeoutError) as error:
-            logger.warning("asking about %s failed: %s", intent.subject, error)
+            logger.warning("could not ask the person about %s: %s", intent.subject, error)
             return "unanswered"
         self._check(intent)
         if not isinstance(answer.outcome, AllowedOutcome):

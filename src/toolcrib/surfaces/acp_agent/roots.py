@@ -23,7 +23,7 @@ class Rooted:
 
     async def ask(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
         if method != "roots/list":
-            raise ToolFailed("This client only answers `roots/list`: it is an editor's session.")
+            raise ToolFailed("An editor's session only answers `roots/list`.")
         return {"roots": [{"uri": folder.as_uri(), "name": folder.name} for folder in self._folders]}
 
     def log(self, params: Mapping[str, Any]) -> None:

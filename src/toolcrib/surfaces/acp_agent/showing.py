@@ -156,7 +156,7 @@ class Showing:
         )
 
     def _locations(self, tool: Tool, arguments: Mapping[str, Any]) -> tuple[ToolCallLocation, ...]:
-        """The file that a call of the editor's own or a local tool names in its arguments.
+        """Return the file that the arguments name, for a call of an editor's tool or a local tool.
 
         The arguments of other tools have no agreed meaning: a path there may be on a different machine.
         """
@@ -178,10 +178,10 @@ def progressed(call_id: str, **news: Any) -> ToolCallProgress:
 
 
 def kind_of(tool: Tool, view: View) -> ToolKind:
-    """What a tool does, in an editor's words.
+    """Return the ACP kind of a tool.
 
-    Editors approve calls by it without asking a person (`read` and `search`, as a rule). So an MCP server is not
-    believed: `wire` is all that the server sent, and a key `kind` in it means nothing. Its tools are `read` where the
+    Editors run some kinds without asking a person, usually `read` and `search`. So the claims of an MCP server do not
+    count: a key `kind` in `wire`, which is what the server sent, is ignored. Its tools are `read` if the
     owner trusts the server and the annotation says so, else `other`.
     """
     if _has_kind(tool, view):

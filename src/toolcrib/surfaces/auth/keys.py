@@ -101,7 +101,7 @@ class IssuerKeys:
         if self._clock() < self._ask_from and not self._asking.locked():
             return
         async with self._asking:
-            if self._clock() < self._ask_from:
+            if self._clock() < self._ask_from:  # a different request fetched them while this one waited
                 return
             try:
                 with anyio.fail_after(TIMEOUT_S):
@@ -146,7 +146,7 @@ class IssuerKeys:
                 continue
             url = metadata.get("jwks_uri")
             if metadata.get("issuer") != self._issuer or not isinstance(url, str) or not is_safe(url):
-                raise _Unusable(f"{address} names a different issuer, or has no https `jwks_uri`")
+                raise _Unusable(f"{address} names a different issuer, or has no secure `jwks_uri`")
             return url
         raise said or _Unusable("the issuer has no metadata")
 

@@ -53,7 +53,7 @@ class SignedTokens:
         return int(jwt.decode(token, options={"verify_signature": False})["exp"]) + LEEWAY_S
 
     async def _claims(self, token: str) -> Mapping[str, Any]:
-        if len(token) > MAX_CHARS or token.count(".") != 2:
+        if len(token) > MAX_CHARS or token.count(".") != 2:  # not a JWT, which has three parts
             raise Unauthenticated("Invalid token.", "unknown")
         try:
             header = jwt.get_unverified_header(token)

@@ -246,9 +246,9 @@ class BoundedConnection(H11Protocol):
         what, _ = self._awaited
         has_sent = what == "body" or self.conn.trailing_data[0]
         if not has_sent or (what == "body" and self.cycle.response_started):
-            self.hang_up()
+            self.hang_up()  # there is no request to answer, or its response has begun
             return
-        if what == "body":
+        if what == "body":  # wake the application, which waits for the rest of the body
             self.cycle.disconnected = True
             self.cycle.message_event.set()
         self._refuse(_LATE)

@@ -43,8 +43,10 @@ def openapi(*, asks: bool, url: str, operations: Sequence[str] = OPERATIONS) -> 
         "servers": [{"url": url}],
         "paths": {
             **{f"/v1/{tool.name}": {"post": _operation(tool, asks=asks)} for tool in operation_tools(operations)},
-            "/health/live": {"get": _health("Whether the gateway is running", {})},
-            "/health/ready": {"get": _health("Whether the gateway is ready", {"503": "The gateway is starting."})},
+            "/health/live": {"get": _health("Check whether the gateway is running", {})},
+            "/health/ready": {
+                "get": _health("Check whether the gateway is ready", {"503": "The gateway is starting."})
+            },
         },
         "components": {"schemas": _components()},
     }

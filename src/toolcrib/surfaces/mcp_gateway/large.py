@@ -157,7 +157,10 @@ def _binary_size(base64: str) -> int:
 def _left_out(block: object, data: str, room: Room) -> dict[str, Any]:
     wire = cast("dict[str, Any]", block)
     kind = wire.get("mimeType") or wire.get("resource", {}).get("mimeType") or "a file"
-    text = f"[{kind} of about {_binary_size(data)} bytes is left out, because it is larger than {room.binary} bytes"
+    text = (
+        f"[{kind} of about {_binary_size(data)} bytes is left out. The limit is {room.binary} bytes, "
+        "which the gateway's owner can change.]"
+    )
     return {"type": "text", "text": text}
 
 

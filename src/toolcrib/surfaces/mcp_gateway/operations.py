@@ -118,7 +118,10 @@ class OperationRequests:
 
 
 def _no_headers(name: str) -> None:
-    """Return None, because no operation has an argument that travels as a header. Otherwise the SDK lists all tools."""
+    """Return None, because no operation has an argument that travels as a header.
+
+    Without this function, the SDK would list all tools for each call.
+    """
 
 
 def asked_about(operation: str, arguments: Mapping[str, Any]) -> str | None:
