@@ -261,7 +261,7 @@ def test_a_database_of_another_program_is_left_alone(use: Use, path: Path, caplo
         told = str(error)
     else:
         told = caplog.text
-    assert "another program wrote it" in told or "not an audit" in told
+    assert "written by a different program" in told or "not a Toolcrib audit" in told
     with sqlite3.connect(path) as other:
         assert other.execute("SELECT name FROM sqlite_master").fetchall() == [("letters",)]
     other.close()

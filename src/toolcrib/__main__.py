@@ -1,4 +1,4 @@
-"""`python -m toolcrib`: the command line."""
+"""Runs the command line: `python -m toolcrib`."""
 
 from toolcrib.cli import main
 

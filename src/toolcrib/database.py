@@ -1,4 +1,4 @@
-"""SQLite files that only their owner may read: how they are made, opened, laid out and kept open."""
+"""Creates, opens and lays out SQLite files that only their owner may read."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from pathlib import Path
 from urllib.parse import quote
 
 _STEP_S = 0.02
-"""How often it is looked whether another process is done."""
+"""The interval for checking whether a different process is done, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The tables of a file, as one version of Toolcrib expects them."""
+    """The tables of a file, as this version of Toolcrib expects them."""
 
     number: int
-    """Larger for each later layout. A file with a larger number is left alone."""
+    """Larger for each later layout. A file with a larger number is not touched."""
     lay_out: Callable[[sqlite3.Connection, int], object]
-    """Make the tables, or change those of the earlier layout that is given (0 for none), in a transaction."""
+    """Creates the tables, or converts those of the given earlier layout (0 for none), inside a transaction."""
     pragmas: tuple[str, ...] = ()
     """Settings that a new file needs before it has tables."""
 
     @classmethod
     def of(cls, number: int, tables: Iterable[str]) -> Layout:
-        """A layout without earlier ones, made by the statements `tables`."""
+        """Return a layout that the statements `tables` create. There are no earlier layouts to convert."""
         statements = tuple(tables)
 
         def make(file: sqlite3.Connection, earlier: int) -> None:
@@ -45,16 +45,17 @@ class Layout:
 
 
 class Database:
-    """A private SQLite file that several threads and processes may share. It stays open from its first use on.
+    """A private SQLite file that several threads and processes may share. It stays open after its first use.
 
-    So it can be read while the process has no descriptor left to open a file with. A file that was replaced or removed
-    is noticed at the next use.
+    So it can be read even when the process has no file descriptors left. If the file is replaced or removed, this is
+    noticed at the next use.
 
-    Every method raises `OSError` or `sqlite3.Error` if the file cannot be used.
+    Raises:
+        OSError, sqlite3.Error: the file cannot be used. Every method can raise these errors.
     """
 
     def __init__(self, path: Path, layout: Layout, timeout_s: float) -> None:
-        """`timeout_s` is how long to wait for another thread or process that is writing."""
+        """`timeout_s` is how long to wait for a different thread or process that is writing."""
         self.path = path
         self._layout = layout
         self._timeout_s = timeout_s
@@ -65,9 +66,10 @@ class Database:
 
     @contextmanager
     def reading(self) -> Generator[sqlite3.Connection | None]:
-        """The file as it is at one moment.
+        """Yield the file in the state of one moment, for reading.
 
-        None if there is no file, or one of an earlier layout, which counts as empty until it is written.
+        Yields None if there is no file, or if it has an earlier layout. Such a file counts as empty until it is
+        written.
         """
         with self._alone():
             if (file := self._opened()) is None:
@@ -76,13 +78,13 @@ class Database:
             self._wait_for_tables(file)
             with transaction(file, "BEGIN"):
                 found = layout_of(file, self._layout.number)
-                if not found:  # whoever makes a file lays it out, so this one was damaged
-                    raise sqlite3.DatabaseError("there are no tables in it")
+                if not found:  # a new file gets its tables before it gets its name, so this file is damaged
+                    raise sqlite3.DatabaseError("the file has no tables")
                 yield file if found == self._layout.number else None
 
     @contextmanager
     def writing(self) -> Generator[sqlite3.Connection]:
-        """The file, made and laid out if need be. Of what is done with it, all counts or nothing."""
+        """Yield the file for writing, and create it if necessary. All changes in the block are saved, or none."""
         with self._alone():
             if (file := self._opened()) is None:
                 make(self.path, self._layout)
@@ -94,7 +96,7 @@ class Database:
                 yield file
 
     def _wait_for_tables(self, file: sqlite3.Connection) -> None:
-        """Wait while another process may be about to lay out a file that was made empty."""
+        """Wait while a different process may be about to lay out a file that it created empty."""
         until = time.monotonic() + self._timeout_s
         while not layout_of(file, self._layout.number) and time.monotonic() < until:
             if time.time() - self.path.stat().st_mtime > self._timeout_s:
@@ -108,23 +110,22 @@ class Database:
         try:
             yield
         except sqlite3.DatabaseError as error:
-            if (
-                type(error) is sqlite3.DatabaseError
-            ):  # it is damaged, and may be restored: this connection would not see
+            if type(error) is sqlite3.DatabaseError:
+                # The file is damaged, and may be restored. The open connection would not notice that.
                 self._let_go()
             raise
         finally:
             self._using.release()
 
     def _opened(self) -> sqlite3.Connection | None:
-        """The file at the path; None if there is none."""
+        """Return the connection to the file at the path, or None if there is no file."""
         now = identity(self.path)
         if self._file is None or now != self._identity:
             self._let_go()
             if now is not None:
                 self._file = open_private(self.path, self._timeout_s)
                 self._identity = now
-                # Closes the file when this object is no longer used; nobody has to remember to.
+                # Closes the file when this object is garbage collected, so that callers do not have to close it.
                 self._close = weakref.finalize(self, self._file.close)
         return self._file
 
@@ -135,12 +136,12 @@ class Database:
 
 
 def make(path: Path, layout: Layout) -> None:
-    """Make the file at `path` with its tables, and the folders it is in; nothing happens if it is there already.
+    """Create the file at `path` with its tables, and its folders. Do nothing if the file exists.
 
-    It is made under another name and then given its own, so that no process sees it without its tables.
+    The file is created under a temporary name and then renamed, so that no process sees it without its tables.
 
     Raises:
-        OSError, sqlite3.Error: it cannot be made.
+        OSError, sqlite3.Error: the file cannot be created.
     """
     if os.path.lexists(path):
         return
@@ -159,10 +160,10 @@ def make(path: Path, layout: Layout) -> None:
 
 
 def make_folder(folder: Path) -> None:
-    """Make `folder`, and those it is in, for their owner alone; those that are there stay as they are.
+    """Create `folder` and its missing parents for their owner only. Existing folders stay as they are.
 
     Raises:
-        OSError: it cannot be made.
+        OSError: a folder cannot be created.
     """
     missing: list[Path] = []
     while not folder.exists():
@@ -174,30 +175,32 @@ def make_folder(folder: Path) -> None:
 
 
 def open_private(path: Path, timeout_s: float) -> sqlite3.Connection:
-    """Open the file at `path`, which is never made here, and take away what others may do with it.
+    """Open the existing file at `path`, and remove the permissions of other users.
 
-    Any thread may use the connection, one at a time. `timeout_s` is how long to wait for another process that writes.
+    Any thread may use the connection, but only one at a time. `timeout_s` is how long to wait for a process that
+    writes.
 
     Raises:
-        OSError: others may read it, and that cannot be changed.
-        sqlite3.Error: it is not there, or cannot be opened.
+        OSError: other users can read the file, and that cannot be changed.
+        sqlite3.Error: the file does not exist, or cannot be opened.
     """
     keep_private(path)
-    # Not `Path.as_uri`: from Python 3.13 on it imports a module when it is called, which may then be out of reach.
+    # Do not use `Path.as_uri`: from Python 3.13 on it imports a module when it is called, and that may fail by that
+    # time.
     place = path.absolute().as_posix()
     uri = f"file://{quote(place if place.startswith('/') else f'/{place}', safe='/:')}?mode=rw"
     return sqlite3.connect(uri, uri=True, timeout=timeout_s, isolation_level=None, check_same_thread=False)
 
 
 def keep_private(path: Path) -> None:
-    """Take away what others may do with the file at `path`, and with the files that SQLite puts next to it.
+    """Remove the permissions of other users for the file at `path` and for the files that SQLite puts next to it.
 
-    What a link leads to is never changed: it has to be private already.
+    The target of a symbolic link is never changed: it must be private already.
 
     Raises:
-        OSError: others may read one of them, and that cannot be changed.
+        OSError: other users can read one of the files, and that cannot be changed.
     """
-    if os.name == "nt":  # modes there say nothing about who may read a file
+    if os.name == "nt":  # on Windows, modes do not say who can read a file
         return
     is_link, real = path.is_symlink(), Path(os.path.realpath(path))
     for each in (real, *_companions(real)):
@@ -210,59 +213,59 @@ def keep_private(path: Path) -> None:
         try:
             if is_link:
                 raise PermissionError
-            # No descriptor is opened for it: closing one would end the locks that this process has on the file.
+            # Do not open a descriptor for this: closing it would release all locks that this process has on the file.
             each.chmod(stat.S_IMODE(mode) & 0o700, follow_symlinks=False)
         except (OSError, NotImplementedError) as error:
-            told = f"other users can read it, and its mode cannot be changed here (`chmod 600 {each}` does it)"
+            told = f"other users can read it, and its mode cannot be changed here (run `chmod 600 {each}`)"
             raise PermissionError(errno.EACCES, told) from error
 
 
 def lay_out(file: sqlite3.Connection, layout: Layout) -> None:
-    """Bring the tables of `file` to `layout`, all or nothing; several processes may do so at once.
+    """Bring the tables of `file` to `layout`, all or nothing. Several processes may do this at the same time.
 
     Raises:
-        sqlite3.Error: it is of a newer version or of another program, or cannot be written.
+        sqlite3.Error: the file is of a newer version or of a different program, or cannot be written.
     """
     if layout_of(file, layout.number) == layout.number:
         return
     with transaction(file):
         found = layout_of(file, layout.number)
-        if found == layout.number:  # another process was faster
+        if found == layout.number:  # a different process was faster
             return
         if not found and file.execute("SELECT COUNT(*) FROM sqlite_master").fetchone() != (0,):
-            raise sqlite3.DatabaseError("another program wrote it")
+            raise sqlite3.DatabaseError("the file was written by a different program")
         layout.lay_out(file, found)
         file.execute(f"PRAGMA user_version = {layout.number}")
 
 
 def layout_of(file: sqlite3.Connection, newest: int) -> int:
-    """The number of the layout of `file`, 0 if it has no tables yet.
+    """Return the number of the layout of `file`, or 0 if it has no tables yet.
 
     Raises:
-        sqlite3.DatabaseError: it is beyond `newest`, so of a newer version.
+        sqlite3.DatabaseError: the number is larger than `newest`, so a newer version wrote the file.
     """
     (number,) = file.execute("PRAGMA user_version").fetchone()
     if number > newest:
-        raise sqlite3.DatabaseError(f"a newer version of Toolcrib wrote it (layout {number})")
+        raise sqlite3.DatabaseError(f"the file was written by a newer version of Toolcrib (layout {number})")
     return int(number)
 
 
 @contextmanager
 def transaction(file: sqlite3.Connection, begin: str = "BEGIN IMMEDIATE") -> Generator[None]:
-    """All of the block counts or nothing; unless `begin` says otherwise, no other process writes meanwhile."""
+    """Save all changes of the block, or none. With the default `begin`, no other process can write at the same time."""
     file.execute(begin)
     try:
         yield
         file.execute("COMMIT")
     except BaseException:
-        if file.in_transaction:  # SQLite ends some by itself
+        if file.in_transaction:  # SQLite rolls back by itself after some errors
             with suppress(sqlite3.Error):
                 file.execute("ROLLBACK")
         raise
 
 
 def identity(path: Path) -> tuple[int, int] | None:
-    """What tells the file at `path` from every other file that is open somewhere; None if there is none."""
+    """Return what identifies the file at `path` among all files that exist or are open, or None if there is no file."""
     try:
         status = path.stat()
     except (FileNotFoundError, NotADirectoryError):
@@ -271,23 +274,23 @@ def identity(path: Path) -> tuple[int, int] | None:
 
 
 def _give_name(new: Path, path: Path) -> None:
-    """Have the file at `new` be at `path` as well, unless one is there."""
-    # What SQLite left of an earlier file there must not be taken for this one's. It removes that from an empty file.
+    """Give the file at `new` the name `path`, unless a file has that name already."""
+    # SQLite must not use companion files that an earlier file left here. For an empty file, it deletes them itself.
     if not any(each.exists() for each in _companions(path)):
         try:
             os.link(new, path)
-        except FileExistsError:  # another process was faster
+        except FileExistsError:  # a different process was faster
             return
-        except OSError:  # the file system has no links
+        except OSError:  # the file system does not support hard links
             pass
         else:
             return
     with suppress(FileExistsError):
-        _make_empty(path)  # the first process that writes it lays it out
+        _make_empty(path)  # the first process that writes the file lays it out
 
 
 def _companions(path: Path) -> list[Path]:
-    """Where SQLite puts files of its own next to the one at `path`."""
+    """Return the paths of the files that SQLite creates next to the one at `path`."""
     return [path.with_name(f"{path.name}{end}") for end in ("-journal", "-wal", "-shm")]
 
 
@@ -296,18 +299,18 @@ def _make_empty(path: Path) -> None:
 
 
 def open_cache(path: Path, layout: Layout, timeout_s: float) -> sqlite3.Connection:
-    """Open the cache at `path`, which is made and laid out if need be, with a write-ahead log.
+    """Open the cache at `path` with a write-ahead log, and create it if necessary.
 
-    Several processes share it and write it often. A power cut may take the last writes with it. `timeout_s` is how long
-    to wait for other processes.
+    Several processes share the file and write it often. A power failure may lose the last writes. `timeout_s` is how
+    long to wait for other processes.
 
     Raises:
-        OSError, sqlite3.Error: it cannot be used.
+        OSError, sqlite3.Error: the file cannot be used.
     """
     make(path, layout)
     file = open_private(path, timeout_s)
     try:
-        layout_of(file, layout.number)  # in a file of a newer version not even the journal is changed
+        layout_of(file, layout.number)  # raises before the journal of a newer file is changed
         _write_ahead(file, timeout_s)
         file.execute("PRAGMA synchronous = NORMAL")
         lay_out(file, layout)
@@ -318,10 +321,10 @@ def open_cache(path: Path, layout: Layout, timeout_s: float) -> sqlite3.Connecti
 
 
 def _write_ahead(file: sqlite3.Connection, timeout_s: float) -> None:
-    """Switch the file's journal; SQLite does not wait for another process that is about the same, so we do.
+    """Switch the file to a write-ahead log. SQLite does not wait if a different process does the same, so wait here.
 
     Raises:
-        sqlite3.OperationalError: that took longer than `timeout_s`, or it cannot be done.
+        sqlite3.OperationalError: it took longer than `timeout_s`, or cannot be done.
     """
     until = time.monotonic() + timeout_s
     while True:

@@ -416,8 +416,8 @@ def test_what_a_locked_file_cannot_take_is_counted_and_noted_once_it_can(
     assert "database is locked" in gap.reason
     assert (store.condition.written, store.condition.lost) == (5, 6)
     (first, second) = warnings(caplog)
-    assert first.startswith("the audit is not written: ")
-    assert second == "the audit is written again; 6 operations are missing from it"
+    assert first.startswith("cannot write the audit: ")
+    assert second == "the audit is being written again; 6 operations are missing from it"
 
 
 @pytest.mark.parametrize("capacity", [0, 1, 7])
@@ -587,7 +587,7 @@ def test_a_file_that_cannot_be_used_is_left_alone_until_it_is_moved_away(
         until_written(store)
     assert queries(path) == ["query 1000", "query 1001"]
     assert sum(gap.lost for gap in gaps(path)) == 3
-    assert sum("the audit is not written" in warning for warning in warnings(caplog)) == 1
+    assert sum("cannot write the audit" in warning for warning in warnings(caplog)) == 1
 
 
 def test_a_folder_that_cannot_be_made_is_made_once_it_can(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -600,8 +600,8 @@ def test_a_folder_that_cannot_be_made_is_made_once_it_can(tmp_path: Path, caplog
         until_written(store)
     assert queries(path) == ["query 1"]
     (first, second) = warnings(caplog)
-    assert first == f"the audit is not written: {path}: Not a directory: {path.parent}"
-    assert second == "the audit is written again; nothing is missing from it"
+    assert first == f"cannot write the audit: {path}: Not a directory: {path.parent}"
+    assert second == "the audit is being written again; nothing is missing from it"
 
 
 def test_a_file_or_folder_that_goes_away_makes_room_for_a_new_one(path: Path) -> None:
@@ -628,7 +628,7 @@ def test_a_table_that_vanishes_disturbs_nothing(path: Path, caplog: pytest.LogCa
         until_blocking(lambda: "no such table" in str(store.condition.problem), "the table is missed")
         store.close(0.1)
     assert store.condition.lost == 1
-    assert sum("the audit is not written" in warning for warning in warnings(caplog)) == 1
+    assert sum("cannot write the audit" in warning for warning in warnings(caplog)) == 1
 
 
 # -- other processes --------------------------------------------------------------------------------------------------
@@ -725,7 +725,7 @@ def test_a_disk_that_is_full_costs_what_cannot_be_held_until_there_is_room(path:
     problem, total = ended.stdout.splitlines()
     assert "disk" in problem
     assert total == "4001"
-    assert ended.stderr.count("the audit is not written") == 1
+    assert ended.stderr.count("cannot write the audit") == 1
     assert len(entries(path)) + sum(gap.lost for gap in gaps(path)) == 4_001
 
 
@@ -765,10 +765,10 @@ def test_a_disk_that_is_full_again_is_told_again_and_what_is_then_lost_as_well(p
     ended = subprocess.run(script(FULL_AT_TIMES, path, "0"), capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr
     full, again, full_again, given_up = ended.stderr.splitlines()
-    assert full.startswith("the audit is not written: ")
-    assert again == "the audit is written again; nothing is missing from it"
+    assert full.startswith("cannot write the audit: ")
+    assert again == "the audit is being written again; nothing is missing from it"
     assert full_again == full
-    assert given_up.startswith("1,000 operations are not in the audit: ")
+    assert given_up.startswith("1,000 operations are missing from the audit: ")
 
 
 def test_a_disk_with_some_space_at_times_is_one_problem_until_all_was_written_for_a_while(path: Path) -> None:
@@ -776,8 +776,8 @@ def test_a_disk_with_some_space_at_times_is_one_problem_until_all_was_written_fo
     ended = subprocess.run(script(FULL_AT_TIMES, path, "3600"), capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr
     full, again = ended.stderr.splitlines()
-    assert full.startswith("the audit is not written: ")
-    assert again == "the audit is written again; nothing is missing from it"
+    assert full.startswith("cannot write the audit: ")
+    assert again == "the audit is being written again; nothing is missing from it"
     assert len(entries(path)) == 2_001
 
 
@@ -802,7 +802,7 @@ with AuditStore(path, capacity=2, retry_s=0.01) as store:
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="gives up rights as Linux has it")
 @pytest.mark.parametrize(
-    ("what", "reason"), [("file", "sqlite: it may not be written"), ("folder", "attempt to write a readonly database")]
+    ("what", "reason"), [("file", "sqlite: the file is read-only"), ("folder", "attempt to write a readonly database")]
 )
 def test_what_may_not_be_written_is_written_once_it_may(what: str, reason: str, path: Path) -> None:
     make(path)
@@ -812,7 +812,7 @@ def test_what_may_not_be_written_is_written_once_it_may(what: str, reason: str, 
     assert problem.endswith(reason)
     assert "Errno" not in problem
     assert counts == "2 3"
-    assert ended.stderr.count("the audit is not written") == 1
+    assert ended.stderr.count("cannot write the audit") == 1
     assert [entry.trace_id for entry in entries(path)] == [f"{what}0", f"{what}1"]
 
 

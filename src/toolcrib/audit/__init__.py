@@ -1,1 +1,1 @@
-"""The record of operations: what is written, where, and what is left out of it."""
+"""The audit: what is recorded about operations, where it is stored, and what is left out of it."""

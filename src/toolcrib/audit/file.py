@@ -1,4 +1,4 @@
-"""The file of the audit: its tables, how it is opened and added to, and how it is kept small."""
+"""The SQLite file of the audit: its tables, and how rows are added and deleted."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from typing import TypeAlias
 from toolcrib.database import Layout, identity, lay_out, layout_of, make, open_private, transaction
 
 APPLICATION_ID = 0x54435242
-"""Tells an audit from any other SQLite file: "TCRB"."""
+"""Distinguishes an audit from other SQLite files: "TCRB"."""
 
 LAYOUT = 4
-"""Of the tables; a file that a newer Toolcrib wrote is left alone."""
+"""The layout of the tables. A file that a newer Toolcrib wrote is not touched."""
 
 LATER: Mapping[str, int] = MappingProxyType({"approval": 2, "bundle": 3, "item": 3, "node_count": 4})
-"""The columns of `events` that were not there from the first layout on, with the first that has them."""
+"""Columns of `events` that the first layout did not have, with the first layout that has them."""
 
 BUSY_S = 0.25
-"""How long one attempt waits for another process that is writing."""
+"""How long one attempt waits for a different process that is writing."""
 
 DAY_S = 86_400
 
@@ -33,10 +33,10 @@ MAX_BYTES = 64 * 1024 * 1024
 MAX_AGE_S = 30 * DAY_S
 
 MAX_NAME = 200
-"""Characters kept of a name: a principal, a bundle, a trace id, a tool id, a node."""
+"""How many characters of a name are stored: a principal, a bundle, a trace id, a tool id or a category."""
 
 _TABLES = (
-    # AUTOINCREMENT: an id is never given twice, so whoever follows the file knows what is new.
+    # AUTOINCREMENT: an id is never used twice, so a program that follows the file knows what is new.
     """CREATE TABLE IF NOT EXISTS events (
         id INTEGER PRIMARY KEY AUTOINCREMENT, at REAL NOT NULL, trace_id TEXT NOT NULL, principal TEXT NOT NULL,
         operation TEXT NOT NULL, outcome TEXT NOT NULL, duration_s REAL NOT NULL, answer_bytes INTEGER NOT NULL,
@@ -54,14 +54,14 @@ def _lay_out(file: sqlite3.Connection, earlier: int) -> None:
         file.execute(table)
     for column, since in LATER.items():
         if 0 < earlier < since:
-            file.execute(f"ALTER TABLE events ADD COLUMN {column}")  # without a type, it keeps values as they are
+            file.execute(f"ALTER TABLE events ADD COLUMN {column}")  # without a type, SQLite does not convert values
     file.execute(f"PRAGMA application_id = {APPLICATION_ID}")
 
 
 _LAYOUT = Layout(LAYOUT, _lay_out, ("PRAGMA auto_vacuum = INCREMENTAL",))
 
 FORGOTTEN = "forgotten early, because the audit takes more than `max_mb`"
-"""The reason in `gaps` of operations that had to make room before they were too old."""
+"""The reason in `gaps` for operations that were deleted before `max_days`, to free space."""
 
 _DAY = "CAST(at / 86400 AS INTEGER)"
 
@@ -71,58 +71,59 @@ _TEXTS = (
 )
 
 _BYTES = " + ".join(("100", *(f"IFNULL(LENGTH(CAST({each} AS BLOB)), 0)" for each in _TEXTS)))
-"""About how many bytes one event takes, its numbers and its place in the index included."""
+"""The approximate size of one event in bytes, including its numbers and its index entry."""
 
 _UNITS = f"""
 SELECT trace_id, principal, {_DAY} AS day, COUNT(*) AS n, SUM({_BYTES}) AS bytes, MIN(at) AS first, MAX(at) AS last,
     MAX(id) AS last_id
 FROM events GROUP BY 1, 2, 3
-"""  # noqa: S608  no value stands in it
-"""What is forgotten as one: a principal's operations in a trace, or in one day of a trace that lasts longer."""
+"""  # noqa: S608  the query contains no values
+"""The units of deletion: a principal's operations in a trace, or in one day of a trace that lasts longer."""
 
 Row: TypeAlias = tuple[
     *tuple[float, str, str, str, str, float, int, str | None, str | None, str],
     *tuple[str | None, str | None, str | None, str | None, int | None],
 ]
-"""One event, in the order of the columns; path, tool ids and arguments as JSON."""
+"""One event, in the order of the columns. `path`, `tool_ids` and `arguments` are JSON strings."""
 
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """Operations that were performed and are not in the audit."""
+    """Operations that were performed but are not in the audit."""
 
     since: float
-    """When the first of them began, in seconds since 1970."""
+    """When the first of these operations began, in seconds since 1970."""
     until: float
-    """Likewise the last."""
+    """When the last of these operations began, in seconds since 1970."""
     lost: int
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Unwanted:
-    """Which traces somebody wants forgotten: those of one principal in which all that is said here is met.
+    """Selects traces to delete: those of one principal that match all fields.
 
-    What is None does not matter; with nothing said it is all of them.
+    None matches everything, so without any value all traces are selected.
     """
 
     principal: str | None = None
     tool: str | None = None
-    """A tool that was shown, expanded or called in it, or a source any of whose tools was."""
+    """A tool that was shown, expanded or called in the trace, or a source with such a tool."""
     query: str | None = None
-    """What one of its queries holds, upper or lower case."""
+    """A string that one of the trace's queries contains, in upper or lower case."""
     before: float | None = None
-    """In seconds since 1970: its last operation began before that."""
+    """The trace's last operation began before this time, in seconds since 1970."""
 
     @property
     def is_all(self) -> bool:
         return self == Unwanted()
 
     def condition(self) -> tuple[str, list[object]]:
-        """As an SQL condition on groups of `events`, with its values; `HOLDS` has to be a function there."""
+        """Return an SQL condition on groups of `events`, and its values. The SQL function `HOLDS` must be defined."""
         parts: list[tuple[str, list[object]]] = []
         if self.principal is not None:
-            # As it was written down: better the traces of two are forgotten than those of neither.
+            # Compare with the shortened name that is stored. Deleting the traces of two principals is better than of
+            # none.
             parts.append(("MAX(principal = ?)", [self.principal[:MAX_NAME]]))
         if self.tool is not None:
             source = f"{self.tool}."
@@ -137,27 +138,27 @@ class Unwanted:
 
 @dataclass(frozen=True, slots=True)
 class _Unit:
-    """What is forgotten as one; see `_UNITS`."""
+    """A unit of deletion; see `_UNITS`."""
 
     trace_id: str
     principal: str
     day: int
-    """Since 1970."""
+    """Days since 1970."""
     count: int
     size: int
-    """In bytes, about."""
+    """The approximate size in bytes."""
     first: float
     last: float
-    """When its first and last operation began."""
+    """When the first and the last operation began."""
     last_id: int
 
 
 class AuditFile:
-    """An audit that is open for writing, by one thread; other processes may write it at the same time.
+    """An audit that is open for writing by one thread. Other processes may write it at the same time.
 
     Raises:
-        OSError, sqlite3.Error: the file or its folder cannot be used, is no audit, or is of a newer version. So may
-            every method; a file that failed otherwise than by being locked is to be closed.
+        OSError, sqlite3.Error: the file or its folder cannot be used, is not an audit, or is of a newer version. Every
+            method can raise these errors. After any error except a lock, close this object.
     """
 
     def __init__(
@@ -168,8 +169,8 @@ class AuditFile:
         self._max_age_s = max_age_s
         make(path, _LAYOUT)
         if not os.access(path, os.W_OK):
-            # SQLite would open it, and leave companions behind that are as read-only as it is now.
-            raise PermissionError(errno.EACCES, "it may not be written")
+            # SQLite would open the file, and create companion files that are as read-only as the file.
+            raise PermissionError(errno.EACCES, "the file is read-only")
         self._identity = identity(path)
         self._connection = open_private(path, busy_s)
         try:
@@ -179,11 +180,11 @@ class AuditFile:
             raise
 
     def was_moved(self) -> bool:
-        """Is this file no longer the one at its path? What is written would be lost with it."""
+        """Return whether the file at the path is a different one now. Then whatever is written here is lost."""
         return identity(self._path) != self._identity
 
     def add(self, rows: Sequence[Row], gap: Gap | None) -> None:
-        """Write all of it or nothing."""
+        """Write all rows and the gap, or nothing."""
         with transaction(self._connection):
             self._connection.executemany(
                 "INSERT INTO events (at, trace_id, principal, operation, outcome, duration_s, answer_bytes,"
@@ -195,12 +196,12 @@ class AuditFile:
                 self._note(gap)
 
     def newest(self, now: float) -> float | None:
-        """When the newest operation began of those that began before `now`; None if there is none."""
+        """Return when the newest operation before `now` began, or None if there are no earlier operations."""
         (newest,) = self._connection.execute("SELECT MAX(at) FROM events WHERE at <= ?", (now,)).fetchone()
         return newest
 
     def forget_old(self, now: float) -> None:
-        """Delete the traces that ended too long before `now`, and give their space back."""
+        """Delete the traces that ended too long before `now`, and return their space to the file system."""
         oldest = now - self._max_age_s
         with transaction(self._connection):
             doomed = self._connection.execute(f"{_UNITS} HAVING last < ?", (oldest,)).fetchall()
@@ -209,13 +210,13 @@ class AuditFile:
         self._give_back()
 
     def matching(self, unwanted: Unwanted) -> tuple[int, int]:
-        """How many traces, and operations in them, `forget` would delete."""
+        """Return how many traces, and operations in them, `forget` would delete."""
         condition, values = unwanted.condition()
         counted = f"SELECT COUNT(*) AS n FROM events GROUP BY trace_id, principal HAVING {condition}"  # noqa: S608
         return self._connection.execute(f"SELECT COUNT(*), IFNULL(SUM(n), 0) FROM ({counted})", values).fetchone()  # noqa: S608
 
     def forget(self, unwanted: Unwanted) -> tuple[int, int]:
-        """Delete these; how many traces, and operations in them, those were."""
+        """Delete the matching traces. Returns how many traces, and operations in them, were deleted."""
         condition, values = unwanted.condition()
         chosen = f"SELECT trace_id, principal FROM events GROUP BY 1, 2 HAVING {condition}"  # noqa: S608
         with transaction(self._connection):
@@ -226,23 +227,23 @@ class AuditFile:
         return counts
 
     def scrub(self) -> bool:
-        """Write the file anew, so that it holds no copy of what was deleted, anywhere.
+        """Rewrite the file, so that it contains no copies of deleted rows.
 
-        False where that could not be moved into it yet from the file beside it, for another process reads: what was
-        deleted may then be found in that until those who have it open are done.
+        Returns False if a different process reads the file. Then the write-ahead log next to the file may contain
+        deleted rows until all processes have closed it.
         """
         self._connection.execute("VACUUM")
         (is_busy, *_) = self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
         return not is_busy
 
     def make_room(self) -> None:
-        """Delete traces where the files have come near to what they may take together.
+        """Delete traces if the files are close to their maximum size.
 
-        The principals whose operations take most lose their oldest traces. `gaps` then says what was deleted before it
-        was too old.
+        The principals whose operations use most space lose their oldest traces. Traces that were deleted before they
+        were too old are noted in `gaps`.
 
         Raises:
-            sqlite3.OperationalError: they take too much all the same, for another process reads what was deleted.
+            sqlite3.OperationalError: the files are still too large, because a different process reads the deleted rows.
         """
         if self._on_disk() <= self._max_bytes * 7 // 8:
             return
@@ -251,7 +252,7 @@ class AuditFile:
             while self._in_use() > self._max_bytes * 3 // 4 and self._forget_some():
                 self._give_back()
         if self._on_disk() > self._max_bytes:
-            raise sqlite3.OperationalError("it is full, and cannot be cut while another program reads it")
+            raise sqlite3.OperationalError("the audit is full, and cannot be cut while a different program reads it")
 
     def close(self) -> None:
         self._connection.close()
@@ -261,22 +262,23 @@ class AuditFile:
         (application,) = self._connection.execute("PRAGMA application_id").fetchone()
         (tables,) = self._connection.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()
         if tables and application != APPLICATION_ID:
-            raise sqlite3.DatabaseError("it is not an audit of Toolcrib")
-        layout_of(self._connection, LAYOUT)  # a newer file is not changed in any way
+            raise sqlite3.DatabaseError("the file is not a Toolcrib audit")
+        layout_of(self._connection, LAYOUT)  # raises before anything in a newer file is changed
         self._connection.execute("PRAGMA synchronous = NORMAL")
-        # A temporary file would hold a copy of operations, and take a descriptor that the process may not have.
+        # A temporary file would contain copies of operations, and needs a descriptor that may not be available.
         self._connection.execute("PRAGMA temp_store = MEMORY")
         for pragma in _LAYOUT.pragmas if not tables else ():
             self._connection.execute(pragma)
-        self._connection.execute("PRAGMA journal_mode = WAL")  # stays as it was where the file system cannot
-        self._connection.execute("PRAGMA secure_delete = ON")  # what is forgotten is not to be found in free pages
+        self._connection.execute("PRAGMA journal_mode = WAL")  # has no effect if the file system does not support it
+        self._connection.execute("PRAGMA secure_delete = ON")  # overwrite deleted rows, so that free pages keep no copy
         wal_bytes = min(4 * 1024 * 1024, self._max_bytes // 8)
         self._connection.execute(f"PRAGMA journal_size_limit = {wal_bytes}")
         self._connection.execute(f"PRAGMA wal_autocheckpoint = {wal_bytes // 4096}")
         lay_out(self._connection, _LAYOUT)
 
     def _forget_some(self) -> bool:
-        """Delete about a sixteenth of all there is, from the principals that take most; False if there is nothing."""
+        """Delete about a sixteenth of all rows, from the principals that use most. Returns False if there are no
+        rows."""
         with transaction(self._connection):
             taken = dict(self._connection.execute(f"SELECT principal, SUM({_BYTES}) FROM events GROUP BY 1"))  # noqa: S608
             if not taken:
@@ -288,7 +290,7 @@ class AuditFile:
             for unit in starmap(_Unit, self._connection.execute(f"{_UNITS} ORDER BY last")):
                 if excess[unit.principal] <= 0:
                     continue
-                is_last = unit.size == taken[unit.principal]  # the last one of its principal is cut, not deleted
+                is_last = unit.size == taken[unit.principal]  # a principal's last unit is shortened, not deleted
                 part = self._cut(unit, excess[unit.principal]) if is_last else unit
                 doomed.append(part)
                 excess[unit.principal] -= part.size
@@ -304,7 +306,7 @@ class AuditFile:
         return True
 
     def _cut(self, unit: _Unit, size: int) -> _Unit:
-        """The oldest part of `unit`, which takes about `size` bytes."""
+        """Return the oldest part of `unit`, of about `size` bytes."""
         count = max(1, unit.count * size // unit.size)
         last, last_id = self._connection.execute(
             "SELECT MAX(at), MAX(id) FROM (SELECT at, id FROM events"  # noqa: S608
@@ -320,7 +322,7 @@ class AuditFile:
         )
 
     def _note_forgotten(self, units: Iterable[_Unit]) -> None:
-        """Have `gaps` say that these were forgotten early, in one row for each day."""
+        """Record in `gaps` that these units were deleted early, in one row for each day."""
         days = dict[int, Gap]()
         for unit in units:
             gap = days.get(unit.day) or Gap(unit.first, unit.last, 0, FORGOTTEN)
@@ -342,18 +344,18 @@ class AuditFile:
         )
 
     def _give_back(self) -> None:
-        """Hand free space back to the file system; what another process still reads follows when it is done."""
-        # A page for each row that it gives, and rows without columns, of which `execute` takes the first alone.
+        """Return free space to the file system. Pages that a different process still reads follow later."""
+        # The pragma frees one page per row of its result. `execute` would only fetch the first row.
         self._connection.executescript("PRAGMA incremental_vacuum")
         self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
     def _in_use(self) -> int:
-        """Bytes of pages that hold something."""
+        """Return the size of all pages in use, in bytes."""
         sizes = [self._connection.execute(f"PRAGMA {name}").fetchone()[0] for name in _SIZES]
         return (sizes[0] - sizes[1]) * sizes[2]
 
     def _on_disk(self) -> int:
-        """Bytes of the file and of what was not yet moved into it."""
+        """Return the size of the file and its write-ahead log, in bytes."""
         return _size(self._path) + _size(self._path.with_name(f"{self._path.name}-wal"))
 
 
@@ -361,9 +363,9 @@ _SIZES = ("page_count", "freelist_count", "page_size")
 
 
 def excess_of(taken: Mapping[str, int], goal: int) -> dict[str, int]:
-    """How much each principal has to give, so that together they give `goal` and those that take most give it.
+    """Return how much each principal must give up, so that the largest ones give up `goal` together.
 
-    Afterwards no principal that gave anything takes less than one that gave nothing.
+    After that, no principal that gave something up has less than a principal that gave up nothing.
     """
     sizes = sorted(taken.values(), reverse=True)
     level, above = 0, 0
@@ -380,7 +382,7 @@ def _holds(text: str | None, part: str) -> bool:
 
 
 def reason_of(error: Exception) -> str:
-    """Why a file cannot be used, in words: without the number that an `OSError` begins with."""
+    """Return why a file cannot be used, without the number at the beginning of an `OSError`."""
     if not isinstance(error, OSError) or error.strerror is None:
         return str(error)
     return error.strerror if error.filename is None else f"{error.strerror}: {error.filename}"

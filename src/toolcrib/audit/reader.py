@@ -1,4 +1,4 @@
-"""Reading the audit: traces that somebody wants to see, and what comes while they look."""
+"""Reads traces and operations from an audit file, also while it is being written."""
 
 from __future__ import annotations
 
@@ -19,29 +19,29 @@ from toolcrib.core.events import OK
 from toolcrib.database import identity, layout_of
 
 _PATIENCE_S = 5.0
-"""How long to wait for a process that keeps the file to itself."""
+"""How long to wait for a process that has locked the file."""
 
 _COLUMNS = "id, at, trace_id, principal, operation, outcome, duration_s, answer_bytes, query, path, tool_ids, arguments"
 
 NAMING = ("list", "list_categories", "search_tools", "search_tool_by_category", "search_nodes")
-"""Operations whose tools were only shown by name."""
+"""Operations whose results only name tools."""
 
 CALLING = ("call_tool", "call_read_only_tool")
 """Operations that run a tool."""
 
 SHOWING_NODES = ("list", "list_categories", "search_nodes")
-"""Those of them that show nodes."""
+"""Operations whose results contain categories."""
 
 AT_THE_TOP = ("list", "list_categories")
-"""Those of them that show the top of the catalog where no path is given."""
+"""Operations that show the top of the catalog if they have no path."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One operation as it stands in the audit; see `OperationPerformed`."""
+    """One operation in the audit; see `OperationPerformed`."""
 
     id: int
-    """Larger for each that was written later."""
+    """A number that is larger for operations that were written later."""
     at: float
     trace_id: str
     principal: str
@@ -63,7 +63,7 @@ class Entry:
         return self.outcome == OK
 
     def to_wire(self) -> dict[str, Any]:
-        """As one JSON object; what there is nothing to say of is left out."""
+        """Convert to a JSON object. Fields without a value are left out."""
         wire = {
             "at": utc(self.at),
             "trace_id": self.trace_id,
@@ -86,9 +86,9 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """Operations of one principal that belong together, in the order they began; at least one.
+    """The operations of one principal with the same trace id, in the order in which they began. There is at least one.
 
-    Whoever knows a trace id can have operations of its own stand in that trace, but not among those of another.
+    A client that knows the id of a trace can send operations with it, but they never mix with a different principal's.
     """
 
     entries: tuple[Entry, ...]
@@ -96,21 +96,21 @@ class Trace:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Which operations somebody wants to see; what is None does not matter."""
+    """Selects operations. None matches everything."""
 
     trace: str | None = None
-    """What the trace id begins with, zeros aside: those of Toolcrib are half zeros, and handles leave them out."""
+    """The beginning of the trace id, without leading zeros: half of Toolcrib's ids is zeros, and handles omit them."""
     principal: str | None = None
     tool: str | None = None
-    """A tool that was expanded or called, or a source any of whose tools was."""
+    """A tool that was expanded or called, or a source with such a tool."""
     since: float | None = None
-    """In seconds since 1970."""
+    """The earliest time, in seconds since 1970."""
     failed: bool = False
     bundle: str | None = None
-    """The name of a bundle that the operation was kept within."""
+    """The name of the bundle in which the operation ran."""
 
     def condition(self, layout: int) -> tuple[str, list[object]]:
-        """As an SQL condition on `events` in that layout, with its values."""
+        """Return an SQL condition on `events` in this layout, and its values."""
         parts: list[tuple[str, list[object]]] = []
         if self.trace is not None:
             start = self.trace.lstrip("0")
@@ -136,15 +136,15 @@ def _began(entry: Entry) -> tuple[float, int]:
 
 
 class NoAudit(Exception):
-    """Nothing was written there yet."""
+    """There is no audit file, or it has no tables yet."""
 
 
 class AuditReader:
-    """An audit that is open for reading; whoever writes it goes on.
+    """An audit that is open for reading, while other processes may write it.
 
     Raises:
-        NoAudit: there is no file, or nothing in it yet.
-        OSError, sqlite3.Error: the file cannot be read, or is no audit. So may every method.
+        NoAudit: there is no file, or it has no tables yet.
+        OSError, sqlite3.Error: the file cannot be read, or is not an audit. Every method can raise these errors.
     """
 
     def __init__(self, path: Path) -> None:
@@ -152,7 +152,7 @@ class AuditReader:
         self._identity = identity(path)
         if self._identity is None:
             raise NoAudit
-        if path.is_dir():  # of which SQLite says "disk I/O error"
+        if path.is_dir():  # SQLite would only report "disk I/O error"
             raise IsADirectoryError(errno.EISDIR, "it is a folder")
         self._connection = _opened(path)
         try:
@@ -161,7 +161,7 @@ class AuditReader:
             if not tables:
                 raise NoAudit
             if application != APPLICATION_ID:
-                raise sqlite3.DatabaseError("it is not an audit of Toolcrib")
+                raise sqlite3.DatabaseError("the file is not a Toolcrib audit")
             layout_of(self._connection, LAYOUT)
         except BaseException:
             self._connection.close()
@@ -169,7 +169,7 @@ class AuditReader:
 
     @contextmanager
     def snapshot(self) -> Generator[None]:
-        """All that is read within is of one moment."""
+        """Read everything in this block from the same state of the file."""
         self._connection.execute("BEGIN")
         try:
             yield
@@ -177,13 +177,14 @@ class AuditReader:
             self._connection.execute("ROLLBACK")
 
     def was_moved(self) -> bool:
-        """Is the file at the path no longer the one that is read here?"""
+        """Return whether the file at the path is a different one now."""
         return identity(self._path) != self._identity
 
     def traces(self, wanted: Wanted, limit: int) -> list[Trace]:
-        """The newest `limit` traces that hold a wanted operation, whole, in the order of their last operations.
+        """Return the newest `limit` traces with a matching operation, complete, in the order of their last operations.
 
-        To be asked in a `snapshot`, for another process may forget a trace in between. A negative limit is none.
+        Call this in a `snapshot`, because a different process may delete a trace in between. A negative `limit` means
+        no limit.
         """
         condition, values = wanted.condition(layout_of(self._connection, LAYOUT))
         newest = self._connection.execute(
@@ -196,26 +197,26 @@ class AuditReader:
         ]
 
     def entries(self, wanted: Wanted, after: int = 0) -> list[Entry]:
-        """The wanted operations with ids greater than `after`, in the order they were written."""
+        """Return the matching operations with ids greater than `after`, in the order in which they were written."""
         condition, values = wanted.condition(layout_of(self._connection, LAYOUT))
         return [*self._entries(f"{condition} AND id > ?", [*values, after])]
 
     def gaps(self, since: float = 0.0, after: int = 0) -> list[tuple[int, Gap]]:
-        """Where operations are missing from `since` on, with ids greater than `after`, in the order they were noted."""
+        """Return gaps that end after `since`, with ids greater than `after`, in the order in which they were noted."""
         rows = self._connection.execute(
             "SELECT id, since, until, lost, reason FROM gaps WHERE until >= ? AND id > ? ORDER BY id", (since, after)
         )
         return [(row[0], Gap(*row[1:])) for row in rows.fetchall()]
 
     def last_id(self) -> int:
-        """Of the operation that was written last; 0 if there is none."""
+        """Return the id of the operation that was written last, or 0 if the audit is empty."""
         (last,) = self._connection.execute("SELECT MAX(id) FROM events").fetchone()
         return last or 0
 
     def steps(self, after: int, up_to: int, since: float, limit: int) -> list[Entry]:
-        """Searches in words that succeeded, and calls that did, from `since` on.
+        """Return successful searches that had a query, and successful calls, from `since` on.
 
-        The first `limit` of those with ids greater than `after` and at most `up_to`, in the order they were written.
+        Returns at most `limit` operations with ids greater than `after` and up to `up_to`, in the order of writing.
         """
         calling = ", ".join("?" * len(CALLING))
         condition = (
@@ -224,13 +225,13 @@ class AuditReader:
         return [*self._entries(condition, [after, up_to, since, OK, *CALLING], limit)]
 
     def count(self, after: int = 0) -> int:
-        """How many operations there are with ids greater than `after`."""
+        """Return the number of operations with ids greater than `after`."""
         where = f"WHERE id > {int(after)}" if after else ""  # without it, only the smallest index is read
         (count,) = self._connection.execute(f"SELECT COUNT(*) FROM events {where}").fetchone()  # noqa: S608
         return count
 
     def version(self) -> int:
-        """A number that is another whenever anybody has written since it was asked for last."""
+        """Return a number that changes when a different connection has written the file."""
         (version,) = self._connection.execute("PRAGMA data_version").fetchone()
         return version
 
@@ -246,34 +247,34 @@ class AuditReader:
         self.close()
 
     def _entries(self, condition: str, values: list[object], limit: int = -1) -> Iterable[Entry]:
-        # Asked each time: whoever writes the file next brings its tables up to date.
+        # Check the layout each time: a newer Toolcrib may have changed the tables since the last read.
         layout = layout_of(self._connection, LAYOUT)
         later = ", ".join(column if layout >= since else "NULL" for column, since in LATER.items())
         rows = self._connection.execute(
             f"SELECT {_COLUMNS}, {later} FROM events WHERE {condition} ORDER BY id LIMIT ?",  # noqa: S608
             [*values, limit],
         )
-        return map(
-            _entry, rows.fetchall()
-        )  # all at once: a reader that takes its time would keep space from being freed
+        # Fetch all rows at once: an open query of a slow reader would keep deleted space from being freed.
+        return map(_entry, rows.fetchall())
 
 
 def gap_wire(gap: Gap) -> dict[str, Any]:
-    """A gap as one JSON object."""
+    """Convert a gap to a JSON object."""
     return {"lost": gap.lost, "since": utc(gap.since), "until": utc(gap.until), "reason": gap.reason}
 
 
 def utc(at: float) -> str:
-    """A moment as ISO 8601 in UTC, to the millisecond."""
+    """Format a time as ISO 8601 in UTC, with milliseconds."""
     try:
         moment = datetime.fromtimestamp(at, UTC)
-    except (ValueError, OverflowError, OSError):  # a clock that was far off
+    except (ValueError, OverflowError, OSError):  # the clock was far off when this was written
         return str(at)
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _opened(path: Path) -> sqlite3.Connection:
-    """For reading alone; a folder that cannot be written, where SQLite cannot coordinate, is taken not to change."""
+    """Open the file read-only. In a read-only folder, where SQLite cannot lock, assume that the file does not
+    change."""
     connection = sqlite3.connect(
         f"file:{quote(str(path))}?mode=ro", uri=True, timeout=_PATIENCE_S, isolation_level=None
     )

@@ -1,4 +1,4 @@
-"""What of a tool's arguments may be written down: a copy without secrets, cut to a size; values in, values out."""
+"""Copies a tool's arguments for the audit: without secrets, and limited in size."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, TypeAlias, cast
 from toolcrib.core.subschemas import at_reference
 
 REDACTED = "[redacted]"
-"""What stands where a secret stood, or what may have been one."""
+"""The replacement for a secret, or for something that may be one."""
 
 SECRET_KEYS = (
     "password",
@@ -34,36 +34,36 @@ SECRET_KEYS = (
     "signature",
     "card_number",
 )
-"""A value is a secret where its key contains one of these, case and separators ignored."""
+"""A value is a secret if its key contains one of these. Case and separators do not matter."""
 
 SECRET_WORDS = ("auth", "pass", "pwd", "pat", "pin", "jwt", "sid", "otp", "tan", "puk", "cvv", "cvc", "ssn", "iban")
-"""Too short to be looked for inside other words: a value is a secret where one of them is a word of its key."""
+"""Words that are too short to search for inside other words. A value is a secret if one is a whole word of its key."""
 
 MAX_TEXT = 500
-"""Characters kept of one text."""
+"""How many characters of one string are kept."""
 
 MAX_MEMBERS = 50
-"""Members kept of one list or object."""
+"""How many members of one list or object are kept."""
 
 MAX_DEPTH = 12
 
 MAX_CHARS = 16_384
-"""Characters kept of all texts and keys together."""
+"""How many characters of all strings and keys are kept."""
 
 MAX_STEPS = 100_000
-"""Subschemas looked at for one set of arguments. A schema from a stranger may hold more: what is left is a secret."""
+"""How many subschemas are visited for one set of arguments. If an untrusted schema has more, the rest is secret."""
 
 _WINDOW = MAX_TEXT + 8_192
-"""Characters of a text that are searched for secrets. What stands behind is cut off, and a secret that begins in what
-is kept shows itself in fewer than that."""
+"""How many characters of a string are searched for secrets. What follows is cut off. A secret that begins in the kept
+part is recognized by fewer characters than that."""
 
 _MAX_NAME = 64
-"""Characters of a text that may be the name of something."""
+"""The maximum length of a string that may be the name of something."""
 
 _NAMING = frozenset({"name", "key", "header", "field", "variable", "param", "parameter", "option"})
-"""Keys whose text names what stands beside it, as in `{"name": "Authorization", "value": "..."}`."""
+"""Keys whose value names the value next to it, as in `{"name": "Authorization", "value": "..."}`."""
 
-# No quantifier is unbounded where another one follows: texts come from strangers.
+# No unbounded quantifier is followed by a quantifier, because untrusted strings could make such a pattern very slow.
 _LOOKS_SECRET = re.compile(
     r"""
       (?i:\b(?:bearer|basic|negotiate|digest)\s{1,8}[A-Z0-9+/=._~-]{8})    # the value of an Authorization header
@@ -83,24 +83,25 @@ _LOOKS_SECRET = re.compile(
 _Schema: TypeAlias = Mapping[str, Any]
 
 _IN_PLACE = ("allOf", "anyOf", "oneOf", "not", "if", "then", "else")
-"""Keywords whose subschemas apply to the value their own schema applies to."""
+"""Keywords whose subschemas apply to the same value as the schema that contains them."""
 
 _BY_KEY = ("dependentSchemas", "dependencies")
-"""Likewise, where the value has a certain key."""
+"""Keywords whose subschemas apply to the same value if it has a certain key."""
 
 _REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 
 
 class Redaction:
-    """The rules by which arguments are freed of secrets. In doubt a value is a secret."""
+    """The rules that find secrets in arguments. If in doubt, a value is a secret."""
 
     def __init__(self, keys: Iterable[str] = ()) -> None:
-        """`keys`: more patterns beside `SECRET_KEYS`."""
+        """`keys` are more patterns of secret keys, in addition to `SECRET_KEYS`."""
         folded = sorted({folded_key(key) for key in (*SECRET_KEYS, *keys)} - {""})
         self._keys = re.compile("|".join(map(re.escape, folded)))
         inside = "|".join(r"[\W_]{0,2}".join(map(re.escape, key)) for key in folded)
         name = rf"(?:(?:{inside})|(?<![^\W_])(?:{'|'.join(SECRET_WORDS)})(?![^\W\d_]))"
-        # In a text, such as a command or a body of JSON: `password=x`, `"api_key": "x"`, `Cookie: x`, `--token x`, and
+        # Matches in a string, such as a command or a JSON body: `password=x`, `"api_key": "x"`, `Cookie: x`, `--token
+        # x`, and
         # curl's `-u ada:x`.
         self._assigned = re.compile(
             rf"{name}[\w.-]{{0,30}}[\\\"'\]]{{0,6}}\s{{0,8}}(?:=>|[:=]|\sis\s)=?\s{{0,8}}[^\s,;]"
@@ -110,23 +111,23 @@ class Redaction:
         )
 
     def arguments(self, given: Mapping[str, Any], input_schema: Mapping[str, Any] | None) -> dict[str, Any]:
-        """`given` without what `input_schema`, a key or its own look marks as a secret, and cut to `MAX_CHARS`.
+        """Copy `given` without what `input_schema`, a key or its own form marks as secret, shortened to `MAX_CHARS`.
 
-        A JSON value again, whatever `given` holds; `{"": REDACTED}` where the whole is a secret.
+        The result is a JSON value, even if `given` is not. If everything is secret, it is `{"": REDACTED}`.
         """
         marks = _Marks(input_schema) if input_schema is not None else None
         copied = _Copy(self, marks).value(given, marks.root if marks is not None else (), 0)
         return cast("dict[str, Any]", copied) if isinstance(copied, dict) else {"": copied}
 
     def text(self, text: str) -> str:
-        """`text` where it holds nothing that looks like a secret, else `REDACTED`; cut to `MAX_TEXT` characters."""
+        """Return `text`, shortened to `MAX_TEXT` characters, or `REDACTED` if it contains something like a secret."""
         window = text[:_WINDOW]
         if _LOOKS_SECRET.search(window) is not None or self._assigned.search(window) is not None:
             return REDACTED
         return text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]}… ({len(text):,} characters)"
 
     def is_secret_key(self, key: str) -> bool:
-        """Is what stands under `key` a secret?"""
+        """Return whether the value of `key` is a secret."""
         return self._keys.search(folded_key(key)) is not None or any(
             word.casefold().endswith(SECRET_WORDS[:3]) or word.casefold() in SECRET_WORDS for word in _WORD.findall(key)
         )
@@ -137,17 +138,17 @@ _WORD = re.compile(r"[A-Z]?[^\W\d_A-Z]+|[A-Z]+(?![^\W\d_A-Z])")
 
 
 def folded_key(key: str) -> str:
-    """A key without case and separators."""
+    """Return a key in lower case and without separators."""
     return "".join(filter(str.isalnum, key.casefold()))
 
 
 def is_pattern(text: str) -> bool:
-    """Is there anything in it to look for in a key?"""
+    """Return whether `text` can be searched for in keys: it needs a letter or a digit."""
     return bool(folded_key(text))
 
 
 class _Copy:
-    """One copy being made, and how many characters it may still take."""
+    """Makes one copy, and counts how many characters it may still use."""
 
     def __init__(self, redaction: Redaction, marks: _Marks | None) -> None:
         self._redaction = redaction
@@ -155,12 +156,12 @@ class _Copy:
         self._chars_left = MAX_CHARS
 
     def value(self, value: object, schemas: Sequence[_Schema], depth: int) -> object:
-        """A copy of `value`, to which `schemas` apply."""
+        """Copy `value`, to which `schemas` apply."""
         if self._marks is not None and self._marks.is_secret(value, schemas):
             return REDACTED
         if self._chars_left <= 0 or depth > MAX_DEPTH:
             return "…"
-        self._chars_left -= 8  # what takes no text takes room as well
+        self._chars_left -= 8  # values without text use space, too
         match value:
             case None | bool():
                 return value
@@ -200,7 +201,7 @@ class _Copy:
         return copied
 
     def _names_secret(self, given: Mapping[object, object]) -> bool:
-        """Does a member say that another one is a secret?"""
+        """Return whether a member says that the value next to it is a secret."""
         return any(
             isinstance(value, str)
             and isinstance(key, str)
@@ -210,7 +211,7 @@ class _Copy:
         )
 
     def _is_secret_name(self, text: str) -> bool:
-        """Is it the name of a secret, and not a sentence that holds such a word?"""
+        """Return whether `text` is the name of a secret, and not a sentence with such a word."""
         return len(text) <= _MAX_NAME and self._redaction.is_secret_key(text)
 
     def _items(self, given: Sequence[object], schemas: Sequence[_Schema], depth: int) -> object:
@@ -219,7 +220,8 @@ class _Copy:
         for position, item in enumerate(given[:MAX_MEMBERS]):
             below = self._marks.item(schemas, position) if self._marks is not None else ()
             copied.append(REDACTED if after_option else self.value(item, below, depth + 1))
-            # `["--password", "x"]`, `["Authorization", "x"]`: a command line, or a list of pairs.
+            # In a command line or a list of pairs, the name comes first: `["--password", "x"]`, `["Authorization",
+            # "x"]`.
             after_option = isinstance(item, str) and self._is_secret_name(item)
         if len(given) > MAX_MEMBERS:
             copied.append(f"… ({len(given) - MAX_MEMBERS:,} more)")
@@ -227,9 +229,9 @@ class _Copy:
 
 
 class _Marks:
-    """What a schema marks as secret: `format: password` and `writeOnly`, wherever a value may come to stand below them.
+    """Finds what a schema marks as secret: values at or below `format: password` and `writeOnly`.
 
-    Of alternatives (`anyOf`, `if`, ...) all are taken to apply.
+    All alternatives (`anyOf`, `if` and others) are assumed to apply.
     """
 
     def __init__(self, document: _Schema) -> None:
@@ -246,11 +248,13 @@ class _Marks:
             return True
         if any(_marked(schema) or self._is_stray(schema) for schema in schemas):
             return True
-        if not schemas:  # the schema says nothing of it, a misspelled key, say, and there are secrets in this tool
+        if (
+            not schemas
+        ):  # the schema does not describe this value (the key may be misspelled), and this tool has secrets
             return True
         if isinstance(value, Mapping | list | tuple):
             return False
-        # Not the object that would hold the secret: a text of JSON that stands for it, perhaps.
+        # This is not the object that would contain the secret, but it may be the same object as a JSON string.
         return any(self._holds_mark(schema) for schema in schemas)
 
     def are_keys_secret(self, schemas: Sequence[_Schema]) -> bool:
@@ -258,7 +262,7 @@ class _Marks:
         return any(_marked(schema) or self._is_stray(schema) for schema in self._applied(names))
 
     def member(self, schemas: Sequence[_Schema], key: str) -> list[_Schema]:
-        """What applies to the value under `key`."""
+        """Return the schemas that apply to the value under `key`."""
         found: list[object] = []
         for schema in schemas:
             properties, patterns = _object(schema.get("properties")), _object(schema.get("patternProperties"))
@@ -270,12 +274,12 @@ class _Marks:
         return self._applied(found)
 
     def item(self, schemas: Sequence[_Schema], position: int) -> list[_Schema]:
-        """What applies to the value at `position`."""
+        """Return the schemas that apply to the value at `position`."""
         found: list[object] = []
         for schema in schemas:
             for keyword in ("prefixItems", "items"):
                 placed = schema.get(keyword)
-                if isinstance(placed, list):  # `items` as well, up to draft 2019-09
+                if isinstance(placed, list):  # `items` can also be a list, up to draft 2019-09
                     found += cast("list[object]", placed)[position : position + 1]
                 else:
                     found.append(placed)
@@ -283,7 +287,7 @@ class _Marks:
         return self._applied(found)
 
     def _applied(self, schemas: Iterable[object]) -> list[_Schema]:
-        """Those of `schemas` that are objects, and all that apply wherever they do."""
+        """Return those of `schemas` that are objects, and all schemas that apply together with them."""
         found: dict[int, _Schema] = {}
         waiting = [*schemas]
         while waiting and self._steps_left > 0:
@@ -302,8 +306,8 @@ class _Marks:
         return [*found.values()]
 
     def _is_stray(self, schema: _Schema) -> bool:
-        """Does it refer to what may not be found, by an anchor, an `$id`, an address? That may be a mark."""
-        if "$id" in schema and schema is not self._document:  # pointers in it lead elsewhere
+        """Return whether a reference (an anchor, an `$id`, a URL) may not be found. Then its target may be a mark."""
+        if "$id" in schema and schema is not self._document:  # JSON pointers inside it start at a different root
             return True
         return any(
             keyword in schema and not isinstance(at_reference(self._document, schema[keyword]), Mapping | bool)
@@ -311,7 +315,7 @@ class _Marks:
         )
 
     def _holds_mark(self, schema: _Schema) -> bool:
-        """Is there a mark anywhere in it or in what it refers to?"""
+        """Return whether `schema`, or anything that it refers to, contains a mark."""
         if id(schema) not in self._holding:
             self._holding[id(schema)] = self._found_mark(schema)
         return self._holding[id(schema)]
@@ -345,7 +349,10 @@ def _object(value: object) -> _Schema:
 
 
 def _may_match(pattern: str, key: str) -> bool:
-    """A stranger's pattern is not run, for it may take for ever: every one may match that is not plain text."""
+    """Return whether `pattern` may match `key`. Untrusted patterns are not run, because that could take forever.
+
+    Every pattern that is not plain text is assumed to match.
+    """
     plain = re.fullmatch(r"(\^?)([\w-]*)(\$?)", pattern)
     if plain is None:
         return True

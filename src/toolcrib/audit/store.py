@@ -1,4 +1,4 @@
-"""The audit: every operation, written to a file in the background, so that no operation feels it."""
+"""Writes every operation to the audit file in a background thread, so that operations never wait for it."""
 
 from __future__ import annotations
 
@@ -25,76 +25,76 @@ from toolcrib.core.shares import Shares
 logger = logging.getLogger(__name__)
 
 CAPACITY = 20_000
-"""Operations that may wait to be written, while the file cannot be, before they are lost."""
+"""How many operations can wait while the file cannot be written. More are lost."""
 
 CLOSE_S = 2.0
-"""How long closing may take."""
+"""How long closing may take, in seconds."""
 
 GATHER_S = 0.05
-"""How long events are gathered before they are written. Written at once, each would be while its answer is sent, which
-the thread that writes holds up."""
+"""How long events are collected before they are written, in seconds. Without this delay, the thread would write each
+event while its response is being sent, and slow that down."""
 
 ROOM_BYTES = 32 * 1024 * 1024
-"""What all of them may take in memory. Principals share it: the one that takes most makes room."""
+"""How much memory all waiting operations may use. Principals share it: the one that uses most loses operations."""
 
 _MAX_WEIGHED = 4_000
-"""Values in arguments up to which it is counted what they take; that takes some 0.3 ms."""
+"""How many values in arguments are measured at most, which takes about 0.3 ms."""
 
 _UNWEIGHED_BYTES = 4 * 1024 * 1024
-"""What more values than that count as, or values of a program's own types: as much as a request may be."""
+"""The assumed size of arguments with more values, or with values of custom types: the maximum size of a request."""
 
 _BATCH = 1_000
-"""Events in one transaction; fewer where the file must stay smaller than usual, down to `_SMALL_BATCH`."""
+"""How many events one transaction writes. If the file must stay small, there are fewer, but at least `_SMALL_BATCH`."""
 
 _SMALL_BATCH = 50
 
 _PRUNE_S = 3_600.0
-"""How often the file is looked through for what is too old."""
+"""How often old traces are deleted, in seconds."""
 
 _LOG_AGAIN_S = 3_600.0
-"""A problem that was logged is not logged again within this time."""
+"""The same kind of problem is not logged again within this time, in seconds."""
 
 _SOON_S = 0.05
-"""Between attempts while closing, and while the file is locked and that is no problem yet."""
+"""The delay between attempts while closing, and while the file is locked for a short time, in seconds."""
 
 _MAX_NAMES = 50
-"""Tool ids kept of one operation."""
+"""How many tool ids of one operation are stored."""
 
 _PLAIN = frozenset({str, int, float, bool, type(None)})
 
 
 @dataclass(frozen=True, slots=True)
 class AuditCondition:
-    """How an audit fares."""
+    """The state of an audit."""
 
     written: int
-    """Operations, since the store was opened."""
+    """Operations that were written since the store was opened."""
     waiting: int
-    """That are held until they can be written."""
+    """Operations that wait to be written."""
     lost: int
-    """Since the store was opened: performed, and not in the file."""
+    """Operations since the store was opened that are not in the file."""
     problem: str | None
-    """Why nothing can be written right now."""
+    """Why the file cannot be written now."""
 
 
 class _Waiting(NamedTuple):
-    """One operation that waits to be written: as an event, and later as the row of it."""
+    """One operation that waits to be written: first as an event, then as its row."""
 
     key: int
-    """They are written in the order of their keys."""
+    """Operations are written in the order of their keys."""
     what: OperationPerformed | Row
     at: float
     size: int
-    """Bytes that it counts as."""
+    """The size in bytes for sharing the memory."""
 
 
 class AuditStore:
     """A `Recorder` that writes to one SQLite file, which several processes may share.
 
-    Whatever is wrong with the file, no operation is disturbed. What cannot be written is held, up to `capacity`
-    operations and `ROOM_BYTES`; where there is no room for arguments, an operation is held without them. More are
-    lost, counted, and noted in the file once it can be written again. A principal that takes no more than its share of
-    the room loses nothing. The file is tried for as long as anything is held.
+    Problems with the file never disturb operations. Operations that cannot be written wait in memory, up to `capacity`
+    operations and `ROOM_BYTES`. If there is no room for the arguments, an operation waits without them. Further
+    operations are lost. They are counted, and noted in the file when it can be written again. A principal that uses no
+    more than its share of the memory loses nothing. The store keeps trying to write while any operation waits.
     """
 
     def __init__(
@@ -110,10 +110,10 @@ class AuditStore:
         patience_s: float = 5.0,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """`retry_s`: between attempts.
+        """`retry_s` is the delay between attempts.
 
-        `patience_s`: how long a file may be locked before that is a problem, and for how long it has to be written
-        again before a problem is over.
+        `patience_s` is how long a file may be locked before that counts as a problem. It is also how long writing must
+        succeed before a problem counts as over.
         """
         self.path = path
         self._max_bytes = max_bytes
@@ -121,54 +121,55 @@ class AuditStore:
         self._keeps_arguments = keeps_arguments
         self._redaction = redaction or Redaction()
         self._least = ROOM_BYTES // capacity if capacity else ROOM_BYTES + 1
-        """Bytes that one operation counts as at least, so that there are never more than `capacity`; 0 holds none."""
+        """The minimum size of one operation, so that at most `capacity` fit. With a `capacity` of 0, none fits."""
         self._retry_s = retry_s
         self._patience_s = patience_s
         self._clock = clock
         self._batch = min(_BATCH, max(_SMALL_BATCH, _BATCH * max_bytes // MAX_BYTES))
 
         self._changed = threading.Condition()
-        # Shared, under `_changed`.
+        # Shared between threads, protected by `_changed`.
         self._waiting = Shares[int, _Waiting](ROOM_BYTES, attrgetter("size"))
-        """All that waits, by key."""
+        """All waiting operations, by key."""
         self._next_key = 0
         self._inbox: dict[int, _Waiting] = {}
-        """Those that the thread has not taken in."""
+        """Waiting operations that the thread has not seen."""
         self._rows: dict[int, _Waiting] = {}
-        """Those that it has, as rows."""
+        """Waiting operations that the thread has converted to rows."""
         self._being_written: Set[int] = frozenset()
-        """Those of a write that has not ended. One of them that makes room is lost only if the write fails."""
+        """Keys of a write that has not ended. If one of these operations is dropped, it is lost only if the write
+        fails."""
         self._written = 0
         self._lost = 0
         self._gap: Gap | None = None
-        """What was lost and is not in the file as such."""
+        """Lost operations that are not yet noted in the file."""
         self._problem: str | None = None
         self._ends_at: float | None = None
-        """When to give up what could not be written, on the clock of `time.monotonic`; None while the store is open."""
+        """When to give up writing, on the clock of `time.monotonic`. None while the store is open."""
 
-        # The thread's own.
+        # Only used by the thread.
         self._file: AuditFile | None = None
         self._failing_since: float | None = None
         self._retry_at = 0.0
         self._prune_at = 0.0
         self._known_time: tuple[float, float] | None = None
-        """A time that has come for certain, and when that was, on the clock of `time.monotonic`."""
+        """A trusted time, and when it was read, on the clock of `time.monotonic`."""
         self._logged: dict[str, float] = {}
-        """When each kind of problem was logged last."""
+        """When each kind of problem was last logged."""
         self._told = False
-        """Was the problem logged, so that its end is to be?"""
+        """Whether a problem was logged, so that its end must be logged as well."""
         self._well_since: float | None = None
-        """Since when all that came was written, on the clock of `time.monotonic`."""
+        """Since when all operations were written, on the clock of `time.monotonic`."""
         self._missing = 0
-        """Operations noted as lost in the file since the last time that a problem was over."""
-        # A daemon: a file system that hangs must not keep the program from ending.
+        """Operations noted as lost in the file since the last problem was over."""
+        # A daemon thread, so that a file system that hangs cannot keep the program from exiting.
         self._thread = threading.Thread(target=self._work, name="audit", daemon=True)
         self._thread.start()
 
     def record(self, event: OperationPerformed) -> None:
-        """Have `event` written soon; neither waits nor raises."""
+        """Queue `event` for writing. Neither waits nor raises."""
         if not self._keeps_arguments and event.arguments is not None:
-            event = replace(event, arguments=None, input_schema=None)  # not even held
+            event = replace(event, arguments=None, input_schema=None)  # do not keep them in memory either
         bare = _bytes_without_arguments(event)
         size = max(self._least, bare if event.arguments is None else bare + _bytes_of(event.arguments))
         with self._changed:
@@ -178,7 +179,7 @@ class AuditStore:
             if not self._waiting.can_take(event.principal, size):
                 without = max(self._least, bare)
                 if size == without or not self._waiting.can_take(event.principal, without):
-                    self._lose(event.at, 1, self._problem or "more came than could be written")
+                    self._lose(event.at, 1, self._problem or "there were more operations than could be written")
                     return
                 event, size = _without_arguments(event), without
             waiting = _Waiting(self._next_key, event, event.at, size)
@@ -186,14 +187,14 @@ class AuditStore:
             self._inbox[waiting.key] = waiting
             for gone in self._waiting.put(event.principal, waiting.key, waiting):
                 self._make_way(gone)
-            if len(self._inbox) == 1:  # it gathers from then on, and need not be woken for each
+            if len(self._inbox) == 1:  # from here on the thread collects events, and does not need to be woken for each
                 self._changed.notify()
 
     def _make_way(self, gone: _Waiting) -> None:
         self._inbox.pop(gone.key, None)
         self._rows.pop(gone.key, None)
         if gone.key not in self._being_written:
-            self._lose(gone.at, 1, self._problem or "more came than could be written")
+            self._lose(gone.at, 1, self._problem or "there were more operations than could be written")
 
     @property
     def condition(self) -> AuditCondition:
@@ -201,7 +202,8 @@ class AuditStore:
             return AuditCondition(self._written, len(self._waiting), self._lost, self._problem)
 
     def close(self, timeout_s: float = CLOSE_S) -> None:
-        """Write what waits, and let go of the file, within `timeout_s` seconds; what is not written then is lost."""
+        """Write what waits, and close the file, within `timeout_s` seconds. What is not written by that time is
+        lost."""
         with self._changed:
             if self._ends_at is None:
                 self._ends_at = time.monotonic() + timeout_s
@@ -214,7 +216,9 @@ class AuditStore:
             self._inbox, self._rows = {}, {}
             if left:
                 self._lose(self._clock(), left, self._problem or "writing took too long")
-                logger.warning("%s not in the audit: %s", _counted(left), self._problem or "writing took too long")
+                logger.warning(
+                    "%s missing from the audit: %s", _counted(left), self._problem or "writing took too long"
+                )
 
     def __enter__(self) -> Self:
         return self
@@ -232,7 +236,7 @@ class AuditStore:
                 continue
             try:
                 self._write()
-            except Exception as error:  # noqa: BLE001  the thread must outlive whatever a file does to it
+            except Exception as error:  # noqa: BLE001  no problem with the file may end the thread
                 self._fail(error)
         if self._well_since is not None:
             self._tell_end()
@@ -240,7 +244,7 @@ class AuditStore:
             self._file.close()
 
     def _collect(self) -> bool:
-        """Wait for something to do, and take in what is to be written; False once there is no more to be done."""
+        """Wait for work, and convert new events to rows. Returns False when the thread is to end."""
         with self._changed:
             if not self._inbox:
                 self._changed.wait(self._pause_s())
@@ -265,23 +269,23 @@ class AuditStore:
 
     @property
     def _is_over(self) -> bool:
-        """Whether the log says the truth: no problem in it is over without a word, and nothing missing untold."""
+        """Whether everything was logged: the end of each logged problem, and all missing operations."""
         return not (self._told or self._missing)
 
     def _hold(self, waiting: _Waiting) -> None:
-        """Put the row of an event in its place, unless it had to make room meanwhile."""
+        """Replace an event by its row, unless it was dropped in the meantime."""
         row = None
         if isinstance(event := waiting.what, OperationPerformed):
             try:
                 row = _row(event, self._redaction)
-            except Exception as error:  # noqa: BLE001  one event that is not as it should be must not cost the others
+            except Exception as error:  # noqa: BLE001  one invalid event must not affect the others
                 self._log_once(type(error).__name__, "an operation cannot be written to the audit: %s", error)
         with self._changed:
             if self._inbox.pop(waiting.key, None) is None:
                 return
             if row is None:
                 self._waiting.pop(waiting.key)
-                self._lose(waiting.at, 1, self._problem or "it could not be read")
+                self._lose(waiting.at, 1, self._problem or "the operation could not be converted")
                 return
             size = min(waiting.size, max(self._least, sum(map(sys.getsizeof, row))))
             held = waiting._replace(what=row, size=size)
@@ -289,10 +293,10 @@ class AuditStore:
             self._waiting.replace(waiting.key, held)
 
     def _write(self) -> None:
-        """Write all that is held, and see to the file's size.
+        """Write all rows, and limit the size of the file.
 
         Raises:
-            OSError, sqlite3.Error: it cannot be done now; what is not written is held still.
+            OSError, sqlite3.Error: the file cannot be written now. Rows that were not written keep waiting.
         """
         if self._file is not None and self._file.was_moved():
             self._let_go()
@@ -324,7 +328,7 @@ class AuditStore:
             self._prune_at = time.monotonic() + _PRUNE_S
 
     def _tell_end(self) -> None:
-        """Log that the audit is written again, once that has lasted: a full disk takes a little at times."""
+        """Log that the audit is written again, after this has lasted: a full disk accepts small writes now and then."""
         now = time.monotonic()
         if self._well_since is None:
             self._well_since = now
@@ -332,37 +336,37 @@ class AuditStore:
             return
         if now < self._well_since + self._patience_s and self._ends_at is None:
             return
-        logger.warning("the audit is written again; %s missing from it", _counted(self._missing))
+        logger.warning("the audit is being written again; %s missing from it", _counted(self._missing))
         if self._told:
-            self._logged.clear()  # the next problem is another one
+            self._logged.clear()  # log the next problem even if it is of the same kind
         self._told, self._missing = False, 0
 
     def _time(self, known: float, since: float) -> float:
-        """The time, in seconds since 1970, as far as it can be relied on.
+        """Return the time in seconds since 1970, as far as the clock can be trusted.
 
-        A clock that is wrong and far ahead would have everything deleted. So it is believed only as far as the newest
-        operation that was in the file at the start, and the time that went by since then.
+        A wrong clock far in the future would delete all traces. So the time is at most that of the newest operation in
+        the file at the start, plus the time since then.
         """
         return min(self._clock(), known + time.monotonic() - since)
 
     def _note_failed(self, batch: Sequence[_Waiting]) -> None:
         with self._changed:
-            # Closing may have given them up meanwhile.
+            # While this wrote, `close` may have counted these operations as lost.
             for each in batch:
                 if each.key in self._being_written and each.key not in self._waiting:
-                    self._lose(each.at, 1, self._problem or "more came than could be written")
+                    self._lose(each.at, 1, self._problem or "there were more operations than could be written")
             self._being_written = frozenset()
 
     def _note_written(self, batch: Sequence[_Waiting], gap: Gap | None) -> None:
         for each in batch:
-            with self._changed:  # each by itself, so that `record` never waits for all of them
+            with self._changed:  # one lock for each row, so that `record` never waits for the whole batch
                 self._rows.pop(each.key, None)
                 self._waiting.pop(each.key)
         with self._changed:
             self._being_written = frozenset()
             self._written += len(batch)
             if gap is not None and self._gap is not None:
-                more = self._gap.lost - gap.lost  # that were lost while it was written
+                more = self._gap.lost - gap.lost  # operations that were lost during this write
                 self._gap = replace(self._gap, since=gap.until, lost=more) if more else None
 
     def _fail(self, error: Exception) -> None:
@@ -381,10 +385,10 @@ class AuditStore:
         problem = f"{self.path}: {reason_of(error)}"
         with self._changed:
             self._problem = problem
-        self._told |= self._log_once(kind, "the audit is not written: %s", problem)
+        self._told |= self._log_once(kind, "cannot write the audit: %s", problem)
 
     def _log_once(self, kind: str, message: str, told: object) -> bool:
-        """Warn, unless that was done for this kind of problem not long ago; says whether it was done now."""
+        """Log a warning, unless this kind of problem was logged recently. Returns whether it was logged."""
         now = time.monotonic()
         if now - self._logged.get(kind, -_LOG_AGAIN_S) < _LOG_AGAIN_S:
             return False
@@ -408,7 +412,7 @@ class AuditStore:
 
 
 def _kind(error: Exception) -> str:
-    """What went wrong, coarsely: what a person would do about it is the same for all of a kind."""
+    """Return the general kind of an error. A person would react in the same way to all errors of a kind."""
     if isinstance(error, OSError):
         return errno.errorcode.get(error.errno or 0, "OSError")
     name: object = getattr(error, "sqlite_errorname", None)  # SQLITE_IOERR_WRITE
@@ -426,7 +430,7 @@ def _counted(operations: int) -> str:
 
 
 def _bytes_without_arguments(event: OperationPerformed) -> int:
-    """What an event takes in memory besides its arguments, and besides what every event takes."""
+    """Return the memory that an event uses, without its arguments and without the fixed size of an event."""
     size = sum(map(sys.getsizeof, event.tool_ids))
     if event.path is not None:
         size += sum(map(sys.getsizeof, event.path))
@@ -434,9 +438,9 @@ def _bytes_without_arguments(event: OperationPerformed) -> int:
 
 
 def _bytes_of(arguments: object) -> int:
-    """What arguments take in memory; a lower bound where they hold very many values, and at least what those count as.
+    """Return the memory that arguments use. With very many values, this is a lower bound, and at least a fixed size.
 
-    Nothing but JSON values of Python's own types is looked into: others may do anything when they are.
+    Only JSON values of built-in types are measured, because measuring other types could run any code.
     """
     size, seen = 0, 0
     waiting = [arguments]
@@ -464,7 +468,7 @@ def _bytes_of(arguments: object) -> int:
 
 
 def _without_arguments(event: OperationPerformed) -> OperationPerformed:
-    """`event` with a mark in the place of its arguments, as where the redaction cuts them."""
+    """Return `event` with a mark instead of its arguments, like the mark where the redaction shortens them."""
     given = event.arguments
     more = f"{len(given):,} more" if isinstance(given, dict) else "more"
     return replace(event, arguments={"…": more}, input_schema=None)
@@ -500,5 +504,5 @@ def _name(text: str) -> str:
 
 
 def _storable(text: str) -> str:
-    """`text` with `?` for half surrogate pairs, which JSON can hold and UTF-8 cannot."""
+    """Replace half surrogate pairs by `?`: JSON can contain them, but UTF-8 cannot."""
     return text.encode("utf-8", "replace").decode("utf-8")

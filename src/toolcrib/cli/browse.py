@@ -166,7 +166,7 @@ def search(
     bundle: str | None,
     as_json: bool,
 ) -> None:
-    """Show the tools that match `query`, best first. The process exits with 1 if there are none."""
+    """Show the tools that match `query`, best first. The process exits with 1 if there are no matches."""
 
     async def main() -> None:
         async with opened(config, tools, wait_s=wait_s, bundle=bundle, searched=True) as crib:

@@ -318,7 +318,7 @@ async def _take(client: Client, step: Step, bill: Bill) -> dict[str, Any]:
 
 
 def _repository(folder: Path) -> Path:
-    """Return the git repository of the current folder, or create a small one in `folder` if there is none."""
+    """Return the git repository of the current folder, or create a small one in `folder` if it is not in one."""
     here = subprocess.run(["git", "rev-parse", "--show-toplevel", "HEAD"], capture_output=True, text=True, check=False)
     if here.returncode == 0:
         return Path(here.stdout.splitlines()[0])

@@ -45,7 +45,7 @@ def forget(unwanted: Unwanted, config: Path, path: Path | None, *, yes: bool, as
 
 
 def _left_after(file: AuditFile, place: Path) -> str | None:
-    """Return a sentence that says why copies of deleted traces may remain, or None if there are none."""
+    """Return a sentence that says why copies of deleted traces may remain, or None if no copies remain."""
     try:
         is_gone = file.scrub()
     except (OSError, sqlite3.Error) as error:  # the traces are already deleted at this point

@@ -73,7 +73,7 @@ class _Asking:
         self.as_json = as_json
         self.dry_run = dry_run
         self._yes = yes
-        streams = (sys.stdin, sys.stdout, sys.stderr)  # the change is shown on one, the question asked on another
+        streams = (sys.stdin, sys.stdout, sys.stderr)  # the change is shown on one, the question is asked on the other
         self._somebody = all(stream.isatty() for stream in streams) and not as_json
 
     def may_move(self, found: Survey) -> bool:

@@ -231,7 +231,7 @@ def _pointed_at() -> str:
 
 
 def _within() -> str:
-    """Return the option that selects this command's bundle, after a space, or an empty string if there is none."""
+    """Return the option that selects this command's bundle, after a space, or an empty string without a bundle."""
     bundle = _given().get("bundle")
     return f" --bundle {quote(bundle)}" if bundle is not None else ""
 

@@ -51,7 +51,7 @@ ANY = "*"
 
 @dataclass(frozen=True, slots=True)
 class BearerToken:
-    """A token of which only the hash is known."""
+    """A token, known only by its hash."""
 
     digest: bytes
     """The SHA-256 hash of the token's UTF-8 bytes, 32 bytes."""

@@ -46,7 +46,7 @@ class EmbedderConfig:
 
 
 def read_embedder(settings: Settings, environ: Mapping[str, str] = os.environ) -> EmbedderConfig | None:
-    """Read the embedder from `settings`, the object under `toolcrib.search`. Returns None if there is none.
+    """Read the embedder from `settings`, the object under `toolcrib.search`. Returns None if no embedder is configured.
 
     Raises:
         InvalidConfig: a setting is invalid. A variable that is not set becomes a `problem` instead.

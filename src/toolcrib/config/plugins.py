@@ -32,8 +32,7 @@ def read_plugins(ours: Settings, servers: Collection[str]) -> tuple[PluginConfig
     """Read the plugins that `ours`, the object under `toolcrib`, asks for, with their settings from `sources`.
 
     If a plugin has the name of one of `servers`, the settings in `sources` are those of the server. A plugin that is
-    not
-    installed is kept, with its problem.
+    not installed is kept, with its problem.
 
     Raises:
         InvalidConfig: a setting is invalid.

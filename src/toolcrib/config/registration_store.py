@@ -18,7 +18,7 @@ LAYOUT = 1
 """The layout of the tables. A file that a newer Toolcrib wrote is not touched."""
 
 BUSY_TIMEOUT_S = 5.0
-"""How long to wait for another process that is writing."""
+"""How long to wait for a different process that is writing."""
 
 _TABLES = (
     """

@@ -193,7 +193,7 @@ def registration(kind: Kind, name: str, body: Mapping[str, Any]) -> Registration
 
 
 def _members(rows: Iterable[Registration]) -> JsonObject:
-    """Return the object under `toolcrib` for `rows`, all of which must be readable."""
+    """Return the object under `toolcrib` for `rows`, which must all be readable."""
     members = JsonObject((key, JsonObject()) for key in KEYS)
     homes = {Kind.OVERRIDE: "tools", Kind.BUNDLE: "bundles", Kind.CAPABILITY: "capabilities"}
     for row in rows:
@@ -385,7 +385,7 @@ def _nested(path: NodePath, body: JsonObject) -> JsonObject:
     return JsonObject([(path[0], body)])
 
 
-# -- beside a configuration -------------------------------------------------------------------------------------------
+# -- merged with a configuration --------------------------------------------------------------------------------------
 
 
 def joined(config: Config, rows: Rows, reserved: Reserved = NOTHING_RESERVED) -> Joined:

@@ -34,16 +34,15 @@ def own_command(argv0: str, prefix: str, environ: Mapping[str, str]) -> tuple[st
     if called.stem == "toolcrib":
         found = shutil.which(argv0) or argv0
         return (os.path.abspath(found),)  # noqa: PTH100  `resolve` would follow the links
-    beside = shutil.which("toolcrib", path=str(Path(sys.executable).parent))
-    return (beside,) if beside is not None else (sys.executable, "-m", "toolcrib")
+    sibling = shutil.which("toolcrib", path=str(Path(sys.executable).parent))
+    return (sibling,) if sibling is not None else (sys.executable, "-m", "toolcrib")
 
 
 def shared_command(prefix: str) -> tuple[str, ...]:
     """Return the command that starts Toolcrib on any machine, for a file that several people share.
 
     Each of them needs `toolcrib` on the PATH. A program that `uvx` runs is run by `uvx` again, in the same version,
-    unless
-    it was installed from a folder of this machine.
+    unless it was installed from a folder of this machine.
     """
     requirement = _requirement()
     if _PASSING.search(prefix + os.sep) and "file:" not in requirement:

@@ -167,9 +167,8 @@ def survey(
     """Read all files and find out what can be moved.
 
     The gateway serves the `given` file. If none is given, it serves the file that it serves already, or the default
-    one,
-    which is in `config_folder` or in the project. `command` starts Toolcrib on this machine, `shared_command` on any
-    machine.
+    one, which is in `config_folder` or in the project. `command` starts Toolcrib on this machine, `shared_command` on
+    any machine.
 
     Raises:
         InvalidConfig: a file cannot be read, is malformed, or has a different server with the gateway's name; the

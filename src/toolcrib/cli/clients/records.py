@@ -1,7 +1,7 @@
 """Records of installations with copies of the previous files, for undo. They are private: they may contain secrets.
 
 Several clients may serve one configuration. Undoing the installation of one of them gives that client its own servers
-back and changes nothing for the others: as long as another client serves the configuration, it stays as it is. What the
+back and changes nothing for the others. The configuration stays as it is until no client serves it any more. What the
 undone installation added to it stays on record, and is removed together with the last client.
 """
 
@@ -159,8 +159,7 @@ class Records:
 
         A file that did not change since is restored byte by byte. In a file that changed, only the entries of this
         installation are restored. A configuration that other clients serve stays as it is. A configuration that this
-        client
-        still serves through an earlier installation is not deleted.
+        client still serves through an earlier installation is not deleted.
 
         Raises:
             InvalidConfig: the installation's entries in the client's file changed, or the file cannot be read.
@@ -302,8 +301,7 @@ def _emptied(parts: Sequence[KeptFile]) -> tuple[Change | None, list[str]]:
     """Return the change that removes what several installations added to a configuration, and what stays, with reasons.
 
     While the file is exactly what one of them wrote, it becomes what that installation found. Without other changes,
-    the
-    result is the file before the first installation. Otherwise, only the entries are removed.
+    the result is the file before the first installation. Otherwise, only the entries are removed.
     """
     if not parts:
         return None, []
