@@ -311,7 +311,7 @@ def test_over_a_file_of_definitions_a_configuration_that_is_named_says_how_is_se
     tmp_path: Path, tools: str
 ) -> None:
     config = write_config(tmp_path / "mcp.json", toolcrib={"search": {"embedder": {"folder": "none"}}})
-    assert "there is no such folder" in toolcrib("search", "--tools", tools, "--config", config, "commit").err
+    assert "the folder does not exist" in toolcrib("search", "--tools", tools, "--config", config, "commit").err
     assert toolcrib("search", "--tools", tools, "--config", tmp_path / "none.json", "commit").code == 2
 
 

@@ -293,9 +293,9 @@ def test_a_model_that_cannot_be_used_is_told_with_the_reason_and_makes_the_whole
     assert (ended.code, ended.json["healthy"]) == (1, False)
     found = ended.json["embedding"]
     assert (found["model"], found["embedded"], found["next_try_in_s"]) == (None, 0, None)
-    assert found["problem"] == f"{tmp_path / 'none'}: there is no such folder"
+    assert found["problem"] == f"{tmp_path / 'none'}: the folder does not exist"
     shown = " ".join(toolcrib("doctor", config).out.split())
-    assert "there is no such folder. Tools without an embedding are found by their words only." in shown
+    assert "the folder does not exist. Tools without an embedding are found by their words only." in shown
 
 
 # -- definitions ------------------------------------------------------------------------------------------------------

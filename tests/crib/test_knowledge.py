@@ -290,7 +290,7 @@ async def test_a_model_that_could_not_be_used_is_tried_again_with_the_next_confi
 
     def opening() -> Model:
         if not models:
-            raise EmbeddingFailed("there is no such folder", is_final=True)
+            raise EmbeddingFailed("the folder does not exist", is_final=True)
         return models[0]
 
     config = config_of(opening)
@@ -298,7 +298,7 @@ async def test_a_model_that_could_not_be_used_is_tried_again_with_the_next_confi
         take_over(crib, config)
         assert await crib.insights.settled(LONG_S)
         assert crib.insights.embedding is not None
-        assert crib.insights.embedding.condition.problem == "there is no such folder"
+        assert crib.insights.embedding.condition.problem == "the folder does not exist"
         assert await found(crib, "mail") == []
         models.append(Model())
         take_over(crib, config)

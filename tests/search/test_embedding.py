@@ -372,7 +372,7 @@ def test_a_model_that_cannot_be_used_is_not_tried_again(tmp_path: Path) -> None:
         assert service.settle(LONG_S)
         told = service.condition
         assert told.is_final
-        assert told.problem == f"{tmp_path / 'none'}: there is no such folder"
+        assert told.problem == f"{tmp_path / 'none'}: the folder does not exist"
         assert (told.model, told.embedded, told.wanted) == (None, 0, 1)
         assert service.vectors is None
         assert service.queries(["a"]) is None

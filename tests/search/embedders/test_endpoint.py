@@ -106,33 +106,33 @@ def data(*rows: Any) -> Answer:
 GOOD = [1.0, 2.0, 3.0, 4.0]
 
 WRONG: dict[str, tuple[Answer | None, str]] = {
-    "no JSON": (found(b"<html>"), "no list of embeddings"),
-    "no data": (found({"error": "x"}), "no list of embeddings"),
-    "null": (found(None), "no list of embeddings"),
-    "data of another kind": (found({"data": "abcd"}), "no list of embeddings"),
-    "nothing": (found(b""), "no list of embeddings"),
+    "no JSON": (found(b"<html>"), "not a list of embeddings"),
+    "no data": (found({"error": "x"}), "not a list of embeddings"),
+    "null": (found(None), "not a list of embeddings"),
+    "data of another kind": (found({"data": "abcd"}), "not a list of embeddings"),
+    "nothing": (found(b""), "not a list of embeddings"),
     "too few": (data(GOOD), "1 embeddings for 2 texts"),
     "too many": (data(GOOD, GOOD, GOOD), "3 embeddings for 2 texts"),
     "one twice": (found({"data": [{"index": 1, "embedding": GOOD}] * 2}), "2 embeddings for 2 texts"),
     "another index": (found({"data": [{"index": n, "embedding": GOOD} for n in (1, 2)]}), "2 embeddings for 2"),
     "another dimension": (data(GOOD[:3], GOOD[:3]), "3 dimensions instead of 4"),
-    "uneven": (data(GOOD, GOOD[:3]), "no lists of numbers of one length"),
-    "no vectors": (data([], []), "no lists of numbers of one length"),
-    "a number": (data(1.0, 2.0), "no lists of numbers of one length"),
-    "texts": (data(["a"] * 4, GOOD), "no lists of numbers of one length"),
-    "nested": (data([GOOD], [GOOD]), "no lists of numbers of one length"),
-    "null in it": (data([1.0, None, 1.0, 1.0], GOOD), "no number"),
-    "NaN": (found(b'{"data":[{"embedding":[NaN,1,1,1]},{"embedding":[1,1,1,1]}]}'), "no list of embeddings"),
-    "endless": (data([1e39, 1.0, 1.0, 1.0], GOOD), "no number"),
-    "zeros": (data([0.0] * 4, GOOD), "nothing but zeros"),
-    "gone": (None, "broke off"),
-    "cut off": ((200, {"Content-Length": "1000", "Connection": "close"}, b"{"), "broke off"),
-    "not unpacked": ((200, {"Content-Encoding": "gzip"}, b"no gzip"), "broke off"),
-    "redirect": ((302, {"Location": "http://127.0.0.1:1/v2"}, b""), "redirects elsewhere"),
-    "key": (found({"error": {"message": f"bad key {KEY}", "code": "invalid_api_key"}}, 401), "key was refused"),
-    "model": (found({"error": {"message": KEY, "type": KEY}}, 404), "no such address or model"),
-    "broken": (found(KEY.encode(), 500), r"it refused \(HTTP 500\)"),
-    "no content": ((204, {}, b""), r"it refused \(HTTP 204\)"),
+    "uneven": (data(GOOD, GOOD[:3]), "not lists of numbers with the same length"),
+    "no vectors": (data([], []), "not lists of numbers with the same length"),
+    "a number": (data(1.0, 2.0), "not lists of numbers with the same length"),
+    "texts": (data(["a"] * 4, GOOD), "not lists of numbers with the same length"),
+    "nested": (data([GOOD], [GOOD]), "not lists of numbers with the same length"),
+    "null in it": (data([1.0, None, 1.0, 1.0], GOOD), "not finite numbers"),
+    "NaN": (found(b'{"data":[{"embedding":[NaN,1,1,1]},{"embedding":[1,1,1,1]}]}'), "not a list of embeddings"),
+    "endless": (data([1e39, 1.0, 1.0, 1.0], GOOD), "not finite numbers"),
+    "zeros": (data([0.0] * 4, GOOD), "has only zeros"),
+    "gone": (None, "the connection ended before"),
+    "cut off": ((200, {"Content-Length": "1000", "Connection": "close"}, b"{"), "the connection ended before"),
+    "not unpacked": ((200, {"Content-Encoding": "gzip"}, b"no gzip"), "the connection ended before"),
+    "redirect": ((302, {"Location": "http://127.0.0.1:1/v2"}, b""), "redirects to a different address"),
+    "key": (found({"error": {"message": f"bad key {KEY}", "code": "invalid_api_key"}}, 401), "API key was rejected"),
+    "model": (found({"error": {"message": KEY, "type": KEY}}, 404), "address or the model does not exist"),
+    "broken": (found(KEY.encode(), 500), r"the request was refused \(HTTP 500\)"),
+    "no content": ((204, {}, b""), r"the request was refused \(HTTP 204\)"),
 }
 
 
@@ -159,7 +159,7 @@ def test_a_status_that_blames_the_texts_says_so(status: int, server: Server) -> 
 def test_how_long_it_asks_to_be_left_alone_is_heeded(header: str, seconds: float | None, server: Server) -> None:
     failed = failure(server, found({}, 429, **{"Retry-After": header}))
     assert failed.retry_after_s == seconds
-    assert "too much was asked" in str(failed)
+    assert "too many requests" in str(failed)
 
 
 def test_a_date_until_which_to_be_left_alone_is_heeded(server: Server) -> None:
@@ -183,14 +183,14 @@ def test_silence_ends_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(endpoint, "SILENCE_S", 0.05)
     with socket.create_server(("127.0.0.1", 0)) as silent:  # takes connections, and never answers
         model = ModelEndpoint(f"http://127.0.0.1:{silent.getsockname()[1]}", "tiny", KEY)
-        with pytest.raises(EmbeddingFailed, match="did not answer in time"):
+        with pytest.raises(EmbeddingFailed, match="no response in time"):
             open_embedder(model)
 
 
 def test_nobody_there_is_told_of() -> None:
     with socket.create_server(("127.0.0.1", 0)) as gone:
         port = gone.getsockname()[1]
-    with pytest.raises(EmbeddingFailed, match=f"^http://127.0.0.1:{port}: it was not reached") as failed:
+    with pytest.raises(EmbeddingFailed, match=f"^http://127.0.0.1:{port}: could not connect") as failed:
         open_embedder(ModelEndpoint(f"http://127.0.0.1:{port}/{KEY}/?key={KEY}", "tiny", KEY))
     assert KEY not in str(failed.value)
 

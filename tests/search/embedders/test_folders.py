@@ -23,13 +23,13 @@ def failure(folder: Path) -> str:
 
 
 def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
-    assert failure(tmp_path / "none") == "there is no such folder"
+    assert failure(tmp_path / "none") == "the folder does not exist"
     (tmp_path / "file").write_text("")
-    assert failure(tmp_path / "file") == "there is no such folder"
+    assert failure(tmp_path / "file") == "the folder does not exist"
 
 
 def test_a_folder_without_a_model(tmp_path: Path) -> None:
-    assert failure(tmp_path).startswith("it holds no model: ")
+    assert failure(tmp_path).startswith("it contains no model. ")
 
 
 def test_a_model_for_torch_is_named_as_such(tmp_path: Path) -> None:
@@ -73,7 +73,7 @@ def test_a_model_without_its_tokenizer(made: Callable[[Path], Path], tmp_path: P
 
 
 @pytest.mark.parametrize(
-    ("text", "told"), [("{", "`config.json` is not JSON"), ("[]", "`config.json` holds no JSON object")]
+    ("text", "told"), [("{", "`config.json` is not valid JSON"), ("[]", "`config.json` is not a JSON object")]
 )
 def test_settings_that_are_no_json(text: str, told: str, tmp_path: Path) -> None:
     folder = static_folder(tmp_path / "tiny")
@@ -84,7 +84,7 @@ def test_settings_that_are_no_json(text: str, told: str, tmp_path: Path) -> None
 def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
     folder = transformer_folder(tmp_path / "tiny")
     (folder / "config.json").write_bytes(b"\xff\xfe{}")
-    assert failure(folder) == "`config.json` is not JSON"
+    assert failure(folder) == "`config.json` is not valid JSON"
 
 
 WITHOUT = """

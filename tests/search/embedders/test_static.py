@@ -92,14 +92,14 @@ def test_an_id_stands_for_weights_and_settings(tmp_path: Path) -> None:
 
 
 DAMAGED = {
-    "shape": ({"embeddings": vectors()[0]}, "no table of numbers"),
+    "shape": ({"embeddings": vectors()[0]}, "must be a table of numbers"),
     "vocabulary": ({"embeddings": vectors()[:-1]}, f"{len(WORDS) - 1} vectors for {len(WORDS)} tokens"),
-    "nan": ({"embeddings": np.full((len(WORDS), 2), np.nan, np.float32)}, "no number"),
+    "nan": ({"embeddings": np.full((len(WORDS), 2), np.nan, np.float32)}, "not finite numbers"),
     "mapping": (
         {"embeddings": vectors()[:2], "mapping": np.full(len(WORDS), 2)},
-        f"does not lead from {len(WORDS)} tokens to 2 vectors",
+        f"does not map {len(WORDS)} tokens to 2 vectors",
     ),
-    "weights": ({"embeddings": vectors(), "weights": np.ones(2)}, "not one number for each"),
+    "weights": ({"embeddings": vectors(), "weights": np.ones(2)}, "must have one number for each"),
 }
 
 
@@ -117,7 +117,7 @@ def test_tokens_that_are_not_numbered_one_by_one_are_told_of(tmp_path: Path) -> 
     told = json.loads((folder / "tokenizer.json").read_text())
     told["model"]["vocab"][WORDS[-1]] = 40
     (folder / "tokenizer.json").write_text(json.dumps(told))
-    with pytest.raises(EmbeddingFailed, match="without gaps"):
+    with pytest.raises(EmbeddingFailed, match="have gaps"):
         opened(folder)
 
 

@@ -112,7 +112,7 @@ def test_weights_beside_the_graph_are_part_of_the_model(name: str, tmp_path: Pat
     (folders[3] / name).unlink()
     ids = [opened(folder).model_id.rpartition(":")[2] for folder in folders[:3]]
     assert ids[0] == ids[1] != ids[2]
-    with pytest.raises(EmbeddingFailed, match=r"`model\.onnx` is truncated, or no model"):
+    with pytest.raises(EmbeddingFailed, match=r"`model\.onnx` is truncated, or not a model"):
         opened(folders[3])
 
 
@@ -122,22 +122,25 @@ def test_half_of_a_surrogate_pair_is_a_word_that_is_not_known(tmp_path: Path) ->
 
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
-    "dimension": ({"1_Pooling/config.json": {"word_embedding_dimension": 384}}, "3 dimensions, where .* says 384"),
-    "pooling": ({"1_Pooling/config.json": {"pooling_mode_lasttoken": True}}, "pooled in a way .*: lasttoken"),
+    "dimension": ({"1_Pooling/config.json": {"word_embedding_dimension": 384}}, "3 dimensions, but .* says 384"),
+    "pooling": (
+        {"1_Pooling/config.json": {"pooling_mode_lasttoken": True}},
+        "does not support its pooling mode: lasttoken",
+    ),
     "two poolings": (
         {"1_Pooling/config.json": {"pooling_mode_mean_tokens": True, "pooling_mode_max_tokens": True}},
         "mean_tokens, max_tokens",
     ),
     "a dense layer": ({"modules.json": [{"type": "sentence_transformers.models.Dense", "path": "2"}]}, "Dense"),
     "no modules": ({"modules.json": {"no": "list"}}, "does not list modules"),
-    "length": ({"sentence_bert_config.json": {"max_seq_length": "long"}}, "`max_seq_length` is no number"),
-    "prompts": ({"config_sentence_transformers.json": {"prompts": ["query: "]}}, "no texts by name"),
+    "length": ({"sentence_bert_config.json": {"max_seq_length": "long"}}, "`max_seq_length` must be a number"),
+    "prompts": ({"config_sentence_transformers.json": {"prompts": ["query: "]}}, "must be an object of strings"),
     "left out": (
         {
             "config_sentence_transformers.json": {"prompts": {"query": "query: "}},
             "1_Pooling/config.json": {"include_prompt": False},
         },
-        "left out of the pooling",
+        "excludes prompts from the pooling",
     ),
 }
 
@@ -151,18 +154,18 @@ def test_settings_that_cannot_be_followed_are_told_of(name: str, tmp_path: Path)
 
 
 def test_a_graph_that_wants_something_unknown_is_told_of(tmp_path: Path) -> None:
-    with pytest.raises(EmbeddingFailed, match="not known here: pixel_values"):
+    with pytest.raises(EmbeddingFailed, match="unknown inputs: pixel_values"):
         opened(transformer_folder(tmp_path / "tiny", graph=lookup_graph(("input_ids", "pixel_values"))))
 
 
 def test_weights_that_are_no_numbers_are_told_of(tmp_path: Path) -> None:
     graph = lookup_graph(table=np.full_like(vectors(), np.nan))
-    with pytest.raises(EmbeddingFailed, match="no number") as failed:
+    with pytest.raises(EmbeddingFailed, match="not finite numbers") as failed:
         opened(transformer_folder(tmp_path / "tiny", graph=graph))
     assert failed.value.is_final
 
 
 def test_tokens_that_the_graph_does_not_have_fail_in_words(tmp_path: Path) -> None:
     embedder = opened(transformer_folder(tmp_path / "tiny", graph=lookup_graph(table=vectors()[:5])))
-    with pytest.raises(EmbeddingFailed, match="cannot be run"):
+    with pytest.raises(EmbeddingFailed, match="failed to run"):
         embedder.embed_query("mail")

@@ -25,5 +25,5 @@ def test_several_are_switched_off_at_once_and_none_leaves_all_as_it_is() -> None
 
 @pytest.mark.parametrize("name", ["", "synonym", "k1", "clause_parity", "name"])
 def test_what_is_no_signal_is_refused_by_name(name: str) -> None:
-    with pytest.raises(KeyError, match=f"no signals: {name}"):
+    with pytest.raises(KeyError, match=f"unknown signals: {name}"):
         WEIGHTS.without("synonyms", name)

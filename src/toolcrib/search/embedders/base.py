@@ -1,4 +1,4 @@
-"""What turns texts into vectors, and how it says that it could not."""
+"""The interface of embedding models, and its error."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ if TYPE_CHECKING:
 
 
 class EmbeddingFailed(Exception):
-    """There are no vectors; the message is a sentence for the owner, without secrets.
+    """The vectors could not be computed. The message is a sentence for the owner, without secrets.
 
-    `is_final`: the model cannot be used as it is configured, so that trying again is of no use.
-    `is_refused`: it was these texts that were refused; others may well be embedded.
-    `retry_after_s`: how long it asked to be left alone; None where it did not say.
+    - `is_final`: the model cannot be used as configured, so a retry cannot help.
+    - `is_refused`: the model refused these texts. Other texts may work.
+    - `retry_after_s`: how long the service asked to wait. None if it did not say.
     """
 
     def __init__(
@@ -28,11 +28,11 @@ class EmbeddingFailed(Exception):
 
 @runtime_checkable
 class Embedder(Protocol):
-    """Turns texts into vectors whose dot product says how near they are in meaning. Any thread may use it."""
+    """Turns texts into vectors whose dot product measures how close they are in meaning. Thread-safe."""
 
     @property
     def model_id(self) -> str:
-        """Names model, weights and settings: vectors of equal ids are comparable and may be kept."""
+        """Identifies model, weights and settings. Vectors of equal ids are comparable and may be stored."""
         ...
 
     @property
@@ -40,26 +40,26 @@ class Embedder(Protocol):
 
     @property
     def is_local(self) -> bool:
-        """Whether it is quick and free enough to be asked for a query while somebody waits."""
+        """Whether the model is fast and free enough to be run for a query while a search waits."""
         ...
 
     def embed_documents(self, texts: Sequence[str]) -> FloatRows:
-        """(len(texts), dim), unit rows in the texts' order; zeros where a text holds nothing that the model knows.
+        """(len(texts), dim), unit rows in the order of the texts. Zeros if the model knows nothing in a text.
 
         Raises:
-            EmbeddingFailed: there are none.
+            EmbeddingFailed: the vectors could not be computed.
         """
         ...
 
     def embed_queries(self, texts: Sequence[str]) -> FloatRows:
-        """(len(texts), dim), likewise, of what somebody asks."""
+        """(len(texts), dim), unit rows in the order of the texts, for queries. Raises like `embed_documents`."""
         ...
 
     def embed_query(self, text: str) -> FloatRows:
-        """(dim,), likewise, of one."""
+        """(dim,), a unit vector for one query. Raises like `embed_documents`."""
         ...
 
 
 def well_formed(text: str) -> str:
-    """`text` without halves of surrogate pairs, which Python holds and UTF-8 does not."""
+    """Return `text` without halves of surrogate pairs, which Python allows but UTF-8 does not."""
     return text.encode("utf-8", "replace").decode()

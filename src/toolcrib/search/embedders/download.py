@@ -1,4 +1,4 @@
-"""Fetching a model, only when somebody says so, and only what a manifest pins to the byte."""
+"""Downloads a model, only on request, and only files that a manifest pins by hash."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Pinned:
     """One file of a model."""
 
     name: str
-    """Its path in the model's folder."""
+    """The path in the model's folder."""
     url: str
     sha256: str
 
@@ -48,17 +48,17 @@ class Manifest:
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """The manifest in the file at `path`.
+        """Read the manifest in the file at `path`.
 
         Raises:
-            EmbeddingFailed: there is none, or it pins a file to nothing, or would write outside of the folder.
+            EmbeddingFailed: there is no manifest, an entry has no hash, or a name leads outside of the folder.
         """
         try:
             document: object = json.loads(path.read_bytes())
         except OSError as error:
-            raise EmbeddingFailed(f"{path}: cannot be read: {error.strerror or error}") from error
+            raise EmbeddingFailed(f"could not read {path}: {error.strerror or error}") from error
         except (ValueError, RecursionError) as error:
-            raise EmbeddingFailed(f"{path}: not JSON") from error
+            raise EmbeddingFailed(f"{path} is not valid JSON") from error
         files = cast("Mapping[str, object]", document).get("files") if isinstance(document, Mapping) else None
         if not isinstance(files, Mapping) or not files:
             raise EmbeddingFailed(f"{path}: files: must be an object, with an entry for each file")
@@ -66,7 +66,7 @@ class Manifest:
         return cls(tuple(_pinned(name, entry, f"{path}: files.{name}") for name, entry in entries.items()))
 
 
-def _nobody(name: str, size: int, total: int | None) -> None:
+def _no_progress(name: str, size: int, total: int | None) -> None:
     """Ignore the progress."""
 
 
@@ -74,57 +74,58 @@ def download(
     manifest: Manifest,
     folder: Path,
     tell: Callable[[str], object],
-    progress: Callable[[str, int, int | None], object] = _nobody,
+    progress: Callable[[str, int, int | None], object] = _no_progress,
 ) -> bool:
-    """Fetch the files of `manifest` into `folder`; False where they are all there already, and nothing was asked.
+    """Download the files of `manifest` into `folder`. Returns False if all of them already exist. Then nothing is
+    requested.
 
-    The folder appears when every file is there and is what the manifest says; whatever goes wrong before leaves
-    nothing. `tell` gets a line for each file. `progress` gets the name of a file, its bytes so far and all of them,
-    None if that is not known: first with 0 bytes, then after each part.
+    The folder appears when every file is complete and matches the manifest. After an error, nothing remains. `tell`
+    receives a line for each file. `progress` receives the name of a file, the bytes so far and the total (None if
+    unknown), first with 0 bytes and then after each part.
 
     Raises:
-        EmbeddingFailed: a file cannot be had, or is another; or something else is in the folder, or it cannot be read.
+        EmbeddingFailed: a file is unavailable or does not match, or the folder has other content or cannot be read.
     """
     try:
         is_filled = folder.is_dir() and any(folder.iterdir())
     except OSError as error:
-        raise EmbeddingFailed(f"{folder}: cannot be read: {error.strerror or error}") from error
+        raise EmbeddingFailed(f"could not read {folder}: {error.strerror or error}") from error
     if is_filled:
         if all(_is_there(folder / file.name, file.sha256) for file in manifest.files):
             return False
-        raise EmbeddingFailed(f"{folder}: there is something else in it already; name another folder, or remove it")
-    beside = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}.part")
+        raise EmbeddingFailed(f"{folder} already contains other files. Use a different folder, or remove it")
+    partial = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}.part")
     try:
-        beside.mkdir(parents=True)
+        partial.mkdir(parents=True)
         with httpx2.Client(
             headers={"User-Agent": f"toolcrib/{VERSION}", "Accept-Encoding": "identity"},
             timeout=httpx2.Timeout(SILENCE_S, connect=CONNECT_S),
             follow_redirects=False,
         ) as client:
             for file in manifest.files:
-                size = _fetched(client, file, beside / file.name, progress)
+                size = _fetched(client, file, partial / file.name, progress)
                 tell(f"{file.name}: {size:,} bytes")
         if folder.is_dir():
             folder.rmdir()
-        beside.rename(folder)
+        partial.rename(folder)
     except OSError as error:
-        raise EmbeddingFailed(f"{folder}: cannot be written: {error.strerror or error}") from error
+        raise EmbeddingFailed(f"could not write {folder}: {error.strerror or error}") from error
     finally:
-        shutil.rmtree(beside, ignore_errors=True)
+        shutil.rmtree(partial, ignore_errors=True)
     return True
 
 
 def _fetched(
     client: httpx2.Client, file: Pinned, path: Path, progress: Callable[[str, int, int | None], object]
 ) -> int:
-    """Bytes of the file, which lies at `path` by then."""
+    """Download the file to `path`. Returns its size in bytes."""
     path.parent.mkdir(parents=True, exist_ok=True)
     digest, size = hashlib.sha256(), 0
     try:
         response = _answer(client, file)
         try:
             if response.status_code != 200:
-                raise EmbeddingFailed(f"{file.name}: it cannot be had (HTTP {response.status_code})")
+                raise EmbeddingFailed(f"{file.name}: download failed (HTTP {response.status_code})")
             length = response.headers.get("Content-Length", "")
             total = int(length) if length.isascii() and length.isdecimal() else None
             progress(file.name, 0, total)
@@ -132,7 +133,7 @@ def _fetched(
                 for part in response.iter_bytes():
                     size += len(part)
                     if size > MAX_FILE_BYTES:
-                        raise EmbeddingFailed(f"{file.name}: it has more than {MAX_FILE_BYTES:,} bytes")
+                        raise EmbeddingFailed(f"{file.name}: the file has more than {MAX_FILE_BYTES:,} bytes")
                     digest.update(part)
                     written.write(part)
                     progress(file.name, size, total)
@@ -141,14 +142,14 @@ def _fetched(
         finally:
             response.close()
     except (httpx2.RequestError, httpx2.InvalidURL) as error:
-        raise EmbeddingFailed(f"{file.name}: it cannot be had ({error or type(error).__name__})") from error
+        raise EmbeddingFailed(f"{file.name}: download failed ({error or type(error).__name__})") from error
     if digest.hexdigest() != file.sha256:
-        raise EmbeddingFailed(f"{file.name}: another file than the manifest says: its sha256 is {digest.hexdigest()}")
+        raise EmbeddingFailed(f"{file.name}: the file does not match the manifest. Its sha256 is {digest.hexdigest()}")
     return size
 
 
 def _answer(client: httpx2.Client, file: Pinned) -> httpx2.Response:
-    """Redirects are followed, since what comes is checked; but none to where others could read along."""
+    """Send the request. Redirects are followed, because the content is verified, but never to an insecure address."""
     request = client.build_request("GET", file.url)
     for _ in range(MAX_REDIRECTS + 1):
         response = client.send(request, stream=True)
@@ -156,27 +157,27 @@ def _answer(client: httpx2.Client, file: Pinned) -> httpx2.Response:
             return response
         response.close()
         if response.next_request is None or not _is_guarded(str(response.next_request.url)):
-            raise EmbeddingFailed(f"{file.name}: it is redirected to where it would not be fetched by https")
+            raise EmbeddingFailed(f"{file.name}: redirected to an address that does not use https")
         request = response.next_request
-    raise EmbeddingFailed(f"{file.name}: it is redirected more than {MAX_REDIRECTS} times")
+    raise EmbeddingFailed(f"{file.name}: redirected more than {MAX_REDIRECTS} times")
 
 
 def _pinned(name: str, entry: object, where: str) -> Pinned:
     if not all(map(_PART.fullmatch, name.split("/"))):
         raise EmbeddingFailed(
-            f"{where}: a name is expected here, of letters, digits, `.`, `_` and `-`, and `/` between"
+            f"{where}: a file name must consist of letters, digits, `.`, `_` and `-`, with `/` between parts"
         )
     members = cast("Mapping[str, Any]", entry if isinstance(entry, Mapping) else {})
     url, sha256 = members.get("url"), members.get("sha256")
     if not isinstance(url, str) or not _is_guarded(url):
-        raise EmbeddingFailed(f"{where}.url: an https address is expected here")
+        raise EmbeddingFailed(f"{where}.url: must be an https URL")
     if not isinstance(sha256, str) or not _SHA256.fullmatch(sha256.lower()):
-        raise EmbeddingFailed(f"{where}.sha256: 64 hex digits are expected here; without them nothing is fetched")
+        raise EmbeddingFailed(f"{where}.sha256: must be 64 hex digits. Files without a hash are not downloaded")
     return Pinned(name, url, sha256.lower())
 
 
 def _is_guarded(url: str) -> bool:
-    """Whether it goes by https, or to this machine."""
+    """Whether the URL uses https, or leads to this machine."""
     try:
         parts = httpx2.URL(url)
     except (httpx2.InvalidURL, ValueError):

@@ -1,4 +1,4 @@
-"""Vectors from any endpoint that answers as OpenAI's `/embeddings` does; the texts leave this machine."""
+"""Requests vectors from an endpoint with the API of OpenAI's `/embeddings`. The texts leave this machine."""
 
 from __future__ import annotations
 
@@ -23,46 +23,46 @@ from toolcrib.version import VERSION
 
 MAX_TEXTS = 64
 MAX_CHARS = 100_000
-"""Of one request, together; one text at least goes with each."""
+"""The total length of the texts in one request. A request always has at least one text."""
 
 MAX_TEXT_CHARS = 8_000
-"""Of one text; what comes after that is left out. OpenAI's models take 8,192 tokens."""
+"""The length of one text. The rest is left out. OpenAI's models accept 8,192 tokens."""
 
 MAX_BODY_BYTES = 32 * 1024 * 1024
-"""Of an answer."""
+"""The size of a response."""
 
 CONNECT_S = 5.0
 SILENCE_S = 30.0
 ANSWER_S = 60.0
-"""For an answer as a whole, once it has begun."""
+"""The time for a complete response, from its start."""
 
 MAX_RETRY_AFTER_S = 3_600.0
 
 _REFUSED = frozenset({400, 413, 422})
-"""Statuses that blame the texts."""
+"""HTTP statuses that mean that the texts were refused."""
 
 _WORDS: Mapping[int, str] = {
-    401: "the key was refused",
-    403: "the key may not do this",
-    404: "there is no such address or model",
-    429: "too much was asked of it",
+    401: "the API key was rejected",
+    403: "the API key has no permission for this",
+    404: "the address or the model does not exist",
+    429: "too many requests",
 }
 _CODE = re.compile(r"[a-z][a-z0-9_]{1,60}")
 
 
 class EndpointEmbedder:
-    """One HTTP request for a batch. Redirects are not followed: the key would go along.
+    """Sends one HTTP request for each batch. Redirects are not followed, because they would receive the key.
 
-    An answer counts only where it holds as many vectors as texts were sent, all finite and of one dimension.
+    A response is only used if it has one vector for each text, all finite and with the same dimension.
     """
 
     is_local = False
 
     def __init__(self, endpoint: ModelEndpoint) -> None:
-        """Does not ask anything where the dimensions are given; else for the vector of one word.
+        """Connect to `endpoint`. If it has no dimensions, the vector of one word is requested to find them.
 
         Raises:
-            EmbeddingFailed: it was asked, and gave none.
+            EmbeddingFailed: that request failed.
         """
         self._endpoint = endpoint
         self._address = _address(endpoint.url)
@@ -74,7 +74,7 @@ class EndpointEmbedder:
             timeout=httpx2.Timeout(SILENCE_S, connect=CONNECT_S),
             follow_redirects=False,
         )
-        weakref.finalize(self, self._client.close)  # nobody else would: models in folders have nothing to let go of
+        weakref.finalize(self, self._client.close)  # embedders have no close method
         self.dim = endpoint.dimensions or 0
         if not self.dim:
             self.dim = int(self._asked(["tool"]).shape[1])
@@ -96,14 +96,14 @@ class EndpointEmbedder:
         return self.embed_documents([text])[0]
 
     def _asked(self, texts: list[str]) -> FloatRows:
-        # An empty text is refused by some.
+        # Some services refuse an empty text.
         body: dict[str, Any] = {"model": self._endpoint.model, "input": [text.strip() or "-" for text in texts]}
         if self._endpoint.dimensions is not None:
             body["dimensions"] = self._endpoint.dimensions
         return self._read(self._sent(orjson.dumps(body)), len(texts))
 
     def _sent(self, content: bytes) -> bytes:
-        """The body of the answer."""
+        """Send a request. Returns the body of the response."""
         try:
             with self._client.stream(
                 "POST", self._address, content=content, headers={"Content-Type": "application/json"}
@@ -113,29 +113,29 @@ class EndpointEmbedder:
                 for part in response.iter_bytes():
                     answer += part
                     if len(answer) > MAX_BODY_BYTES:
-                        raise self._failed(f"its answer has more than {MAX_BODY_BYTES} bytes")
+                        raise self._failed(f"the response has more than {MAX_BODY_BYTES} bytes")
                     if time.monotonic() > until:
-                        raise self._failed(f"its answer took more than {ANSWER_S:g} s")
+                        raise self._failed(f"the response took more than {ANSWER_S:g} s")
                 if response.status_code != 200:
                     raise self._status(response, bytes(answer))
                 return bytes(answer)
         except httpx2.TimeoutException as error:
-            raise self._failed("it did not answer in time") from error
+            raise self._failed("no response in time") from error
         except httpx2.ConnectError as error:
-            raise self._failed(f"it was not reached ({error})") from error
+            raise self._failed(f"could not connect ({error})") from error
         except (httpx2.InvalidURL, httpx2.LocalProtocolError, httpx2.UnsupportedProtocol, UnicodeError):
             raise self._failed("its address or key is malformed", is_final=True) from None  # theirs quotes both
         except httpx2.RequestError as error:
-            raise self._failed(f"it broke off before it had answered ({type(error).__name__})") from error
+            raise self._failed(f"the connection ended before the response ({type(error).__name__})") from error
 
     def _status(self, response: httpx2.Response, answer: bytes) -> EmbeddingFailed:
-        """The error for an answer that is none. Nothing of it is quoted but codes: some repeat the key."""
+        """Return the error for a failed response. Only codes are quoted, because some services repeat the key."""
         status = response.status_code
         if response.has_redirect_location:
-            return self._failed(f"it redirects elsewhere (HTTP {status}), where nothing was sent")
+            return self._failed(f"it redirects to a different address (HTTP {status}), which Toolcrib does not follow")
         told = f" ({', '.join(codes)})" if (codes := _codes(answer)) else ""
         return self._failed(
-            f"{_WORDS.get(status, 'it refused')} (HTTP {status}){told}",
+            f"{_WORDS.get(status, 'the request was refused')} (HTTP {status}){told}",
             is_refused=status in _REFUSED,
             retry_after_s=_retry_after(response.headers.get("retry-after")),
         )
@@ -148,23 +148,23 @@ class EndpointEmbedder:
                 int(each.get("index", position)): each["embedding"] for position, each in enumerate(data)
             }
         except (orjson.JSONDecodeError, KeyError, TypeError, ValueError, AttributeError) as error:
-            raise self._failed("what it answers is no list of embeddings") from error
+            raise self._failed("the response is not a list of embeddings") from error
         if len(data) != count or found.keys() != set(range(count)):
-            raise self._failed(f"it answers with {len(data)} embeddings for {count} texts")
+            raise self._failed(f"the response has {len(data)} embeddings for {count} texts")
         try:
             rows: NDArray[np.float64] = np.array([found[position] for position in range(count)], np.float64)
         except (TypeError, ValueError) as error:
-            raise self._failed("its embeddings are no lists of numbers of one length") from error
+            raise self._failed("the embeddings are not lists of numbers with the same length") from error
         if rows.ndim != 2 or not rows.shape[1]:
-            raise self._failed("its embeddings are no lists of numbers of one length")
+            raise self._failed("the embeddings are not lists of numbers with the same length")
         if self.dim and rows.shape[1] != self.dim:
-            raise self._failed(f"its embeddings have {rows.shape[1]} dimensions instead of {self.dim}")
+            raise self._failed(f"the embeddings have {rows.shape[1]} dimensions instead of {self.dim}")
         try:
             vectors = unit_rows(rows)
         except EmbeddingFailed as error:
-            raise self._failed("its embeddings hold something that is no number") from error
+            raise self._failed("the embeddings contain values that are not finite numbers") from error
         if not vectors.any(axis=1).all():
-            raise self._failed("one of its embeddings is nothing but zeros")
+            raise self._failed("one of the embeddings has only zeros")
         return vectors
 
     def _failed(
@@ -176,7 +176,8 @@ class EndpointEmbedder:
 
 
 def _address(url: str) -> str:
-    """`url` with `/embeddings` behind its path; its query, which some need for a version, stays behind that."""
+    """Return `url` with `/embeddings` at the end of its path. A query, which some services need for a version, is
+    kept."""
     path, mark, query = url.partition("?")
     path = path.rstrip("/")
     return f"{path if path.endswith('/embeddings') else f'{path}/embeddings'}{mark}{query}"
@@ -196,7 +197,7 @@ def _batches(texts: Sequence[str]) -> Iterator[list[str]]:
 
 
 def _codes(answer: bytes) -> list[str]:
-    """What an error calls itself, as far as that is a word of an API."""
+    """Return the error codes in a response, if they look like codes of an API."""
     try:
         error = orjson.loads(answer)["error"]
         found = [error.get(key) for key in ("code", "type", "param")]
@@ -206,7 +207,7 @@ def _codes(answer: bytes) -> list[str]:
 
 
 def _retry_after(header: str | None) -> float | None:
-    """Seconds from now, which a header says as such or as a date."""
+    """Return the seconds from now that a header gives as a number or a date."""
     if header is None:
         return None
     try:
@@ -214,6 +215,6 @@ def _retry_after(header: str | None) -> float | None:
     except ValueError:
         try:
             seconds = (parsedate_to_datetime(header) - datetime.now(UTC)).total_seconds()
-        except (TypeError, ValueError):  # another form, or a date without a zone
+        except (TypeError, ValueError):  # not a date, or a date without a time zone
             return None
     return min(max(seconds, 0.0), MAX_RETRY_AFTER_S) if seconds == seconds else None  # noqa: PLR0124  NaN

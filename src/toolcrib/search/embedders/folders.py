@@ -1,4 +1,4 @@
-"""A folder that holds a model: what is in it, and what is wrong with it."""
+"""Reads the files of a folder with a model, and reports problems with them."""
 
 from __future__ import annotations
 
@@ -16,45 +16,45 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 _MAX_HEADER_BYTES = 100_000_000
-"""What the format of safetensors allows."""
+"""The limit of the safetensors format."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelFolder:
-    """A model that runs in this process, from files that are there."""
+    """A model that runs in this process, from files in a folder."""
 
     path: Path
 
     def file(self, *names: str) -> Path | None:
-        """The first of `names` that is there."""
+        """Return the first of the files `names` that exists. None if none exists."""
         return next((self.path / name for name in names if (self.path / name).is_file()), None)
 
     def needed(self, *names: str) -> Path:
-        """Likewise.
+        """Return the first of the files `names` that exists.
 
         Raises:
-            EmbeddingFailed: none is.
+            EmbeddingFailed: none of them exists.
         """
         if (found := self.file(*names)) is None:
-            raise self.wrong(f"there is no `{'` or `'.join(names)}` in it")
+            raise self.wrong(f"it contains no `{'` or `'.join(names)}`")
         return found
 
     def json(self, name: str) -> Mapping[str, Any]:
-        """The JSON object in the file `name`; an empty one where there is no such file.
+        """Return the JSON object in the file `name`, or an empty one if the file does not exist.
 
         Raises:
-            EmbeddingFailed: the file holds something else.
+            EmbeddingFailed: the file contains something else.
         """
         path = self.path / name
         if not path.is_file():
             return {}
         value = self._json_value(path)
         if not isinstance(value, dict):
-            raise self.wrong(f"`{name}` holds no JSON object")
+            raise self.wrong(f"`{name}` is not a JSON object")
         return cast("Mapping[str, Any]", value)
 
     def modules(self) -> tuple[tuple[str, str], ...]:
-        """Kind and path of the parts that `modules.json` lists, in order; none where there is no such file."""
+        """Return kind and path of the parts in `modules.json`, in order. Empty if the file does not exist."""
         path = self.path / "modules.json"
         if not path.is_file():
             return ()
@@ -65,69 +65,69 @@ class ModelFolder:
         return tuple(listed)
 
     def count(self, settings: Mapping[str, Any], key: str, default: int | None) -> int | None:
-        """A number from 1 on, which `settings` has under `key`."""
+        """Return the positive number under `key` in `settings`, or `default`."""
         value = settings.get(key, default)
         if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-            raise self.wrong(f"its `{key}` is no number from 1 on")
+            raise self.wrong(f"its `{key}` must be a number of at least 1")
         return value
 
     def tokenizer(self, path: Path) -> Tokenizer:
-        """The tokenizer in the file at `path`, which neither pads nor cuts anything off."""
+        """Load the tokenizer in the file at `path`, without padding and truncation."""
         tokenizers = extra("tokenizers")
         try:
             tokenizer: Tokenizer = tokenizers.Tokenizer.from_file(str(path))
-        except Exception as error:  # it raises plain ones, for whatever is wrong
-            raise self.wrong(f"`{path.name}` holds no tokenizer: {error}") from error
+        except Exception as error:  # the library raises plain `Exception` for every problem
+            raise self.wrong(f"`{path.name}` is not a tokenizer: {error}") from error
         tokenizer.no_padding()
         tokenizer.no_truncation()
         return tokenizer
 
     def digest(self, files: Iterable[Path], settings: str) -> str:
-        """16 hex digits for what is in `files`, and for `settings`."""
+        """Return 16 hex digits for the content of `files` and `settings`."""
         whole = hashlib.blake2b(settings.encode(), digest_size=8)
         for path in files:
             try:
                 with path.open("rb") as file:
-                    # Each by its own digest, so that nothing can move from one to the next.
+                    # Each file has its own digest, so that content cannot move between files unnoticed.
                     whole.update(hashlib.file_digest(file, "blake2b").digest())
             except OSError as error:
-                raise self.wrong(f"`{path.name}` cannot be read: {error.strerror or error}") from error
+                raise self.wrong(f"could not read `{path.name}`: {error.strerror or error}") from error
         return whole.hexdigest()
 
     def tensors(self, path: Path) -> frozenset[str]:
-        """The names of those in the safetensors file at `path`, as its head lists them."""
+        """Return the names of the tensors in the safetensors file at `path`, from its header."""
         try:
             with path.open("rb") as file:
                 length = int.from_bytes(file.read(8), "little")
                 if length > min(_MAX_HEADER_BYTES, path.stat().st_size):
-                    raise self.wrong(f"`{path.name}` is truncated, or holds no tensors")
+                    raise self.wrong(f"`{path.name}` is truncated, or contains no tensors")
                 head = json.loads(file.read(length))
         except OSError as error:
-            raise self.wrong(f"`{path.name}` cannot be read: {error.strerror or error}") from error
+            raise self.wrong(f"could not read `{path.name}`: {error.strerror or error}") from error
         except ValueError as error:
-            raise self.wrong(f"`{path.name}` is truncated, or holds no tensors") from error
+            raise self.wrong(f"`{path.name}` is truncated, or contains no tensors") from error
         if not isinstance(head, dict):
-            raise self.wrong(f"`{path.name}` is truncated, or holds no tensors")
+            raise self.wrong(f"`{path.name}` is truncated, or contains no tensors")
         return frozenset(cast("dict[str, Any]", head))
 
     def wrong(self, what: str) -> EmbeddingFailed:
-        """The error for something about it, to be raised."""
+        """Make the error for a problem with this folder. The caller raises it."""
         return EmbeddingFailed(f"{self.path}: {what}", is_final=True)
 
     def _json_value(self, path: Path) -> Any:
         try:
             return json.loads(path.read_bytes())
         except OSError as error:
-            raise self.wrong(f"`{path.name}` cannot be read: {error.strerror or error}") from error
+            raise self.wrong(f"could not read `{path.name}`: {error.strerror or error}") from error
         except (ValueError, RecursionError) as error:
-            raise self.wrong(f"`{path.name}` is not JSON") from error
+            raise self.wrong(f"`{path.name}` is not valid JSON") from error
 
 
 def extra(name: str) -> Any:
-    """The module `name`, which comes with the extra.
+    """Import the module `name`, which comes with the extra `embed`.
 
     Raises:
-        EmbeddingFailed: it is not installed, or does not load here.
+        EmbeddingFailed: the module is not installed, or cannot be imported.
     """
     try:
         return import_module(name)

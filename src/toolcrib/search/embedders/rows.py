@@ -1,4 +1,4 @@
-"""Vectors of texts as rows of one array."""
+"""Vectors of texts as rows of an array."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ FloatRows = NDArray[np.float32]
 
 
 def unit_rows(rows: NDArray[Any]) -> FloatRows:
-    """Each of the `rows` (n, dim) at length 1; one of zeros stays so.
+    """Scale each of the `rows` (n, dim) to length 1. Rows of zeros stay unchanged.
 
     Raises:
-        EmbeddingFailed: there is something in them that is no number.
+        EmbeddingFailed: a value is not a finite number.
     """
     rows = rows.astype(np.float32)
     lengths = np.linalg.norm(rows, axis=1, keepdims=True)
     if not np.isfinite(lengths).all():
-        raise EmbeddingFailed("the model gave vectors with something in them that is no number")
+        raise EmbeddingFailed("the model returned values that are not finite numbers")
     return np.divide(rows, lengths, out=np.zeros_like(rows), where=lengths > 0)

@@ -1,4 +1,4 @@
-"""Static embeddings: a vector for each token of a vocabulary, and their mean for a text; as model2vec writes them."""
+"""Static embeddings in the format of model2vec: a vector for each token, and the mean of them for a text."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 TENSORS = ("embeddings", "embedding.weight")
-"""What the vectors are called: by model2vec, and by sentence-transformers."""
+"""The names of the vectors in model2vec and in sentence-transformers."""
 
 TOKENIZERS = ("tokenizer.json", "0_StaticEmbedding/tokenizer.json")
 WEIGHTS = ("model.safetensors", "0_StaticEmbedding/model.safetensors")
 
 DEFAULT_MAX_TOKENS = 512
 MAX_CHARS = 100_000
-"""Of a text, where the model sets no limit of its own."""
+"""The length of a text if the model has no limit of its own."""
 
 _AT_ONCE = 256
-"""Texts whose tokens' vectors are gathered at once."""
+"""The number of texts whose token vectors are looked up at once."""
 
 _READING = 1
-"""Counted up when the same files would come to other vectors than before."""
+"""Increased when the same files would give different vectors than before."""
 
 
 class StaticEmbedder:
-    """Microseconds for a text, and no session to run: about 30 MB for 30,000 tokens of 256 dimensions.
+    """Embeds a text in microseconds, without a runtime. 30,000 tokens with 256 dimensions take about 30 MB.
 
-    Source: model2vec 0.10, `StaticModel`. Vectors are always brought to length 1, also those of a model whose
-    `normalize` is off: what they are used for is their cosine.
+    Source: model2vec 0.10, `StaticModel`. Vectors always have length 1, even if the model's `normalize` is off, because
+    they are only used for cosines.
     """
 
     is_local = True
@@ -71,10 +71,10 @@ class StaticEmbedder:
 
     @classmethod
     def load(cls, folder: ModelFolder) -> Self:
-        """The model in `folder`.
+        """Load the model in `folder`.
 
         Raises:
-            EmbeddingFailed: there is none that could be used, or the extra is missing.
+            EmbeddingFailed: the folder has no usable model, or the extra is missing.
         """
         weights_file = folder.needed(*WEIGHTS)
         tokenizer_file = folder.needed(*TOKENIZERS)
@@ -84,7 +84,7 @@ class StaticEmbedder:
         tokenizer = folder.tokenizer(tokenizer_file)
         vocabulary = tokenizer.get_vocab()
         if len(vocabulary) != max(vocabulary.values(), default=-1) + 1:
-            raise folder.wrong("the ids of its tokens are not numbered without gaps")
+            raise folder.wrong("the ids of its tokens have gaps")
         mapping, weights = _checked(folder, vectors, found, len(vocabulary))
         max_tokens = folder.count(settings, "max_length", DEFAULT_MAX_TOKENS)
         digest = folder.digest([weights_file, tokenizer_file], str(max_tokens))
@@ -109,18 +109,18 @@ class StaticEmbedder:
         return self.embed_documents([text])[0]
 
     def _ids(self, text: str) -> list[int]:
-        # One by one: a batch would be spread over all processors.
+        # One by one, because a batch would use all processors.
         ids = self._tokenizer.encode(well_formed(text[: self._max_chars]), add_special_tokens=False).ids
         return [each for each in ids[: self._max_tokens] if each != self._unknown]
 
     def _sums(self, ids: list[list[int]]) -> FloatRows:
-        """Of the vectors of each text's tokens, of which there is one at least: their mean but for its length."""
+        """The mean vector of each text's tokens, except for its length. Each text must have at least one token."""
         tokens = np.concatenate([np.asarray(each, np.int64) for each in ids])
         rows = self._vectors[tokens if self._mapping is None else self._mapping[tokens]].astype(np.float32)
         if self._weights is not None:
             rows *= self._weights[tokens][:, None]
         ends = np.cumsum([0, *map(len, ids)])
-        # `reduceat` would add rows one after the other; summed pairwise they lose less.
+        # `reduceat` would add rows one after the other. A pairwise sum has smaller rounding errors.
         return np.stack([rows[start:end].mean(axis=0) for start, end in pairwise(ends)])
 
 
@@ -130,23 +130,23 @@ def _read_tensors(folder: ModelFolder, path: Path) -> dict[str, NDArray[Any]]:
     try:
         with safetensors.safe_open(str(path), framework="numpy") as file:
             return {name: file.get_tensor(name) for name in (*TENSORS, "mapping", "weights") if name in names}
-    except Exception as error:  # its own is a plain `Exception`; a type that numpy lacks is a `TypeError`
+    except Exception as error:  # the library raises plain `Exception`; a type that numpy lacks is a `TypeError`
         raise folder.wrong(f"`{path.name}` is truncated or damaged: {error}") from error
 
 
 def _checked(
     folder: ModelFolder, vectors: NDArray[Any], found: dict[str, NDArray[Any]], vocabulary: int
 ) -> tuple[NDArray[np.int64] | None, NDArray[np.float32] | None]:
-    """The mapping from token to row of `vectors`, and the tokens' weights, where there are any.
+    """Return the mapping from tokens to rows of `vectors`, and the weights of tokens. Each is None if it is missing.
 
     Raises:
-        EmbeddingFailed: they do not go together.
+        EmbeddingFailed: their shapes or values do not match.
     """
     if vectors.ndim != 2 or not vectors.size or vectors.dtype.kind not in "fi":
-        raise folder.wrong(f"its vectors are no table of numbers, but {vectors.dtype} of shape {vectors.shape}")
+        raise folder.wrong(f"its vectors must be a table of numbers, not {vectors.dtype} of shape {vectors.shape}")
     for start in range(0, len(vectors), 65_536):
         if not np.isfinite(vectors[start : start + 65_536]).all():
-            raise folder.wrong("its vectors hold something that is no number")
+            raise folder.wrong("its vectors contain values that are not finite numbers")
     mapping, weights = found.get("mapping"), found.get("weights")
     if mapping is None:
         if len(vectors) != vocabulary:
@@ -157,9 +157,9 @@ def _checked(
         or mapping.min() < 0
         or mapping.max() >= len(vectors)
     ):
-        raise folder.wrong(f"its `mapping` does not lead from {vocabulary} tokens to {len(vectors)} vectors")
+        raise folder.wrong(f"its `mapping` does not map {vocabulary} tokens to {len(vectors)} vectors")
     if weights is not None and (weights.shape != (vocabulary,) or not np.isfinite(weights).all()):
-        raise folder.wrong(f"its `weights` are not one number for each of {vocabulary} tokens")
+        raise folder.wrong(f"its `weights` must have one number for each of {vocabulary} tokens")
     return (
         None if mapping is None else mapping.astype(np.int64),
         None if weights is None else weights.astype(np.float32),
@@ -167,7 +167,7 @@ def _checked(
 
 
 def _unknown_id(tokenizer: Tokenizer) -> int | None:
-    """Of the token for what is in no vocabulary, which says nothing."""
+    """Return the id of the token for unknown text, which has no meaning. None if there is no such token."""
     model = cast("dict[str, Any]", json.loads(tokenizer.to_str())["model"])
     if (token := model.get("unk_token")) is not None:
         return tokenizer.token_to_id(token)

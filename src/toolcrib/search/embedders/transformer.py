@@ -1,4 +1,4 @@
-"""Sentence transformers in ONNX, run by onnxruntime: a text's vector is what the model makes of all of it."""
+"""Sentence transformers in ONNX format, run by onnxruntime."""
 
 from __future__ import annotations
 
@@ -22,41 +22,44 @@ GRAPHS = ("model.onnx", "onnx/model.onnx")
 DEFAULT_MAX_TOKENS = 512
 
 TOKENS_AT_ONCE = 512
-"""In one run of the model, padding included: with 4,096 MiniLM takes twice the time on a processor, and 150 MB more."""
+"""The number of tokens in one run of the model, including padding.
+
+With 4,096 tokens, MiniLM takes twice the time on a CPU, and 150 MB more.
+"""
 
 _CHARS_PER_TOKEN = 16
-"""Of a text, so many times its most tokens are looked at and no more: a megabyte would take seconds to cut up."""
+"""How many characters of a text are read, for each of its tokens. Tokenizing a megabyte would take seconds."""
 
 _INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 _OUTPUTS = ("sentence_embedding", "last_hidden_state", "token_embeddings")
-"""What exports call them: first the one that needs no pooling."""
+"""The names of outputs in exports. The first one needs no pooling."""
 
 _MODULES = ("Transformer", "Pooling", "Normalize")
 _PROMPTS_FOR_DOCUMENTS = ("document", "passage", "corpus")
-"""As sentence-transformers looks for them (5.0)."""
+"""The order in which sentence-transformers looks for them (5.0)."""
 
 _READING = 1
-"""Counted up when the same files would come to other vectors than before."""
+"""Increased when the same files would give different vectors than before."""
 
 Pooling = Literal["mean", "cls"]
 
 
 @dataclass(frozen=True, slots=True)
 class _Settings:
-    """What the files beside the graph say."""
+    """The settings in the files next to the graph."""
 
     pooling: Pooling
     told_dim: int | None
     max_tokens: int
     lowers: bool
-    """Whether capitals are taken for small letters before the tokenizer sees them."""
+    """Whether text is converted to lower case before tokenization."""
     for_query: str
     for_document: str
-    """What is put before a text."""
+    """The prefixes of texts."""
 
 
 class TransformerEmbedder:
-    """Milliseconds for a text. One session serves the background and whoever asks."""
+    """Embeds a text in milliseconds. One session is used by the background thread and by searches."""
 
     is_local = True
 
@@ -75,10 +78,10 @@ class TransformerEmbedder:
 
     @classmethod
     def load(cls, folder: ModelFolder) -> Self:
-        """The model in `folder`.
+        """Load the model in `folder`.
 
         Raises:
-            EmbeddingFailed: there is none that could be used, or the extra is missing.
+            EmbeddingFailed: the folder has no usable model, or the extra is missing.
         """
         graph, tokenizer_file = folder.needed(*GRAPHS), folder.needed("tokenizer.json")
         settings = _settings(folder)
@@ -88,13 +91,13 @@ class TransformerEmbedder:
             session = _session(str(graph))
         except EmbeddingFailed:
             raise
-        except Exception as error:  # its own are plain ones, of some dozen kinds
-            raise folder.wrong(f"`{graph.name}` is truncated, or no model: {_first_line(error)}") from error
+        except Exception as error:  # the library raises about a dozen kinds of plain exceptions
+            raise folder.wrong(f"`{graph.name}` is truncated, or not a model: {_first_line(error)}") from error
         if strange := {each.name for each in session.get_inputs()} - {*_INPUTS}:
-            raise folder.wrong(f"the model wants something that is not known here: {', '.join(sorted(strange))}")
-        # Large models have their weights beside the graph, in `model.onnx_data` or `model.onnx.data`.
-        beside = sorted(path for path in graph.parent.glob(f"{graph.name}?data*") if path.is_file())
-        digest = folder.digest([graph, *beside, tokenizer_file], repr(settings))
+            raise folder.wrong(f"the model has unknown inputs: {', '.join(sorted(strange))}")
+        # Large models store their weights next to the graph, in `model.onnx_data` or `model.onnx.data`.
+        data_files = sorted(path for path in graph.parent.glob(f"{graph.name}?data*") if path.is_file())
+        digest = folder.digest([graph, *data_files, tokenizer_file], repr(settings))
         model_id = f"transformer{_READING}:{folder.path.name}:{digest}"
         try:
             embedder = cls(model_id, tokenizer, session, settings)
@@ -102,7 +105,7 @@ class TransformerEmbedder:
             raise folder.wrong(str(error)) from error
         if settings.told_dim not in {None, embedder.dim}:
             raise folder.wrong(
-                f"its vectors have {embedder.dim} dimensions, where `1_Pooling/config.json` says {settings.told_dim}"
+                f"its vectors have {embedder.dim} dimensions, but `1_Pooling/config.json` says {settings.told_dim}"
             )
         return embedder
 
@@ -124,11 +127,11 @@ class TransformerEmbedder:
 
     def _ids(self, text: str) -> list[int]:
         text = well_formed(text[: self._settings.max_tokens * _CHARS_PER_TOKEN])
-        # One by one: a batch would be spread over all processors.
+        # One by one, because a batch would use all processors.
         return self._tokenizer.encode(text.lower() if self._settings.lowers else text).ids or [self._pad]
 
     def _run(self, ids: list[list[int]]) -> FloatRows:
-        """The vectors of a batch."""
+        """Return the vectors of a batch."""
         tokens = np.full((len(ids), max(map(len, ids))), self._pad, np.int64)
         mask = np.zeros_like(tokens)
         for row, each in enumerate(ids):
@@ -138,19 +141,19 @@ class TransformerEmbedder:
         fed = {name: given[name].astype(kind) for name, kind in self._inputs.items()}
         try:
             found: Any = self._session.run([self._output], fed)[0]
-        except Exception as error:  # as above
-            raise EmbeddingFailed(f"the model cannot be run: {_first_line(error)}") from error
+        except Exception as error:  # see `load`
+            raise EmbeddingFailed(f"the model failed to run: {_first_line(error)}") from error
         states: NDArray[Any] = np.asarray(found)
         if states.dtype.kind == "f" and states.ndim == 3 and states.shape[:2] == tokens.shape:
             return unit_rows(_pooled(states, mask, self._settings.pooling))
         if states.dtype.kind == "f" and states.ndim == 2 and len(states) == len(ids):
             return unit_rows(states)
         what = f"{states.dtype} of shape {states.shape}"
-        raise EmbeddingFailed(f"the model's `{self._output}` holds no vectors, but {what}")
+        raise EmbeddingFailed(f"the model's `{self._output}` must contain vectors, not {what}")
 
 
 def _pooled(states: NDArray[Any], mask: NDArray[np.int64], pooling: Pooling) -> NDArray[Any]:
-    """One vector for each text, of those (n, tokens, dim) of its tokens."""
+    """Return one vector for each text, from the vectors (n, tokens, dim) of its tokens."""
     if pooling == "cls":
         return states[:, 0]
     share = mask / mask.sum(axis=1, keepdims=True)
@@ -158,7 +161,7 @@ def _pooled(states: NDArray[Any], mask: NDArray[np.int64], pooling: Pooling) -> 
 
 
 def _batches(ids: list[list[int]]) -> Iterator[list[int]]:
-    """Positions of texts of like length, so that little of what is run is padding."""
+    """Yield positions of texts with similar lengths, so that a run has little padding."""
     batch: list[int] = []
     for position in sorted(range(len(ids)), key=lambda each: len(ids[each])):
         if batch and len(ids[position]) * (len(batch) + 1) > TOKENS_AT_ONCE:
@@ -172,11 +175,11 @@ def _batches(ids: list[list[int]]) -> Iterator[list[int]]:
 def _session(graph: str) -> Any:
     onnxruntime = extra("onnxruntime")
     options = onnxruntime.SessionOptions()
-    # Half of the processors at most: who searches needs the others.
+    # At most half of the processors, so that searches can use the others.
     options.intra_op_num_threads = max(1, min(4, (os.cpu_count() or 1) // 2))
     options.inter_op_num_threads = 1
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    # Every batch has a shape of its own, and what is kept ready for one is of no use to the next.
+    # Every batch has a different shape, so memory that is prepared for one is of no use for the next.
     options.enable_mem_pattern = False
     options.enable_cpu_mem_arena = False
     options.log_severity_level = 4
@@ -186,13 +189,13 @@ def _session(graph: str) -> Any:
 def _settings(folder: ModelFolder) -> _Settings:
     modules = folder.modules()
     if strange := [kind for kind, _ in modules if kind not in _MODULES]:
-        raise folder.wrong(f"`modules.json` names a part that is not known here: {strange[0]}")
+        raise folder.wrong(f"`modules.json` names an unknown part: {strange[0]}")
     pooling = folder.json(f"{next((path for kind, path in modules if kind == 'Pooling'), '1_Pooling')}/config.json")
     sentence = folder.json("sentence_bert_config.json")
     most = folder.count(folder.json("config.json"), "max_position_embeddings", DEFAULT_MAX_TOKENS)
     for_query, for_document = _prompts(folder)
     if (for_query or for_document) and pooling.get("include_prompt") is False:
-        raise folder.wrong("its prompts are to be left out of the pooling, which is not known here")
+        raise folder.wrong("it excludes prompts from the pooling, which Toolcrib does not support")
     return _Settings(
         _pooling(folder, pooling),
         folder.count(pooling, "word_embedding_dimension", None),
@@ -204,7 +207,7 @@ def _settings(folder: ModelFolder) -> _Settings:
 
 
 def _pooling(folder: ModelFolder, settings: Mapping[str, Any]) -> Pooling:
-    """From the flags of old, or the one word that newer versions write."""
+    """Read the pooling mode, from the flags of older versions or from the single setting of newer ones."""
     modes = [key.removeprefix("pooling_mode_") for key, value in settings.items() if value is True]
     modes = [mode for mode in modes if f"pooling_mode_{mode}" in settings]
     if isinstance(settings.get("pooling_mode"), str):
@@ -215,23 +218,23 @@ def _pooling(folder: ModelFolder, settings: Mapping[str, Any]) -> Pooling:
         case ["cls_token"] | ["cls"]:
             return "cls"
         case _:
-            raise folder.wrong(f"its tokens are pooled in a way that is not known here: {', '.join(modes)}")
+            raise folder.wrong(f"Toolcrib does not support its pooling mode: {', '.join(modes)}")
 
 
 def _prompts(folder: ModelFolder) -> tuple[str, str]:
-    """For a query and for a document."""
+    """Return the prefixes for a query and for a document."""
     settings = folder.json("config_sentence_transformers.json")
     found: object = settings.get("prompts") or {}
     prompts = cast("Mapping[str, Any]", found if isinstance(found, Mapping) else {"": None})
     if not all(isinstance(each, str) for each in prompts.values()):
-        raise folder.wrong("its `prompts` are no texts by name")
+        raise folder.wrong("its `prompts` must be an object of strings")
     otherwise = prompts.get(settings.get("default_prompt_name") or "", "")
     documents = next((prompts[name] for name in _PROMPTS_FOR_DOCUMENTS if prompts.get(name)), otherwise)
     return prompts.get("query") or otherwise, documents
 
 
 def _pad_id(tokenizer: Tokenizer) -> int:
-    """Of the token that fills a batch up; where there is none any will do, since it is masked."""
+    """Return the id of the padding token. If there is none, any id works, because padding is masked."""
     found = (tokenizer.token_to_id(name) for name in ("[PAD]", "<pad>"))
     return next((each for each in found if each is not None), 0)
 

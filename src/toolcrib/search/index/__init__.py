@@ -1,1 +1,2 @@
-"""From tools to a ranking: texts become terms, terms become postings, a query becomes scores; values in, values out."""
+"""The search index: tools become terms, terms become postings, and a query becomes a ranking. All are immutable
+values."""

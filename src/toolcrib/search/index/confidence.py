@@ -1,4 +1,4 @@
-"""How sure one can be that what was found serves a query."""
+"""Estimates the probability that the found tools serve a query."""
 
 from __future__ import annotations
 
@@ -9,35 +9,36 @@ from typing import Self
 from toolcrib.search.index.weights import Calibration
 
 _MOST_ODDS = 50.0
-"""In log-odds; beyond, a float has no chances left to tell apart."""
+"""The limit of the log-odds. Beyond it, a float cannot distinguish probabilities."""
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What speaks for the best of all tools that count."""
+    """The evidence that the best of all visible tools serves the query."""
 
     earned: float
-    """The most that the words of the query earn any of them."""
+    """The highest score that the query words give any tool."""
     weight: float
-    """What these words weigh."""
+    """The weight of the query words."""
     shares: float
-    """In [0, 2]: of the query's weight that the best tool holds, and of that tool that the query asks for, together."""
+    """In [0, 2]: the share of the query's weight in the best tool, plus the share of that tool that the query
+    mentions."""
     bare: float
     """In [0, 1]: the share of the tools that have no parameters."""
     lead: float | None = None
-    """How much nearer in meaning the nearest is than most, as cosines; None where nothing is known of meaning."""
+    """How much closer in meaning the nearest tool is than the median, as cosines. None if no vectors are known."""
     past: float = 0.0
-    """In [0, 1]: how clearly the past speaks for the best tool."""
+    """In [0, 1]: how strongly past calls support the best tool."""
     compared: int = 0
-    """Of how many tools the meaning is known."""
+    """The number of tools with a known vector."""
 
 
 _FEW = 5
-"""So few tools whose meaning is known have no middle to be nearer than."""
+"""With fewer known vectors than this, a median is not meaningful."""
 
 
 def estimates(evidence: Evidence, by_words: Calibration, by_meaning: Calibration) -> tuple[Estimate, ...]:
-    """What is estimated by words, and by meaning where that is known; the one to go by is the last."""
+    """Return the estimates: by words, and by meaning if vectors are known. The last one is the one to use."""
     found = [Estimate.of(evidence, by_words)]
     if evidence.lead is not None:
         found.append(Estimate.of(evidence, by_meaning))
@@ -48,18 +49,18 @@ def estimates(evidence: Evidence, by_words: Calibration, by_meaning: Calibration
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """The chance that a tool serves, from its share of the best score, in (0, 1]."""
+    """Maps a tool's share of the best score, in (0, 1], to the probability that the tool serves the query."""
 
     odds: float
-    """That the best serves, as a logarithm."""
+    """The log-odds that the best tool serves the query."""
     by_share: float
-    """What is added for each unit of the logarithm of a share."""
+    """The change of the log-odds for each unit of the logarithm of a share."""
     least: float
-    """The chance below which a best result is taken for none."""
+    """The probability below which even the best result is refused."""
 
     @classmethod
     def of(cls, evidence: Evidence, calibration: Calibration) -> Self:
-        """What comes of `evidence` by one calibration."""
+        """Compute the estimate from `evidence` with one calibration."""
         slack = calibration.slack
         by_words = math.log(evidence.earned + slack) - calibration.power * math.log(evidence.weight + slack)
         odds = (
@@ -68,17 +69,18 @@ class Estimate:
             + calibration.similarity * (evidence.lead or 0.0)
         )
         if evidence.past:
-            # The clearer the past, the less it says against the tool that it was asked for in other words than its own.
+            # The stronger the past, the less it counts against a tool that the request used different words than the
+            # tool does.
             clear = evidence.past**2
             odds = max(odds, -calibration.history * (1 - clear)) + calibration.history * clear
         least = calibration.refused + evidence.bare * (calibration.refused_of_bare - calibration.refused)
         return cls(odds, calibration.share, least)
 
     def chance(self, share: float) -> float:
-        """To 4 digits."""
+        """Return the probability for a share, to 4 digits."""
         odds = self.odds + self.by_share * math.log(share)
         return round(1 / (1 + math.exp(-max(min(odds, _MOST_ODDS), -_MOST_ODDS))), 4)
 
     def refuses(self, share: float) -> bool:
-        """Whether a best result with this share is none."""
+        """Whether even a best result with this share is refused."""
         return self.chance(share) < self.least

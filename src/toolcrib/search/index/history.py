@@ -1,4 +1,4 @@
-"""What was asked before and ended in a successful call: past requests like this one vote for the tools that served."""
+"""Uses past requests that ended in a successful call: similar past requests vote for the tools that served them."""
 
 from __future__ import annotations
 
@@ -19,40 +19,40 @@ from toolcrib.search.index.segment import Impacts, Mask, Part
 from toolcrib.search.index.weights import Weights
 
 MOST_OF_A_TOOL = 100
-"""Different requests that are remembered of one tool, the newest.
+"""The number of different requests that are remembered for one tool, the newest ones.
 
-Of each tool by itself: were it of all together, calls of tools that somebody may not see would push out others.
+The limit applies to each tool separately. With a common limit, calls of hidden tools would push out others.
 """
 
 Places: TypeAlias = tuple[tuple[NDArray[np.int64], NDArray[np.int64]], ...]
-"""For each part, the positions in `History.tool_ids` of the tools it has, and their positions in its segment."""
+"""For each part: the positions in `History.tool_ids` of its tools, and their positions in its segment."""
 
-# Requests of other words that are taken to have been there: what two of three requests share is not yet a common word.
+# The assumed number of further requests with other words. Without it, a word in two of three requests would be common.
 _UNSEEN = 100
 
 
 @dataclass(frozen=True, slots=True)
 class Confirmed:
-    """A request after which a tool that had been found for it was called with success."""
+    """A request after which a tool that the search had found was called successfully."""
 
     query: Query
     tool_id: str
     at: float
-    """When, in seconds since 1970."""
+    """The time in seconds since 1970."""
 
 
 @dataclass(frozen=True, eq=False)
 class History:
-    """Past requests as TF-IDF vectors, and which tools served them.
+    """Past requests as TF-IDF vectors, with the tools that served them.
 
-    Nothing depends on the order in which they were given. Requests of the same words are one, and of tools that served
-    the same request each has a vote in proportion to how often it did.
+    The order of the requests does not matter. Requests with the same words are merged. Tools that served the same
+    request have votes in proportion to how often they did.
     """
 
     tool_ids: tuple[str, ...]
-    """Those that served any request, ascending."""
+    """Ids of tools that served any request, ascending."""
     pairs: NDArray[np.int32]
-    """(n_pairs, 3): a request, a tool's position in `tool_ids`, how often it served; ascending."""
+    """(n_pairs, 3): a request, a tool's position in `tool_ids`, and how often it served the request. Ascending."""
     pair_starts: NDArray[np.int64]
     """(n_requests + 1,): the pairs of request `r` are `pair_starts[r]:pair_starts[r + 1]`."""
     of_tool: NDArray[np.int64]
@@ -62,17 +62,17 @@ class History:
     starts: NDArray[np.int64]
     """(n_terms + 1,): row `t` of the postings is `starts[t]:starts[t + 1]`."""
     requests: NDArray[np.int32]
-    """(n_postings,): those that hold the term, ascending within a row."""
+    """(n_postings,): the requests that contain the term, ascending within a row."""
     shares: NDArray[np.float64]
-    """(n_postings,): the term's part in the unit vector of the request."""
+    """(n_postings,): the term's component in the unit vector of the request."""
     idf: NDArray[np.float64]
-    """(n_terms,)"""
+    """(n_terms,): the inverse document frequency of each term."""
 
     EMPTY: ClassVar[History]
 
     @classmethod
     def of(cls, confirmed: Iterable[Confirmed]) -> History:
-        """The history of these; those whose requests hold no words count for nothing."""
+        """Make the history of these requests. Requests without words are ignored."""
         uses = _newest(confirmed)
         requests = sorted({request for request, _, _ in uses})
         tool_ids = tuple(sorted({tool_id for _, tool_id, _ in uses}))
@@ -94,9 +94,9 @@ class History:
 
     @cached_property
     def digest(self) -> str:
-        """In hex: equal for two exactly when they say the same."""
+        """A hex digest. Two histories have equal digests if and only if they have the same content."""
         lengths = np.diff(self.starts)
-        held = lengths > 0  # a restriction leaves words of what it hides
+        held = lengths > 0  # a restricted history keeps the words of hidden requests
         terms = [*compress(self.terms, held.tolist())]
         told = blake2b(repr((self.tool_ids, terms)).encode("utf-8", "surrogatepass"), digest_size=8)
         for array in (self.pairs, lengths[held], self.requests):
@@ -104,18 +104,20 @@ class History:
         return told.hexdigest()
 
     def __len__(self) -> int:
-        """How many different requests there are."""
+        """The number of different requests."""
         return len(self.pair_starts) - 1
 
     def restricted(self, is_visible: Callable[[str], bool]) -> History:
-        """What is left where only tools whose ids satisfy `is_visible` exist: as if it had been made of theirs alone.
+        """Return the history with only the tools whose ids satisfy `is_visible`, as if it had been made of their calls
+        only.
 
-        To be kept for as long as the same tools are visible: it costs a few milliseconds where there are many requests.
+        Cache the result while the same tools are visible: it takes a few milliseconds if there are many requests.
         """
         return self._kept(np.fromiter(map(is_visible, self.tool_ids), np.bool_, len(self.tool_ids)))
 
     def over(self, parts: Sequence[Part]) -> Recall:
-        """This history for whoever sees the tools in `parts`, whose ids differ; to be kept with them, likewise."""
+        """Return this history for the tools in `parts`, whose ids must differ. Cache the result together with
+        `parts`."""
         found = [_placed(self.tool_ids, part) for part in parts]
         visible = np.zeros(len(self.tool_ids), np.bool_)
         for rows, _ in found:
@@ -143,20 +145,21 @@ class History:
         )
 
     def prior(self, query: Query, weights: Weights) -> Mapping[str, float]:
-        """How far the past speaks for each tool, in [0, 1]; tools for which it does not are left out."""
+        """Return how strongly the past supports each tool, in (0, 1]. Tools without support are left out."""
         return {self.tool_ids[place]: value for place, value in self.votes(query, weights).items()}
 
     def votes(self, query: Query, weights: Weights) -> Mapping[int, float]:
-        """The same by positions in `tool_ids`.
+        """Return the support by positions in `tool_ids`.
 
-        The nearest past requests by cosine vote for the tools that served them; votes of several add up as independent
-        evidence does (noisy or). What is below the floor counts for nothing, and what is above it from there on.
+        The nearest past requests by cosine vote for the tools that served them. Several votes are combined like
+        independent evidence (noisy or). Support below the floor is dropped, and the rest is rescaled to start at the
+        floor.
         """
         cosines = self._cosines(query)
         near = np.flatnonzero(cosines >= weights.history_floor)
         if len(near) > weights.history_nearest:
             found = cosines[near]
-            near = near[found >= np.sort(found)[-weights.history_nearest]]  # with all that are as near as the last
+            near = near[found >= np.sort(found)[-weights.history_nearest]]  # includes ties with the last one
         against = dict[int, float]()
         for row in near.tolist():
             pairs: list[list[int]] = self.pairs[self.pair_starts[row] : self.pair_starts[row + 1]].tolist()
@@ -167,7 +170,7 @@ class History:
         return {place: (1 - no - floor) / (1 - floor) for place, no in against.items() if 1 - no > floor}
 
     def _cosines(self, query: Query) -> NDArray[np.float64]:
-        """(n_requests,): of the angle between `query` and each past request, in [0, 1] but for rounding."""
+        """(n_requests,): the cosine between `query` and each past request, in [0, 1] except for rounding."""
         cosines = np.zeros(len(self))
         rows = [self.terms.get(term) for term in sorted(query.terms)]
         unknown = _idf(len(self), 0)
@@ -180,7 +183,7 @@ class History:
 
 
 def _newest(confirmed: Iterable[Confirmed]) -> list[tuple[tuple[str, ...], str, int]]:
-    """Each pair of request and tool that is remembered, with how often it is there."""
+    """Return each remembered pair of request and tool, with its count."""
     of_tool = defaultdict[str, dict[tuple[str, ...], tuple[float, int]]](dict)
     for each in confirmed:
         if each.query.terms:
@@ -203,14 +206,14 @@ def _weighted(
     starts: NDArray[np.int64],
     requests: NDArray[np.int32],
 ) -> History:
-    """The history of these pairs and postings; each number in it depends on them alone, to the last digit."""
+    """Make the history of these pairs and postings. Each number in it depends only on them, to the last digit."""
     size = int(pairs[-1, 0]) + 1 if len(pairs) else 0
     lengths = np.diff(starts)
-    # Not by numpy's logarithm: of an array it may differ in the last digit from that of a number.
+    # numpy's logarithm is not used, because its last digit may differ between an array and a single number.
     different, which = np.unique(lengths, return_inverse=True)
     idf = np.array([_idf(size, int(length)) for length in different], np.float64)[which]
     values = np.repeat(idf, lengths)
-    # Added in the order of the terms, whatever other requests there are.
+    # Summed in the order of the terms, independent of other requests.
     norms = np.sqrt(np.bincount(requests, values * values, minlength=size))
     pair_starts = _starts(np.bincount(pairs[:, 0], minlength=size))
     of_tool = np.bincount(pairs[:, 1], minlength=len(tool_ids))
@@ -229,25 +232,25 @@ History.EMPTY = History.of(())
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Recall:
-    """A history laid over the parts of an index: only tools that count in them have one."""
+    """A history for the parts of an index. It contains only tools that are visible in them."""
 
     history: History
     places: Places
 
     def weighed(self, votes: Mapping[int, float], scores: Sequence[Impacts], weights: Weights) -> Sequence[Impacts]:
-        """`scores`, one array for each part, with what the past says: `votes`, which `history.votes` gives.
+        """Return `scores`, one array for each part, adjusted by `votes` of `history.votes`.
 
-        A tool with a past gains up to `weights.history` of the top score, and more where the same was asked. Of one
-        without, nothing is known: it is to be judged as if its past agreed with its words, to the degree of
-        `weights.history_doubt`, and so is, less and less, one that was called for few requests. All are divided by what
-        that comes to for a tool without a past, whose scores thus stay as they are.
+        A tool with a past gains up to `weights.history` of the top score, and more if the request was the same. A tool
+        without a past is treated as if its past agreed with its words, to the degree of `weights.history_doubt`. The
+        same is done, less and less, for a tool that was called for few requests. All scores are divided by the
+        resulting factor of a tool without a past, so the scores of such tools stay the same.
 
-        Were the others not divided, as many would rise, and tools without a past would lose up to .04 nDCG@10 where
-        others are asked for in similar words (BFCL).
+        The alternative, raising other tools without division, costs tools without a past up to 0.04 nDCG@10 if others
+        are requested in similar words (BFCL).
         """
         if not votes:
             return scores
-        # Where no tool matches, what served before is all that there is.
+        # If no tool matches by words or meaning, the past is the only evidence.
         top = max((float(part_scores.max(initial=0.0)) for part_scores in scores), default=0.0) or 1.0
         gained = np.zeros(len(self.history.tool_ids), np.float32)
         gained[[*votes]] = [vote * (1 + weights.history_sure * vote**8) for vote in votes.values()]
@@ -264,7 +267,7 @@ class Recall:
 
 
 def _placed(tool_ids: Sequence[str], part: Part) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The positions in `tool_ids` of those that count in `part`, and their positions in its segment."""
+    """Return the positions in `tool_ids` of the visible tools of `part`, and their positions in its segment."""
     positions = np.fromiter((part.segment.positions.get(tool_id, -1) for tool_id in tool_ids), np.int64, len(tool_ids))
     rows = np.flatnonzero(positions >= 0)
     rows = rows[part.mask[positions[rows]]]

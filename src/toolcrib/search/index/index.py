@@ -1,4 +1,4 @@
-"""The index of a catalog: a value that is searched, and from which the next one is made."""
+"""The index of a catalog: an immutable value that is searched, and from which the next index is made."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ if TYPE_CHECKING:
     from toolcrib.search.index.segment import Mask, Part, Segment
     from toolcrib.search.index.signals import Layout
 
-# All that reckons is imported late, as numpy comes with it: a program is there sooner where nothing is indexed yet.
+# All modules that compute are imported late, because they need numpy. A program without an index starts faster.
 
-# Documents that are in memory at once: their terms take ten times the room of what becomes of them.
+# The number of documents in memory at once. Their terms take ten times the memory of the resulting segment.
 _AT_ONCE = 4_096
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Selection:
-    """The tools of one index that somebody may see; how many they are and what they hold are the only statistics."""
+    """The tools of one index that a principal may see. All statistics of a search are computed from them only."""
 
     index: Index
     parts: tuple[Part, ...]
     permitted: tuple[Mask, ...]
-    """What the predicate says of each tool of each segment, removed ones too."""
+    """The result of the predicate for each tool of each segment, including removed tools."""
 
     def __len__(self) -> int:
         return sum(part.size for part in self.parts)
@@ -43,23 +43,23 @@ class Selection:
         return (tool_id for part in self.parts for tool_id in part)
 
     def without(self, tool_ids: Collection[str]) -> Selection:
-        """Less those of `tool_ids` that are in it; costs what these are, not what is here."""
+        """Return the selection without `tool_ids`. The cost depends on `tool_ids`, not on the size of the selection."""
         parts = tuple(part.without(tool_ids) for part in self.parts)
         return Selection(self.index, parts, tuple(part.mask for part in parts))
 
 
 Scope = Selection | Collection[str] | Callable[[str], bool]
-"""Which tools a search may return: ids, or a test of an id."""
+"""The tools that a search may return: a collection of ids, or a test of an id."""
 
 
 @dataclass(frozen=True, eq=False)
 class Index:
     """Tools, ready to be searched.
 
-    Some segments side by side, the largest first, each with the tools that still count. What is added goes into a small
-    segment of its own, what is removed is masked, and small segments are merged as they become many, so that each tool
-    is merged O(log n) times. How an index came about cannot be seen in its answers: one that grew and shrank ranks
-    exactly, scores included, as one built at once of what it holds.
+    The index has several segments, the largest first, each with a mask of its current tools. Added tools go into a new
+    small segment, removed tools are masked, and small segments are merged when they become many. Each tool is merged
+    O(log n) times. The answers do not depend on the history of the index: an index that grew and shrank gives exactly
+    the same ranking, scores included, as one that is built at once from the same tools.
     """
 
     parts: tuple[Part, ...] = ()
@@ -69,7 +69,7 @@ class Index:
 
     @classmethod
     def build(cls, documents: Iterable[Document], *, weights: Weights = WEIGHTS) -> Index:
-        """The index of `documents`; of two with one id, the later counts."""
+        """Build the index of `documents`. If two have the same id, the later one counts."""
         return cls(weights=weights).updated(documents)
 
     def __len__(self) -> int:
@@ -79,13 +79,13 @@ class Index:
         return any(tool_id in part for part in self.parts)
 
     def __iter__(self) -> Iterator[str]:
-        """The ids of all tools, in no order that means anything."""
+        """Yield the ids of all tools, in no particular order."""
         return (tool_id for part in self.parts for tool_id in part)
 
     def updated(self, added: Iterable[Document] = (), removed: Iterable[str] = ()) -> Index:
-        """This index without `removed` and with `added`, which replace tools of the same id.
+        """Return this index without `removed` and with `added`. Added tools replace tools with the same id.
 
-        Ids to remove that are not here are passed over. Costs what is added, seldom more: not what is here.
+        Unknown ids in `removed` are ignored. The cost usually depends on the size of `added`, not of the index.
         """
         from toolcrib.search.index.segment import Part, fewer, merged, segment  # noqa: PLC0415  numpy comes with the first tool
 
@@ -99,19 +99,20 @@ class Index:
         return Index(fewer([*(part.without(gone) for part in self.parts), *new]), self.weights)
 
     def combined(self, other: Index) -> Index:
-        """The tools of both; where an id is in both, `other` has it. Costs what is in `other`, not what is here."""
+        """Return an index with the tools of both. For an id in both, `other` wins. The cost depends on the size of
+        `other`."""
         taken = set(other)
         return Index((*(part.without(taken) for part in self.parts), *other.parts), self.weights)
 
     def whole(self) -> Selection:
-        """All of its tools."""
+        """Return a selection of all tools."""
         return Selection(self, self.parts, tuple(part.mask for part in self.parts))
 
     def select(self, predicate: Callable[[str], bool], *, known: Selection | None = None) -> Selection:
-        """The tools whose ids satisfy `predicate`.
+        """Select the tools whose ids satisfy `predicate`.
 
-        `known` is a selection that the same predicate made of another index (an earlier one, or one this was combined
-        from): it is not asked again of the segments both have.
+        `known` is a selection that the same predicate made from a related index, such as an earlier one. The predicate
+        is not called again for segments that both indexes share.
         """
         before: dict[Segment, Mask] = {}
         if known is not None:
@@ -123,7 +124,7 @@ class Index:
         return Selection(self, parts, permitted)
 
     def weighted(self, weights: Weights) -> Index:
-        """The same tools, with other weights of the signals; those of BM25F's fields stay as they were built."""
+        """Return the same tools with different weights of the signals. The field weights of BM25F do not change."""
         return Index(self.parts, weights)
 
     def search(
@@ -136,22 +137,22 @@ class Index:
         scope: Scope | None = None,
         knowledge: Knowledge | None = None,
     ) -> Ranking:
-        """Rank the tools that match `query`; `limit` of them after the first `offset`.
+        """Rank the tools that match `query`, and return `limit` of them after the first `offset`.
 
-        None where the confidence of the best in scope is below `Calibration.refused`, unless the past speaks for one
-        there: then no tool serves the query.
+        The ranking is empty if the confidence of the best tool in scope is below `Calibration.refused`, unless the past
+        supports a tool in scope. Then no tool serves the query.
 
-        Tools that are not `visible` do not exist: the answer, scores included, is that of an index built without them.
-        `scope` only narrows what is returned and counted; statistics stay those of all visible tools. A query of
-        stopwords alone is looked up in names; one without words matches nothing.
+        Tools that are not `visible` do not exist: the answer, including scores, is that of an index built without them.
+        `scope` only narrows what is returned and counted, and the statistics are those of all visible tools. A query of
+        only stopwords is matched against names. A query without words matches nothing.
 
         Raises:
-            ValueError: `limit` or `offset` is negative, or `visible` was selected from another index.
+            ValueError: `limit` or `offset` is negative, or `visible` was selected from a different index.
         """
         if limit < 0 or offset < 0:
             raise ValueError(f"limit and offset must not be negative: {limit}, {offset}")
         if visible is not None and visible.index is not self:
-            raise ValueError("the selection was made of another index")
+            raise ValueError("the selection was made from a different index")
         from toolcrib.search.index.searching import search  # noqa: PLC0415  numpy comes with the first search
 
         own = scope if isinstance(scope, Selection) and scope.index is self else None

@@ -1,4 +1,4 @@
-"""What a query asks for: its terms, and its clauses."""
+"""Parses a query into terms and clauses."""
 
 from __future__ import annotations
 
@@ -9,30 +9,30 @@ from typing import Self
 from toolcrib.search.index.tokens import MAX_CHARS, terms
 
 MAX_TERMS = 128
-"""Different terms of one query that count, the first ones; a longer query is a document."""
+"""The number of different terms of one query that count, the first ones. A longer query is a document."""
 
 MAX_CLAUSES = 12
-"""Clauses of one query that count, the first ones."""
+"""The number of clauses of one query that count, the first ones."""
 
 _CLAUSE_END = re.compile(r"[.;?!](?:\s|$)|,\s|\n|[。；？！，、]|\b(?:and|then|also)\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """The different terms of a request, and those of each of its clauses.
+    """The different terms of a request, and the terms of each of its clauses.
 
-    How often a request says a word does not count: what a long one repeats is not what it is about.
+    The frequency of a word does not count, because the words that a long request repeats are not its subject.
     """
 
     terms: tuple[str, ...]
     clauses: tuple[tuple[str, ...], ...] = ()
-    """Only where there are two or more; each of two terms or more."""
+    """Only if there are two or more clauses. Each has two terms or more."""
     texts: tuple[str, ...] = ()
-    """The whole as it was asked, then each of `clauses`, for whoever understands more than terms; none of a blank."""
+    """The whole request as it was asked, then each of `clauses`, for embedding models. Empty for a blank request."""
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Never raises. English stopwords are dropped unless the query holds nothing else."""
+        """Parse a request. Never raises. English stopwords are dropped unless the query has no other words."""
         text = text[:MAX_CHARS]
         found = _different(terms(text))[:MAX_TERMS]
         if not found:

@@ -1,4 +1,4 @@
-"""How the signals make one score, and how sure its best can be."""
+"""Combines the signals into one score, and estimates the confidence of the best tool."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from toolcrib.search.index.weights import Weights
 
 @dataclass(frozen=True, slots=True)
 class Knowledge:
-    """What is known of a query besides its words."""
+    """What is known about a query in addition to its words."""
 
     understood: Understood | None = None
     recall: Recall | None = None
 
     def mark(self, parts: Sequence[Part]) -> str:
-        """A digest of all of it that bears on tools that count in `parts`; none where there is nothing."""
+        """Return a digest of everything here that affects the visible tools of `parts`. Empty if nothing is known."""
         told: list[str] = []
         if self.understood is not None:
             vectors = self.understood.vectors
             known = [part.segment.keys[part.mask & (vectors.rows_of(part.segment) >= 0)] for part in parts]
-            # Added up, so that it does not depend on their order.
+            # Summed, so that the result does not depend on the order.
             which = sum(int(keys.sum(dtype=np.uint64)) for keys in known) % 2**64
             told += [vectors.model_id, str(len(self.understood.texts)), str(sum(map(len, known))), f"{which:x}"]
         if self.recall is not None:
@@ -44,26 +44,27 @@ _CLEARLY = 0.5
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Standing:
-    """Every tool's score, and what the best is worth."""
+    """The score of every tool, and the confidence of the best one."""
 
     scores: Sequence[Impacts]
-    """For each part, (n_tools,), float32: 0 for a tool that does not match or does not count."""
+    """For each part, (n_tools,), float32: 0 for a tool that does not match or is not visible."""
     best: float
     estimates: tuple[Estimate, ...]
-    """The last is the one to go by."""
+    """The last estimate is the one to use."""
     past: Mapping[str, float]
-    """By id, in (0, 1]: how clearly it speaks for a tool."""
+    """How strongly the past supports a tool, in (0, 1], by tool id."""
 
     def confidence(self, score: float) -> float:
-        """In [0, 1], to 4 digits: the estimated chance that a tool with this score serves the query."""
+        """Return the estimated probability that a tool with this score serves the query. In [0, 1], to 4 digits."""
         return self.estimates[-1].chance(score / self.best) if score > 0 else 0.0
 
     def is_refused(self, score: float) -> bool:
-        """Whether a best result with this score is none, by every estimate: what words alone would show is shown."""
+        """Whether even a best result with this score is refused by every estimate. What words alone would show is
+        shown."""
         return score <= 0 or all(estimate.refuses(score / self.best) for estimate in self.estimates)
 
     def is_known_of(self, tool_id: str) -> bool:
-        """Whether the past speaks for a tool clearly enough to show it, whatever else does."""
+        """Whether the past supports a tool strongly enough to show it, independent of other signals."""
         return self.past.get(tool_id, 0.0) >= _CLEARLY
 
 
@@ -74,9 +75,9 @@ def rank(
     weights: Weights,
     knowledge: Knowledge = NOTHING_KNOWN,
 ) -> Standing:
-    """How the tools that count in `parts`, of whose segments `layout` is, stand to `query`.
+    """Score the visible tools of `parts` for `query`. `layout` is that of their segments.
 
-    No other tool leaves any trace in it.
+    Tools that are not visible have no effect on the result.
     """
     words = signals.Words(query, parts, weights)
     scores = words.scores(query.terms)
@@ -110,7 +111,7 @@ def rank(
 
 
 def _best(parts: Sequence[Part], scores: signals.Scores) -> tuple[Part, int] | None:
-    """Where the best tool stands, of equal ones the one of the least id; None where nothing matches."""
+    """Return the place of the best tool. Among equals, the one with the lowest id. None if nothing matches."""
     found: list[tuple[float, str, Part, int]] = []
     for part, part_scores in zip(parts, scores, strict=True):
         if len(part_scores) and part_scores[at := int(part_scores.argmax())] > 0:

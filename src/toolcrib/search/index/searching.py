@@ -1,4 +1,4 @@
-"""What a search finds: scores of all tools, then a page of those that have one."""
+"""Runs a search: scores all tools, and returns one page of the matching ones."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from toolcrib.search.index.weights import Weights
 if TYPE_CHECKING:
     from toolcrib.search.index.index import Scope
 
-# Scores that are looked at as one while the best are sought.
+# The number of scores in one block while the best are searched.
 _BLOCK = 128
 
 
@@ -28,19 +28,19 @@ class Hit:
 
     tool_id: str
     score: float
-    """Above 0; comparable within one ranking only."""
+    """Above 0. Scores are comparable within one ranking only."""
     confidence: float
-    """In [0, 1], to 4 digits: the estimated chance that the tool serves the query. Rises with `score`."""
+    """The estimated probability that the tool serves the query. In [0, 1], to 4 digits. Rises with `score`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
-    """A page of the tools that match a query."""
+    """One page of the tools that match a query."""
 
     hits: tuple[Hit, ...]
-    """Best first; ties fall to `tool_id`, ascending."""
+    """Best first. Ties are ordered by `tool_id`, ascending."""
     total: int
-    """How many tools match, on this page or not."""
+    """The number of matching tools on all pages."""
 
 
 def search(
@@ -55,9 +55,9 @@ def search(
     among: Sequence[Part] | None,
     scope: Scope | None,
 ) -> Ranking:
-    """`limit` of the tools that count in `parts` and match, after the first `offset`; see `Index.search`.
+    """Return `limit` matching tools of `parts` after the first `offset`. See `Index.search`.
 
-    What is returned is narrowed to those that count in `among`, which are `parts` with other masks, and to `scope`.
+    Only tools that are in `among`, which are `parts` with different masks, and in `scope` are returned.
     """
     standing = rank(query, parts, layout, weights, knowledge or NOTHING_KNOWN)
     scores = standing.scores
@@ -79,7 +79,7 @@ def search(
 
 
 def _is_any(claim: Callable[[str], bool], tool_ids: Iterable[str], parts: Sequence[Part], scores: Scores) -> bool:
-    """Whether `claim` is true of any of these tools that has a score."""
+    """Whether `claim` is true for any of these tools that has a score."""
     return any(
         part_scores[at] > 0
         for tool_id in tool_ids
@@ -90,7 +90,7 @@ def _is_any(claim: Callable[[str], bool], tool_ids: Iterable[str], parts: Sequen
 
 
 def _within(scope: Scope, part: Part, scores: Impacts) -> Impacts:
-    """The scores of the tools in `scope`, 0 for others."""
+    """Return the scores of the tools in `scope`, and 0 for others."""
     ids, positions = part.segment.ids, part.segment.positions
     narrowed = np.zeros_like(scores)
     if callable(scope):
@@ -104,11 +104,11 @@ def _within(scope: Scope, part: Part, scores: Impacts) -> Impacts:
 
 
 def _best(scores: Impacts, count: int) -> NDArray[np.intp]:
-    """The positions of the `count` highest positive scores, in no order; of equal ones the earliest."""
+    """Return the positions of the `count` highest positive scores, in any order. Among equals, the earliest."""
     if count == 0:
         return np.empty(0, np.intp)
-    # The count-th highest of the blocks' maxima is a lower bound of the count-th highest score, so few scores are above
-    # it. Partitioning all scores instead is 10 times slower where most of them are equal, as after a query of one word.
+    # The count-th highest of the blocks' maxima is a lower bound of the count-th highest score, so only few scores are
+    # above it. Partitioning all scores is 10 times slower if most are equal, as after a query of one word.
     bound = np.float32(0)
     if (width := min(_BLOCK, len(scores) // count)) > 1:
         maxima = np.maximum.reduceat(scores, np.arange(0, len(scores), width))

@@ -1,4 +1,4 @@
-"""Some tools' postings, packed into arrays and never changed."""
+"""The postings of a group of tools, packed into immutable arrays."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Docs = NDArray[np.int32]
 """Positions of tools in one segment, ascending."""
 
 Impacts = NDArray[np.float32]
-"""What a term adds to a tool's score when multiplied by the term's inverse document frequency."""
+"""What a term adds to a tool's score, before multiplication with the term's inverse document frequency."""
 
 Mask = NDArray[np.bool_]
 """(n_tools,): one truth value for each tool of a segment."""
@@ -26,21 +26,21 @@ Lengths = NDArray[np.float32]
 """(n_tools,): the Euclidean length of each tool's impacts."""
 
 _FANOUT = 4
-"""A segment is at least this many times as large as the next: few segments to search, and few merges of each tool."""
+"""A segment is at least this many times as large as the next. This keeps both segments and merges few."""
 
 _ARRAYS = ("starts", "docs", "impacts", "lengths", "keys", "has_parameters", "runs", "origin_of_run")
 
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Segment:
-    """The postings of `len(ids)` tools; two segments are the same only if they are one object.
+    """The postings of `len(ids)` tools. Two segments are equal only if they are the same object.
 
-    Tools stand in ascending order of their ids, so that in every array an earlier tool wins a tie.
+    Tools are in ascending order of their ids, so an earlier tool wins a tie in every array.
     """
 
     ids: tuple[str, ...]
     positions: Mapping[str, int]
-    """Where in `ids` an id stands."""
+    """The position of each id in `ids`."""
     terms: Mapping[str, int]
     """The row of each term."""
     starts: NDArray[np.int64]
@@ -51,35 +51,35 @@ class Segment:
     """(n_postings,), positive."""
     lengths: Lengths
     keys: NDArray[np.uint64]
-    """(n_tools,): `Document.key`."""
+    """(n_tools,): the `Document.key` of each tool."""
     has_parameters: Mask
     origins: Mapping[str, int]
     """The number of each origin, from 0."""
     runs: NDArray[np.int64]
-    """(n_runs,): where in `ids` a run of tools of one origin begins; ids begin with it, so that it mostly has one."""
+    """(n_runs,): the position in `ids` at which a run of tools of one origin starts. An origin mostly has one run."""
     origin_of_run: NDArray[np.int64]
-    """(n_runs,)"""
+    """(n_runs,): the number of the origin of each run."""
 
     def __len__(self) -> int:
         return len(self.ids)
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the arrays; ids and terms are not counted."""
+        """The size of the arrays in bytes. Ids and terms are not included."""
         return sum(getattr(self, name).nbytes for name in _ARRAYS)
 
     def origin_of_each(self) -> Iterator[str]:
-        """The origin of each tool, in their order."""
+        """Yield the origin of each tool, in the order of the tools."""
         names = [*self.origins]
         lengths = np.diff(self.runs, append=len(self))
         return (names[at] for at in np.repeat(self.origin_of_run, lengths).tolist())
 
     def mask_of(self, predicate: Callable[[str], bool]) -> Mask:
-        """What `predicate` says of the id of each tool."""
+        """Return the result of `predicate` for the id of each tool."""
         return np.fromiter(map(predicate, self.ids), np.bool_, len(self))
 
     def postings(self, term: str) -> tuple[Docs, Impacts] | None:
-        """The tools that hold `term`, and what it adds to each; None where no tool does."""
+        """Return the tools that contain `term`, and its impact on each. None if no tool contains it."""
         row = self.terms.get(term)
         if row is None:
             return None
@@ -87,22 +87,22 @@ class Segment:
         return self.docs[start:end], self.impacts[start:end]
 
     def impact(self, term: str, at: int) -> float:
-        """What `term` adds to the tool at a position; 0 where that does not hold it."""
+        """Return the impact of `term` on the tool at a position. 0 if the tool does not contain it."""
         if (found := self.postings(term)) is None:
             return 0.0
         docs, impacts = found
-        place = int(docs.searchsorted(np.int32(at)))  # of the same type: else all of `docs` would be converted
+        place = int(docs.searchsorted(np.int32(at)))  # use the same type, otherwise all of `docs` would be converted
         return float(impacts[place]) if place < len(docs) and docs[place] == at else 0.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Part:
-    """A segment and which of its tools count: not removed, and permitted to whoever asks."""
+    """A segment with a mask of the visible tools: those that are not removed and that the principal may see."""
 
     segment: Segment
     mask: Mask
     size: int
-    """How many count."""
+    """The number of visible tools."""
 
     @classmethod
     def of(cls, segment: Segment, mask: Mask) -> Self:
@@ -118,11 +118,11 @@ class Part:
         return at is not None and bool(self.mask[at])
 
     def __iter__(self) -> Iterator[str]:
-        """The ids of the tools that count, ascending."""
+        """Yield the ids of the visible tools, ascending."""
         return compress(self.segment.ids, self.mask.tolist())
 
     def without(self, tool_ids: Iterable[str]) -> Part:
-        """This part less those of `tool_ids` that are in it."""
+        """Return this part without `tool_ids`."""
         positions = self.segment.positions
         gone = [at for tool_id in tool_ids if (at := positions.get(tool_id)) is not None and self.mask[at]]
         if not gone:
@@ -132,22 +132,22 @@ class Part:
         return Part.of(self.segment, mask)
 
     def narrowed(self, mask: Mask) -> Part:
-        """Those tools of this part that `mask` keeps."""
+        """Return the tools of this part that `mask` keeps."""
         return Part.of(self.segment, self.mask & mask)
 
     def count_where(self, claim: Mask) -> int:
-        """Of how many that count `claim` is true."""
+        """Count the visible tools for which `claim` is true."""
         return int(np.count_nonzero(claim & self.mask))
 
     def count(self, docs: Docs) -> int:
-        """How many of `docs` count."""
+        """Count the visible tools in `docs`."""
         if self.size == len(self.segment):
             return len(docs)
         return int(np.count_nonzero(self.mask[docs]))
 
 
 def segment(documents: Iterable[Document], weights: Weights) -> Segment:
-    """The segment of `documents`, whose ids must differ."""
+    """Make the segment of `documents`, whose ids must differ."""
     ordered = sorted(documents, key=lambda document: document.tool_id)
     terms: dict[str, int] = {}
     rows: list[int] = []
@@ -172,7 +172,7 @@ def segment(documents: Iterable[Document], weights: Weights) -> Segment:
         rows=np.array(rows, np.int32),
         docs=docs,
         impacts=impacts.astype(np.float32),
-        # Each added up in the order of its own text, so that it does not depend on the other tools.
+        # Each is summed in the order of its own text, so that it does not depend on the other tools.
         lengths=np.sqrt(np.bincount(docs, impacts * impacts, len(ordered))).astype(np.float32),
         keys=np.array([document.key for document in ordered], np.uint64),
         has_parameters=np.array([bool(document.parameter_names) for document in ordered], np.bool_),
@@ -181,7 +181,7 @@ def segment(documents: Iterable[Document], weights: Weights) -> Segment:
 
 
 def merged(parts: Sequence[Part]) -> Segment:
-    """One segment of the tools that count in `parts`, whose ids must differ; no text is read again."""
+    """Merge the visible tools of `parts`, whose ids must differ, into one segment. No text is read again."""
     ids = [tool_id for part in parts for tool_id in part]
     order = sorted(range(len(ids)), key=ids.__getitem__)
     place = np.empty(len(ids), np.int32)
@@ -216,7 +216,8 @@ def merged(parts: Sequence[Part]) -> Segment:
 
 
 def fewer(parts: Iterable[Part]) -> tuple[Part, ...]:
-    """The same tools in segments each less than a quarter of the one before, and each at least half in use."""
+    """Merge segments until each has less than a quarter of the tools of the one before, and at least half of them
+    visible."""
     kept = [
         Part.whole(merged([part])) if 2 * part.size < len(part.segment) else part
         for part in sorted((part for part in parts if part.size), key=lambda part: part.size, reverse=True)
@@ -239,7 +240,7 @@ def _packed(
     has_parameters: Mask,
     origins: Sequence[str],
 ) -> Segment:
-    """Postings in any order, brought into rows; terms that no posting holds are dropped."""
+    """Sort postings into rows. Terms without postings are dropped."""
     order = np.lexsort((docs, rows))
     holders = np.bincount(rows, minlength=len(terms))
     if terms and not holders.all():

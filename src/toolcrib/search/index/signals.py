@@ -1,10 +1,11 @@
-"""What speaks for a tool: each signal is one function from what is known to what it earns, and can be switched off.
+"""The signals of the ranking. Each signal is one function that can be switched off.
 
-Figures are nDCG@10 that is lost without the signal, all others on, as `benchmarks/retrieval.py` measures it. Constants
-were chosen on ToolBench; the other sets were not tuned on. Left out, for what they cost on some set they did not earn
-on others: the share of a tool's name that a query covers, and latent semantic analysis (docs/search.md).
+The numbers are the nDCG@10 that is lost without the signal, with all others on, as measured by
+`benchmarks/retrieval.py`. Constants were chosen on ToolBench, and not tuned on the other sets. Two signals were
+rejected because they cost more on some set than they gained on others: the share of a tool's name that a query
+covers, and latent semantic analysis (docs/search.md).
 
-A score is one number for each tool of each part, 0 for a tool that does not count or that nothing speaks for.
+A score is one number for each tool of each part. It is 0 for a tool that is not visible or has no evidence.
 """
 
 from __future__ import annotations
@@ -29,19 +30,19 @@ Scores: TypeAlias = Sequence[Impacts]
 """An array for each part, (n_tools,), float32."""
 
 Earned: TypeAlias = tuple[Docs, Impacts]
-"""Some tools of a part, and what each earns; one that stands there twice earns both."""
+"""Some tools of a part, and the gain of each. A tool that is listed twice gets both gains."""
 
 
 _MOST = 0.5
-"""The share of tools whose vectors must be known for a tool to match by meaning alone."""
+"""The share of tools whose vectors must be known before a tool can match by meaning alone."""
 
 _LEAST = 1e-9
-"""A score of nothing that one may divide by."""
+"""The smallest score that is used as a divisor."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Origins:
-    """The origins of some segments' tools, numbered across them."""
+    """The origins of the tools of several segments, with common numbers."""
 
     count: int
     of_runs: tuple[NDArray[np.int64], ...]
@@ -49,7 +50,7 @@ class Origins:
 
     @classmethod
     def of(cls, segments: Sequence[Segment]) -> Self:
-        # The first is the largest by far, and keeps its own numbers.
+        # The first segment is by far the largest, and keeps its own numbers.
         first: Mapping[str, int] = segments[0].origins if segments else {}
         more: dict[str, int] = {}
         of_runs: list[NDArray[np.int64]] = []
@@ -67,7 +68,7 @@ class Origins:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Layout:
-    """What is the same for every query over some segments, whoever asks."""
+    """The data that is the same for every query over some segments, for every principal."""
 
     origins: Origins
     brevity: tuple[Impacts, ...]
@@ -79,9 +80,9 @@ class Layout:
 
 
 class Words:
-    """What each term of one query earns each tool, over the tools that count in `parts`.
+    """The gain of each tool by each term of one query, over the visible tools of `parts`.
 
-    BM25F, with a term's inverse document frequency among those tools alone.
+    BM25F, with a term's inverse document frequency among those tools only.
     """
 
     def __init__(self, query: Query, parts: Sequence[Part], weights: Weights) -> None:
@@ -91,7 +92,7 @@ class Words:
         self._unseen = weights.unseen
         self._idf = dict[str, float]()
         self.weight = sum(map(self.idf, query.terms))
-        """What all terms of the query weigh."""
+        """The weight of all terms of the query."""
         self._earned = [
             {term: earned for term in query.terms if (earned := self._of_term(term, part, weights)) is not None}
             for part in parts
@@ -106,15 +107,15 @@ class Words:
         return known
 
     def scores(self, terms: Iterable[str]) -> list[Impacts]:
-        """What these terms of the query earn together."""
-        # Added in the query's order whatever the part, so that equal tools tie exactly.
+        """Return the total gain of these terms of the query."""
+        # Summed in the order of the query in every part, so that equal tools tie exactly.
         terms = tuple(terms)
         return [_sum(terms, earned, part) for earned, part in zip(self._earned, self._parts, strict=True)]
 
     def shares(self, part: Part, at: int) -> tuple[float, float]:
-        """Of the tool at a position: what of the query's weight it holds, and what of the tool the query asks for.
+        """For the tool at a position, return its share of the query's weight, and the query's share of the tool.
 
-        Both in [0, 1]; the second of its length as a vector of terms.
+        Both are in [0, 1]. The second is relative to the tool's length as a vector of terms.
         """
         held, said = 0.0, 0.0
         for term in self._terms:
@@ -134,10 +135,10 @@ class Words:
         return _best_of([each for each in (earned, *related) if each is not None], len(part.segment))
 
     def _related(self, term: str, other: str, part: Part, weights: Weights) -> Earned | None:
-        """What `other`, which may stand for `term`, earns: no more than the term asked for would, however rare it is.
+        """Return the gain by `other`, a synonym of `term`. Even if it is rare, it gains no more than the term itself.
 
-        Worth .018 on MetaTool, .004 on BFCL and .001 on ToolBench, nothing on Seal-Tools. Added to the term itself, and
-        not the better of both, it costs .002 to .004 on ToolBench and BFCL.
+        Gains 0.018 on MetaTool, 0.004 on BFCL and 0.001 on ToolBench, nothing on Seal-Tools. Adding this gain to the
+        term's own gain, instead of taking the better of both, costs 0.002 to 0.004 on ToolBench and BFCL.
         """
         found = part.segment.postings(other)
         if found is None:
@@ -146,12 +147,12 @@ class Words:
 
 
 def clauses(query: Query, words: Words, weights: Weights) -> list[Impacts] | None:
-    """What the clause of a query earns a tool that earns it most; None where no clause earns anything.
+    """Return the gain of each tool by its best clause. None if no clause matches anything.
 
-    The best tool for each clause earns nearly the same (`weights.clause_parity`): of a request for three things, the
-    one said in the most and the rarest words does not push out the other two. Worth .033 on Seal-Tools and .027 on
-    ToolBench, where requests need several tools; costs .002 on BFCL and MetaTool, where they need one. Without
-    parity it is worth half of that.
+    The best tool of each clause gains nearly the same (`weights.clause_parity`). In a request for three things, the one
+    with the most and the rarest words does not push out the other two. Gains 0.033 on Seal-Tools and 0.027 on
+    ToolBench, where requests need several tools. Costs 0.002 on BFCL and MetaTool, where they need one. Without parity,
+    it gains half of that.
     """
     if not weights.clauses:
         return None
@@ -167,23 +168,23 @@ def clauses(query: Query, words: Words, weights: Weights) -> list[Impacts] | Non
 
 
 def brevity(segment: Segment, weights: Weights) -> Impacts:
-    """What scores are multiplied by: a tool that says much besides matches less than one that says little.
+    """Return the factor for the score of each tool. A long tool gets a lower factor than a short one.
 
-    A mild form of the cosine's division by the length of the document, on top of BM25F's by that of each field. Worth
-    .010 on ToolBench and .002 on Seal-Tools; costs .001 on BFCL and MetaTool.
+    This is a weak form of the cosine's division by document length, in addition to BM25F's division by the length of
+    each field. Gains 0.010 on ToolBench and 0.002 on Seal-Tools. Costs 0.001 on BFCL and MetaTool.
     """
     return np.maximum(segment.lengths, np.float32(0.1)) ** np.float32(-weights.brevity)
 
 
 def sources(scores: Scores, parts: Sequence[Part], origins: Origins, weights: Weights) -> list[Impacts]:
-    """What each tool that matches earns by the best of its source: a request is often all of one.
+    """Return the gain of each matching tool by the best tool of its source, because a request often needs one source.
 
-    Worth .011 on ToolBench; the other sets know no sources.
+    Gains 0.011 on ToolBench. The other sets have no sources.
     """
     best = np.zeros(origins.count, np.float32)
     for part, part_scores, of_run in zip(parts, scores, origins.of_runs, strict=True):
         np.maximum.at(best, of_run, np.maximum.reduceat(part_scores, part.segment.runs))
-    if np.count_nonzero(best) < 2:  # then it moves nothing
+    if np.count_nonzero(best) < 2:  # otherwise it changes nothing
         return [np.zeros_like(part_scores) for part_scores in scores]
     best *= np.float32(weights.sources)
     lent = zip(parts, scores, origins.of_runs, strict=True)
@@ -196,14 +197,13 @@ def sources(scores: Scores, parts: Sequence[Part], origins: Origins, weights: We
 def embedding(
     scores: Scores, similarities: Similarities, parts: Sequence[Part], query: Query, weights: Weights
 ) -> list[Impacts]:
-    """Scores by words and by meaning as one: a convex sum, each over its best.
+    """Combine the scores by words and by meaning into one: a convex sum, each relative to its best.
 
-    Long requests, which name what they want, lean on words; tools without parameters, which have few, on meaning. A
-    tool whose vector is not there yet counts as if it were as near as its words say; and as long as few vectors are
-    there, the nearest of them may be far from the query, and meaning counts in proportion. Not by ranks: reciprocal
-    rank fusion of the same two costs .05 to .2.
-
-    With all-MiniLM-L6-v2 worth .12 on MetaTool, .04 on BFCL, .014 on ToolBench and .008 on Seal-Tools.
+    Long requests, which name what they want, rely more on words. Tools without parameters have few words, and rely more
+    on meaning. A tool without a vector counts as if its meaning agreed with its words. While few vectors are known, the
+    nearest one may be far from the query, so the weight of meaning is proportional to their number. Ranks are not used:
+    reciprocal rank fusion of the same two costs 0.05 to 0.2. With all-MiniLM-L6-v2, this gains 0.12 on MetaTool, 0.04
+    on BFCL, 0.014 on ToolBench and 0.008 on Seal-Tools.
     """
     size = sum(part.size for part in parts)
     of_all = similarities.known / size
@@ -223,7 +223,7 @@ def embedding(
 
 
 def bareness(parts: Sequence[Part]) -> float:
-    """The share of tools that have no parameters."""
+    """Return the share of tools that have no parameters."""
     size = sum(part.size for part in parts)
     return sum(part.count_where(~part.segment.has_parameters) for part in parts) / size if size else 0.0
 
@@ -233,14 +233,14 @@ def _sum(terms: Sequence[str], earned: Mapping[str, Earned], part: Part) -> Impa
     for term in terms:
         if term in earned:
             docs, impacts = earned[term]
-            np.add.at(total, docs, impacts)  # half the time of `total[docs] += impacts`, and counts what stands twice
+            np.add.at(total, docs, impacts)  # twice as fast as `total[docs] += impacts`, and adds both gains of a tool
     if part.size < len(part.segment):
         total *= part.mask
     return total
 
 
 def _best_of(found: Sequence[Earned], size: int) -> Earned | None:
-    """For each tool the most that any of `found` earns it."""
+    """Return, for each tool, the largest gain in any of `found`."""
     if len(found) < 2:
         return found[0] if found else None
     best = np.zeros(size, np.float32)
@@ -256,5 +256,5 @@ def _best_of(found: Sequence[Earned], size: int) -> Earned | None:
 
 
 def most(scores: Scores) -> float:
-    """The best of all; 0 where there is none."""
+    """Return the highest score of all. 0 if there are none."""
     return max((float(part_scores.max(initial=0.0)) for part_scores in scores), default=0.0)

@@ -1,4 +1,4 @@
-"""Words of one meaning where tools are concerned: what people ask for, and what the tools are called."""
+"""Words with the same meaning in the context of tools: the words of requests, and the words of tools."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from toolcrib.search.index.tokens import terms
 
 GROUPS: Sequence[str] = (
-    # what is done
+    # actions
     "create add make new insert generate compose",
     "delete remove erase drop clear discard",
     "get fetch retrieve read obtain",
@@ -33,7 +33,7 @@ GROUPS: Sequence[str] = (
     "learn study teach tutor education",
     "write draft author",
     "play listen watch stream",
-    # to what
+    # objects
     "picture image photo photograph",
     "film movie cinema",
     "song music track tune",
@@ -102,7 +102,8 @@ GROUPS: Sequence[str] = (
     "amount quantity number",
     "size length",
 )
-"""Groups of words any of which may stand for any other; a word may be in several. English, and of no catalog's own."""
+"""Groups of words that are synonyms of each other. A word may be in several groups. English, not specific to a
+catalog."""
 
 
 def _related() -> Mapping[str, tuple[str, ...]]:
@@ -115,4 +116,4 @@ def _related() -> Mapping[str, tuple[str, ...]]:
 
 
 RELATED: Mapping[str, tuple[str, ...]] = _related()
-"""The terms that may stand for a term, as `tokens.terms` gives them."""
+"""The synonyms of each term, in the form of `tokens.terms`."""

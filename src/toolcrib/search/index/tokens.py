@@ -1,4 +1,4 @@
-"""From a text to the terms it is indexed and searched by."""
+"""Splits a text into the terms that are indexed and searched."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from typing import cast
 import Stemmer
 
 MAX_CHARS = 20_000
-"""Characters of one text that are read; what a tool is for stands in its first pages or nowhere."""
+"""The number of characters of one text that are read. The purpose of a tool is on its first pages."""
 
 MAX_WORD_CHARS = 64
-"""A longer run of letters is cut: it is data (a key, an image), not a word."""
+"""The length of a word. A longer run of letters is data (a key, an image) and is cut."""
 
 _MAX_COMPOUND_HUMPS = 3
 
@@ -30,9 +30,9 @@ STOPWORDS = frozenset(
         "would you your yours",
     )
 )
-"""English words that say nothing about a tool; only names keep them, for a query that holds nothing else."""
+"""English words that say nothing about a tool. Only names keep them, for queries without other words."""
 
-# Scripts written without spaces, by the first word of their characters' Unicode names.
+# Scripts without spaces between words, by the first word of their characters' Unicode names.
 _UNSPACED = {"CJK", "HIRAGANA", "KATAKANA", "BOPOMOFO", "THAI", "LAO", "KHMER", "MYANMAR", "TIBETAN", "YI", "TANGUT"}
 _SAME_SCRIPT = {"IDEOGRAPHIC": "CJK", "KATAKANA-HIRAGANA": "KATAKANA", "FULLWIDTH": "LATIN", "DIGIT": "LATIN"}
 _LATIN = "LATIN"
@@ -40,11 +40,11 @@ _SEPARATOR = ""
 _MARK = "MARK"
 _INVISIBLE = "INVISIBLE"
 
-# "tool's" and "don't" are "tool" and "don": without this, the letters "s" and "t" would be terms.
+# "tool's" becomes "tool", and "don't" becomes "don". Otherwise the letters "s" and "t" would be terms.
 _ASCII_RUN = re.compile(r"([A-Za-z0-9]+)(?:'(?:s|t|d|m|ll|re|ve)(?![A-Za-z0-9]))?")
 _CONTRACTION = re.compile(r"(?<=\w)['’](?:s|t|d|m|ll|re|ve)(?!\w)")
 _ACCENTED = re.compile(r"([A-Za-z])[\u0300-\u036f]+")
-# Latin letters with a stroke or a ligature, which Unicode does not decompose.
+# Latin letters with a stroke, and ligatures, which Unicode does not decompose.
 _UNDECOMPOSED = str.maketrans(
     {"ø": "o", "Ø": "O", "ł": "l", "Ł": "L", "đ": "d", "Đ": "D", "ð": "d", "Ð": "D", "ħ": "h", "Ħ": "H", "ı": "i"}
     | {"æ": "ae", "Æ": "Ae", "œ": "oe", "Œ": "Oe", "þ": "th", "Þ": "Th", "ß": "ss", "ẞ": "SS"}
@@ -55,7 +55,7 @@ _DIGITS = "0123456789"
 
 
 class _StemmerOfThread(threading.local):
-    """PyStemmer's stemmers keep state between calls and must not be shared by threads."""
+    """A stemmer for each thread, because PyStemmer's stemmers keep state between calls."""
 
     def __init__(self) -> None:
         self.stem = cast(Callable[[str], str], Stemmer.Stemmer("english", 0).stemWord)  # pyright: ignore
@@ -65,14 +65,14 @@ _of_thread = _StemmerOfThread()
 
 
 def words(text: str) -> Iterator[str]:
-    """The words of `text` in order, folded and not stemmed, each of at most `MAX_WORD_CHARS` characters.
+    """Yield the words of `text` in order, folded and not stemmed, each with at most `MAX_WORD_CHARS` characters.
 
     Compatibility forms, case and Latin diacritics are folded. Identifiers are split at underscores, dots, colons,
-    slashes and humps; of one with two or three humps the whole follows its parts, so that `GitHub` meets `github`, and
-    `sha256` is both `sha` and `sha256`. Scripts written without spaces come as pairs of neighbouring characters (one
-    that stands alone as itself), other scripts as words; where the script changes a word ends.
+    slashes and humps. If an identifier has two or three humps, the whole follows its parts, so `GitHub` matches
+    `github`, and `sha256` gives both `sha` and `sha256`. Text in scripts without spaces becomes pairs of neighbouring
+    characters (or a single character if it is alone). Other scripts become words. A word ends where the script changes.
 
-    Never raises; only the first `MAX_CHARS` characters count.
+    Never raises. Only the first `MAX_CHARS` characters count.
     """
     for run, script in _runs(text[:MAX_CHARS]):
         if script in _UNSPACED:
@@ -82,10 +82,10 @@ def words(text: str) -> Iterator[str]:
 
 
 def terms(text: str, *, keep_stopwords: bool = False) -> list[str]:
-    """The stemmed words of `text` in order, without English stopwords unless they are to be kept."""
+    """Return the stemmed words of `text` in order. English stopwords are dropped unless `keep_stopwords` is set."""
     found: list[str] = []
     if text.isascii():
-        # The whole cost of indexing is here: one look-up in a memo for each run of letters and digits.
+        # Most of the cost of indexing is here, so each run of letters and digits needs only one lookup in a cache.
         known = _all_terms_of if keep_stopwords else _terms_of
         for run in _ASCII_RUN.findall(text[:MAX_CHARS]):
             found += known(run) if len(run) <= MAX_WORD_CHARS else known.__wrapped__(run)
@@ -105,12 +105,12 @@ def _all_terms_of(run: str) -> tuple[str, ...]:
 
 @lru_cache(maxsize=1 << 16)
 def _stem(word: str) -> str:
-    # The English rules are for English letters; `isascii` also keeps what UTF-8 cannot encode from the C library.
+    # The English rules are for English letters. `isascii` also keeps the C library from text that UTF-8 cannot encode.
     return _of_thread.stem(word) if word.isascii() and word.isalpha() else word
 
 
 def _runs(text: str) -> Iterator[tuple[str, str]]:
-    """Maximal runs of one script with that script; digits go with Latin letters."""
+    """Yield the longest runs of one script, each with the script. Digits belong to Latin letters."""
     if text.isascii():
         for run in _ASCII_RUN.findall(text):
             yield run, _LATIN
@@ -142,11 +142,11 @@ def _without_accents(text: str) -> str:
 
 @lru_cache(maxsize=1 << 14)
 def _script(character: str) -> str:
-    """The first word of the character's Unicode name, which is its script; or what it is where that is no letter."""
+    """Return the first word of the character's Unicode name, which is its script, or a marker if it is not a letter."""
     category = unicodedata.category(character)
     name = unicodedata.name(character, "").partition(" ")[0]
     if category == "Cf" or name.startswith("VARIATION"):
-        return _INVISIBLE  # soft hyphens, joiners and byte order marks stand within words
+        return _INVISIBLE  # soft hyphens, joiners and byte order marks occur within words
     if category[0] == "M":
         return _MARK
     if category[0] not in "LN":
@@ -159,7 +159,7 @@ def _pairs(run: str) -> Iterable[str]:
     letters: list[str] = []
     for character in run:
         if letters and _script(character) == _MARK:
-            letters[-1] += character  # no word begins with a vowel sign that stands on the letter before
+            letters[-1] += character  # no word starts with a vowel sign that belongs to the letter before
         else:
             letters.append(character)
     pairs = map(str.__add__, letters, letters[1:]) if len(letters) > 1 else letters
@@ -167,7 +167,7 @@ def _pairs(run: str) -> Iterable[str]:
 
 
 def _parts(run: str) -> list[str]:
-    """The humps of a run of letters and digits, then the whole where there are few; `sha256` is `sha` and `sha256`."""
+    """Return the humps of a run of letters and digits, and then the whole if there are few: `sha` and `sha256`."""
     if not run.isascii():
         return [unicodedata.normalize("NFKC", run.casefold())[:MAX_WORD_CHARS]]
     if run.islower() and run.isalpha():

@@ -1,4 +1,4 @@
-"""Where the vector of a tool lies: an immutable table from the keys of documents to the rows of a matrix."""
+"""An immutable table that maps the keys of documents to the rows of a matrix of vectors."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ Rows = NDArray[np.float32]
 
 @dataclass(frozen=True, eq=False)
 class Vectors:
-    """The vectors that there are at one moment. Two are the same only if they are one object."""
+    """The vectors at one moment. Two tables are equal only if they are the same object."""
 
     model_id: str
     keys: Keys
-    """(n,): the `Document.key` of each row; none stands there twice, and none is 0."""
+    """(n,): the `Document.key` of each row. All differ, and 0 does not occur."""
     matrix: Rows
-    """(n, dim), float32, unit rows, or zeros where a text says nothing to the model."""
+    """(n, dim), float32, unit rows, or zeros if the model knows nothing in the text."""
 
     def __post_init__(self) -> None:
-        _ = self._sorted  # by whoever makes it, in a thread: all others would wait for the search that did
+        _ = self._sorted  # sort in the thread that creates the table; otherwise the first search would have to
 
     def __len__(self) -> int:
         return len(self.keys)
 
     def rows(self, wanted: Keys) -> NDArray[np.int32]:
-        """The row of each of the keys `wanted`, of any shape; -1 where there is none."""
+        """Return the row of each key in `wanted`, which may have any shape. -1 if there is none."""
         keys, order = self._sorted
         if not len(keys):
             return np.full(wanted.shape, -1, np.int32)
@@ -40,7 +40,7 @@ class Vectors:
         return np.where(keys[places] == wanted, order[places], -1).astype(np.int32)
 
     def rows_of(self, segment: Segment) -> NDArray[np.int32]:
-        """(n_tools,): the row of each tool of `segment`; -1 where its vector is not there. Looked up once."""
+        """(n_tools,): the row of each tool of `segment`. -1 if its vector is missing. The result is cached."""
         if (known := self._of_segments.get(segment)) is None:
             known = self._of_segments[segment] = self.rows(segment.keys)
         return known

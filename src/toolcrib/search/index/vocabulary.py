@@ -1,4 +1,4 @@
-"""Words that tools share whatever they are for, which a small catalog cannot know by itself."""
+"""Words that many tools share, independent of their purpose. A small catalog cannot learn them itself."""
 
 from __future__ import annotations
 
@@ -13,5 +13,6 @@ SHARES: Mapping[str, float] = {
     "detail": 0.07, "specifi": 0.07, "retriev": 0.07, "code": 0.07, "time": 0.07, "current": 0.07, "new": 0.07,
     "add": 0.06, "creat": 0.06, "find": 0.05, "run": 0.05, "call": 0.05, "by": 0.05, "delet": 0.05, "date": 0.05,
 }  # fmt: skip
-"""Of each term, as `tokens.terms` gives it, the share of tools that hold it: the mean of ToolBench's and of 557
-published servers' tools, where that is .05 or more and the word belongs to no one field."""
+"""The share of tools that contain each term, in the form of `tokens.terms`. It is the mean of ToolBench's tools and the
+tools of 557 published servers. Only terms with 0.05 or more that do not belong to a single field of work.
+"""
