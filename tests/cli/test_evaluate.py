@@ -281,7 +281,7 @@ def test_what_a_signal_is_worth_is_told_with_the_requests_that_need_it(reworded:
     assert sum(answer["refused"] for answer in comparison["answers"]) == 6
 
     shown = toolcrib("eval", *reworded, *words).out
-    assert "6 worse with “other”, most of all these 3" in shown
+    assert "6 worse with “other”; the 3 largest changes" in shown
     assert "1.00 → 0.00  q-erase  erase" in shown
     assert "better" not in shown
 

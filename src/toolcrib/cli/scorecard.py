@@ -238,7 +238,7 @@ def _show_changes(comparison: Comparison) -> None:
     better, worse = comparison.most_changed(SHOWN_CHANGES)
     for word, count, changes in (("better", difference.better, better), ("worse", difference.worse, worse)):
         if changes:
-            most = f", of these {len(changes)} changed most" if len(changes) < count else ""
+            most = f"; the {len(changes)} largest changes" if len(changes) < count else ""
             _print(f"\n[bold]{count} {word} with “other”[/]{most}")
             for change in changes:
                 _show_change(change)

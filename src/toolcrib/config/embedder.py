@@ -16,7 +16,7 @@ EMBEDDER_SETTINGS: Mapping[str, str] = {
     "folder": "A folder with a model2vec model or an ONNX sentence transformer. Relative to the configuration file.",
     "endpoint": "Instead of `folder`: an http or https URL with an OpenAI-compatible `/embeddings` below it.",
     "model": "The name of the model at the endpoint.",
-    "api_key": "The API key for the endpoint. Better use a variable, such as `${OPENAI_API_KEY}`.",
+    "api_key": "The API key for the endpoint. Use a variable, such as `${OPENAI_API_KEY}`.",
     "dimensions": "The number of dimensions to request from the endpoint (the default of the model).",
 }
 """Every key below `toolcrib.search.embedder`."""

@@ -404,7 +404,7 @@ def joined(config: Config, rows: Rows, reserved: Reserved = NOTHING_RESERVED) ->
     )
 
 
-IN_CONFIGURATION = "the configuration, or this program, says something else of it"
+IN_CONFIGURATION = "the configuration or this program already defines it differently"
 T = TypeVar("T")
 
 
