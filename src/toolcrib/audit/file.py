@@ -277,8 +277,7 @@ class AuditFile:
         lay_out(self._connection, _LAYOUT)
 
     def _forget_some(self) -> bool:
-        """Delete about a sixteenth of all rows, from the principals that use most. Returns False if there are no
-        rows."""
+        """Delete about a sixteenth of all rows, from the largest principals. Returns False if there are no rows."""
         with transaction(self._connection):
             taken = dict(self._connection.execute(f"SELECT principal, SUM({_BYTES}) FROM events GROUP BY 1"))  # noqa: S608
             if not taken:

@@ -273,8 +273,7 @@ def utc(at: float) -> str:
 
 
 def _opened(path: Path) -> sqlite3.Connection:
-    """Open the file read-only. In a read-only folder, where SQLite cannot lock, assume that the file does not
-    change."""
+    """Open the file read-only. SQLite cannot lock in a read-only folder: there, assume that the file never changes."""
     connection = sqlite3.connect(
         f"file:{quote(str(path))}?mode=ro", uri=True, timeout=_PATIENCE_S, isolation_level=None
     )

@@ -137,7 +137,7 @@ class AuditStore:
         self._rows: dict[int, _Waiting] = {}
         """Waiting operations that the thread has converted to rows."""
         self._being_written: Set[int] = frozenset()
-        """Keys of a write that has not ended. If one of these operations is dropped, it is lost only if the write
+        """Keys of a write that has not ended. An operation that is dropped meanwhile is lost only if the write
         fails."""
         self._written = 0
         self._lost = 0
@@ -202,8 +202,7 @@ class AuditStore:
             return AuditCondition(self._written, len(self._waiting), self._lost, self._problem)
 
     def close(self, timeout_s: float = CLOSE_S) -> None:
-        """Write what waits, and close the file, within `timeout_s` seconds. What is not written by that time is
-        lost."""
+        """Write what waits, and close the file, within `timeout_s` seconds. What is not written in time is lost."""
         with self._changed:
             if self._ends_at is None:
                 self._ends_at = time.monotonic() + timeout_s

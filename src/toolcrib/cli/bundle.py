@@ -16,8 +16,7 @@ from toolcrib.core.tools import Tool
 
 
 def bundles(config: Path, name: str | None, wait_s: float, *, as_json: bool) -> None:
-    """Show all bundles, or the one called `name`. With a name, the process exits with 1 if that bundle is
-    incomplete."""
+    """Show all bundles, or the one called `name`. If that one is incomplete, the process exits with 1."""
 
     async def main() -> None:
         async with opened(config, None, wait_s=wait_s) as crib:
@@ -97,6 +96,5 @@ def _wire(bundle: ToolBundle, found: Resolution) -> dict[str, Any]:
 
 
 def _missing_wire(missing: Missing) -> dict[str, str]:
-    """Convert to JSON, with the diagnosis that only the owner may read. The person who runs this command is the
-    owner."""
+    """Convert to JSON, with the diagnosis that only the owner may read. The owner runs this command."""
     return {**missing.to_wire(), "why": missing.diagnosis}

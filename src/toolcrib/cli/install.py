@@ -61,8 +61,7 @@ def install(
 
 
 def _was_typed(option: str) -> bool:
-    """Return whether an option is on the command line. A value from the environment may not be meant for this
-    command."""
+    """Return whether an option is on the command line. The environment may name a file for other commands."""
     return click.get_current_context().get_parameter_source(option) is ParameterSource.COMMANDLINE
 
 

@@ -259,8 +259,7 @@ def _worst_first(counted: tuple[tuple[Level, str], int]) -> tuple[int, int, str]
 
 
 def _indented(text: str, style: str = "") -> None:
-    """Print indented text: wrapped on a terminal, otherwise on one line, so that programs such as grep can search
-    it."""
+    """Print indented text: wrapped on a terminal, otherwise on one line, so that programs can search it."""
     from rich.text import Text
 
     shown = Text(" ".join(plain(text).split()))

@@ -61,8 +61,7 @@ class Matches:
 
 
 def matches_of(config: Config, view: View) -> Iterator[Matches]:
-    """Yield the matches of each rule of `config`. `view` must hold everything that was listed, whatever the policy
-    hides."""
+    """Yield the matches of each rule of `config`. `view` must hold everything that was listed, also hidden tools."""
     if config.policy is None:
         return
     sources = view.sources

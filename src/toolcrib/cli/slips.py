@@ -150,8 +150,7 @@ class Slips:
 
     @cached_property
     def _ids(self) -> tuple[str, ...]:
-        """The ids that patterns of tools are compared with: tools and prompts. Patterns of resources are not
-        checked."""
+        """The ids of tools and prompts, which patterns are compared with. Patterns of resources are not checked."""
         prompts = (f"{item.source}.{item.own_name}" for item in self._view.shelf.prompts.values())
         return *self._view.tools, *prompts
 

@@ -90,8 +90,7 @@ class Settings:
         return () if value is None else read_strings(value, self._place(key))
 
     def paths(self, key: str) -> tuple[tuple[str, ...], ...]:
-        """Return the list of paths under `key`, none of them empty. A single string is one path with `/` between
-        names."""
+        """Return the list of paths under `key`, none of them empty. A string is one path with `/` between names."""
         value = self.values.get(key)
         paths = () if value is None else read_paths(value, self._place(key))
         if not all(paths):

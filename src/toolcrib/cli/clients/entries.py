@@ -1,5 +1,4 @@
-"""Examines the entry of one server in a client's file: whether it is Toolcrib, and whether it can be moved behind
-it."""
+"""Examines a server's entry in a client's file: whether it is Toolcrib, and whether Toolcrib can take it over."""
 
 from __future__ import annotations
 
@@ -201,8 +200,7 @@ def _meaning(entry: object) -> object:
 
 
 def _may_be_signed_in(members: Mapping[str, Any]) -> bool:
-    """Return whether the client may have signed in to a remote server: no headers, no query, and not on this
-    machine."""
+    """Return whether the client may have signed in to this server: remote, without headers and without a query."""
     if members.get("headers"):
         return False
     try:

@@ -96,8 +96,7 @@ class Document:
         return value
 
     def raw(self, path: Sequence[str]) -> str | None:
-        """Return the text of the value at `path` in canonical layout, with its comments, or None if it does not
-        exist."""
+        """Return the text of the value at `path` in canonical layout, with its comments. None if there is no value."""
         braces = self._braces_at(path[:-1])
         member = next((m for m in braces.members if m.key == path[-1]), None) if braces is not None else None
         if member is None:

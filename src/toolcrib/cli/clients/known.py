@@ -72,8 +72,7 @@ class Surroundings:
 
     @property
     def project(self) -> Path:
-        """The root of the repository that contains the folder, or the folder itself. For a git worktree, the main
-        root."""
+        """The root of the repository around the folder, or the folder itself. For a git worktree, the main root."""
         for folder in (self.folder, *self.folder.parents):
             mark = folder / ".git"
             if mark.is_dir():
@@ -170,8 +169,7 @@ class KnownClient:
 
 
 def gateway_name(scope: Scope) -> str:
-    """Return the name of the gateway. Each scope has a different one, because an inner scope hides equal outer
-    names."""
+    """Return the name of the gateway, which differs per scope: an inner scope hides equal names of outer ones."""
     return NAME if scope is Scope.USER else f"{NAME}-{scope}"
 
 
@@ -199,8 +197,7 @@ def _claude_json(s: Surroundings) -> Path:
 
 
 def _claude_project(s: Surroundings) -> Place:
-    """The servers are below `projects`, under the root of the repository, or under this folder if only it has
-    servers."""
+    """The servers are below `projects`, under the repository's root, or under this folder if only it has servers."""
 
     def section(document: Mapping[str, Any]) -> tuple[str, ...]:
         projects = members_of(document.get("projects")) or {}

@@ -361,8 +361,7 @@ def _known(surroundings: Surroundings) -> Iterator[tuple[Sharer, Sequence[str]]]
 
 
 def served_here(surroundings: Surroundings) -> Mapping[Path, Sequence[Sharer]]:
-    """Return the configurations that clients here serve with Toolcrib, and those clients. Unreadable files are
-    skipped."""
+    """Return the configurations that clients here serve with Toolcrib, and those clients. Skips unreadable files."""
     found: dict[Path, list[Sharer]] = {}
     seen: set[tuple[str, ...]] = set()
     for sharer, section in _known(surroundings):
@@ -377,8 +376,7 @@ def served_here(surroundings: Surroundings) -> Mapping[Path, Sequence[Sharer]]:
 
 
 def _serves(sharer: Sharer, section: Sequence[str], config: Path) -> bool:
-    """Return whether a client has an entry for Toolcrib with `config`. If its file cannot be read, assume that it
-    has."""
+    """Return whether a client has an entry for Toolcrib with `config`. True if its file cannot be read."""
     try:
         return any(_is_same(path, config) for path in _served_by(sharer, section))
     except (InvalidConfig, Malformed):
