@@ -466,7 +466,7 @@ def categories(**options: Any) -> None:
 @click.option(
     "--in",
     "category",
-    metavar="NODE",
+    metavar="CATEGORY",
     multiple=True,
     help="Search only this category and those below it. Repeat to go deeper: `--in Work --in Files`.",
 )
@@ -639,7 +639,8 @@ def doctor(**options: Any) -> None:
 @wait_option
 @json_option
 def pin(what: tuple[str, ...], config: Path, mode: str | None, full: bool, wait_s: float, **options: Any) -> None:
-    """Pin the definitions of CONFIG's servers as they are now. Agents do not see later changes until you pin them.
+    """Pin the definitions of CONFIG's servers as they are now. By default, agents do not see later changes until
+    you pin them.
 
     WHAT: servers, tool ids or patterns of tool ids. Default: everything.
 

@@ -108,7 +108,7 @@ class Document:
         return self._uncommented != self.text
 
     def with_members(self, path: Sequence[str], changes: Mapping[str, str | None]) -> Document:
-        """Return the document with members of the object at `path` set to raw JSON, or removed if the value is None.
+        """Return the document with members of the object at `path` set to raw JSON, or removed for None.
 
         An existing member is replaced in place. A new one is added at the end. Missing objects on the path are created.
 
@@ -247,7 +247,7 @@ class Document:
         return _relaid(raw, "", UNIT, indent, self._unit).replace("\n", self._newline)
 
     def _listed(self, members: Mapping[str, str], indent: str | None) -> str:
-        """Format members: each on its own line after `indent`, or all on one line if `indent` is None."""
+        """Format members: each on its own line after `indent`, or all on one line without `indent`."""
         if indent is None:
             return ",".join(f" {_quoted(key)}: {_on_one_line(raw)}" for key, raw in members.items())
         lines = (f"{self._newline}{indent}{_quoted(key)}: {self._laid(raw, indent)}" for key, raw in members.items())
