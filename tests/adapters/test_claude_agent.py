@@ -357,7 +357,7 @@ class TestTheProgram:
         told = await asked(script, prompt(Work().print), config=config)
 
         assert 200_000 < len(told.results[0]) < 500_000
-        assert "more characters are left out]" in told.results[0]
+        assert "more characters omitted]" in told.results[0]
         assert told.results[1] == ""
         assert json.dumps(told.results[0]) in told.sent(1)
 
@@ -413,7 +413,7 @@ class TestTheProgram:
             config = InnerLoopConfig(max_turns=2)
             with pytest.raises(BudgetExceeded, match="2 turns"):
                 await claude.evaluate(prompt(work.add), session=session, config=config)
-            with pytest.raises(BudgetExceeded, match="of 45"):
+            with pytest.raises(BudgetExceeded, match="limit of 45 tokens"):
                 await claude.evaluate(prompt(work.add), session=session, config=InnerLoopConfig(max_tokens=45))
 
         assert len(server.requests) == 3
@@ -424,7 +424,7 @@ class TestTheProgram:
     async def test_when_the_time_is_up_no_process_is_left(self) -> None:
         session = Toolcrib().session()
         async with AnthropicServer([Silence()]) as server, adapter(server) as claude:
-            with pytest.raises(BudgetExceeded, match="longer than"):
+            with pytest.raises(BudgetExceeded, match="time limit"):
                 await claude.evaluate(prompt(), session=session, config=InnerLoopConfig(timeout_s=0.5))
         check_answered(session.conversation.state)
         assert programs() == set()
@@ -542,7 +542,7 @@ class TestTheProgram:
         ]
         told = await asked(script, answering(Cat))
         assert told.answer.output == Cat(kind="cat", name="Tom")
-        assert "not of the form" in told.sent(1)
+        assert "does not have the required form" in told.sent(1)
         assert len(told.session.conversation.state.messages) == 4
 
     async def test_a_model_that_never_gives_the_answer_is_given_up(self) -> None:

@@ -711,7 +711,7 @@ async def test_a_call_that_takes_longer_than_it_may_is_given_up() -> None:
 
     (given_up,) = returns(done.all_messages())
     assert given_up.outcome == "failed"
-    assert "given up after 0 seconds" in str(given_up.content)
+    assert "did not finish within 0 seconds" in str(given_up.content)
 
 
 # -- what a history keeps ---------------------------------------------------------------------------------------------

@@ -90,7 +90,7 @@ async def test_operations_are_chosen_by_the_name_of_their_set_or_one_by_one() ->
     ("form", "operations"), [("cobol", "compact"), ("openai", "most"), ("openai", ["list", "destroy"])]
 )
 async def test_a_form_or_an_operation_that_there_is_not_is_named(form: Any, operations: Any) -> None:
-    with pytest.raises(ValueError, match="there are: "):
+    with pytest.raises(ValueError, match="Use one of: "):
         shop().tools_for(form, operations=operations)
 
 
@@ -280,7 +280,7 @@ async def test_an_answer_leads_to_nothing_that_the_model_does_not_have() -> None
     assert slip["next_action"] == {"operation": "functions__add", "arguments": {"a": 1, "b": 2}}
     lost = (await told(session, "functions__long"))["error"]
     assert "next_action" not in lost
-    assert lost["hints"] == ["You have: functions__add."]
+    assert lost["hints"] == ["Your tools are: functions__add."]
 
 
 async def test_errors_and_suggestions_lead_to_the_operations_that_were_given() -> None:
@@ -323,7 +323,7 @@ async def test_calls_of_one_turn_run_side_by_side_and_are_answered_in_their_orde
 async def test_a_long_answer_is_cut_and_says_how_much_is_left_out() -> None:
     session = shop()
     session.tools_for("openai", ["functions.long"])
-    assert (await told(session, "functions__long")).endswith("\n[100,000 more characters are left out]")
+    assert (await told(session, "functions__long")).endswith("\n[100,000 more characters omitted]")
 
 
 async def test_half_a_surrogate_pair_becomes_something_that_a_request_can_hold() -> None:
@@ -366,5 +366,5 @@ async def test_calls_that_are_nothing_but_a_name_and_arguments_are_answered_too(
 
 @pytest.mark.parametrize("one", [{"name": "list", "arguments": {}}, "list", ToolCall("c", "list", "{}")])
 async def test_one_call_by_itself_is_no_list_of_calls(one: Any) -> None:
-    with pytest.raises(TypeError, match="a list of calls"):
+    with pytest.raises(TypeError, match="pass a list of calls"):
         await Toolcrib().session().handle(one)

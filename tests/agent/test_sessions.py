@@ -116,7 +116,7 @@ async def test_a_conversation_is_saved_and_gone_on_with() -> None:
 
 @pytest.mark.parametrize("saved", ["", "{}", "nothing"])
 async def test_what_was_not_saved_by_a_session_begins_none(saved: str) -> None:
-    with pytest.raises(InvalidPrompt, match="no saved conversation"):
+    with pytest.raises(InvalidPrompt, match="Not a saved conversation"):
         Toolcrib().session(saved=saved)
 
 

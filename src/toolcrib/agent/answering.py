@@ -1,4 +1,4 @@
-"""One call as a model makes it: the arguments that it wrote, how it may end, and what the model reads of it."""
+"""Runs one tool call of a model: reads the arguments, limits the time, and writes the result for the model."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from toolcrib.operations.calling.under_way import NOT_KNOWN
 logger = logging.getLogger(__name__)
 
 CALL_TIMEOUT_S = 300.0
-"""For one call, where nobody says otherwise."""
+"""The default time limit of one call."""
 
 MAX_RESULT_CHARS = 200_000
-"""Of one answer, where nobody says otherwise."""
+"""The default length limit of one result."""
 
 PARALLEL_CALLS = 8
-"""Calls of one turn that run at once, where nobody says otherwise."""
+"""The default number of calls of one turn that run at once."""
 
-_AGAIN = "Call it again with an object."
+_AGAIN = "Call it again with a JSON object."
 
 
 class Outcome(Protocol):
-    """What came of a call."""
+    """The result of a call."""
 
     @property
     def success(self) -> bool: ...
@@ -42,11 +42,11 @@ OutcomeT = TypeVar("OutcomeT", bound=Outcome)
 
 
 async def run_call(call: ToolCall, run: Callable[[], Awaitable[OutcomeT]], *, timeout_s: float) -> OutcomeT:
-    """What `run` makes of `call` within so many seconds.
+    """Return the result of `run`, limited to `timeout_s`.
 
     Raises:
-        SourceUnavailable: its time is over, or it failed in a way that nobody foresaw.
-        ToolcribError: as `run` does.
+        SourceUnavailable: the time limit was reached, or an unexpected error occurred.
+        ToolcribError: an error of `run`.
     """
     with call_span(call) as fail:
         try:
@@ -55,22 +55,22 @@ async def run_call(call: ToolCall, run: Callable[[], Awaitable[OutcomeT]], *, ti
         except ToolcribError:
             raise
         except TimeoutError as error:
-            told = f"`{call.name}` was given up after {timeout_s:g} seconds. {NOT_KNOWN}"
-            raise SourceUnavailable(told, hints=["Look whether it has run before you call it again."]) from error
+            told = f"`{call.name}` did not finish within {timeout_s:g} seconds. {NOT_KNOWN}"
+            raise SourceUnavailable(told, hints=["Check whether it ran before you call it again."]) from error
         except Exception as error:
-            logger.exception("a call of `%s` failed in Toolcrib itself", call.name)
-            told = f"`{call.name}` failed for a reason that lies in Toolcrib. {NOT_KNOWN}"
-            raise SourceUnavailable(told, hints=["Go on without it, or use another tool."]) from error
+            logger.exception("a call of `%s` failed because of an internal error", call.name)
+            told = f"`{call.name}` failed because of an internal error in Toolcrib. {NOT_KNOWN}"
+            raise SourceUnavailable(told, hints=["Continue without it, or use a different tool."]) from error
         if not outcome.success:
             fail(TOOL_ERROR)
         return outcome
 
 
 def arguments_of(call: ToolCall) -> dict[str, Any]:
-    """What a model wrote; none where it wrote nothing.
+    """Parse the arguments that a model wrote. No text means no arguments.
 
     Raises:
-        InvalidArguments: it is no JSON object.
+        InvalidArguments: the text is not a JSON object.
     """
     if not call.arguments.strip():
         return {}
@@ -78,15 +78,15 @@ def arguments_of(call: ToolCall) -> dict[str, Any]:
         given = json.loads(call.arguments)
     except (ValueError, RecursionError) as error:
         raise InvalidArguments(
-            f"Nothing was run: the arguments of `{call.name}` are no JSON: {error}. {_AGAIN}"
+            f"The arguments of `{call.name}` are not valid JSON: {error}. Nothing ran. {_AGAIN}"
         ) from error
     if not isinstance(given, dict):
-        raise InvalidArguments(f"Nothing was run: the arguments of `{call.name}` are no JSON object. {_AGAIN}")
+        raise InvalidArguments(f"The arguments of `{call.name}` are not a JSON object. Nothing ran. {_AGAIN}")
     return cast("dict[str, Any]", given)
 
 
 def json_text(wire: Mapping[str, Any]) -> str:
-    """Compact JSON; half a surrogate pair, or an integer beyond 64 bits, is written out as well."""
+    """Return compact JSON. Halves of surrogate pairs and integers beyond 64 bits are also supported."""
     try:
         return orjson.dumps(wire).decode()
     except TypeError:
@@ -94,7 +94,7 @@ def json_text(wire: Mapping[str, Any]) -> str:
 
 
 def result_text(result: ToolResult) -> str:
-    """What a model reads of an answer: its text, or its JSON where it has none; of anything else, that it is there."""
+    """Return what a model reads of a result: its text, or its JSON if there is no text. Other content is only named."""
     parts: list[str] = []
     for block in result.content:
         kind = block.get("type")
@@ -112,11 +112,12 @@ def result_text(result: ToolResult) -> str:
 
 
 def sendable(content: str, most_chars: int) -> str:
-    """Its beginning, and how much is left out, where it is longer; half a surrogate pair, which no request can hold,
-    becomes a question mark.
+    """Return the start of `content` and the number of omitted characters, if it is too long.
+
+    Halves of surrogate pairs, which no request can contain, become question marks.
     """
     if len(content) > most_chars:
-        content = f"{content[:most_chars]}\n[{len(content) - most_chars:,} more characters are left out]"
+        content = f"{content[:most_chars]}\n[{len(content) - most_chars:,} more characters omitted]"
     return content.encode("utf-8", "replace").decode()
 
 

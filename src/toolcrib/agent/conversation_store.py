@@ -1,4 +1,4 @@
-"""Conversations of an agent with an editor, so that they can be gone on with after a restart."""
+"""Stores conversations of an ACP agent with an editor, so that they can be continued after a restart."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ import orjson
 from toolcrib.database import Database, Layout
 
 LAYOUT = 1
-"""Of the table; a file that a newer Toolcrib wrote is left alone."""
+"""The version of the table. A file that a newer Toolcrib wrote is not used."""
 
 BUSY_TIMEOUT_S = 2.0
-"""How long to wait for another process that is writing."""
+"""How long to wait while a different process writes."""
 
 MAX_KEPT = 500
-"""Conversations; those that were touched last stay."""
+"""The number of stored conversations. The least recently used ones are deleted."""
 
 MAX_UNSPOKEN = 50
-"""Of those in which nothing was said yet, besides: an editor begins one whenever it starts."""
+"""The additional number of conversations without messages. An editor creates one at every start."""
 
 PAGE = 50
-"""Conversations on one page of a list."""
+"""The number of conversations on one page of a list."""
 
 _TABLE = """
 CREATE TABLE conversations (
@@ -40,7 +40,7 @@ _ONE = f"SELECT {_COLUMNS}, messages FROM conversations WHERE id = ?"  # noqa: S
 _KEEP = f"INSERT OR REPLACE INTO conversations ({_COLUMNS}, messages) VALUES (?, ?, ?, ?, ?, ?, ?)"  # noqa: S608
 _FORGET = """DELETE FROM conversations WHERE rowid IN
     (SELECT rowid FROM conversations WHERE (title = '') = ? ORDER BY rowid DESC LIMIT -1 OFFSET ?)"""
-"""A conversation gets a larger row id each time it is kept. Its time does not count: the clock may have been wrong."""
+"""A conversation gets a larger row id each time it is stored. Its time is not used, because the clock may be wrong."""
 _LIST = f"""SELECT {_COLUMNS} FROM conversations
     WHERE title <> '' AND cwd = IFNULL(?, cwd)
     ORDER BY updated_at DESC, id LIMIT ? OFFSET ?"""  # noqa: S608
@@ -50,25 +50,25 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class KeptConversation:
-    """One of them, as it was after its last prompt."""
+    """A stored conversation, as it was after its last prompt."""
 
     id: str
     cwd: str
     roots: tuple[str, ...]
-    """Folders besides `cwd` that belong to it."""
+    """Folders in addition to `cwd` that belong to the conversation."""
     title: str
-    """Empty before anything was said."""
+    """Empty before the first message."""
     mode: str
     updated_at: float
-    """In seconds since 1970."""
+    """The time in seconds since 1970."""
     messages: bytes = b""
-    """As whoever keeps it writes them; empty in a list."""
+    """The messages, in the format of the caller. Empty in a list."""
 
 
 class ConversationStore:
-    """Conversations in one SQLite file that several processes may share.
+    """Stores conversations in one SQLite file that several processes may share.
 
-    Raises, in every method:
+    Every method raises:
         OSError, sqlite3.Error: the file cannot be read or written.
     """
 
@@ -76,10 +76,11 @@ class ConversationStore:
         self.path = path
         self._database = Database(path, Layout.of(LAYOUT, [_TABLE]), BUSY_TIMEOUT_S)
         self._threads = anyio.CapacityLimiter(2)
-        """Of its own: a file that another process has locked holds up nobody else."""
+        """A separate limiter: a file that a different process has locked does not delay other work."""
 
     async def keep(self, conversation: KeptConversation) -> None:
-        """Have it be there from now on as it is; where there are too many, those not touched for longest go."""
+        """Store the conversation in its current form. If there are too many, the least recently used ones are
+        deleted."""
 
         def write() -> None:
             with self._database.writing() as file:
@@ -92,7 +93,7 @@ class ConversationStore:
         await anyio.to_thread.run_sync(write, limiter=self._threads)
 
     async def get(self, conversation_id: str) -> KeptConversation | None:
-        """The one of this id; None where there is none."""
+        """Return the conversation with this id. None if it does not exist."""
 
         def look(file: sqlite3.Connection) -> KeptConversation | None:
             row = file.execute(_ONE, (conversation_id,)).fetchone()
@@ -101,7 +102,8 @@ class ConversationStore:
         return await self._looking(look, None)
 
     async def list(self, cwd: str | None = None, offset: int = 0) -> tuple[KeptConversation, ...]:
-        """Those with a title, of the folder `cwd` or all, without messages: a page from `offset`, latest first."""
+        """Return one page of conversations with a title, without messages: of the folder `cwd` or all, the latest
+        first."""
 
         def look(file: sqlite3.Connection) -> tuple[KeptConversation, ...]:
             return tuple(_read(row) for row in file.execute(_LIST, (cwd, PAGE, offset)))

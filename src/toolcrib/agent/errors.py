@@ -1,4 +1,4 @@
-"""Errors as a model reads them: the next action names a tool that the model has."""
+"""Formats errors for a model. The next action only names tools that the model has."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from toolcrib.core.handles import Handle
 from toolcrib.operations.steps import leading_within
 
 MAX_NAMED = 20
-"""Tools that an error names of those that a model has; it has their list besides."""
+"""How many of a model's tools an error lists. The model has the whole list anyway."""
 
 
 def error_within(error: ToolcribError, offered: Mapping[str, Offer]) -> dict[str, Any]:
-    """The object of `error`, leading to nothing but what a model has: a tool that has a name is called by that."""
+    """Return the object of `error`. Its next action only names tools that the model has, by the model's names."""
     operations = {name for name, offer in offered.items() if offer.handle is None}
     match error.next_action:
         case NextAction("call_tool", {"tool_id": str() as handle, **rest}):
@@ -30,7 +30,7 @@ def error_within(error: ToolcribError, offered: Mapping[str, Offer]) -> dict[str
     wire = error.to_wire()
     if error.next_action is not None and error.next_action.operation not in operations:
         del wire["error"]["next_action"]
-        wire["error"]["hints"] = [*wire["error"].get("hints", ()), f"You have: {_named(offered)}."]
+        wire["error"]["hints"] = [*wire["error"].get("hints", ()), f"Your tools are: {_named(offered)}."]
     return wire
 
 
@@ -41,7 +41,7 @@ def _named(offered: Collection[str]) -> str:
 
 
 def _name_of(handle: str, offered: Mapping[str, Offer]) -> str | None:
-    """Under which name a tool is called; its handle may hold another trace."""
+    """Return the name of the tool with this handle. The handle may have a different trace."""
     meant = Handle.parse(handle)
     for name, offer in offered.items():
         shown = Handle.parse(offer.handle) if offer.handle is not None else None

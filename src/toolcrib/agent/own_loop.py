@@ -1,4 +1,4 @@
-"""Tools, and answers to calls, for whoever asks a model in a loop of its own: in its vendor's form, without its SDK."""
+"""Tools and answers for programs with their own model loop: in the format of their vendor, without its SDK."""
 
 from __future__ import annotations
 
@@ -48,21 +48,21 @@ class _Outcome:
 
 @dataclass
 class OwnLoop:
-    """What one conversation was given so far. Belongs to one task at a time."""
+    """The tools that one conversation was given so far. Only one task at a time may use it."""
 
     view: Callable[[], View]
     run: Callable[[str, Mapping[str, Any]], Awaitable[ToolResult]]
     """Calls a tool by its handle."""
     perform: Callable[[str, Mapping[str, Any]], Awaitable[Answer | ToolResult]]
     _offers: dict[str, Offer] = field(default_factory=dict[str, Offer])
-    """By the name that the model calls."""
+    """The offers by the name that the model calls."""
 
     def tools_for(
         self, form: Form, tools: Sequence[str | Tool], operations: str | Sequence[str]
     ) -> list[dict[str, Any]]:
         """See `Session.tools_for`."""
         if form not in TOOLS:
-            raise ValueError(f"`{form}` is no form of tools; there are: {', '.join(TOOLS)}")
+            raise ValueError(f"unknown form `{form}`. Use one of: {', '.join(TOOLS)}")
         named = operation_tools(_operations(operations))
         offers = {each.name: Offer(ToolSpec(each.name, each.description, each.input_schema)) for each in named}
         view = self.view()
@@ -87,7 +87,7 @@ class OwnLoop:
         async with anyio.create_task_group() as tasks:
             for position, each in enumerate(asked):
                 tasks.start_soon(answer, position, each.call)
-        for position in range(len(asked)):  # only now, for what one of them expands the others were not shown
+        for position in range(len(asked)):  # only now: other calls of this turn must not use expanded tools
             self._take_in(outcomes[position].shown)
         return answers_in((each.form, outcomes[position].message) for position, each in enumerate(asked))
 
@@ -110,11 +110,12 @@ class OwnLoop:
         view = self.view()
         if (tool := view.find(name)) is not None:
             return NotExpanded(
-                f"`{name}` was not expanded, so its arguments are not known. Expand it, then call it.",
+                f"`{name}` was not expanded yet, so you do not know its arguments. Call `expand_tool` first, then "
+                "call it.",
                 next_action=NextAction("expand_tool", {"tool_id": tool.id}),
             )
         if (near := nearest(name[:_ECHO_CHARS], self._offers)) is not None:
-            return ToolNotFound(f"There is no tool `{name[:_ECHO_CHARS]}`.", hints=[f"Did you mean `{near}`?"])
+            return ToolNotFound(f"Tool `{name[:_ECHO_CHARS]}` not found.", hints=[f"Did you mean `{near}`?"])
         return not_found(view, name)
 
     def _take_in(self, shown: Iterable[Expansion]) -> None:
@@ -128,10 +129,10 @@ class OwnLoop:
 def _operations(named: str | Sequence[str]) -> Sequence[str]:
     if isinstance(named, str):
         if named not in SETS:
-            raise ValueError(f"`{named}` is no set of operations; there are: {', '.join(SETS)}")
+            raise ValueError(f"unknown set of operations `{named}`. Use one of: {', '.join(SETS)}")
         return SETS[named]
     if unknown := [name for name in named if name not in OPERATIONS]:
-        raise ValueError(f"`{unknown[0]}` is no operation; there are: {', '.join(OPERATIONS)}")
+        raise ValueError(f"unknown operation `{unknown[0]}`. Use one of: {', '.join(OPERATIONS)}")
     return named
 
 

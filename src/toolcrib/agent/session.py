@@ -1,4 +1,4 @@
-"""A session: the operations on behalf of one principal, with a conversation and tools of its own."""
+"""A session: the operations on behalf of one principal, with its own conversation and tools."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _FunctionT = TypeVar("_FunctionT", bound=Callable[..., Any])
 
 
 class Catalog(Protocol):
-    """What a session needs of a `Toolcrib`."""
+    """The part of `Toolcrib` that a session needs."""
 
     @property
     def desk(self) -> Desk: ...
@@ -43,21 +43,21 @@ class Catalog(Protocol):
 
 
 class Session(OperationMethods):
-    """The operations on behalf of one principal, within one bundle. A session needs no end.
+    """The operations on behalf of one principal, within one bundle. A session does not have to be closed.
 
-    It also holds a conversation, and tools that nobody else sees.
+    It also has a conversation, and tools that only this session sees.
     """
 
     def __init__(self, crib: Catalog, context: CallContext, conversation: Conversation | None = None) -> None:
         self.crib = crib
         self.desk = crib.desk
         self.own = OwnTools()
-        """Tools of this session alone."""
+        """The tools that only this session has."""
         self.context = replace(context, own=self.own)
         self.conversation = conversation or Conversation()
-        """What was said in it, and done."""
+        """The messages and events of the session."""
         self._functions: dict[str, FunctionSource] = {}
-        """By group."""
+        """The functions of this session, by group."""
         self._added: dict[tuple[str, Callable[..., Any]], Tool] = {}
         self._own_loop = OwnLoop(self.view, self.call_tool, self.perform)
 
@@ -68,7 +68,7 @@ class Session(OperationMethods):
         await self.crib.prepare(query)
 
     def view(self) -> View:
-        """What this session may see of the catalog as it is now."""
+        """Return what this session may see of the current catalog."""
         return self.seen_by(self.context)
 
     @overload
@@ -78,13 +78,14 @@ class Session(OperationMethods):
     def add(self, function: None = None, *, group: str = "", **given: Any) -> Callable[[_FunctionT], _FunctionT]: ...
 
     def add(self, function: Callable[..., Any] | None = None, *, group: str = "", **given: Any) -> Callable[..., Any]:
-        """Take in a Python function as a tool of this session alone; `given` as `Toolcrib.add` takes it.
+        """Add a Python function as a tool of this session only. `given` takes the arguments of `Toolcrib.add`.
 
-        Gives back the function, as `Toolcrib.add` does, and is a decorator like it. The tool is `tool_of(function)`.
-        Those of one `group` stand below one node, and differ by name. One that is there already stays what it is.
+        Returns the function and works as a decorator, like `Toolcrib.add`. `tool_of(function)` returns the tool. Tools
+        with the same `group` are in the same category, and must have different names. A function that was already added
+        is unchanged.
 
         Raises:
-            InvalidTool: as `Toolcrib.add` does.
+            InvalidTool: for the same reasons as `Toolcrib.add`.
         """
         if function is None:
             return partial(self.add, group=group, **given)
@@ -92,20 +93,20 @@ class Session(OperationMethods):
         return function
 
     def tool_of(self, function: Callable[..., Any], *, group: str = "") -> Tool:
-        """The tool that `add` made of a function.
+        """Return the tool that `add` made from a function.
 
         Raises:
-            ToolNotFound: it was not added to this group.
+            ToolNotFound: the function was not added to this group.
         """
         if (tool := self._added.get((group, function))) is None:
             raise ToolNotFound(f"`{getattr(function, '__name__', function)}` was not added to this session")
         return tool
 
     def take(self, function: Callable[..., Any], *, group: str = "", **given: Any) -> Tool:
-        """The tool that `add` would make of a function; it does not exist for any operation before `show` says so.
+        """Return the tool that `add` would make from a function. Operations do not see it before `show`.
 
         Raises:
-            InvalidTool: as `Toolcrib.add` does.
+            InvalidTool: for the same reasons as `Toolcrib.add`.
         """
         from toolcrib.sources.functions import FunctionSource  # noqa: PLC0415  reading signatures takes a parser
 
@@ -120,7 +121,7 @@ class Session(OperationMethods):
         return tool
 
     def show(self, *tools: Tool) -> None:
-        """Have these exist from now on, of those that `take` made; others are passed over."""
+        """Let operations see these tools, if `take` made them. Other tools are ignored."""
         for group, source in self._functions.items():
             there = self.own.overlay.tools
             new = [tool for tool in tools if tool.source == source.name and tool.id not in there]
@@ -136,13 +137,14 @@ class Session(OperationMethods):
         *,
         operations: str | Sequence[str] = DEFAULT_SET,
     ) -> list[dict[str, Any]]:
-        """Tools as a vendor's API takes them, for a loop of one's own: operations, then `tools`, by id or as they are.
+        """Return tools in the format of a vendor's API, for your own loop: operations, then `tools`, by id or as
+        objects.
 
-        `operations` is the name of one of `SETS`, or names some of `OPERATIONS`. What was given once can be called in
-        this session from then on, as it was shown last.
+        `operations` is the name of one of `SETS`, or some names of `OPERATIONS`. Tools that were returned once can be
+        called in this session from then on, with the definition that was returned last.
 
         Raises:
-            ToolNotFound: one of `tools` is not there, or may not be seen.
+            ToolNotFound: one of `tools` does not exist, or may not be seen.
             SourceUnavailable: the source of one of them failed.
             InvalidTool: one has the name of an operation.
             ValueError: there is no such form, set or operation.
@@ -150,28 +152,28 @@ class Session(OperationMethods):
         return self._own_loop.tools_for(form, tools, operations)
 
     async def handle(self, calls: Iterable[object] | None) -> list[Any]:
-        """Messages that answer the calls in a model's answer, to be appended right after it, in the form they came in.
+        """Run the calls in a model's answer, and return the messages to append after it, in the format of the calls.
 
-        `calls` is a list of tool calls, of output items or of content blocks, as dictionaries or as an SDK's objects;
-        what is no call is passed over. They run side by side, and each has exactly one answer, in order, however it
-        ended. A tool is called by its name only once it was given by `tools_for` or expanded by the model.
+        `calls` is a list of tool calls, output items or content blocks, as dictionaries or as an SDK's objects. Other
+        items are ignored. The calls run in parallel. Each has exactly one answer, in order, even if it fails. A tool
+        can be called by name only after `tools_for` returned it or the model expanded it.
         """
         return await self._own_loop.handle(calls)
 
     def dispatch(self, *events: ConversationEvent) -> None:
-        """Have them happened in the conversation, all at once."""
+        """Apply events to the conversation, all at once."""
         self.conversation.dispatch(*events)
 
     def to_json(self) -> str:
-        """The conversation, to be gone on with by `Toolcrib.session(saved=...)`."""
+        """Return the conversation in the form that `Toolcrib.session(saved=...)` continues."""
         return self.conversation.to_json()
 
     def resolve(self) -> Resolution:
-        """The tools of its bundle that are there, of which each required entry has one; `ready` comes before.
+        """Return the available tools of the session's bundle, if no required tool is missing. Call `ready` first.
 
         Raises:
-            BundleIncomplete: something required is missing; all of it is named.
-            UnknownBundle: there is no such bundle any more, or the session is within none.
+            BundleIncomplete: required tools are missing. The error names all of them.
+            UnknownBundle: the bundle no longer exists, or the session has no bundle.
         """
         found = self.crib.resolve(self.context.bundle or "", self.context.principal)
         found.check()

@@ -1,7 +1,7 @@
-"""What OpenTelemetry is told: a span of each turn of a model and of each call, and how often tools were brought in.
+"""OpenTelemetry traces and metrics: a span for each turn and each call, and counters for delivered tools.
 
-Nothing that was said or passed stands in it, nor the text of an error. Without an SDK nothing comes of it; its API is
-imported when it is first used.
+They contain no messages, arguments or error texts. Without an SDK, nothing is recorded. The API is imported on first
+use.
 
 Source: semantic conventions for generative AI, "Inference" and "Execute tool span" (September 2026).
 """
@@ -23,22 +23,23 @@ if TYPE_CHECKING:
     from opentelemetry.util.types import AttributeValue
 
 SCOPE = "toolcrib"
-"""The instrumentation scope of all of it."""
+"""The name of the instrumentation scope."""
 
 INJECTED = "toolcrib.tools.injected"
 DYNAMIC = "toolcrib.operations.dynamic"
 RESTARTS = "toolcrib.operations.restarts"
 
 _VENDORS = {"openai-chat": "openai", "claude-agent": "anthropic"}
-"""What the conventions call a provider that an adapter has another name for."""
+"""The provider names of the conventions, for adapters with a different name."""
 
 _NAME_CHARS = 80
-"""Of the name of a tool: a model may call whatever it likes."""
+"""The length to which the name of a tool is cut, because a model may call any name."""
 
 
 @contextmanager
 def turn_span(provider: str, model: str) -> Generator[Callable[[Usage], None]]:
-    """One turn of a model, with all attempts at it; what is given takes its cost. `provider` is an adapter's name."""
+    """Trace one turn of a model, including retries. The yielded function records the cost. `provider` is an adapter's
+    name."""
     told = {
         "gen_ai.operation.name": "chat",
         "gen_ai.provider.name": _VENDORS.get(provider, provider),
@@ -56,7 +57,8 @@ def turn_span(provider: str, model: str) -> Generator[Callable[[Usage], None]]:
 
 @contextmanager
 def call_span(call: ToolCall) -> Generator[Callable[[str], None]]:
-    """One call; what is given takes the `error.type` of one whose answer says that it failed, the code of ours else."""
+    """Trace one call. The yielded function records the `error.type` of a failed call. Toolcrib's errors record their
+    code."""
     name = call.name[:_NAME_CHARS]
     told = {
         "gen_ai.operation.name": "execute_tool",
@@ -73,16 +75,17 @@ def call_span(call: ToolCall) -> Generator[Callable[[str], None]]:
 
 
 def count_injected(tools: int, *, section: str, delivery: str, provider: str) -> None:
-    """Reading `section`, or expanding with none, opened tools without a restart; so many under names of their own."""
+    """Count an expansion without a restart, and the tools that it made callable by name. `section` is empty for
+    `expand_tool`."""
     about = {"section": section, "delivery": delivery, "provider": provider}
-    _counter(DYNAMIC, "{expansion}", "Expansions for which nothing had to begin anew.").add(1, about)
+    _counter(DYNAMIC, "{expansion}", "Expansions without a restart of the evaluation.").add(1, about)
     if tools:
-        _counter(INJECTED, "{tool}", "Tools brought in in the middle of a conversation.").add(tools, about)
+        _counter(INJECTED, "{tool}", "Tools delivered in the middle of a conversation.").add(tools, about)
 
 
 def count_restart(*, provider: str) -> None:
-    """An evaluation begins anew with sections open."""
-    _counter(RESTARTS, "{restart}", "Evaluations begun anew with sections open.").add(1, {"provider": provider})
+    """Count a restart of an evaluation."""
+    _counter(RESTARTS, "{restart}", "Evaluations that restarted with sections open.").add(1, {"provider": provider})
 
 
 @contextmanager
@@ -90,7 +93,7 @@ def _span(name: str, told: Mapping[str, AttributeValue], *, is_remote: bool = Fa
     from opentelemetry.trace import SpanKind  # noqa: PLC0415  it takes longer than all of `import toolcrib`
 
     kind = SpanKind.CLIENT if is_remote else SpanKind.INTERNAL
-    # The text of an exception may quote what was said.
+    # The text of an exception may quote messages.
     with _tracer().start_as_current_span(
         name, kind=kind, attributes=told, record_exception=False, set_status_on_exception=False
     ) as span:

@@ -47,7 +47,7 @@ def test_what_happens_at_once_is_whole_before_anybody_is_told() -> None:
 def test_where_one_cannot_have_happened_none_has() -> None:
     conversation, told = Conversation(), list[ConversationEvent]()
     conversation.subscribe(told.append)
-    with pytest.raises(ValueError, match="waits for an answer"):
+    with pytest.raises(ValueError, match="is not waiting for an answer"):
         conversation.dispatch(BEGAN, CallAnswered(ToolMessage("1", "add", "3")))
     assert conversation.state == ConversationState()
     assert told == []

@@ -56,13 +56,13 @@ WRONG: list[object] = [
 
 @pytest.mark.parametrize("wrong", WRONG)
 def test_what_is_no_message_is_refused(wrong: object) -> None:
-    with pytest.raises(InvalidPrompt, match="no saved"):
+    with pytest.raises(InvalidPrompt, match="Not a saved"):
         read_message(wrong)
 
 
 @pytest.mark.parametrize("wrong", ["null", "[]", "{}"])
 def test_what_says_nothing_is_no_message(wrong: str) -> None:
-    with pytest.raises(InvalidPrompt, match="no saved"):
+    with pytest.raises(InvalidPrompt, match="Not a saved"):
         read_message(json.loads(wrong))
 
 

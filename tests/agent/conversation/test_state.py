@@ -95,7 +95,7 @@ def test_answers_stand_in_the_order_of_the_calls_whichever_came_first() -> None:
     [(), (BEGAN,), (BEGAN, BOTH, CallAnswered(FIRST)), (BEGAN, BOTH, CallAnswered(SECOND), CallAnswered(FIRST))],
 )
 def test_a_call_is_answered_once_and_only_where_there_is_one(before: tuple[ConversationEvent, ...]) -> None:
-    with pytest.raises(ValueError, match="waits for an answer"):
+    with pytest.raises(ValueError, match="is not waiting for an answer"):
         after(*before).after(CallAnswered(FIRST))
 
 
@@ -147,7 +147,7 @@ def test_a_conversation_that_a_newer_version_saved_is_refused() -> None:
 def test_what_lacks_a_part_is_no_saved_conversation(key: str) -> None:
     saved = json.loads(ConversationState().to_json())
     del saved[key]
-    with pytest.raises(InvalidPrompt, match="no saved conversation"):
+    with pytest.raises(InvalidPrompt, match="Not a saved conversation"):
         ConversationState.from_json(json.dumps(saved))
 
 

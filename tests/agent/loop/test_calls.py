@@ -92,7 +92,7 @@ async def test_a_tool_that_refuses_is_answered_with_an_error_that_is_not_too_lon
     (answer,) = await called(watched, refuses, ("refuses", {}), config=InnerLoopConfig(max_result_chars=100))
     assert answer.is_error
     assert "TOOL_FAILED" in answer.content
-    assert "more characters are left out" in answer.content
+    assert "more characters omitted" in answer.content
     assert len(answer.content) < 200
 
 
@@ -106,7 +106,7 @@ async def test_a_tool_that_hangs_is_given_up_and_the_others_of_its_turn_are_answ
         watched, hangs, ("hangs", {}), ("fine", {}), config=InnerLoopConfig(call_timeout_s=0.5)
     )
     assert code(answer) == "SOURCE_UNAVAILABLE"
-    assert "given up after 0.5 seconds. Whether it has run is not known." in answer.content
+    assert "did not finish within 0.5 seconds. Whether it has run is not known." in answer.content
     assert other.content == "fine"
 
 
@@ -131,7 +131,7 @@ async def test_ten_megabytes_are_cut_and_that_is_said(watched: Watched) -> None:
         return "x" * 10_000_000
 
     (answer,) = await called(watched, huge, ("huge", {}), config=InnerLoopConfig(max_result_chars=1_000))
-    assert answer.content == "x" * 1_000 + "\n[9,999,000 more characters are left out]"
+    assert answer.content == "x" * 1_000 + "\n[9,999,000 more characters omitted]"
     assert not answer.is_error
 
 
@@ -199,7 +199,7 @@ async def test_an_error_leads_to_a_tool_by_its_name_and_to_no_operation_that_the
     assert json.loads(slip.content)["error"]["next_action"] == {"operation": "fee", "arguments": {"days": 3}}
     error = json.loads(failed.content)["error"]
     assert "next_action" not in error
-    assert error["hints"][-1] == "You have: read_section, fee, fine."
+    assert error["hints"][-1] == "Your tools are: read_section, fee, fine."
 
 
 async def test_a_name_that_is_nearly_right_is_answered_with_the_right_one(watched: Watched) -> None:

@@ -221,7 +221,7 @@ async def test_a_tool_called_before_its_section_was_read_does_not_exist(way: Way
     for refused, name in zip(answers(adapter.requests[1]), ("multiply", "invented"), strict=True):
         error = json.loads(refused.content)["error"]
         assert refused.is_error
-        assert (error["code"], error["message"]) == ("TOOL_NOT_FOUND", f'There is no tool "{name}".')
+        assert (error["code"], error["message"]) == ("TOOL_NOT_FOUND", f'Tool "{name}" not found.')
         assert "multiply" not in json.dumps(error.get("hints"))
 
 

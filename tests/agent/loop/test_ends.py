@@ -119,7 +119,7 @@ async def test_a_model_is_told_what_is_wrong_with_its_answer_and_may_repair_it(w
     assert response.output == Total(3)
     told = adapter.requests[1].messages[-1].to_wire()
     assert told["role"] == "user"
-    assert "not of the form" in told["text"]
+    assert "does not have the required form" in told["text"]
     assert [event.text for event in watched.events(session) if isinstance(event, Corrected)] == [told["text"]]
 
 
@@ -159,7 +159,7 @@ async def test_a_model_that_goes_on_for_ever_is_stopped_after_its_turns(watched:
 
 async def test_a_model_is_stopped_after_its_tokens(watched: Watched) -> None:
     adapter = INJECT.adapter(for_ever)
-    with pytest.raises(BudgetExceeded, match="33 tokens were used, of 30"):
+    with pytest.raises(BudgetExceeded, match="limit of 30 tokens is reached: 33 were used"):
         await MainLoop(config=InnerLoopConfig(max_tokens=30)).execute(PLAIN, session=watched.session(), adapter=adapter)
     assert len(adapter.requests) == 3
 
@@ -185,7 +185,7 @@ async def test_a_provider_that_does_not_answer_ends_with_the_time(watched: Watch
         await anyio.sleep_forever()
         raise AssertionError
 
-    with pytest.raises(BudgetExceeded, match="longer than it may"):
+    with pytest.raises(BudgetExceeded, match="reached its time limit"):
         await MainLoop(config=InnerLoopConfig(timeout_s=0.05)).execute(
             PLAIN, session=watched.session(), adapter=INJECT.adapter(silent)
         )
@@ -438,7 +438,7 @@ async def test_no_restarts_are_none_also_where_less_than_none_are_allowed(watche
     more = MarkdownSection("More", "more", "All.", "Short.", SectionVisibility.SUMMARY, [again])
     anew = PromptTemplate("tests", "anew", [more]).bind()
     session, adapter = watched.session(), RESTART.adapter(plays([read("more")], "done"))
-    with pytest.raises(BudgetExceeded, match="began anew 0 times"):
+    with pytest.raises(BudgetExceeded, match="restarted 0 times"):
         await MainLoop(max_restarts=-1).execute(anew, session=session, adapter=adapter)
 
 
@@ -457,7 +457,7 @@ async def test_a_session_that_answers_one_request_refuses_another_until_then(wat
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(first)
         await asked.wait()
-        with pytest.raises(InvalidPrompt, match="wait for its end, or begin another session"):
+        with pytest.raises(InvalidPrompt, match="Wait until it ends, or start a new session"):
             await MainLoop().execute(PLAIN, session=session, adapter=INJECT.adapter(plays("too early")))
         go_on.set()
 
@@ -498,7 +498,7 @@ async def test_a_tool_of_a_section_that_is_not_there_is_told_by_name(
     lacking = PromptTemplate("tests", "lacking", [MarkdownSection("A", "a", "B.", tools=["archive.search"])]).bind()
     await MainLoop().execute(lacking, session=watched.session(), adapter=INJECT.adapter(plays("done")))
     told = [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
-    assert told == ["`archive.search` of section `a` is not there, and not offered"]
+    assert told == ["`archive.search` of section `a` is not in the catalog, so it is not offered"]
 
 
 def test_a_delivery_can_be_said_by_its_name_and_no_other_can() -> None:
@@ -537,5 +537,5 @@ async def test_a_function_of_a_closed_section_that_cannot_be_a_tool_is_named_bef
 
 async def test_a_template_that_was_not_bound_is_refused_with_what_to_do(watched: Watched) -> None:
     template: Any = PromptTemplate[str]("tests", "plain", [TASK])
-    with pytest.raises(InvalidPrompt, match=r"`tests/plain` is a template. Bind it first: `template\.bind\(\)`"):
+    with pytest.raises(InvalidPrompt, match=r"`tests/plain` is a template. Bind it first with `template\.bind\(\)`"):
         await MainLoop().execute(template, session=watched.session(), adapter=INJECT.adapter(plays("never")))

@@ -52,7 +52,7 @@ def test_a_section_that_is_open_gives_its_content_and_no_tools(key: str, state: 
     read = PROMPT.read_section(key, state)
     assert read.success
     assert not read.opens
-    assert read.message == f'Section "{key}" is open already.'
+    assert read.message == f'Section "{key}" is already open.'
     assert read.value is not None
     assert read.value.content in PROMPT.render(state).text
     assert read.value.expanded_tools == ()
@@ -61,17 +61,17 @@ def test_a_section_that_is_open_gives_its_content_and_no_tools(key: str, state: 
 @pytest.mark.parametrize(
     ("key", "state", "message"),
     [
-        ("giude", NOTHING_SAID, 'There is no section "giude". Did you mean "guide"?'),
-        ("guild", NOTHING_SAID, 'There is no section "guild". Did you mean "guide"?'),
-        ("Guide", NOTHING_SAID, 'There is no section "Guide". Did you mean "guide"?'),
-        ("guide.api", NOTHING_SAID, 'There is no section "guide.api". Did you mean "guide"?'),
-        ("guide.none.none", NOTHING_SAID, 'There is no section "guide.none.none". Did you mean "guide"?'),
-        ("guide.appi", OPEN, 'There is no section "guide.appi". Did you mean "guide.api"?'),
-        ("errors", OPEN, 'There is no section "errors". Did you mean "guide.api.errors"?'),
-        ("errors", NOTHING_SAID, 'There is no section "errors". These can be read: "guide".'),
-        ("", NOTHING_SAID, 'There is no section "". These can be read: "guide".'),
-        ("zzz", OPEN.after(PROMPT.override_for("guide.api.errors")), 'There is no section "zzz".'),
-        ("\ud800" + "x" * 1000, NOTHING_SAID, f'There is no section "\\ud800{"x" * 79}". These can be read: "guide".'),
+        ("giude", NOTHING_SAID, 'Section "giude" not found. Did you mean "guide"?'),
+        ("guild", NOTHING_SAID, 'Section "guild" not found. Did you mean "guide"?'),
+        ("Guide", NOTHING_SAID, 'Section "Guide" not found. Did you mean "guide"?'),
+        ("guide.api", NOTHING_SAID, 'Section "guide.api" not found. Did you mean "guide"?'),
+        ("guide.none.none", NOTHING_SAID, 'Section "guide.none.none" not found. Did you mean "guide"?'),
+        ("guide.appi", OPEN, 'Section "guide.appi" not found. Did you mean "guide.api"?'),
+        ("errors", OPEN, 'Section "errors" not found. Did you mean "guide.api.errors"?'),
+        ("errors", NOTHING_SAID, 'Section "errors" not found. You can read: "guide".'),
+        ("", NOTHING_SAID, 'Section "" not found. You can read: "guide".'),
+        ("zzz", OPEN.after(PROMPT.override_for("guide.api.errors")), 'Section "zzz" not found.'),
+        ("\ud800" + "x" * 1000, NOTHING_SAID, f'Section "\\ud800{"x" * 79}" not found. You can read: "guide".'),
     ],
 )
 def test_an_unknown_key_leads_to_what_a_model_may_have_meant(key: str, state: SectionState, message: str) -> None:
@@ -134,5 +134,5 @@ def test_a_state_is_saved_in_one_way_whatever_came_first() -> None:
     "wire", [None, [], {}, {"overrides": None}, {"overrides": {"a": "wide"}}, {"overrides": {"a": 1}}]
 )
 def test_a_saved_state_that_is_none_is_refused(wire: object) -> None:
-    with pytest.raises(InvalidPrompt, match="no saved state"):
+    with pytest.raises(InvalidPrompt, match="Not a saved state"):
         SectionState.from_wire(wire)

@@ -149,9 +149,9 @@ def test_two_sections_may_take_the_same_parameters() -> None:
 @pytest.mark.parametrize(
     ("params", "named"),
     [
-        ((), "lacks its `Question`, `Reader`"),
-        ((Question("x"),), "lacks its `Reader`"),
-        ((Question("x"), Question("y"), Reader("z")), "Two values are bound for `Question`"),
+        ((), "needs a value for `Question`, `Reader`"),
+        ((Question("x"),), "needs a value for `Reader`"),
+        ((Question("x"), Question("y"), Reader("z")), "Two values were given for `Question`"),
         ((Question("x"), Reader("z"), Answer("")), "takes a `Answer`"),
     ],
 )
@@ -220,12 +220,12 @@ def test_a_category_is_a_summary_unless_somebody_says_otherwise() -> None:
 @pytest.mark.parametrize("visibility", [FULL, SUMMARY])
 def test_a_category_that_is_not_there_says_so(visibility: SectionVisibility) -> None:
     shown = text(CatalogSection("Gone", "gone", ("gone",), visibility=visibility))
-    assert shown.startswith("# Gone\n\nThere are no tools in the category gone now.")
+    assert shown.startswith("# Gone\n\nThere are currently no tools in the category gone.")
 
 
 def test_an_empty_category_says_so() -> None:
     shown = text(CatalogSection("Attic", "attic", ("attic",), visibility=FULL))
-    assert shown == "# Attic\n\nThere are no tools in the category attic now."
+    assert shown == "# Attic\n\nThere are currently no tools in the category attic."
 
 
 def test_a_category_needs_a_catalog_only_where_its_words_come_from_there() -> None:
@@ -238,10 +238,10 @@ def test_a_category_needs_a_catalog_only_where_its_words_come_from_there() -> No
 # -- what is refused --------------------------------------------------------------------------------------------------
 
 REFUSED: list[tuple[str, Callable[[], object]]] = [
-    ("`a.b` cannot be the key", lambda: MarkdownSection("S", "a.b", "")),
-    ("`` cannot be the key", lambda: CatalogSection("S", "", ())),
-    ("`s`: its title is one line", lambda: MarkdownSection("A\n# B", "s", "")),
-    ("`s`: its title is one line", lambda: CatalogSection(" ", "s", ())),
+    ("Invalid section key `a.b`", lambda: MarkdownSection("S", "a.b", "")),
+    ("Invalid section key ``", lambda: CatalogSection("S", "", ())),
+    ("`s`: the title must be one line", lambda: MarkdownSection("A\n# B", "s", "")),
+    ("`s`: the title must be one line", lambda: CatalogSection(" ", "s", ())),
     ("`s`: it may be shown as a summary", lambda: MarkdownSection("S", "s", "", visibility=SUMMARY)),
     ("`s`: it may be shown as a summary", lambda: MarkdownSection("S", "s", "", " ", SUMMARY)),
     ("`s`: it may be shown as a summary", lambda: MarkdownSection("S", "s", "", visibility=lambda _, __: FULL)),
@@ -252,15 +252,15 @@ REFUSED: list[tuple[str, Callable[[], object]]] = [
     ),
     (r"fills `\$\{topic`", lambda: MarkdownSection("S", "s", "${topic", params=Question)),
     (r"fills `\$\{__class__\}`", lambda: MarkdownSection("S", "s", "${__class__}", params=Question)),
-    ("`s`: `params` is a frozen dataclass", lambda: MarkdownSection("S", "s", "", params=Draft)),
-    ("`s`: `params` is a frozen dataclass", lambda: MarkdownSection("S", "s", "", params=str)),
-    ("`s`: its tools are a sequence", lambda: MarkdownSection("S", "s", "", tools="git.log")),
+    ("`s`: `params` must be a frozen dataclass", lambda: MarkdownSection("S", "s", "", params=Draft)),
+    ("`s`: `params` must be a frozen dataclass", lambda: MarkdownSection("S", "s", "", params=str)),
+    ("`s`: `tools` must be a sequence", lambda: MarkdownSection("S", "s", "", tools="git.log")),
     (
-        "`s`: two sections side by side have the key `a`",
+        "`s`: duplicate section key `a`",
         lambda: MarkdownSection("S", "s", "", children=[MarkdownSection("A", "a", ""), CatalogSection("A", "a", ())]),
     ),
     (
-        "`test/p`: two sections side by side have the key `a`",
+        "`test/p`: duplicate section key `a`",
         lambda: PromptTemplate("test", "p", [MarkdownSection("A", "a", ""), MarkdownSection("B", "a", "")]),
     ),
     ("a namespace and a key", lambda: PromptTemplate("", "p")),

@@ -1,1 +1,1 @@
-"""A conversation with a model as values: its messages, what happened in it, and what that comes to."""
+"""A conversation with a model as values: its messages, its events, and the state that results from them."""

@@ -1,4 +1,4 @@
-"""A conversation as it goes on: its state, and who is told of what happens."""
+"""A running conversation: its state, and the listeners for its events."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from toolcrib.core.errors import InvalidPrompt
 logger = logging.getLogger(__name__)
 
 ConversationListener: TypeAlias = Callable[[ConversationEvent], None]
-"""Told of each event once the state has it; what it raises is logged and changes nothing."""
+"""Receives each event after the state has changed. Errors that it raises are logged and ignored."""
 
 
 class Conversation:
-    """Belongs to one task at a time: whoever goes on with it has `taken` it."""
+    """A conversation that one task at a time may continue. That task holds it with `taken`."""
 
     def __init__(self, state: ConversationState | None = None) -> None:
         self._state = state or ConversationState()
@@ -32,22 +32,24 @@ class Conversation:
 
     @contextmanager
     def taken(self) -> Generator[None]:
-        """Have it alone, also in other threads.
+        """Hold the conversation exclusively, also across threads.
 
         Raises:
-            InvalidPrompt: somebody else has it.
+            InvalidPrompt: a different task holds it.
         """
         if not self._taken.acquire(blocking=False):
-            raise InvalidPrompt("This session answers another request: wait for its end, or begin another session.")
+            raise InvalidPrompt(
+                "This session is busy with a different request. Wait until it ends, or start a new session."
+            )
         try:
             yield
         finally:
             self._taken.release()
 
     def dispatch(self, *events: ConversationEvent) -> None:
-        """Have them happened, all at once: whoever is told of one and saves the state has all of them in it.
+        """Apply all events at once. A listener that saves the state on one event saves the effects of all of them.
 
-        Raises as `ConversationState.after` does, and then none has happened.
+        Raises the errors of `ConversationState.after`. Then no event is applied.
         """
         state = self._state
         for event in events:
@@ -61,18 +63,18 @@ class Conversation:
                     logger.exception("a listener raised on %s", type(event).__name__)
 
     def subscribe(self, listener: ConversationListener) -> None:
-        """Tell it of every event from the next one on, in order."""
+        """Call `listener` for every event from the next one on, in order."""
         self._listeners = (*self._listeners, listener)
 
     def unsubscribe(self, listener: ConversationListener) -> None:
-        """Tell it no more; no error where it was not subscribed."""
+        """Stop calling `listener`. Does nothing if it was not subscribed."""
         self._listeners = tuple(known for known in self._listeners if known != listener)
 
     def to_json(self) -> str:
-        """What `from_json` goes on from."""
+        """Return the state in the form that `from_json` reads."""
         return self._state.to_json()
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """Raises as `ConversationState.from_json` does."""
+        """Read a saved conversation. Raises the errors of `ConversationState.from_json`."""
         return cls(ConversationState.from_json(text))

@@ -1,4 +1,4 @@
-"""What happens in a conversation, as frozen values: each follows from those before it and what came from outside."""
+"""The events of a conversation, as frozen values. The state of a conversation is computed from its events."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from toolcrib.agent.sections import SectionPath, SetVisibilityOverride, ToolsInj
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """A tool that a model was given, and what a call of it means."""
+    """A tool that a model was given, and the effect of a call."""
 
     spec: ToolSpec
     handle: str | None = None
-    """That of exactly the definition that was shown; None for an operation and for `read_section`."""
+    """The handle of exactly the definition that was shown. None for an operation and for `read_section`."""
 
     @property
     def name(self) -> str:
@@ -24,16 +24,16 @@ class Offer:
 
 @dataclass(frozen=True, slots=True)
 class EvaluationBegan:
-    """A model is about to be asked with this prompt and these tools; what was said before it stays."""
+    """A model is about to be asked with this prompt and these tools. Earlier messages stay."""
 
     system: str
     offers: tuple[Offer, ...]
     request: str | None = None
-    """What it is asked, where it was not asked already."""
+    """The request for the model. None if the conversation already contains it."""
     prompt: str = ""
-    """Namespace and key of the prompt, with `/` between them: whoever goes on has to go on with that."""
+    """Namespace and key of the prompt, with `/` between them. The evaluation must be continued with the same prompt."""
     delivery: str = ""
-    """How tools are brought in: what was offered for one way is of no use in another."""
+    """How tools are delivered. Tools that were offered for one delivery are of no use for a different one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,54 +46,54 @@ class ModelAnswered:
 
 @dataclass(frozen=True, slots=True)
 class TurnDropped:
-    """A model ended its turn without an answer that counts: it refused, or was cut off."""
+    """A model ended its turn without a usable answer: it refused, or was cut off."""
 
     usage: Usage = NO_USAGE
 
 
 @dataclass(frozen=True, slots=True)
 class CallAnswered:
-    """One of the calls of the last turn has its answer; several end in any order."""
+    """One call of the last turn has its answer. Several calls may end in any order."""
 
     message: ToolMessage
 
 
 @dataclass(frozen=True, slots=True)
 class ToolsOffered:
-    """A model may call these from here on."""
+    """A model may call these tools from now on."""
 
     offers: tuple[Offer, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class NameCollided:
-    """A tool was not offered, for another one has its name.
+    """A tool was not offered, because a different tool has its name.
 
     Source: dynamic tool registration, "Tool Name Collision".
     """
 
     name: str
     section_key: str
-    """Of the section that it came with, with dots; empty where it came with none."""
+    """The dotted key of the section of the tool. Empty if the tool belongs to no section."""
 
 
 @dataclass(frozen=True, slots=True)
 class Corrected:
-    """A model was told why its answer is none."""
+    """A model was told why its answer is not valid."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class RestartRequired:
-    """A section was read that opens with the next beginning of the evaluation."""
+    """A section was read that opens when the evaluation restarts."""
 
     path: SectionPath
 
 
 @dataclass(frozen=True, slots=True)
 class EvaluationRestarted:
-    """A section opened for which the prompt has to be sent anew; every call of the last turn is answered."""
+    """The prompt must be sent again because sections opened. Every call of the last turn is answered."""
 
     section_keys: tuple[str, ...]
 

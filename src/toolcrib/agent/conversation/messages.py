@@ -1,4 +1,4 @@
-"""What a model is sent and what it answers, in no vendor's words."""
+"""Requests to a model and its answers, in a form that is independent of vendors."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ class ToolSpec:
     """A tool as a model sees it."""
 
     name: str
-    """As models take it: `^[a-zA-Z_][a-zA-Z0-9_-]{0,62}$`."""
+    """A name that all models accept: `^[a-zA-Z_][a-zA-Z0-9_-]{0,62}$`."""
     description: str
     input_schema: Mapping[str, Any]
     is_deferred: bool = False
-    """Whether the provider is to hold it back until a message reveals it."""
+    """Whether the provider should hide the tool until a message reveals it."""
 
     def to_wire(self) -> dict[str, Any]:
         wire = {"name": self.name, "description": self.description, "input_schema": dict(self.input_schema)}
@@ -28,13 +28,13 @@ class ToolSpec:
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """What a model asks for."""
+    """A tool call by a model."""
 
     id: str
-    """The vendor's; unique within its message."""
+    """The vendor's id of the call, unique within its message."""
     name: str
     arguments: str
-    """As the model wrote them: JSON, if all is well."""
+    """The arguments as the model wrote them. They should be JSON."""
 
     def to_wire(self) -> dict[str, str]:
         return {"id": self.id, "name": self.name, "arguments": self.arguments}
@@ -42,7 +42,7 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class UserMessage:
-    """From whoever asks."""
+    """A message from the user."""
 
     text: str
 
@@ -52,16 +52,18 @@ class UserMessage:
 
 @dataclass(frozen=True, slots=True)
 class AssistantMessage:
-    """From the model."""
+    """A message from the model."""
 
     text: str = ""
     calls: tuple[ToolCall, ...] = ()
     native: Any = None
-    """JSON values by the name of a vendor's form, where that says more (what the model thought, and its signature): an
-    adapter that wrote one sends it back as it is, another one passes over it."""
+    """JSON values by the name of a vendor's format, if the format contains more (such as thoughts and their signature).
+
+    An adapter sends back its own value unchanged, and ignores the values of others.
+    """
 
     def native_in(self, form: str) -> Any:
-        """What is kept of it in `form`; None where nothing is."""
+        """Return the value in the format `form`. None if there is none."""
         return cast("Mapping[str, Any]", self.native).get(form) if isinstance(self.native, Mapping) else None
 
     def to_wire(self) -> dict[str, Any]:
@@ -75,15 +77,15 @@ class AssistantMessage:
 
 @dataclass(frozen=True, slots=True)
 class ToolMessage:
-    """The one answer to one call."""
+    """The single answer to one call."""
 
     call_id: str
     name: str
-    """Of what was called, as the model called it."""
+    """The name of the tool as the model called it."""
     content: str
     is_error: bool = False
     revealed: tuple[ToolSpec, ...] = ()
-    """Tools that the model may call from here on, where the provider takes them by reference."""
+    """Tools that the model may call from now on, if the provider supports references to tools."""
 
     def to_wire(self) -> dict[str, Any]:
         wire: dict[str, Any] = {"role": "tool", "call_id": self.call_id, "name": self.name, "content": self.content}
@@ -98,25 +100,25 @@ Message: TypeAlias = UserMessage | AssistantMessage | ToolMessage
 
 
 class Stop(StrEnum):
-    """Why a model ended its turn."""
+    """The reason why a model ended its turn."""
 
     END = "end"
     CALLS = "calls"
-    """It waits for the answers to its calls."""
+    """The model waits for the answers to its calls."""
     LENGTH = "length"
-    """It was cut off."""
+    """The answer was cut off."""
     REFUSED = "refused"
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What requests cost, in tokens as the provider counts them."""
+    """The cost of requests, in tokens as the provider counts them."""
 
     input: int = 0
-    """All that was read, cached or not."""
+    """All tokens that were read, cached or not."""
     output: int = 0
     cached: int = 0
-    """Of `input`, what was read from the provider's cache."""
+    """The part of `input` that was read from the provider's cache."""
 
     def __add__(self, other: Usage) -> Usage:
         return Usage(self.input + other.input, self.output + other.output, self.cached + other.cached)
@@ -130,18 +132,18 @@ NO_USAGE = Usage()
 
 @dataclass(frozen=True, slots=True)
 class ModelRequest:
-    """One request to a model. The next one in the same conversation has all of it, and more at its end."""
+    """One request to a model. The next request of the same conversation repeats it, and appends to it."""
 
     system: str
     tools: tuple[ToolSpec, ...]
     messages: tuple[Message, ...]
     output_schema: Mapping[str, Any] | None = None
-    """That of the final answer, where it is to be JSON."""
+    """The JSON Schema of the final answer. None if the answer is text."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelTurn:
-    """What a model answered to one request."""
+    """The answer of a model to one request."""
 
     message: AssistantMessage
     stop: Stop = Stop.END
@@ -149,18 +151,18 @@ class ModelTurn:
 
 
 def read_tool(wire: Mapping[str, Any]) -> ToolSpec:
-    """What `ToolSpec.to_wire` wrote; raises as `read_message` does."""
+    """Read the result of `ToolSpec.to_wire`. Raises the same errors as `read_message`."""
     try:
         return ToolSpec(wire["name"], wire["description"], wire["input_schema"], bool(wire.get("is_deferred")))
     except (KeyError, TypeError, AttributeError) as error:
-        raise InvalidPrompt("This is no saved tool.") from error
+        raise InvalidPrompt("Not a saved tool.") from error
 
 
 def read_message(wire: object) -> Message:
-    """What `to_wire` of a message wrote.
+    """Read the result of a message's `to_wire`.
 
     Raises:
-        InvalidPrompt: it wrote no such thing.
+        InvalidPrompt: `wire` is not a saved message.
     """
     try:
         told = cast("Mapping[str, Any]", wire)
@@ -175,6 +177,6 @@ def read_message(wire: object) -> Message:
                 is_error = bool(told.get("is_error"))
                 return ToolMessage(told["call_id"], told["name"], told["content"], is_error, revealed)
             case _:
-                raise InvalidPrompt("This is no saved message.")
+                raise InvalidPrompt("Not a saved message.")
     except (KeyError, TypeError, AttributeError) as error:
-        raise InvalidPrompt("This is no saved message.") from error
+        raise InvalidPrompt("Not a saved message.") from error

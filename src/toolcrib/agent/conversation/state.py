@@ -1,4 +1,4 @@
-"""What a conversation has come to: a fold of its events, which can be saved and gone on with."""
+"""The state of a conversation, computed from its events. It can be saved and continued."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from toolcrib.core.errors import InvalidPrompt
 NOTHING_OPENED = SectionState()
 
 LAYOUT = 1
-"""Of what is saved; a newer one is refused."""
+"""The version of the saved form. A newer version is refused."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,32 +47,32 @@ class ConversationState:
 
     sections: SectionState = NOTHING_OPENED
     system: str | None = None
-    """The prompt as it was rendered when the evaluation began; None where none is under way."""
+    """The rendered prompt of the running evaluation. None if no evaluation is running."""
     offers: tuple[Offer, ...] = ()
-    """What the model was given, in this order."""
+    """The tools that the model was given, in this order."""
     known_offers: int = 0
-    """How many of them it had when it gave its last turn: the calls of that may name no other."""
+    """How many offers the model had at its last turn. The calls of that turn may only name these."""
     messages: tuple[Message, ...] = ()
     """Each turn with calls is followed by the answers to all of them, in the order of the calls."""
     answered: tuple[ToolMessage, ...] = ()
-    """Answers to calls of the last message while others are still open."""
+    """Answers to calls of the last message, while other calls are still open."""
     pending: tuple[SectionPath, ...] = ()
-    """Sections that were read, and open with the next beginning of the evaluation."""
+    """Sections that were read, and that open when the evaluation restarts."""
     usage: Usage = NO_USAGE
     turns: int = 0
     restarts: int = 0
     prompt: str = ""
-    """Of which the last evaluation was, by namespace and key."""
+    """Namespace and key of the prompt of the last evaluation."""
     delivery: str = ""
-    """How that brings in tools."""
+    """The delivery of the last evaluation."""
     turns_before: int = 0
-    """Those of earlier requests; restarts are no request."""
+    """The turns of earlier requests. A restart does not count as a request."""
     tokens_before: int = 0
-    """Likewise."""
+    """The tokens of earlier requests. A restart does not count as a request."""
 
     @property
     def tokens(self) -> int:
-        """Read and written, by all requests."""
+        """The tokens that were read and written, by all requests."""
         return self.usage.input + self.usage.output
 
     @property
@@ -86,13 +86,13 @@ class ConversationState:
 
     @property
     def finished_calls(self) -> tuple[tuple[ToolCall, ToolMessage], ...]:
-        """All that were ever answered, in order: what a restart must not run again."""
+        """All calls that were ever answered, in order. A restart must not run them again."""
         calls: dict[str, ToolCall] = {}
         finished: list[tuple[ToolCall, ToolMessage]] = []
         for message in (*self.messages, *self.answered):
             match message:
                 case AssistantMessage():
-                    calls = {call.id: call for call in message.calls}  # another turn may have the same ids
+                    calls = {call.id: call for call in message.calls}  # a different turn may have the same ids
                 case ToolMessage() if message.call_id in calls:
                     finished.append((calls[message.call_id], message))
                 case _:
@@ -100,10 +100,10 @@ class ConversationState:
         return tuple(finished)
 
     def after(self, event: ConversationEvent) -> ConversationState:
-        """What it is once `event` has happened.
+        """Return the state after `event`.
 
         Raises:
-            ValueError: it cannot have: a call has its answer already, or there was no such call.
+            ValueError: the event is impossible: a call already has its answer, or there was no such call.
         """
         match event:
             case EvaluationBegan(system, offers, request, prompt, delivery):
@@ -136,7 +136,7 @@ class ConversationState:
 
     def _answered(self, answer: ToolMessage) -> ConversationState:
         if answer.call_id not in {call.id for call in self.open_calls}:
-            raise ValueError(f"no call {answer.call_id!r} waits for an answer")
+            raise ValueError(f"call {answer.call_id!r} is not waiting for an answer")
         answered = {each.call_id: each for each in (*self.answered, answer)}
         if len(self.open_calls) > 1:
             return replace(self, answered=tuple(answered.values()))
@@ -144,7 +144,7 @@ class ConversationState:
         return replace(self, messages=(*self.messages, *(answered[call.id] for call in last.calls)), answered=())
 
     def to_json(self) -> str:
-        """Equal states have equal bytes."""
+        """Return the state as JSON. Equal states have equal bytes."""
         wire = {
             "layout": LAYOUT,
             "sections": self.sections.to_wire(),
@@ -166,10 +166,10 @@ class ConversationState:
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """What `to_json` wrote.
+        """Read the result of `to_json`.
 
         Raises:
-            InvalidPrompt: it wrote no such thing, or a newer version of Toolcrib did.
+            InvalidPrompt: `text` is not a saved conversation, or a newer version of Toolcrib wrote it.
         """
         try:
             wire = cast("Mapping[str, Any]", json.loads(text))
@@ -192,4 +192,4 @@ class ConversationState:
                 wire["tokens_before"],
             )
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            raise InvalidPrompt("This is no saved conversation.") from error
+            raise InvalidPrompt("Not a saved conversation.") from error

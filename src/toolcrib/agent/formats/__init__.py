@@ -1,1 +1,1 @@
-"""Conversations in the forms that vendors speak them, as plain dictionaries; no SDK is imported here."""
+"""Conversations in the formats of vendors, as plain dictionaries. No vendor's SDK is imported here."""

@@ -1,7 +1,7 @@
-"""Anthropic's Messages API: neutral messages as its content blocks, and back.
+"""The format of Anthropic's Messages API: converts messages to content blocks, and back.
 
-A deferred tool is revealed by a reference in the answer to a call. There it stands alone, for the API takes an answer
-with references or with a text, not with both (November 2026): the text follows all answers of its turn.
+A deferred tool is revealed by a reference in the answer to a call. The API accepts either references or text in such
+an answer, not both (November 2026). For this reason the text follows after all answers of the turn.
 
 Source: Anthropic, "Tool search tool", "Custom tool search implementation".
 """
@@ -27,7 +27,7 @@ from toolcrib.agent.conversation.messages import (
 Json = dict[str, Any]
 
 NAME = "anthropic"
-"""The key of a message's `native` under which stand the content blocks of an answer."""
+"""The key of a message's `native` that holds the content blocks of an answer."""
 
 _COMBINATIONS = frozenset({"oneOf", "allOf", "anyOf"})
 _PROPERTY = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
@@ -41,7 +41,7 @@ _PARTS = {
     "thinking_delta": ("thinking", "thinking"),
     "signature_delta": ("signature", "signature"),
 }
-"""Where the pieces of a block belong, and where they stand in an event."""
+"""Maps each kind of stream event to the field of the block, and to the field of the event with the new piece."""
 
 _STOPS = {
     "max_tokens": Stop.LENGTH,
@@ -51,7 +51,7 @@ _STOPS = {
 
 
 def tools(specs: Iterable[ToolSpec]) -> list[Json]:
-    """All of them, those that are deferred too: the API itself keeps these from the model until they are revealed."""
+    """Convert all tools, including deferred ones. The API itself hides these from the model until they are revealed."""
     return [_tool(spec) for spec in specs]
 
 
@@ -67,8 +67,10 @@ def _tool(spec: ToolSpec) -> Json:
 
 
 def _taken(schema: Mapping[str, Any]) -> tuple[Json, bool]:
-    """What the API takes of a schema, for one that it refuses would take the whole request with it; and whether that
-    is all of it."""
+    """Return the part of a schema that the API accepts, and whether that is the whole schema.
+
+    The API refuses the whole request if it refuses one schema.
+    """
     kept = {key: value for key, value in schema.items() if key not in _COMBINATIONS}
     properties: object = kept.get("properties")
     if isinstance(properties, Mapping):
@@ -79,21 +81,22 @@ def _taken(schema: Mapping[str, Any]) -> tuple[Json, bool]:
 
 
 def messages(told: Iterable[Message], listed: Iterable[ToolSpec] = ()) -> list[Json]:
-    """A conversation from its beginning. One more turn is more messages at the end; none before them changes.
+    """Convert a whole conversation. One more turn only appends messages, and does not change earlier ones.
 
-    `listed` are the tools of the same request: what was revealed is referred to where it is deferred among them.
+    `listed` are the tools of the same request. Revealed tools are written as references if they are deferred in that
+    list.
     """
     return list(_Writer(frozenset(spec.name for spec in listed if spec.is_deferred)).written(told))
 
 
 class _Writer:
-    """Writes one conversation, and knows of what it wrote so far which ids there are."""
+    """Writes one conversation, and keeps track of the call ids so far."""
 
     def __init__(self, deferred: Set[str]) -> None:
         self._deferred = deferred
         self._known = set[str]()
         self._ids: Mapping[str, str] = {}
-        """Of the last turn's calls, as they are written here."""
+        """The written ids of the last turn's calls, by their original ids."""
 
     def written(self, told: Iterable[Message]) -> Iterator[Json]:
         answers: list[ToolMessage] = []
@@ -104,7 +107,7 @@ class _Writer:
             yield from self._answered(answers)
             answers = []
             said = self._said(message) if isinstance(message, AssistantMessage) else _texts(message.text)
-            if said:  # a message without content is refused
+            if said:  # the API refuses a message without content
                 yield {"role": "assistant" if isinstance(message, AssistantMessage) else "user", "content": said}
         yield from self._answered(answers)
 
@@ -127,7 +130,8 @@ class _Writer:
         return [*_texts(message.text), *calls]
 
     def _new_id(self, wanted: str) -> str:
-        """`wanted`, if the API would take it: other vendors write other letters, and some number each turn afresh."""
+        """Return `wanted` if the API accepts it. Other vendors use other characters, or number the calls of each
+        turn."""
         found = wanted
         if not _ID.fullmatch(wanted) or wanted in self._known:
             found = f"call_{len(self._known)}"
@@ -137,7 +141,7 @@ class _Writer:
         return found
 
     def _answered(self, answers: Sequence[ToolMessage]) -> Iterator[Json]:
-        """All answers to one turn have to stand in one message, before everything else in it."""
+        """Write the answers of one turn. The API requires them in one message, before all other content."""
         if answers:
             results = [self._result(answer) for answer in answers]
             after = [text for answer in answers if self._references(answer) for text in _texts(answer.content)]
@@ -148,7 +152,7 @@ class _Writer:
         if references := self._references(answer):
             return {**result, "content": references}
         if answer.is_error:
-            # An error has to say something.
+            # The API requires a text for an error.
             return {**result, "content": _texts(answer.content) or _texts("It failed."), "is_error": True}
         return {**result, "content": texts} if (texts := _texts(answer.content)) else result
 
@@ -158,7 +162,7 @@ class _Writer:
 
 
 def _texts(text: str) -> list[Json]:
-    """A text as blocks: none where it is blank, for such a one is refused."""
+    """Convert a text to blocks. Empty for a blank text, because the API refuses it."""
     return [{"type": "text", "text": text}] if text.strip() else []
 
 
@@ -167,7 +171,7 @@ def _native(message: AssistantMessage) -> Sequence[Mapping[str, Any]]:
 
 
 def _object(arguments: Any) -> Json:
-    """Arguments as an object, for the API takes nothing else: also of a text that is none, or that was cut off."""
+    """Convert arguments to an object, the only form that the API accepts. Invalid or truncated text is wrapped."""
     if not isinstance(arguments, str):
         return arguments
     if not arguments.strip():
@@ -181,7 +185,7 @@ def _object(arguments: Any) -> Json:
 
 
 def read_calls(content: Iterable[Mapping[str, Any]]) -> tuple[ToolCall, ...]:
-    """The calls among the content blocks of an answer."""
+    """Return the calls among the content blocks of an answer."""
     return tuple(
         ToolCall(block["id"], block["name"], _text(block["input"])) for block in content if block["type"] == "tool_use"
     )
@@ -192,11 +196,11 @@ def _text(arguments: Any) -> str:
 
 
 def read_message(content: Sequence[Mapping[str, Any]]) -> AssistantMessage:
-    """The message in an answer's content blocks, which are kept whole: what the model thought goes back with them."""
+    """Convert an answer to a message. All content blocks are kept, so that the thoughts can be sent back."""
     said = "".join(block["text"] for block in content if block["type"] == "text")
     kept = [_kept(block) for block in content if block["type"] != "text" or block["text"].strip()]
     while kept and is_thought(kept[-1]):
-        # A message may not end with thoughts, in which the model was cut off.
+        # A message must not end with thoughts. This happens if the model was cut off in its thoughts.
         del kept[-1]
     return AssistantMessage(said, read_calls(content), {NAME: kept} if kept else None)
 
@@ -210,38 +214,38 @@ def is_thought(block: Mapping[str, Any]) -> bool:
 
 
 def thoughts(message: AssistantMessage) -> list[Mapping[str, Any]]:
-    """What the model thought, in a message that was read here."""
+    """Return the thoughts of the model, in a message that `read_message` made."""
     return [block for block in _native(message) if is_thought(block)]
 
 
 def read_turn(answer: Mapping[str, Any]) -> ModelTurn:
-    """What a model answered, from a whole message of the API."""
+    """Convert a whole message of the API to a turn."""
     stop = _STOPS.get(answer["stop_reason"])
     message = read_message(answer["content"])
     if stop is Stop.REFUSED:
-        # What it had begun until then is not to be run, nor to be gone on with.
+        # The calls and thoughts before the refusal must not be run or continued.
         why: Mapping[str, Any] = answer.get("stop_details") or {}
         message = AssistantMessage(message.text or why.get("explanation") or "")
     return ModelTurn(message, stop or (Stop.CALLS if message.calls else Stop.END), _usage(answer.get("usage") or {}))
 
 
 def _usage(told: Mapping[str, Any]) -> Usage:
-    """The API counts what was read anew, from its cache and into its cache apart."""
+    """The API counts uncached input, cache reads and cache writes separately."""
     cached = told.get("cache_read_input_tokens") or 0
     read = (told.get("input_tokens") or 0) + (told.get("cache_creation_input_tokens") or 0) + cached
     return Usage(read, told.get("output_tokens") or 0, cached)
 
 
 def text_of(event: Mapping[str, Any]) -> str:
-    """The piece of text in one event of a stream."""
+    """Return the piece of text in one event of a stream."""
     delta: Mapping[str, Any] = event.get("delta") or {}
     return delta.get("text", "") if delta.get("type") == "text_delta" else ""
 
 
 def joined(events: Iterable[Mapping[str, Any]]) -> Json:
-    """The message that a stream's events are pieces of; its `stop_reason` is None where the stream was lost.
+    """Join the events of a stream to a message. Its `stop_reason` is None if the stream was interrupted.
 
-    The `input` of a call is the text that the model wrote, be it JSON or not.
+    The `input` of a call is the text that the model wrote, whether it is valid JSON or not.
     """
     answer: Json = {"stop_reason": None, "usage": {}}
     blocks: dict[int, Json] = {}
@@ -258,7 +262,7 @@ def joined(events: Iterable[Mapping[str, Any]]) -> Json:
                     pieces.setdefault((event["index"], part[0]), []).append(delta[part[1]])
             case "message_delta":
                 answer |= event["delta"]
-                # Of all so far, not of what is new.
+                # These counts are totals, not increments.
                 answer["usage"] |= {key: count for key, count in event["usage"].items() if count is not None}
             case _:
                 pass

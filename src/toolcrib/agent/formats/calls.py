@@ -1,4 +1,4 @@
-"""Calls as any vendor's answer holds them, told apart by their form, and answers in the form that each came in."""
+"""Recognizes calls in any vendor's format, and writes each answer in the format of its call."""
 
 from __future__ import annotations
 
@@ -21,31 +21,31 @@ TOOLS: Mapping[str, Callable[[Iterable[ToolSpec]], list[Json]]] = {
     "anthropic": anthropic.tools,
     "json-schema": json_schema.tools,
 }
-"""How tools are written in each form."""
+"""The function that writes tools, by format."""
 
 _READ = ("type", "id", "call_id", "name", "arguments", "input", "function")
-"""Whatever one of the forms has for a call."""
+"""All attributes that one of the formats uses for a call."""
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A call, and the form in which it was made."""
+    """A call and its format."""
 
     call: ToolCall
     form: Form
 
 
 def calls_in(held: Iterable[object] | None) -> tuple[Asked, ...]:
-    """The calls among what an answer holds: dictionaries, objects of an SDK, or `ToolCall`, which is `json-schema`'s,
-    as is a dictionary of nothing but `name`, `arguments` and perhaps `id`.
+    """Return the calls in `held`: dictionaries, objects of an SDK, or `ToolCall`.
 
-    What is no call is passed over.
+    A `ToolCall` has the format `json-schema`, and so has a dictionary with only `name`, `arguments` and optionally
+    `id`. Everything that is not a call is ignored.
 
     Raises:
-        TypeError: `held` is one call, and no list of them.
+        TypeError: `held` is one call instead of a list of calls.
     """
     if isinstance(held, str | Mapping | ToolCall):
-        raise TypeError("a list of calls is expected here, and not one call by itself")
+        raise TypeError("pass a list of calls, not a single call")
     found = (_asked(each, position) for position, each in enumerate(held or (), 1))
     return tuple(asked for asked in found if asked is not None)
 
@@ -62,7 +62,7 @@ def _asked(given: object, position: int) -> Asked | None:
             (call,) = anthropic.read_calls([{"input": {}, **wire}])
             return Asked(call, "anthropic")
         case {"function": function} if called := _plain(function):
-            # Some servers give their calls no ids.
+            # Some servers do not give ids to calls.
             numbered = {**wire, "id": wire.get("id") or f"call_{position}", "function": called}
             (call,) = openai_chat.read_calls({"tool_calls": [numbered]})
             return Asked(call, "openai")
@@ -74,7 +74,7 @@ def _asked(given: object, position: int) -> Asked | None:
 
 
 def _text(arguments: object) -> str:
-    """As a model would have written them, for whoever has read them already."""
+    """Return arguments as the text that a model would have written, if they are already parsed."""
     return arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False, default=str)
 
 
@@ -85,10 +85,10 @@ def _plain(value: object) -> Json:
 
 
 def answers_in(answered: Iterable[tuple[Form, ToolMessage]]) -> list[Any]:
-    """Messages with exactly these answers in this order, each in its form, to stand right after the calls.
+    """Return messages with these answers in this order, each in its format, to be appended directly after the calls.
 
-    A dictionary for each answer; of Anthropic's, which have to stand in one message, one for all that follow each
-    other; for `json-schema` the `ToolMessage` itself.
+    Each answer becomes a dictionary. Consecutive answers in Anthropic's format share one message, as that API requires.
+    In the format `json-schema`, the answer is the `ToolMessage` itself.
     """
     messages: list[Any] = []
     for _, group in groupby(answered, key=lambda each: each[0]):

@@ -1,4 +1,4 @@
-"""Tools for models without a vendor's API, as most chat templates take them: a name, a description, a JSON Schema."""
+"""Tools for models without a vendor's API, as most chat templates expect them: name, description and JSON Schema."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from toolcrib.agent.conversation.messages import ToolSpec
 
 
 def tools(specs: Iterable[ToolSpec]) -> list[dict[str, Any]]:
-    """All of them, for nothing is held back here."""
+    """Convert all tools. This format has no deferred tools."""
     return [
         {"name": spec.name, "description": spec.description, "parameters": dict(spec.input_schema)} for spec in specs
     ]

@@ -1,4 +1,5 @@
-"""Chat completions, as OpenAI and all who speak like it take them: neutral messages as dictionaries, and back."""
+"""The format of chat completions, as in OpenAI's API and compatible ones: converts messages to dictionaries, and
+back."""
 
 from __future__ import annotations
 
@@ -22,10 +23,10 @@ from toolcrib.core.errors import ProviderFailed
 Json = dict[str, Any]
 
 NAME = "openai_chat"
-"""The key of a message's `native` under which stands what only this form can say."""
+"""The key of a message's `native` for content that only this format can express."""
 
 _SAID = frozenset({"role", "content", "refusal", "tool_calls", "function_call", "annotations", "audio"})
-"""The keys of a message that OpenAI knows: what stands there is read, or of no use to it later."""
+"""The keys of a message that OpenAI defines. They are either read, or not needed later."""
 
 _CALL = frozenset({"index", "id", "type", "function"})
 
@@ -33,7 +34,7 @@ _NOTHING: Mapping[str, Any] = {}
 
 
 def tools(specs: Iterable[ToolSpec]) -> list[Json]:
-    """All of them, for nothing is held back here."""
+    """Convert all tools. This format has no deferred tools."""
     return [
         {
             "type": "function",
@@ -48,7 +49,7 @@ def tools(specs: Iterable[ToolSpec]) -> list[Json]:
 
 
 def messages(system: str, told: Iterable[Message], *, dialect: str = NAME) -> list[Json]:
-    """A conversation from its beginning. One more message is one more dictionary at the end; none before it changes."""
+    """Convert a whole conversation. One more message only appends a dictionary, and does not change earlier ones."""
     opening = [{"role": "system", "content": system}] if system else []
     return [*opening, *(_message(message, dialect) for message in told)]
 
@@ -75,7 +76,7 @@ def _assistant(message: AssistantMessage) -> Json:
 
 
 def read_calls(message: Mapping[str, Any]) -> tuple[ToolCall, ...]:
-    """The calls in a model's message (`choices[0].message`). Servers that give a call no id are given one."""
+    """Return the calls in a model's message (`choices[0].message`). Calls without an id get one."""
     return tuple(
         ToolCall(
             call.get("id") or f"call_{position}",
@@ -91,7 +92,7 @@ def _called(message: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def _all(held: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
-    """Where a list may be, or null, or nothing."""
+    """Return the list under `key`, which may be missing or null."""
     return held.get(key) or []
 
 
@@ -100,12 +101,14 @@ def _first(held: Mapping[str, Any], key: str) -> Mapping[str, Any]:
 
 
 def _text(arguments: Any) -> str:
-    """Of no arguments some servers write an empty text; some write an object where a text with JSON belongs."""
+    """Return arguments as text. Some servers write an empty string for no arguments, or an object instead of a
+    string."""
     return arguments or "{}" if isinstance(arguments, str | None) else json.dumps(arguments, ensure_ascii=False)
 
 
 def read_message(message: Mapping[str, Any], *, dialect: str = NAME) -> AssistantMessage:
-    """A model's message, kept as it came where it says what OpenAI's own do not: thoughts, signatures of calls."""
+    """Convert a model's message. If it contains more than OpenAI defines (thoughts, signatures), it is also kept as it
+    is."""
     calls = read_calls(message)
     written = AssistantMessage(message.get("content") or message.get("refusal") or "", calls)
     extra = {key: value for key, value in message.items() if key not in _SAID and _tells(value)}
@@ -121,27 +124,27 @@ def read_message(message: Mapping[str, Any], *, dialect: str = NAME) -> Assistan
 
 
 def _tells(value: Any) -> bool:
-    """Whether there is anything in it."""
+    """Whether `value` has any content."""
     return any(map(_tells, cast("Mapping[str, Any]", value).values())) if isinstance(value, Mapping) else bool(value)
 
 
 def read_turn(completion: Mapping[str, Any], *, dialect: str = NAME) -> ModelTurn:
-    """What a model answered, from a completion.
+    """Convert a completion to a turn.
 
     Raises:
-        ProviderFailed: there is no message in it.
+        ProviderFailed: the completion contains no message.
     """
     choice = _first(completion, "choices")
     said: Mapping[str, Any] | None = choice.get("message")
     if said is None:
-        raise ProviderFailed("The model's answer has no message in it; ask again.", retryable=True)
+        raise ProviderFailed("The model's answer contains no message. Retry the request.", retryable=True)
     message = read_message(said, dialect=dialect)
     stop = _stop(choice.get("finish_reason"), message, refused=bool(said.get("refusal")))
     return ModelTurn(message, stop, _usage(completion.get("usage") or {}))
 
 
 def _stop(reason: str | None, message: AssistantMessage, *, refused: bool) -> Stop:
-    """Servers that are not OpenAI's stop at calls for other reasons than `tool_calls`: the calls themselves count."""
+    """Return why the model stopped. Calls count more than the reason, because some servers do not use `tool_calls`."""
     if reason == "length":
         return Stop.LENGTH
     if refused or reason == "content_filter":
@@ -155,13 +158,13 @@ def _usage(told: Mapping[str, Any]) -> Usage:
 
 
 def text_of(chunk: Mapping[str, Any]) -> str:
-    """The piece of text in one chunk of a stream."""
+    """Return the piece of text in one chunk of a stream."""
     delta = _delta(chunk)
     return delta.get("content") or delta.get("refusal") or ""
 
 
 def joined(chunks: Iterable[Mapping[str, Any]]) -> Json:
-    """The completion that a stream's chunks are pieces of; without a `finish_reason` where the stream was lost."""
+    """Join the chunks of a stream to a completion. It has no `finish_reason` if the stream was interrupted."""
     message: Json = {"role": "assistant"}
     calls: dict[Any, Json] = {}
     choice: Json = {"message": message, "finish_reason": None}
@@ -183,7 +186,8 @@ def _delta(chunk: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _place(piece: Mapping[str, Any], calls: Mapping[Any, Json]) -> Any:
-    """Of the call that a piece belongs to. Some servers count no places: there each id begins a call."""
+    """Return the key of the call that a piece belongs to. Some servers send no index: then each id starts a new
+    call."""
     place = piece.get("index")
     if place is not None:
         return place
@@ -191,11 +195,11 @@ def _place(piece: Mapping[str, Any], calls: Mapping[Any, Json]) -> Any:
 
 
 _WHOLE = frozenset({"role", "id", "type", "name", "index"})
-"""Keys whose texts are not sent in pieces; some servers repeat them in every chunk."""
+"""Keys whose strings are not sent in pieces. Some servers repeat them in every chunk."""
 
 
 def _add(held: Json, piece: Mapping[str, Any]) -> None:
-    """Join `piece` to what came before it: texts and lists grow, the first of a name stays."""
+    """Add `piece` to `held`: strings and lists are extended, and keys in `_WHOLE` keep their first value."""
     for key, value in piece.items():
         before: Any = held.get(key)
         if before is None or value is None:

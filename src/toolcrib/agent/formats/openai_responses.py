@@ -1,8 +1,8 @@
-"""OpenAI's Responses API: neutral messages as its items, and back.
+"""The format of OpenAI's Responses API: converts messages to items, and back.
 
-With `searches`, `read_section` is the tool search that the client executes: an item of the conversation brings the
-tools of the section that was read, and the list of tools stays as it is. Such an answer has no room for a text, so what
-stands in the section follows as a developer's message.
+With `searches`, `read_section` becomes the tool search that the client executes. An item of the conversation then
+delivers the tools of the section that was read, and the list of tools does not change. Such an answer cannot contain
+text, so the content of the section follows as a developer message.
 
 Source: OpenAI, "Tool search", "Client-executed tool search" (November 2026).
 """
@@ -30,7 +30,7 @@ from toolcrib.agent.sections import READ_SECTION
 Json = dict[str, Any]
 
 NAME = "openai_responses"
-"""The key of a message's `native` under which stand the items of an answer."""
+"""The key of a message's `native` that holds the items of an answer."""
 
 
 def tools(specs: Iterable[ToolSpec], *, searches: bool = False) -> list[Json]:
@@ -46,7 +46,7 @@ def _function(spec: ToolSpec, is_deferred: bool) -> Json:
         "name": spec.name,
         "description": spec.description,
         "parameters": dict(spec.input_schema),
-        # Said, for where nothing is said this API makes strict schemas of those that could be.
+        # Set explicitly, because the API would otherwise make some schemas strict.
         "strict": False,
     }
     return {**function, "defer_loading": True} if is_deferred else function
@@ -56,14 +56,14 @@ def _search(spec: ToolSpec) -> Json:
     return {
         "type": "tool_search",
         "execution": "client",
-        # It has no name of its own, and the prompt speaks of it by one.
+        # This item has no name, but the prompt refers to the tool by name.
         "description": f"`{spec.name}`: {spec.description}",
         "parameters": dict(spec.input_schema),
     }
 
 
 def items(told: Iterable[Message], *, searches: bool = False) -> list[Json]:
-    """A conversation from its beginning. One more message is more items at the end; none before them changes."""
+    """Convert a whole conversation. One more message only appends items, and does not change earlier ones."""
     found: list[Json] = []
     sought = set[str]()
     for message in told:
@@ -81,7 +81,7 @@ def items(told: Iterable[Message], *, searches: bool = False) -> list[Json]:
 
 def _said(message: AssistantMessage, *, searches: bool) -> Iterator[Json]:
     native: Sequence[Mapping[str, Any]] = message.native_in(NAME) or ()
-    # A search among them can go back only where the tool that searches is offered.
+    # Search items can only be sent back if the search tool is offered.
     if native and (searches or all(item.get("type") != "tool_search_call" for item in native)):
         yield from (dict(item) for item in native)
         return
@@ -106,7 +106,7 @@ def _searched(call: ToolCall) -> Json:
 
 
 def _value(arguments: str) -> Any:
-    """A search's arguments are JSON themselves, not a text with JSON in it; a text that is none stays one."""
+    """Parse the arguments of a search, which must be JSON values and not strings. Invalid JSON stays a string."""
     try:
         return json.loads(arguments, parse_constant=_refuse)
     except (ValueError, RecursionError):
@@ -114,12 +114,12 @@ def _value(arguments: str) -> Any:
 
 
 def _refuse(constant: str) -> None:
-    """Python reads NaN and infinities, which are no JSON."""
+    """Refuse NaN and infinities, which Python reads but which are not JSON."""
     raise ValueError(constant)
 
 
 def _answered(message: ToolMessage, *, searches: bool) -> list[Json]:
-    """The answer to an ordinary call, and after it the tools that it brought, unless these are listed."""
+    """Convert the answer to a normal call, followed by the delivered tools, unless they are in the list of tools."""
     output: Json = {"type": "function_call_output", "call_id": message.call_id, "output": message.content}
     if not (message.revealed and searches):
         return [output]
@@ -133,14 +133,15 @@ def _brought(message: ToolMessage) -> list[Json]:
         "call_id": message.call_id,
         "execution": "client",
         "status": "completed",
-        # Deferred, or they would count as listed from the start: so OpenAI's own client, Codex, sends them.
+        # Marked as deferred, otherwise they would count as listed from the start. OpenAI's own client, Codex, does the
+        # same.
         "tools": [_function(tool, is_deferred=True) for tool in message.revealed],
     }
     return [output, {"role": "developer", "content": message.content}]
 
 
 def read_calls(response: Mapping[str, Any]) -> tuple[ToolCall, ...]:
-    """The calls in a model's answer, its tool searches as calls of `read_section`."""
+    """Return the calls in a model's answer. Tool searches become calls of `read_section`."""
     found: list[ToolCall] = []
     for item in _items(response):
         if item.get("type") == "function_call":
@@ -157,11 +158,11 @@ def _items(response: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
 
 
 def read_message(response: Mapping[str, Any]) -> AssistantMessage:
-    """The message in a model's answer; its items are kept whole, for what the model thought goes back with them."""
+    """Convert an answer to a message. All items are kept, so that the thoughts can be sent back."""
     said = "".join(part.get("text") or part.get("refusal") or "" for part in _parts(response))
     output = [dict(item) for item in _items(response)]
     while output and output[-1].get("type") == "reasoning":
-        # Thoughts that the model was cut off in: without what they lead to they are refused.
+        # The API refuses thoughts without the output that they lead to. This happens if the model was cut off.
         del output[-1]
     return AssistantMessage(said, read_calls(response), {NAME: output} if output else None)
 
@@ -173,7 +174,7 @@ def _parts(response: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 
 def read_turn(response: Mapping[str, Any]) -> ModelTurn:
-    """What a model answered, from a response that did not fail."""
+    """Convert a response that did not fail to a turn."""
     message = read_message(response)
     return ModelTurn(message, _stop(response, message), _usage(response.get("usage") or {}))
 

@@ -1,1 +1,1 @@
-"""Conversations with models: one request after the other, the tools that they call, and sections that open."""
+"""The loop that evaluates a prompt: it sends requests, runs the tools that the model calls, and opens sections."""

@@ -1,4 +1,4 @@
-"""An adapter that is asked for each turn by itself, and leaves the loop to us."""
+"""A base class for adapters that answer single turns. Toolcrib runs the loop."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ OutputT = TypeVar("OutputT")
 
 
 class TurnAdapter(ProviderAdapter, Responder):
-    """What a vendor has to implement is `respond`, `delivery` and its end."""
+    """An adapter for which a vendor only implements `respond`, `delivery` and the exit."""
 
     async def evaluate(
         self,

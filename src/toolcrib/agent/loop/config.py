@@ -1,4 +1,4 @@
-"""How far a loop may go."""
+"""The limits of an evaluation."""
 
 from __future__ import annotations
 
@@ -12,42 +12,42 @@ _LEAST = {"max_turns": 1, "max_result_chars": 1, "parallel_calls": 1, "retries":
 
 @dataclass(frozen=True, slots=True)
 class InnerLoopConfig:
-    """Budgets of what is done for one request, restarts included.
+    """Limits for one request, including restarts.
 
-    Where one is used up the evaluation ends, and every call of the model is answered.
+    The evaluation ends when a limit is reached. Every call of the model is answered.
 
     Raises:
-        InvalidConfig: a number is smaller than makes sense; the message names it.
+        InvalidConfig: a number is too small. The message names it.
     """
 
     max_turns: int = 50
-    """Answers of the model."""
+    """The number of answers of the model."""
     max_tokens: int | None = None
-    """Read and written together, as the provider counts them; looked at between turns."""
+    """The number of tokens that are read and written, as the provider counts them. Checked between turns."""
     timeout_s: float | None = None
-    """For all of it."""
+    """The time for the whole evaluation."""
     call_timeout_s: float = CALL_TIMEOUT_S
-    """For one call of a tool."""
+    """The time for one tool call."""
     max_result_chars: int = MAX_RESULT_CHARS
-    """Of one answer to a call; the rest is left out, and that is said."""
+    """The length of one answer to a call. The rest is omitted, with a note."""
     parallel_calls: int = PARALLEL_CALLS
-    """Calls of one turn that run at once."""
+    """The number of calls of one turn that run at once."""
     retries: int = 4
-    """Times a request is sent again that failed and may work later."""
+    """How often a failed request is sent again if it may work later."""
     repair_turns: int = 2
-    """Times the model is told what is wrong with its final answer."""
+    """How often the model is told what is wrong with its final answer."""
     operations: tuple[str, ...] = ()
-    """Operations of the discovery protocol that the model is given besides the prompt's own tools."""
+    """Operations of the discovery protocol that the model gets in addition to the prompt's own tools."""
     supports_dynamic_tools: bool | None = None
-    """False has sections with tools begin the evaluation anew whatever the adapter can; None goes by the adapter.
+    """False makes sections with tools restart the evaluation, even if the adapter could deliver tools.
 
-    Source: dynamic tool registration, "InnerLoopConfig Extension".
+    None follows the adapter. Source: dynamic tool registration, "InnerLoopConfig Extension".
     """
 
     def __post_init__(self) -> None:
         for name, least in _LEAST.items():
             if (given := getattr(self, name)) < least:
-                raise InvalidConfig(f"`InnerLoopConfig.{name}` is {least} or more, and not {given}.")
+                raise InvalidConfig(f"`InnerLoopConfig.{name}` must be at least {least}, not {given}.")
 
 
 DEFAULT_CONFIG = InnerLoopConfig()

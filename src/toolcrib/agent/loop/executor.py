@@ -1,4 +1,4 @@
-"""The calls of one turn: each is run once, side by side, and has exactly one answer, however it ends."""
+"""Runs the calls of one turn. Each call runs once, in parallel with others, and has exactly one answer."""
 
 from __future__ import annotations
 
@@ -44,20 +44,20 @@ logger = logging.getLogger(__name__)
 _ECHO_CHARS = 80
 
 _OPENING = (READ_SECTION.name, "expand_tool")
-"""What brings in tools."""
+"""The operations that deliver tools."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToolExecutionOutcome:
-    """What came of one call. Source: dynamic tool registration, "ToolExecutionOutcome"."""
+    """The result of one call. Source: dynamic tool registration, "ToolExecutionOutcome"."""
 
     message: ToolMessage
     expanded_tools: Brought = NOTHING_BROUGHT
-    """Those that it opened, on their way to the model."""
+    """The tools that the call opened, on their way to the model."""
     opened: SectionPath | None = None
-    """The section that was read, where that was closed."""
+    """The section that was read, if it was closed before."""
     requires_restart: bool = False
-    """Whether it opens with the next beginning of the evaluation."""
+    """Whether the section opens when the evaluation restarts."""
 
     @property
     def tool_call_id(self) -> str:
@@ -70,7 +70,7 @@ class ToolExecutionOutcome:
 
 @dataclass(frozen=True)
 class ToolExecutor:
-    """Runs what a model calls, each on behalf of the session, through the one calling path."""
+    """Runs the calls of a model on behalf of the session."""
 
     session: Session
     prompt: Prompt[Any]
@@ -78,20 +78,21 @@ class ToolExecutor:
     catalog: CatalogReader
     config: InnerLoopConfig
     is_dynamic: bool
-    """Whether tools can be brought in without beginning the evaluation anew."""
+    """Whether tools can be delivered without restarting the evaluation."""
     deadline: float | None = None
-    """Of the evaluation, on the clock of `time.monotonic`."""
+    """The end of the evaluation's time, on the clock of `time.monotonic`."""
     provider: str = ""
-    """The adapter's name, for what is counted."""
+    """The adapter's name, for telemetry."""
 
     async def execute_all(self) -> None:
-        """Answer every open call of the last turn. Those that open something go first, in order; the others run side by
-        side. What one call opens, another one of the same turn cannot use yet.
+        """Answer every open call of the last turn.
 
-        When it is cancelled, calls that are under way are answered by that, and their own answers dropped.
+        Calls that open something run first, in order. The others run in parallel. Other calls of the same turn cannot
+        use what a call opens. On cancellation, running calls get an answer that says so, and their own answers are
+        dropped.
 
         Raises:
-            VisibilityExpansionRequired: every call is answered, and a section with tools is to open by a restart.
+            VisibilityExpansionRequired: every call is answered, and a section with tools must be opened by a restart.
         """
         offered = usable(self._state)
         calls = self._state.open_calls
@@ -106,9 +107,9 @@ class ToolExecutor:
                 self._finish(self._failed(call, cancelled))
         if pending := self._state.pending:
             raise VisibilityExpansionRequired(
-                f"The evaluation begins anew with {', '.join(map(dotted, pending))} open.",
+                f"The evaluation restarts with these sections open: {', '.join(map(dotted, pending))}.",
                 requested_overrides=dict.fromkeys(pending, SectionVisibility.FULL),
-                reason="the adapter cannot bring in tools in the middle of a conversation",
+                reason="the adapter cannot deliver tools in the middle of a conversation",
             )
 
     @property
@@ -153,7 +154,7 @@ class ToolExecutor:
             return ToolExecutionOutcome(self._message(call, result_text(answer), is_error=answer.is_error))
         brought = self.toolbox.expanded(expanded_by(answer), self._state)
         wire = answer.to_wire()
-        if brought.names:  # their definitions reach the model another way
+        if brought.names:  # their definitions reach the model in a different way
             if isinstance(answer, SearchPage):
                 rest = replace(answer, detail_level=DetailLevel.SUMMARY).to_wire()
             else:
@@ -162,14 +163,14 @@ class ToolExecutor:
         return ToolExecutionOutcome(self._message(call, json_text(wire), revealed=brought), brought)
 
     def _read(self, call: ToolCall, given: Mapping[str, Any]) -> ToolExecutionOutcome:
-        """What a section holds; it is open from here on."""
+        """Return the content of a section. The section is open from now on."""
         if problems := READ_SECTION.arguments.violations(given):
             raise InvalidArguments(f"`{READ_SECTION.name}`: {problems[0].message}.")
         read = self.prompt.read_section(given["section_key"], self._sections, self.catalog)
         if read.value is None:
             return ToolExecutionOutcome(self._message(call, read.message, is_error=True))
         if read.value.expanded_tools and not self.is_dynamic:
-            told = f'Section "{dotted(read.path)}" is open: it stands in the prompt, with what belongs to it.'
+            told = f'Section "{dotted(read.path)}" is open. The prompt contains it, with its tools.'
             return ToolExecutionOutcome(self._message(call, told), opened=read.path, requires_restart=True)
         brought = self.toolbox.brought(read.value.expanded_tools, self._state)
         content = "\n\n".join(part for part in (read.message, read.value.content, brought.text) if part)
@@ -178,7 +179,7 @@ class ToolExecutor:
 
     @property
     def _sections(self) -> SectionState:
-        """As they are, and will be after the restart to come."""
+        """The current state of the sections, including those that the next restart opens."""
         state = self._state.sections
         for path in self._state.pending:
             state = state.after(SetVisibilityOverride(path, SectionVisibility.FULL))
@@ -187,12 +188,16 @@ class ToolExecutor:
     def _not_offered(self, call: ToolCall, offered: Mapping[str, Offer]) -> ToolcribError:
         name = call.name[:_ECHO_CHARS]
         if call.name in usable_from_now(self._state):
-            return NotExpanded(f"`{name}` was not offered yet when it was called. It is now: call it again.")
+            return NotExpanded(
+                f"`{name}` was not available yet when you called it. It is available now. Call it again."
+            )
         if self._state.pending:
-            return NotExpanded(f"`{name}` was not offered when it was called. If it is now, call it again.")
+            return NotExpanded(
+                f"`{name}` was not available when you called it. If it is in your list of tools now, call it again."
+            )
         near = nearest(call.name, offered)
-        hints = [f"Did you mean `{near}`?"] if near else [f"There are: {', '.join(offered)}."] if offered else []
-        return ToolNotFound(f"There is no tool {json.dumps(name)}.", hints=hints)
+        hints = [f"Did you mean `{near}`?"] if near else [f"Your tools are: {', '.join(offered)}."] if offered else []
+        return ToolNotFound(f"Tool {json.dumps(name)} not found.", hints=hints)
 
     def _message(
         self, call: ToolCall, content: str, *, is_error: bool = False, revealed: Brought = NOTHING_BROUGHT
@@ -205,7 +210,7 @@ class ToolExecutor:
         return ToolExecutionOutcome(self._message(call, json_text(told), is_error=True))
 
     def _finish(self, outcome: ToolExecutionOutcome) -> None:
-        """Have the model have the answer and what the call opened, in one: a program that is killed must not part them.
+        """Record the answer and the opened tools in one step, so that a killed program does not separate them.
 
         Source: dynamic tool registration, "InnerLoop Tool Registry Update".
         """

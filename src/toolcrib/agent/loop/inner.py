@@ -1,4 +1,4 @@
-"""One evaluation of a prompt: the model is asked, its calls are run, until it gives its final answer."""
+"""One evaluation of a prompt: asks the model and runs its calls until it gives its final answer."""
 
 from __future__ import annotations
 
@@ -36,17 +36,17 @@ OutputT = TypeVar("OutputT")
 
 FIRST_PAUSE_S = 0.5
 LAST_PAUSE_S = 30.0
-"""Before a request is sent again: the first, then twice as long each time up to the last; or what the provider says."""
+"""The pauses before a request is sent again. The first pause doubles up to the last, unless the provider sets one."""
 
 MAX_PAUSE_S = 300.0
-"""A provider that asks for more patience is given up."""
+"""If a provider asks for a longer pause, the request fails."""
 
 BEGIN = "Do what the prompt asks."
-"""What a model is asked that is asked nothing besides the prompt."""
+"""The request for the model if the caller gave none."""
 
 
 class InnerLoop(Generic[OutputT]):
-    """For one evaluation. Source: dynamic tool registration, "InnerLoop Tool Injection"."""
+    """Runs one evaluation. Source: dynamic tool registration, "InnerLoop Tool Injection"."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class InnerLoop(Generic[OutputT]):
         self._toolbox = Toolbox(session, delivery if is_dynamic else Delivery.RESTART, reveals_unlisted)
         self._toolbox.take_in(prompt, self._state.sections)
         self._catalog = SessionCatalog(session)
-        self._source = provider, model  # for what is traced and counted
+        self._source = provider, model  # for traces and metrics
         self._executor = ToolExecutor(
             session, prompt, self._toolbox, self._catalog, config, is_dynamic, self._deadline, provider
         )
@@ -96,16 +96,16 @@ class InnerLoop(Generic[OutputT]):
             self._begin(request)
         elif self._state.prompt != self._prompt_key:
             raise InvalidPrompt(
-                f"The session is in the middle of `{self._state.prompt}`; go on with that, or begin another session."
+                f"The session is in the middle of `{self._state.prompt}`. Continue that prompt, or start a new session."
             )
         with anyio.move_on_after(_left_s(self._deadline)):
             if self._state.delivery != self._toolbox.way:
                 await self._begin_otherwise(request)
             return await self._until_final()
-        raise BudgetExceeded("It took longer than it may.")
+        raise BudgetExceeded("The evaluation reached its time limit.")
 
     async def _begin_otherwise(self, request: str) -> None:
-        """Begin anew where another adapter left off that brings in tools in another way; calls are answered first."""
+        """Restart if a different adapter with a different delivery left off here. Open calls are answered first."""
         if self._state.open_calls or self._state.pending:
             await self._executor.execute_all()
         self._session.dispatch(EvaluationRestarted(()))
@@ -131,7 +131,7 @@ class InnerLoop(Generic[OutputT]):
         rendered = self._prompt.render(self._state.sections, self._catalog)
         offers, collided = self._toolbox.at_first(self._prompt, rendered.tools, self._config.operations)
         last = self._state.messages[-1] if self._state.messages else None
-        # After a restart it was asked already, and sees what it did so far.
+        # After a restart, the conversation already contains the request and the work so far.
         is_asked = last is not None and (not isinstance(last, AssistantMessage) or bool(last.calls))
         system = "\n\n".join(part for part in (rendered.text, self._output.instruction) if part)
         asked = None if is_asked else request or BEGIN
@@ -155,12 +155,12 @@ class InnerLoop(Generic[OutputT]):
                     pause_s = min(FIRST_PAUSE_S * 2**attempt, LAST_PAUSE_S)
                 if not error.retryable or attempt == self._config.retries or pause_s > MAX_PAUSE_S:
                     raise
-                logger.warning("%s Trying again in %g seconds.", error.message, pause_s)
+                logger.warning("%s Retrying in %g seconds.", error.message, pause_s)
                 await self._sleep(pause_s)
         raise AssertionError("the last attempt returns or raises")
 
     def _final(self) -> PromptResponse[OutputT] | None:
-        """What came of it, where the last turn is a final answer; where that is none, the model is told why."""
+        """Return the response if the last turn is a valid final answer. If it is not valid, the model is told why."""
         state = self._state
         last = state.messages[-1] if state.messages else None
         if not isinstance(last, AssistantMessage) or last.calls:
@@ -170,13 +170,13 @@ class InnerLoop(Generic[OutputT]):
         except NoOutput as error:
             if self._repairs >= self._config.repair_turns:
                 raise InvalidOutput(
-                    f"The final answer is not of the type that was asked for: {error}.",
+                    f"The final answer does not have the required type: {error}.",
                     details={"problems": [*error.problems]},
                 ) from error
             self._repairs += 1
             told = "\n".join(f"- {problem}" for problem in error.problems)
             self._session.dispatch(
-                Corrected(f"Your answer is not of the form that was asked for:\n{told}\nGive it again, as JSON alone.")
+                Corrected(f"Your answer does not have the required form:\n{told}\nAnswer again, with JSON only.")
             )
             return None
         self._session.dispatch(EvaluationEnded(last.text))
@@ -186,29 +186,29 @@ class InnerLoop(Generic[OutputT]):
         config, state = self._config, self._state
         if state.turns - state.turns_before >= config.max_turns:
             raise BudgetExceeded(
-                f"The model took {config.max_turns} turn{'s' * (config.max_turns != 1)} without a final answer."
+                f"The model gave no final answer within {config.max_turns} turn{'s' * (config.max_turns != 1)}."
             )
         spent = state.tokens - state.tokens_before
         if config.max_tokens is not None and spent >= config.max_tokens:
-            raise BudgetExceeded(f"{spent:,} tokens were used, of {config.max_tokens:,}.")
+            raise BudgetExceeded(f"The limit of {config.max_tokens:,} tokens is reached: {spent:,} were used.")
 
 
 def _failure(turn: ModelTurn) -> ToolcribError | None:
-    """Why a turn is no answer, if it is none."""
+    """Return the error for a turn without a usable answer, else None."""
     if turn.message.calls:
         return None
     if turn.stop is Stop.REFUSED:
-        return ProviderFailed(f"The model refused to answer: {turn.message.text[:200] or 'it did not say why'}")
+        return ProviderFailed(f"The model refused to answer: {turn.message.text[:200] or 'no reason given'}")
     if turn.stop is Stop.LENGTH:
-        return BudgetExceeded("The answer was cut off where the provider's limit for one answer ends.")
+        return BudgetExceeded("The answer was cut off, because it reached the provider's limit for one answer.")
     return None
 
 
 def _checked(turn: ModelTurn) -> ModelTurn:
-    """The same; answers could not be told apart where two calls have one id."""
+    """Return `turn`. Raises if two calls have the same id, because their answers could not be distinguished."""
     calls = turn.message.calls
     if len({call.id for call in calls}) < len(calls):
-        raise ProviderFailed("The provider gave two calls of one turn the same id.", retryable=True)
+        raise ProviderFailed("The provider sent two calls with the same id in one turn.", retryable=True)
     return turn
 
 

@@ -1,4 +1,4 @@
-"""A prompt from its first request to its final answer, whatever has to begin anew in between."""
+"""Runs a prompt from its first request to its final answer, including restarts."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ OutputT = TypeVar("OutputT")
 
 @dataclass(frozen=True)
 class MainLoop:
-    """Begins an evaluation anew for as long as sections open that cannot be brought in otherwise.
+    """Restarts an evaluation whenever a section opens whose tools cannot be delivered in the conversation.
 
-    What was said and done before stays in the session, so no call is run twice.
+    The session keeps all messages and results, so no call runs twice.
 
     Source: dynamic tool registration, "Visibility Override Persistence".
     """
@@ -43,10 +43,10 @@ class MainLoop:
         request: str = "",
         on_text: TextListener | None = None,
     ) -> PromptResponse[OutputT]:
-        """The final answer to `prompt`; raises as `ProviderAdapter.evaluate` does, but for restarts.
+        """Return the final answer to `prompt`. Raises the errors of `ProviderAdapter.evaluate`, except restarts.
 
         Raises:
-            BudgetExceeded: it began anew `max_restarts` times, or used up another budget.
+            BudgetExceeded: the evaluation restarted `max_restarts` times, or reached a different limit.
         """
         restarts, began_at = 0, time.monotonic()
         while True:
@@ -55,7 +55,9 @@ class MainLoop:
                 return await adapter.evaluate(prompt, session=session, request=request, config=config, on_text=on_text)
             except VisibilityExpansionRequired as required:
                 if restarts >= self.max_restarts:
-                    raise BudgetExceeded(f"It began anew {restarts} times without a final answer.") from required
+                    raise BudgetExceeded(
+                        f"The evaluation restarted {restarts} times without a final answer."
+                    ) from required
                 overrides = required.requested_overrides.items()
                 session.dispatch(
                     *(SetVisibilityOverride(path, visibility) for path, visibility in overrides),
@@ -63,11 +65,15 @@ class MainLoop:
                 )
                 count_restart(provider=adapter.name)
                 told = {"section_keys": required.section_keys, "reason": required.reason, "provider": adapter.name}
-                logger.info("begins anew with %s open", ", ".join(required.section_keys), extra=told)
+                logger.info(
+                    "restarting the evaluation with these sections open: %s",
+                    ", ".join(required.section_keys),
+                    extra=told,
+                )
                 restarts += 1
 
     def _config_after(self, spent_s: float) -> InnerLoopConfig:
-        """The same budgets for all evaluations together; the session counts turns and tokens itself."""
+        """Return the remaining limits for all evaluations together. The session itself counts turns and tokens."""
         timeout_s = self.config.timeout_s
         return self.config if timeout_s is None else replace(self.config, timeout_s=max(0.0, timeout_s - spent_s))
 
@@ -80,7 +86,7 @@ class MainLoop:
         request: str = "",
         on_text: TextListener | None = None,
     ) -> PromptResponse[OutputT]:
-        """The same where no event loop is running; the adapter is entered and left."""
+        """Run `execute` where no event loop is running. The method also enters and leaves the adapter."""
 
         async def main() -> PromptResponse[OutputT]:
             async with adapter:

@@ -1,4 +1,4 @@
-"""A model's final answer, made into what was asked for."""
+"""Converts a model's final answer to the requested type."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from pydantic import TypeAdapter, ValidationError
 OutputT = TypeVar("OutputT")
 
 MAX_PROBLEMS = 5
-"""Of one answer, that a model is told."""
+"""How many problems of one answer a model is told."""
 
 _FENCED = re.compile(r"\A```[a-zA-Z]*\s(?P<json>.*)```\Z", re.DOTALL)
 
 
 class NoOutput(Exception):
-    """An answer is not of the type; `problems` say what is wrong where."""
+    """An answer does not have the required type. `problems` say what is wrong, and where."""
 
     def __init__(self, problems: tuple[str, ...]) -> None:
         super().__init__("; ".join(problems))
@@ -26,28 +26,28 @@ class NoOutput(Exception):
 
 
 class OutputReader(Generic[OutputT]):
-    """Reads answers of one type: text as it is, everything else as JSON."""
+    """Reads answers of one type: text as it is, every other type as JSON."""
 
     def __init__(self, output_type: type[OutputT]) -> None:
         self._is_text = output_type is str
         self._adapter: TypeAdapter[OutputT] = TypeAdapter(output_type)
         self.schema: Mapping[str, Any] | None = None if self._is_text else self._adapter.json_schema()
-        """The JSON Schema of the answer; None for text."""
+        """The JSON Schema of the answer. None for text."""
 
     @property
     def instruction(self) -> str:
-        """What tells a model of it in words, for not every provider has it kept to a schema; empty for text."""
+        """The instruction for the model, because not every provider enforces a schema. Empty for text."""
         return (
             ""
             if self.schema is None
-            else f"Your final answer is JSON of this schema, and nothing else:\n{json.dumps(self.schema)}"
+            else f"Your final answer must be only JSON that follows this schema:\n{json.dumps(self.schema)}"
         )
 
     def read(self, text: str) -> OutputT:
-        """The answer in `text`, which may stand in a fence of Markdown.
+        """Read the answer in `text`, which may be a fenced Markdown block.
 
         Raises:
-            NoOutput: there is none of the type.
+            NoOutput: the text does not have the required type.
         """
         if self._is_text:
             return self._adapter.validate_python(text)

@@ -1,4 +1,4 @@
-"""What a provider's model is to a loop."""
+"""The interface between a loop and a provider's model."""
 
 from __future__ import annotations
 
@@ -22,44 +22,44 @@ class Delivery(StrEnum):
     """How tools that are expanded in the middle of a conversation reach the model."""
 
     DEFER = "defer"
-    """The provider holds schemas back, and reveals them by a reference in a message."""
+    """The provider hides schemas, and a reference in a message reveals them."""
     INJECT = "inject"
     """The list of tools grows with the next request."""
     PROXY = "proxy"
-    """The list stays; expanded tools are called through `call_tool`."""
+    """The list of tools does not change. Expanded tools are called with `call_tool`."""
     RESTART = "restart"
-    """The evaluation begins anew with the section open."""
+    """The evaluation restarts with the section open."""
 
 
 def delivery_of(said: Delivery | str) -> Delivery:
-    """The delivery that somebody said, by itself or by its value.
+    """Return the delivery for a `Delivery` or its value.
 
     Raises:
-        InvalidConfig: there is none.
+        InvalidConfig: there is no such delivery.
     """
     try:
         return Delivery(said)
     except ValueError as error:
-        raise InvalidConfig(f"`{said}` is no delivery; there are: {', '.join(Delivery)}") from error
+        raise InvalidConfig(f"unknown delivery `{said}`. Use one of: {', '.join(Delivery)}") from error
 
 
 TextListener: TypeAlias = Callable[[str], None]
-"""Told of each piece of text as the model writes it; where a request is sent again, from the beginning."""
+"""Receives each piece of text as the model writes it. If a request is sent again, the text starts again."""
 
 
 @dataclass(frozen=True, slots=True)
 class PromptResponse(Generic[OutputT]):
-    """What came of a prompt."""
+    """The result of a prompt."""
 
     output: OutputT
     text: str
     """The final answer as the model wrote it."""
     usage: Usage
-    """Of all requests of the session so far."""
+    """The cost of all requests of the session so far."""
 
 
 class VisibilityExpansionRequired(Exception):
-    """A model opened a section for which the evaluation has to begin anew; every call that it made is answered.
+    """A model opened a section that requires a restart of the evaluation. Every call is answered.
 
     Source: dynamic tool registration, "ToolExecutor Behavior".
     """
@@ -78,28 +78,28 @@ class VisibilityExpansionRequired(Exception):
 
 
 class ProviderAdapter(ABC):
-    """A provider's model. Entered before its first use; leaving it lets go of its connections.
+    """A provider's model. Enter it before the first use. Leaving it closes its connections.
 
     Source: dynamic tool registration, "Adapter Capability Protocol".
     """
 
     name: str
-    """The vendor's, as `get_adapter` takes it: `openai`."""
+    """The vendor's name, as for `get_adapter`: `openai`."""
     model: str
 
     @property
     @abstractmethod
     def delivery(self) -> Delivery:
-        """How it brings in tools."""
+        """How the adapter delivers tools."""
 
     @property
     def supports_dynamic_tools(self) -> bool:
-        """Whether tools are brought in without a restart."""
+        """Whether tools can be delivered without a restart."""
         return self.delivery is not Delivery.RESTART
 
     @property
     def reveals_unlisted(self) -> bool:
-        """With `Delivery.DEFER`: whether a tool can be revealed that did not stand in the list from the start."""
+        """With `Delivery.DEFER`: whether a tool can be revealed that was not in the list from the start."""
         return False
 
     @abstractmethod
@@ -112,16 +112,16 @@ class ProviderAdapter(ABC):
         config: InnerLoopConfig | None = None,
         on_text: TextListener | None = None,
     ) -> PromptResponse[OutputT]:
-        """Have the model answer `prompt`, and `request` where there is one, in the conversation of `session`.
+        """Let the model answer `prompt`, and `request` if there is one, in the conversation of `session`.
 
-        What a killed program left unfinished there is gone on with, and `request` then passed over.
+        If a killed program left an evaluation unfinished, it is continued, and `request` is ignored.
 
         Raises:
-            VisibilityExpansionRequired: a section with tools was opened, and these cannot be brought in.
-            BudgetExceeded: it took more than `config` allows; every call is answered.
-            InvalidOutput: the final answer is not of the type that was asked for.
-            InvalidPrompt: `session` answers another request, or is in the middle of another prompt.
-            ProviderFailed: the provider refused or failed, also after retries.
+            VisibilityExpansionRequired: a section with tools was opened, and its tools cannot be delivered.
+            BudgetExceeded: a limit of `config` was reached. Every call is answered.
+            InvalidOutput: the final answer does not have the required type.
+            InvalidPrompt: `session` is busy with a different request, or in the middle of a different prompt.
+            ProviderFailed: the provider refused or failed, even after retries.
         """
 
     async def __aenter__(self) -> Self:
@@ -134,13 +134,13 @@ class ProviderAdapter(ABC):
 
 
 class Responder(ABC):
-    """What is asked for one turn after the other."""
+    """A model that answers one turn at a time."""
 
     @abstractmethod
     async def respond(self, request: ModelRequest, on_text: TextListener | None = None) -> ModelTurn:
-        """Ask once; `on_text` hears the text as it comes, where the vendor streams.
+        """Send one request. `on_text` receives the text as it arrives, if the vendor supports streaming.
 
         Raises:
-            ProviderFailed: the provider refused or failed; `retryable` where the same request may work later, with
-                `retry_after_s` where it said when.
+            ProviderFailed: the provider refused or failed. `retryable` is set if the same request may work later, and
+                `retry_after_s` if the provider said when.
         """

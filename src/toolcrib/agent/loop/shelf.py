@@ -1,4 +1,4 @@
-"""The catalog as the sections of a prompt read it."""
+"""Access to the catalog for the sections of a prompt."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from toolcrib.core.tools import Path, ToolPointer
 from toolcrib.operations.showing import MAX_LIMIT
 
 MAX_POINTERS = 200
-"""Tools of one category that a section shows; whoever has more gives the model a search."""
+"""How many tools of one category a section shows. For larger categories, give the model a search."""
 
 
 @dataclass(frozen=True)
 class SessionCatalog:
-    """A `CatalogReader` of what a session may see."""
+    """A `CatalogReader` for the tools that a session may see."""
 
     session: Session
 
@@ -24,14 +24,14 @@ class SessionCatalog:
         ontology = self.session.view().ontology
         branch = ontology.find(category)
         if branch is None:
-            raise UnknownPath(f"There is no category {'/'.join(category)}.")
+            raise UnknownPath(f"Category {'/'.join(category)} not found.")
         return ontology.node(branch).summary
 
     def pointers(self, category: Path) -> Sequence[ToolPointer]:
         found: list[ToolPointer] = []
         cursor = None
         while len(found) < MAX_POINTERS:
-            # Not `list`: it shows a large category as groups.
+            # `list` is not used, because it shows a large category as groups.
             page = self.session.search_tools(category=category, limit=MAX_LIMIT, cursor=cursor)
             found += page.results
             cursor = page.next_cursor

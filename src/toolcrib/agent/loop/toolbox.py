@@ -1,4 +1,4 @@
-"""Which tools a model has in a conversation, and how those that it opens reach it."""
+"""The tools of a model in a conversation, and the delivery of tools that it opens."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from toolcrib.operations.tools import CALLS, OPERATIONS, operation_tools
 logger = logging.getLogger(__name__)
 
 _SHOWING = ("search_tools", "expand_tool")
-"""Operations whose answers hold definitions: what they show has to be callable."""
+"""Operations whose answers contain definitions. The shown tools must be callable."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,16 +41,16 @@ class Brought:
     """Tools that a call opened, on their way to the model."""
 
     offers: tuple[Offer, ...] = ()
-    """To be added to what the model has."""
+    """The tools to add to those of the model."""
     revealed: tuple[ToolSpec, ...] = ()
-    """To be revealed by the answer to the call."""
+    """The tools that the answer to the call reveals."""
     text: str = ""
-    """To stand in that answer."""
+    """The text to include in that answer."""
     collided: tuple[NameCollided, ...] = ()
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of the tools that can be called by now under a name of their own."""
+        """The names of the tools that can now be called by their own names."""
         return tuple(dict.fromkeys((*(offer.name for offer in self.offers), *(tool.name for tool in self.revealed))))
 
 
@@ -59,7 +59,7 @@ NOTHING_BROUGHT = Brought()
 
 @dataclass(frozen=True)
 class Toolbox:
-    """The tools of one prompt in one session, and the way in which more of them are brought in."""
+    """The tools of one prompt in one session, and the way to deliver more of them."""
 
     session: Session
     delivery: Delivery
@@ -67,18 +67,17 @@ class Toolbox:
 
     @property
     def way(self) -> str:
-        """The delivery, and whether the list holds what it will bring."""
+        """The delivery, and whether the list of tools contains all tools from the start."""
         return f"{self.delivery}, unlisted" if self.reveals_unlisted else self.delivery.value
 
     def take_in(self, prompt: Prompt[Any], sections: SectionState) -> None:
-        """Make the functions of all sections tools of the session, and show those of sections that are open by now: a
-        saved conversation may name any of them.
+        """Make the functions of all sections tools of the session, and show those of open sections.
 
-        Those of closed sections are read as well, so that a function that cannot be a tool is reported before a model
-        is asked, and not in the middle of the conversation.
+        A saved conversation may name any of them. Functions of closed sections are read too, so an unusable function is
+        reported before a model is asked, and not in the middle of the conversation.
 
         Raises:
-            InvalidTool: one cannot be a tool; the message names its section.
+            InvalidTool: a function cannot be a tool. The message names its section.
         """
         for path, section in prompt.template.walk():
             for tool in section.tools:
@@ -92,10 +91,10 @@ class Toolbox:
     def at_first(
         self, prompt: Prompt[Any], tools: Sequence[SectionTool], operations: Iterable[str]
     ) -> tuple[tuple[Offer, ...], tuple[NameCollided, ...]]:
-        """What the model is given with the prompt as it is rendered, of which `tools` are the tools that are open.
+        """Return the tools for the rendered prompt. `tools` are those of the open sections.
 
-        The list stays as it is for a provider that caches it: `read_section` is there whether or not there is something
-        to read by now.
+        The list does not change, because some providers cache it. `read_section` is in the list even if there is
+        nothing to read now.
         """
         sections = [section for _, section in prompt.template.walk()]
         has_catalog = any(isinstance(section, CatalogSection) for section in sections)
@@ -117,18 +116,18 @@ class Toolbox:
             self._shown(each)
         collided = [*self._add(offers, tools)]
         if can_open and self.delivery is Delivery.DEFER and not self.reveals_unlisted:
-            # Of all sections, enabled or not: a list that grows is no longer cached.
+            # Includes disabled sections, because a list that grows is no longer cached.
             every = (SectionTool(path, tool) for path, section in prompt.template.walk() for tool in section.tools)
             collided += self._add(offers, [each for each in every if each not in tools], deferred=True)
         return tuple(offers.values()), tuple(collided)
 
     def listed(self, state: ConversationState) -> tuple[ToolSpec, ...]:
-        """What of it stands in the list of a request."""
+        """Return the tools for the list of a request."""
         is_hidden = self.delivery is Delivery.DEFER and self.reveals_unlisted
         return tuple(offer.spec for offer in state.offers if not (is_hidden and offer.spec.is_deferred))
 
     def brought(self, tools: Sequence[SectionTool], state: ConversationState) -> Brought:
-        """How `tools`, which a section brought, reach the model."""
+        """Return how `tools` of a section reach the model."""
         if not tools:
             return NOTHING_BROUGHT
         for each in tools:
@@ -152,7 +151,7 @@ class Toolbox:
                 return Brought(text=self._told(offer.handle for offer in new), collided=collided)
 
     def expanded(self, expansions: Sequence[Expansion], state: ConversationState) -> Brought:
-        """How tools that `expand_tool` expanded reach the model; without a name of their own, by their handles."""
+        """Return how tools that `expand_tool` expanded reach the model. With some deliveries, only by their handles."""
         if self._proxies:
             return NOTHING_BROUGHT
         tools = self.session.view().tools
@@ -161,7 +160,7 @@ class Toolbox:
 
     @property
     def _proxies(self) -> bool:
-        """Whether there are tools that reach the model by their handles alone."""
+        """Whether some tools reach the model only by their handles."""
         return self.delivery in {Delivery.PROXY, Delivery.RESTART} or (
             self.delivery is Delivery.DEFER and not self.reveals_unlisted
         )
@@ -169,7 +168,7 @@ class Toolbox:
     def _add(
         self, offers: dict[str, Offer], tools: Iterable[SectionTool], *, deferred: bool = False
     ) -> Iterable[NameCollided]:
-        """Put the offers of `tools` into `offers`; what cannot be is given."""
+        """Add offers for `tools` to `offers`, and yield those whose name is taken."""
         for each in tools:
             offer = self._offer_of(each)
             if offer is None:
@@ -182,11 +181,11 @@ class Toolbox:
                 yield NameCollided(offer.name, dotted(each.path))
 
     def _offer_of(self, given: SectionTool) -> Offer | None:
-        """None for a tool that is not there, or may not be seen."""
+        """Return the offer of a tool. None if the tool does not exist or may not be seen."""
         tool = self._tool(given)
         if tool is None:
             name = getattr(given.tool, "id", None) or getattr(given.tool, "__name__", None) or given.tool
-            logger.warning("`%s` of section `%s` is not there, and not offered", name, dotted(given.path))
+            logger.warning("`%s` of section `%s` is not in the catalog, so it is not offered", name, dotted(given.path))
             return None
         if isinstance(given.tool, Tool | str):
             name = self.session.view().names[tool.id]
@@ -206,27 +205,27 @@ class Toolbox:
                 return tool if view.may_see(tool) else None
 
     def _shown(self, given: SectionTool) -> None:
-        """Have a tool of an open section exist; operations are not to tell of those of closed ones."""
+        """Let a tool of an open section exist. Operations must not reveal tools of closed sections."""
         if (tool := self._tool(given)) is not None:
             self.session.show(tool)
 
     def _told(self, handles: Iterable[str | None]) -> str:
-        """The tools of these handles as a model can call them through `call_tool`."""
+        """Return the definitions of these tools, for calls through `call_tool`."""
         parsed = (Handle.parse(handle) for handle in handles if handle is not None)
         expanded = [self.session.expand_tool(handle.tool_id) for handle in parsed if handle is not None]
         if not expanded:
             return ""
         tools = [orjson.dumps(each.to_wire()).decode() for each in expanded]
-        return "\n".join(("Tools of this section, each to be called by its handle with `call_tool`:", *tools))
+        return "\n".join(("Tools of this section. Call each one with `call_tool` and its handle:", *tools))
 
 
 def usable(state: ConversationState) -> Mapping[str, Offer]:
-    """What the calls of the last turn may name: all that the model had, but for what was held back and not revealed."""
+    """Return the tools that calls of the last turn may name: all that the model had, without hidden ones."""
     return _usable(state.offers[: state.known_offers], state.messages)
 
 
 def usable_from_now(state: ConversationState) -> Mapping[str, Offer]:
-    """What the calls of the next turn may name."""
+    """Return the tools that calls of the next turn may name."""
     return _usable(state.offers, (*state.messages, *state.answered))
 
 
@@ -236,26 +235,26 @@ def _usable(offers: Iterable[Offer], messages: Iterable[Message]) -> Mapping[str
 
 
 def check_bound(prompt: object) -> None:
-    """Pass for a prompt whose parameters are known.
+    """Raise unless `prompt` is a prompt with parameters.
 
     Raises:
-        InvalidPrompt: it is something else, a template that was not bound for instance.
+        InvalidPrompt: it is something else, such as a template that was not bound.
     """
     if isinstance(prompt, PromptTemplate):
         raise InvalidPrompt(
-            f"`{prompt.ns}/{prompt.key}` is a template. Bind it first: `template.bind()`, with a value for each type "
+            f"`{prompt.ns}/{prompt.key}` is a template. Bind it first with `template.bind()` and a value for each type "
             "of parameters that its sections take."
         )
     if not isinstance(prompt, Prompt):
-        raise InvalidPrompt(f"A `Prompt` is expected here, not `{type(prompt).__name__}`.")
+        raise InvalidPrompt(f"Pass a `Prompt`, not `{type(prompt).__name__}`.")
 
 
 def check_operations(names: Iterable[str]) -> None:
-    """Pass where all of these are operations.
+    """Raise unless all `names` are operations.
 
     Raises:
-        InvalidPrompt: one is not.
+        InvalidPrompt: one of them is not an operation.
     """
     for name in names:
         if name not in OPERATIONS:
-            raise InvalidPrompt(f"`{name}` is no operation; there are: {', '.join(OPERATIONS)}")
+            raise InvalidPrompt(f"unknown operation `{name}`. Use one of: {', '.join(OPERATIONS)}")

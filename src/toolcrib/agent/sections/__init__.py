@@ -1,4 +1,4 @@
-"""Prompt sections: parts of a prompt that are shown as a summary or in full, and bring their tools along."""
+"""Prompt sections: parts of a prompt that are shown as a summary or in full, together with their tools."""
 
 from toolcrib.agent.sections.events import (
     SectionEvent,

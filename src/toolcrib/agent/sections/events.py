@@ -1,4 +1,4 @@
-"""What happens to the sections of a prompt in a conversation, as frozen values."""
+"""The events of a prompt's sections in a conversation, as frozen values."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 SectionPath = tuple[str, ...]
-"""Where a section stands in its prompt: the keys from the outermost section down."""
+"""The place of a section in its prompt: the keys from the outermost section down."""
 
 
 class SectionVisibility(StrEnum):
@@ -18,7 +18,7 @@ class SectionVisibility(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SetVisibilityOverride:
-    """From now on a section is shown so, whatever it says itself.
+    """Sets the visibility of a section from now on, independent of its own setting.
 
     Source: dynamic tool registration, "Session State Changes".
     """
@@ -35,18 +35,18 @@ class ToolsInjected:
     """
 
     tool_names: tuple[str, ...]
-    """As the model knows them."""
+    """The names that the model uses."""
     section_key: str
-    """With dots."""
+    """The key of the section, with dots."""
     timestamp: float
-    """In seconds since 1970."""
+    """The time in seconds since 1970."""
 
 
 SectionEvent = SetVisibilityOverride | ToolsInjected
 
 
 def dotted(path: SectionPath) -> str:
-    """The key that a model reads a section by: `guide.api`. No key holds a dot, so no two paths have the same."""
+    """Return the key by which a model reads a section: `guide.api`. Keys contain no dots, so each path has its own."""
     return ".".join(path)
 
 

@@ -1,4 +1,4 @@
-"""What of a prompt's sections is there in one state: who is shown how, and as which Markdown."""
+"""The visible sections of a prompt in one state, and their Markdown."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from toolcrib.agent.sections.section import Section
 from toolcrib.agent.sections.state import SectionState
 
 MAX_HEADING = 6
-"""The deepest heading that Markdown has; what stands deeper has the same."""
+"""The deepest heading of Markdown. Deeper sections use it too."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A section that is there, and how it is shown."""
+    """A visible section, and how it is shown."""
 
     section: Section
     path: SectionPath
     params: Any
-    """Of the type that the section takes; None where it takes none."""
+    """The parameters of the type that the section takes. None if it takes none."""
     is_open: bool
-    """Whether it is shown in full."""
+    """Whether the section is shown in full."""
     children: tuple[Entry, ...]
-    """Those that are there; none of a summary, which hides them."""
+    """The visible children. Empty for a summary, which hides them."""
 
     def walk(self) -> Iterator[Entry]:
-        """Itself and all below that a model can know of, as they stand in the text."""
+        """Yield the section and all visible sections below it, in the order of the text."""
         yield self
         for child in self.children:
             yield from child.walk()
@@ -44,7 +44,7 @@ class Entry:
 
     @property
     def tools(self) -> Iterator[SectionTool]:
-        """Those it offers now, its own first."""
+        """Yield the tools that the section offers now, its own first."""
         for entry in self.walk():
             if entry.is_open:
                 yield from (SectionTool(entry.path, tool) for tool in entry.section.tools)
@@ -53,7 +53,7 @@ class Entry:
 def outline(
     sections: Iterable[Section], params: Mapping[type, object], state: SectionState, above: SectionPath = ()
 ) -> tuple[Entry, ...]:
-    """Those of `sections` that are there, in their order. A function of a section is asked once at most."""
+    """Return the visible ones of `sections`, in their order. Each function of a section is called at most once."""
     entries = (_entry(section, params, state, (*above, section.key)) for section in sections)
     return tuple(entry for entry in entries if entry is not None)
 
@@ -68,7 +68,8 @@ def _entry(section: Section, params: Mapping[type, object], state: SectionState,
 
 
 def _is_open(section: Section, own: Any, state: SectionState, path: SectionPath) -> bool:
-    """What was said in the conversation comes before what the section says; without a summary it hides nothing."""
+    """The conversation's setting takes precedence over the section's own. A section without a summary is always
+    open."""
     if not section.has_summary:
         return True
     said = state.overrides.get(path)

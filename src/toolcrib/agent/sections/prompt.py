@@ -1,4 +1,4 @@
-"""A prompt of sections: its template, and what a model is shown of it in one state of a conversation."""
+"""A prompt made of sections: its template, and what a model sees of it in one state of a conversation."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from toolcrib.agent.sections.state import SectionState
 from toolcrib.core.errors import InvalidPrompt
 from toolcrib.core.schema import nearest
 
-if TYPE_CHECKING:  # a default tells type checkers what an answer is unless somebody says; 3.11 itself knows none
+if TYPE_CHECKING:  # the default is for type checkers: a prompt answers with text; Python 3.11 has no defaults
     from typing_extensions import TypeVar
 
     Output = TypeVar("Output", default=str)
@@ -27,24 +27,25 @@ else:
     Output = TypeVar("Output")
 
 MAX_NAMED = 8
-"""Keys that an error names; more would drown the first."""
+"""How many keys an error names. More would hide the first ones."""
 
 _ECHO_CHARS = 80
-"""Of a key that a model made up."""
+"""The length to which an unknown key from a model is cut."""
 
 
 @dataclass(frozen=True, slots=True)
 class PromptTemplate(Generic[Output]):
-    """A prompt before its parameters are known. `PromptTemplate[Answer](...)` asks for an `Answer`; without, for text.
+    """A prompt without its parameters. `PromptTemplate[Answer](...)` asks for an `Answer`; `PromptTemplate(...)` for
+    text.
 
     Raises:
-        InvalidPrompt: `ns` or `key` is blank, or two sections side by side have one key.
+        InvalidPrompt: `ns` or `key` is blank, or two sections with the same parent have the same key.
 
     Source: dynamic tool registration, "Usage Example".
     """
 
     ns: str
-    """Whose it is, so that two of one key can be told apart."""
+    """The owner of the prompt, which distinguishes prompts with the same key."""
     key: str
     sections: Sequence[Section] = ()
 
@@ -55,23 +56,23 @@ class PromptTemplate(Generic[Output]):
 
     def __post_init__(self) -> None:
         if not self.ns.strip() or not self.key.strip():
-            raise InvalidPrompt("A prompt has a namespace and a key.")
+            raise InvalidPrompt("A prompt needs a namespace and a key.")
         object.__setattr__(self, "sections", distinct(self.sections, f"Prompt `{self.ns}/{self.key}`"))
 
     @property
     def output_type(self) -> type[Output]:
-        """What the final answer is to be."""
+        """The type of the final answer."""
         return self._output
 
     def walk(self) -> Iterator[tuple[SectionPath, Section]]:
-        """All of its sections, whether they are there or not, each before those inside it."""
+        """Yield all sections, visible or not, each before its children."""
         return _all(self.sections)
 
     def bind(self, *params: object) -> Prompt[Output]:
-        """With one value for each type of parameters that a section takes, in any order.
+        """Bind one value for each type of parameters that a section takes, in any order.
 
         Raises:
-            InvalidPrompt: one is missing, given twice, or taken by no section; the message names it.
+            InvalidPrompt: a value is missing, given twice, or not taken by any section. The message names it.
         """
         bound: dict[type, object] = {}
         taken = dict.fromkeys(section.params for _, section in self.walk() if section.params is not None)
@@ -80,32 +81,33 @@ class PromptTemplate(Generic[Output]):
             if kind not in taken:
                 raise InvalidPrompt(f"No section of `{self.ns}/{self.key}` takes a `{kind.__name__}`.")
             if kind in bound:
-                raise InvalidPrompt(f"Two values are bound for `{kind.__name__}`.")
+                raise InvalidPrompt(f"Two values were given for `{kind.__name__}`.")
             bound[kind] = value
         if missing := [kind.__name__ for kind in taken if kind not in bound]:
             raise InvalidPrompt(
-                f"Prompt `{self.ns}/{self.key}` lacks its {', '.join(f'`{name}`' for name in missing)}."
+                f"Prompt `{self.ns}/{self.key}` needs a value for {', '.join(f'`{name}`' for name in missing)}."
             )
         return Prompt(self, bound)
 
 
 @cache
 def _answering(template: type[PromptTemplate[Any]], output: Any) -> type[PromptTemplate[Any]]:
-    """`template` for one type of answer: a frozen instance cannot be told after it was made, as `typing` would."""
+    """Return a subclass of `template` for one type of answer. A frozen instance cannot receive the type after its
+    creation."""
     name = f"{template.__name__}[{getattr(output, '__name__', output)}]"
     return type(name, (template,), {"__slots__": (), "__module__": template.__module__, "_output": output})
 
 
 @dataclass(frozen=True, slots=True)
 class RenderedPrompt:
-    """A prompt as a model is shown it; equal for equal states."""
+    """A prompt as a model sees it. Equal states give equal prompts."""
 
     text: str
-    """Markdown."""
+    """The Markdown text."""
     tools: tuple[SectionTool, ...]
-    """Of all sections that are shown in full, as these stand in the text."""
+    """The tools of all sections that are shown in full, in the order of the text."""
     summarized: tuple[SectionPath, ...]
-    """Sections that are shown as summaries: where there are any, `READ_SECTION` belongs among the tools."""
+    """Sections that are shown as summaries. If there are any, `READ_SECTION` must be among the tools."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,17 +116,17 @@ class Prompt(Generic[Output]):
 
     template: PromptTemplate[Output]
     params: Mapping[type, object]
-    """By their types; read-only by agreement."""
+    """The parameters by their types. Do not change the mapping."""
 
     @property
     def output_type(self) -> type[Output]:
         return self.template.output_type
 
     def render(self, state: SectionState, catalog: CatalogReader | None = None) -> RenderedPrompt:
-        """What a model is shown in `state`: byte for byte the same for the same state and catalog.
+        """Render what a model sees in `state`: byte for byte the same for the same state and catalog.
 
         Raises:
-            InvalidPrompt: a section shows a category, and there is no `catalog`.
+            InvalidPrompt: a section shows a category, and no `catalog` was given.
         """
         entries = self._outline(state)
         return RenderedPrompt(
@@ -134,20 +136,20 @@ class Prompt(Generic[Output]):
         )
 
     def tools(self, state: SectionState) -> tuple[SectionTool, ...]:
-        """Those of all sections that are shown in full in `state`, as `render` has them."""
+        """Return the tools of all sections that are shown in full in `state`, as in `render`."""
         return tuple(tool for entry in self._outline(state) for tool in entry.tools)
 
     def read_section(self, key: str, state: SectionState, catalog: CatalogReader | None = None) -> SectionRead:
-        """What a model gets that asks for the section of the dotted `key`; `state` stays as it is.
+        """Return the answer for a model that reads the section with the dotted `key`. `state` does not change.
 
-        A section below a summary is unknown, as the model was not told of it. One that is open already gives its
-        content and no tools. Otherwise all is as `render` has it after `override_for(key)`: sections below that are
-        summaries themselves stay closed.
+        A section below a summary is unknown, because the model has not seen it. A section that is already open gives
+        its content and no tools. Otherwise, the result is as in `render` after `override_for(key)`. Sections below it
+        that are summaries stay closed.
 
         Raises:
-            InvalidPrompt: a section shows a category, and there is no `catalog`.
+            InvalidPrompt: a section shows a category, and no `catalog` was given.
 
-        Source: dynamic tool registration, "Handler Behavior", "Error Handling"; which tools come along is our own.
+        Source: dynamic tool registration, "Handler Behavior", "Error Handling". The choice of tools is our own.
         """
         path = undotted(key)
         known = _known(self._outline(state))
@@ -155,16 +157,16 @@ class Prompt(Generic[Output]):
             return SectionRead(False, _unknown(key, known), path)
         if entry.is_open:
             return SectionRead(
-                True, f'Section "{key}" is open already.', path, ReadSectionResult(entry.markdown(catalog))
+                True, f'Section "{key}" is already open.', path, ReadSectionResult(entry.markdown(catalog))
             )
         opened = _known(self._outline(state.after(_opening(path)))).get(path)
-        if opened is None:  # a function of it, or of one around it, answers otherwise once it is open
+        if opened is None:  # a function of this section, or of one around it, hides it once it is open
             return SectionRead(False, f'Section "{key}" cannot be read now.', path)
         result = ReadSectionResult(opened.markdown(catalog), tuple(opened.tools))
         return SectionRead(True, f'Section "{key}":', path, result, opens=True)
 
     def override_for(self, key: str) -> SetVisibilityOverride:
-        """What reading the section of the dotted `key` does to the state.
+        """Return the change of the state that reading the section with the dotted `key` causes.
 
         Raises:
             InvalidPrompt: the template has no such section.
@@ -185,7 +187,7 @@ def _opening(path: SectionPath) -> SetVisibilityOverride:
 
 
 def _known(entries: Sequence[Entry]) -> dict[SectionPath, Entry]:
-    """What a model can know of, as it stands in the text."""
+    """Return the sections that a model can know, in the order of the text."""
     return {entry.path: entry for top in entries for entry in top.walk()}
 
 
@@ -196,12 +198,12 @@ def _all(sections: Sequence[Section], above: SectionPath = ()) -> Iterator[tuple
 
 
 def _unknown(key: str, known: Mapping[SectionPath, Entry]) -> str:
-    # As JSON: a model can write anything here, also what no text can hold.
-    missing = f"There is no section {json.dumps(key[:_ECHO_CHARS])}."
+    # As JSON, because a model can write anything here, even invalid Unicode.
+    missing = f"Section {json.dumps(key[:_ECHO_CHARS])} not found."
     if near := _near(undotted(key), known):
         return f"{missing} Did you mean {' or '.join(map(_quoted, near[:MAX_NAMED]))}?"
     closed = [_quoted(path) for path, entry in known.items() if not entry.is_open]
-    return f"{missing} These can be read: {', '.join(closed[:MAX_NAMED])}." if closed else missing
+    return f"{missing} You can read: {', '.join(closed[:MAX_NAMED])}." if closed else missing
 
 
 def _quoted(path: SectionPath) -> str:
@@ -209,7 +211,7 @@ def _quoted(path: SectionPath) -> str:
 
 
 def _near(path: SectionPath, known: Mapping[SectionPath, Entry]) -> Sequence[SectionPath]:
-    """Keys that were probably meant. Below a summary nothing is known, so that is what to read first."""
+    """Return the sections that were probably meant. If one is below a summary, that summary must be read first."""
     for length in range(len(path) - 1, 0, -1):
         around = known.get(path[:length])
         if around is not None and not around.is_open:

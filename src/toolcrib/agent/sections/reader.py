@@ -1,4 +1,4 @@
-"""What a prompt asks of a catalog; whoever renders one implements it."""
+"""The interface of a catalog for the rendering of prompts."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ class CatalogReader(Protocol):
     """A catalog as one principal sees it."""
 
     def summary(self, category: Path) -> str:
-        """What is in `category`; empty where nobody said.
+        """Return the summary of `category`. Empty if it has none.
 
         Raises:
-            UnknownPath: there is no such category, or it may not be seen.
+            UnknownPath: the category does not exist, or may not be seen.
         """
         ...
 
     def pointers(self, category: Path) -> Sequence[ToolPointer]:
-        """To the tools that stand at or below `category`, in any order.
+        """Return pointers to the tools in or below `category`, in any order.
 
         Raises:
-            UnknownPath: there is no such category, or it may not be seen.
+            UnknownPath: the category does not exist, or may not be seen.
         """
         ...

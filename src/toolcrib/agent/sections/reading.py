@@ -1,4 +1,4 @@
-"""`read_section`, the one tool by which a model opens what it is shown as a summary."""
+"""The tool `read_section`, by which a model opens a section that is shown as a summary."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from toolcrib.core.tools import Tool, ToolAnnotations
 READ_SECTION = Tool(
     source="prompt",
     name="read_section",
-    description="Read a section of the prompt that is shown as a summary, in full.",
+    description="Read the full content of a summarized section.",
     input_schema={
         "type": "object",
         "properties": {
             "section_key": {
                 "type": "string",
-                "description": "the key that stands below the summary; a part of a section has a dot in its key",
+                "description": "the key below the summary; the key of a nested section contains a dot",
             }
         },
         "required": ["section_key"],
@@ -25,17 +25,17 @@ READ_SECTION = Tool(
     },
     annotations=ToolAnnotations(read_only=True, destructive=False, idempotent=True, open_world=False),
 )
-"""As a model sees it. Source: dynamic tool registration, "Unified read_section Tool"."""
+"""The definition that a model sees. Source: dynamic tool registration, "Unified read_section Tool"."""
 
 
 def suffix(key: str) -> str:
-    """What a summarised section ends with. Source: dynamic tool registration, "Summary Suffix"; word for word."""
+    """Return the end of a summarised section. Source: dynamic tool registration, "Summary Suffix", word for word."""
     return f'---\n[This section is summarized. To view full content, call `{READ_SECTION.name}` with key "{key}".]'
 
 
 @dataclass(frozen=True, slots=True)
 class SectionTool:
-    """A tool, and the section that it comes with."""
+    """A tool and its section."""
 
     path: SectionPath
     tool: ToolReference
@@ -43,12 +43,13 @@ class SectionTool:
 
 @dataclass(frozen=True, slots=True)
 class ReadSectionResult:
-    """What a section holds. Source: dynamic tool registration, "ReadSectionResult with Tools"."""
+    """The content of a section. Source: dynamic tool registration, "ReadSectionResult with Tools"."""
 
     content: str
-    """Its Markdown, heading and children included, as it stands in the prompt once it is open."""
+    """The Markdown with heading and children, as in the prompt once the section is open."""
     expanded_tools: tuple[SectionTool, ...] = ()
-    """Those that were not offered before: its own and those of sections below it that are now shown in full."""
+    """The tools that were not offered before: those of the section and of sections below it that are now shown in
+    full."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +58,10 @@ class SectionRead:
 
     success: bool
     message: str
-    """For the model: what it got, or which key it may have meant."""
+    """The message for the model: what it got, or which key it may have meant."""
     path: SectionPath
-    """Of the section that was asked for, whether it exists or not."""
+    """The path of the requested section, whether it exists or not."""
     value: ReadSectionResult | None = None
-    """None where there is no such section."""
+    """The content. None if there is no such section."""
     opens: bool = False
-    """Whether it was closed until now."""
+    """Whether the section was closed before."""

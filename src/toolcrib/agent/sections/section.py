@@ -1,4 +1,4 @@
-"""A part of a prompt: its words, when they are shown, and the tools that come with them."""
+"""A part of a prompt: its text, its visibility, and its tools."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from toolcrib.core.errors import InvalidPrompt, UnknownPath
 from toolcrib.core.quoting import as_id, as_path, on_one_line
 from toolcrib.core.tools import Path, Tool
 
-if TYPE_CHECKING:  # a default tells type checkers of a section without parameters; Python 3.11 itself knows none
+if TYPE_CHECKING:  # the default is for type checkers: a section without parameters; Python 3.11 has no defaults
     from typing_extensions import TypeVar
 
     P = TypeVar("P", default=None)
@@ -26,56 +26,56 @@ else:
     P = TypeVar("P")
 
 ToolReference: TypeAlias = Tool | str | Callable[..., Any]
-"""A tool of the catalog, the id of one, or a function that becomes one. Nothing here looks inside."""
+"""A tool of the catalog, the id of a tool, or a function that becomes a tool. This module does not read it."""
 
 Visibility: TypeAlias = SectionVisibility | Callable[[P, SectionState], SectionVisibility]
-"""Fixed, or decided each time by the bound parameters (None where a section takes none) and the state."""
+"""A fixed value, or a function of the bound parameters (None if a section takes none) and the state."""
 
 Enabled: TypeAlias = bool | Callable[[P, SectionState], bool]
-"""Likewise."""
+"""A fixed value, or a function of the bound parameters (None if a section takes none) and the state."""
 
 _KEY = re.compile(r"[A-Za-z0-9_-]+")
 
 
 @dataclass(frozen=True, slots=True)
 class MarkdownSection(Generic[P]):
-    """A part of a prompt in the words of its author.
+    """A part of a prompt with a fixed text.
 
-    `template` and `summary` are Markdown with places like `${name}`, which the fields of `params` fill; `$$` is a
-    dollar sign. A section without a summary is always shown in full.
+    `template` and `summary` are Markdown with placeholders such as `${name}`, which are filled with the fields of
+    `params`. `$$` is a dollar sign. A section without a summary is always shown in full.
 
     Raises:
-        InvalidPrompt: a key that is not a plain word or that two children share, a title that is not one line, a place
-            that no field fills, no summary where one may be shown, or `params` that are no frozen dataclass.
+        InvalidPrompt: the key is not a plain word, two children share a key, the title is not one line, no field fills
+            a placeholder, a summary may be shown but is missing, or `params` is not a frozen dataclass.
 
     Source: dynamic tool registration, "Usage Example".
     """
 
     title: str
     key: str
-    """Letters, digits, `_` and `-`; no two sections side by side have the same."""
+    """Letters, digits, `_` and `-`. Sections with the same parent must have different keys."""
     template: str
     summary: str | None = None
     visibility: Visibility[P] = SectionVisibility.FULL
     tools: Sequence[ToolReference] = ()
-    """Offered where the section is shown in full."""
+    """The tools that are offered while the section is shown in full."""
     children: Sequence[Section] = ()
     enabled: Enabled[P] = True
-    """One that is not enabled does not exist, nor does what is below it."""
+    """A disabled section does not exist, and neither do the sections below it."""
     params: type[P] | None = None
 
     def __post_init__(self) -> None:
         _check_head(self.key, self.title)
         if isinstance(self.tools, str):
-            raise InvalidPrompt(f"Section `{self.key}`: its tools are a sequence, not one text.")
+            raise InvalidPrompt(f"Section `{self.key}`: `tools` must be a sequence, not a string.")
         if self.visibility is not SectionVisibility.FULL and not self.has_summary:
-            raise InvalidPrompt(f"Section `{self.key}`: it may be shown as a summary and has none.")
+            raise InvalidPrompt(f"Section `{self.key}`: it may be shown as a summary, but `summary` is missing.")
         known = _fields(self.key, self.params)
         for text in (self.template, self.summary or ""):
             if (place := wrong_place(text, known)) is not None:
                 raise InvalidPrompt(
-                    f"Section `{self.key}`: nothing fills `{place[:80]}`. {_fillable(known)} "
-                    "Write `$${` for `${` itself."
+                    f"Section `{self.key}`: no field fills `{place[:80]}`. {_fillable(known)} "
+                    "To write a literal `${`, use `$${`."
                 )
         object.__setattr__(self, "tools", tuple(self.tools))
         object.__setattr__(self, "children", distinct(self.children, f"Section `{self.key}`"))
@@ -85,7 +85,7 @@ class MarkdownSection(Generic[P]):
         return bool((self.summary or "").strip())
 
     def content(self, params: P, catalog: CatalogReader | None) -> str:
-        """What stands below the heading, children aside."""
+        """Return the text below the heading, without children."""
         return filled(self.template, params)
 
     def in_short(self, params: P, catalog: CatalogReader | None) -> str:
@@ -94,19 +94,19 @@ class MarkdownSection(Generic[P]):
 
 @dataclass(frozen=True, slots=True)
 class CatalogSection:
-    """A category of the catalog as a part of a prompt: in full, pointers to its tools.
+    """A category of the catalog as a part of a prompt. In full, it shows pointers to its tools.
 
-    Functions of visibility and `enabled` get None for their parameters.
+    Functions for visibility and `enabled` receive None as parameters.
 
     Raises:
-        InvalidPrompt: a key that is not a plain word, or a title that is not one line.
+        InvalidPrompt: the key is not a plain word, or the title is not one line.
     """
 
     title: str
     key: str
     category: Path
     summary: str | None = None
-    """What the catalog says of the category, where none is given."""
+    """The summary. If it is None, the catalog's summary of the category is used."""
     visibility: Visibility[None] = SectionVisibility.SUMMARY
     enabled: Enabled[None] = True
 
@@ -119,7 +119,7 @@ class CatalogSection:
         _check_head(self.key, self.title)
 
     def content(self, params: None, catalog: CatalogReader | None) -> str:
-        """A line for each tool, by id."""
+        """Return one line for each tool, ordered by id."""
         try:
             pointers = self._read(catalog).pointers(self.category)
         except UnknownPath:
@@ -138,12 +138,12 @@ class CatalogSection:
 
     def _read(self, catalog: CatalogReader | None) -> CatalogReader:
         if catalog is None:
-            raise InvalidPrompt(f"Section `{self.key}` shows a category: a catalog is needed to render it.")
+            raise InvalidPrompt(f"Section `{self.key}` shows a category, so `render` needs a catalog.")
         return catalog
 
     @property
     def _nothing(self) -> str:
-        return f"There are no tools in {self._place} now."
+        return f"There are currently no tools in {self._place}."
 
     @property
     def _place(self) -> str:
@@ -154,31 +154,33 @@ Section: TypeAlias = MarkdownSection[Any] | CatalogSection
 
 
 def distinct(sections: Iterable[Section], whose: str) -> tuple[Section, ...]:
-    """`sections`, of which no two have the same key.
+    """Return `sections` as a tuple. Their keys must differ.
 
     Raises:
-        InvalidPrompt: two do; the message begins with `whose`.
+        InvalidPrompt: two have the same key. The message starts with `whose`.
     """
     kept = tuple(sections)
     repeated = [key for key, count in Counter(section.key for section in kept).items() if count > 1]
     if repeated:
-        raise InvalidPrompt(f"{whose}: two sections side by side have the key `{repeated[0]}`.")
+        raise InvalidPrompt(f"{whose}: duplicate section key `{repeated[0]}`.")
     return kept
 
 
 def _check_head(key: str, title: str) -> None:
     if not _KEY.fullmatch(key):
-        raise InvalidPrompt(f"`{key}` cannot be the key of a section; letters, digits, `_` and `-` can.")
+        raise InvalidPrompt(f"Invalid section key `{key}`. Use letters, digits, `_` and `-`.")
     if len(title.splitlines()) != 1 or not title.strip():
-        raise InvalidPrompt(f"Section `{key}`: its title is one line.")
+        raise InvalidPrompt(f"Section `{key}`: the title must be one line.")
 
 
 def _fields(key: str, params: type[Any] | None) -> tuple[str, ...]:
-    """What `params` can fill; nothing where there are none."""
+    """Return the names of the fields of `params`. Empty if it is None."""
     if params is None:
         return ()
     if not is_dataclass(params) or not params.__dataclass_params__.frozen:  # pyright: ignore
-        raise InvalidPrompt(f"Section `{key}`: `params` is a frozen dataclass, so that a prompt stays as it was bound.")
+        raise InvalidPrompt(
+            f"Section `{key}`: `params` must be a frozen dataclass, so that a bound prompt cannot change."
+        )
     return tuple(field.name for field in fields(params))
 
 

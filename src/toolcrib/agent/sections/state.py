@@ -1,4 +1,4 @@
-"""What one conversation made of a prompt's sections: a fold of its events."""
+"""The state of a prompt's sections in one conversation, computed from its events."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from toolcrib.core.errors import InvalidPrompt
 
 @dataclass(frozen=True, slots=True)
 class SectionState:
-    """Which sections were opened or closed. The mapping inside is read-only by agreement.
+    """Which sections were opened or closed. Do not change the mapping inside.
 
-    A path that the prompt has no section at does nothing: a state may be older than the prompt.
+    A path without a section in the prompt is ignored, because a state may be older than the prompt.
     """
 
     overrides: Mapping[SectionPath, SectionVisibility] = field(default_factory=dict[SectionPath, SectionVisibility])
-    """The last that was said of each section."""
+    """The last setting of each section."""
 
     def after(self, event: SectionEvent) -> SectionState:
         if not isinstance(event, SetVisibilityOverride):
@@ -33,18 +33,18 @@ class SectionState:
         return SectionState({**self.overrides, event.path: event.visibility})
 
     def to_wire(self) -> dict[str, Any]:
-        """JSON, by dotted keys, sorted: equal states have equal bytes."""
+        """Return JSON by dotted keys, sorted. Equal states have equal bytes."""
         return {"overrides": {dotted(path): self.overrides[path].value for path in sorted(self.overrides)}}
 
     @classmethod
     def from_wire(cls, wire: object) -> Self:
-        """What `to_wire` wrote.
+        """Read the result of `to_wire`.
 
         Raises:
-            InvalidPrompt: it wrote no such thing.
+            InvalidPrompt: `wire` is not a saved state of sections.
         """
         try:
             overrides = cast("Mapping[str, Mapping[str, str]]", wire)["overrides"]
             return cls({undotted(key): SectionVisibility(value) for key, value in overrides.items()})
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise InvalidPrompt("This is no saved state of sections.") from error
+            raise InvalidPrompt("Not a saved state of sections.") from error

@@ -1,4 +1,4 @@
-"""Texts with places to fill in: `${name}`, and `$$` for a dollar sign."""
+"""Texts with placeholders: `${name}`, and `$$` for a dollar sign."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _PLACE = re.compile(r"\$(?:\$|\{(?P<name>[^{}]*)(?P<end>\}?))")
 
 
 def wrong_place(text: str, fields: Collection[str]) -> str | None:
-    """The first place of `text` that none of `fields` can fill, as it is written there."""
+    """Return the first placeholder of `text` that no field fills, as it is written. None if all can be filled."""
     for place in _PLACE.finditer(text):
         if place["name"] is not None and (not place["end"] or place["name"] not in fields):
             return place[0]
@@ -17,9 +17,9 @@ def wrong_place(text: str, fields: Collection[str]) -> str | None:
 
 
 def filled(text: str, params: object) -> str:
-    """`text` with the attributes of `params` in its places.
+    """Return `text` with its placeholders replaced by the attributes of `params`.
 
-    They stand as `str` writes them: what looks like a place there is none.
+    Values are converted with `str`. Placeholders inside values are not replaced.
     """
 
     def fill(place: re.Match[str]) -> str:
