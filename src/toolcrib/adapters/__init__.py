@@ -28,17 +28,14 @@ ADAPTERS: Mapping[str, tuple[str, str]] = MappingProxyType(
 
 
 def get_adapter(name: str, **options: Any) -> ProviderAdapter:
-    """Create the adapter for `name`, which has the form `VENDOR:MODEL`: `openai:gpt-5.6`,
-    `litellm:gemini/gemini-3-pro`.
+    """Create the adapter for `name`, such as `openai:gpt-5.6` or `litellm:gemini/gemini-3-pro`.
 
-    `options` are the keyword arguments of its class. The part after the first colon is the vendor's name of the model.
-    For
-    `scripted`, it is the path of the script.
+    The form of `name` is `VENDOR:MODEL`. `options` are the keyword arguments of its class. The part after the first
+    colon is the vendor's name of the model. For `scripted`, it is the path of the script.
 
     Raises:
         InvalidConfig: the adapter does not exist, it has no such option, the model is missing, or the vendor's SDK is
-            not
-            installed.
+            not installed.
         ProviderFailed: the vendor requires a key, and no key is set.
     """
     vendor, _, model = name.partition(":")

@@ -110,11 +110,10 @@ class AnthropicAdapter(TurnAdapter):
         max_output_tokens: int = DEFAULT_MAX_OUTPUT_TOKENS,
         delivery: Delivery | None = None,
     ) -> None:
-        """Create the adapter. A missing key or URL comes from ANTHROPIC_API_KEY, ANTHROPIC_BASE_URL or the SDK's
-        profiles.
+        """Create the adapter.
 
-        `timeout_s` limits the time without any byte from the vendor. The default `delivery` is DEFER for models that
-        can defer
+        A missing key or URL comes from ANTHROPIC_API_KEY, ANTHROPIC_BASE_URL or the profiles of the SDK. `timeout_s`
+        limits the time without any byte from the vendor. The default `delivery` is DEFER for models that can defer
         tools, else INJECT.
 
         Raises:

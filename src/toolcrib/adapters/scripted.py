@@ -83,8 +83,7 @@ class ScriptedAdapter(TurnAdapter):
         """Create the adapter. `script` is a JSON file, its parsed content, or a function.
 
         With `calls_only_offered`, a turn that calls a tool outside its request is refused, because this is a mistake in
-        most
-        scripts. Without it, the turn is played like that of a model that invents a name.
+        most scripts. Without it, the turn is played like that of a model that invents a name.
 
         Raises:
             InvalidConfig: the file cannot be read, or its content is not a script.

@@ -34,12 +34,10 @@ class Stage:
 
     adapter: ProviderAdapter
     sent: Callable[[], Sequence[bytes]]
-    """The requests so far, each as the JSON of its parts: tools, system text, messages. This is the provider's cache
-    order.
+    """The requests so far, each as the JSON of its tools, system text and messages.
 
-    There are no closing brackets, and parts outside the cache key are left out. So a longer request begins with the
-    bytes
-    of a shorter one.
+    The order is that of the provider's cache. There are no closing brackets, and parts outside the cache key are left
+    out. So a longer request begins with the bytes of a shorter one.
     """
 
 

@@ -29,9 +29,8 @@ async def check_plugin(
     """Check everything that `Plugin` promises, on the plugins that `make` returns, a new one for each call.
 
     `make` is the object that the entry point names: a class, or any callable without arguments. `tool` is the name of a
-    tool
-    without side effects, which returns equal answers for equal arguments. With `other_arguments`, which must lead to a
-    different answer, calls of both kinds run concurrently.
+    tool without side effects, which returns equal answers for equal arguments. With `other_arguments`, which must lead
+    to a different answer, calls of both kinds run concurrently.
 
     Raises:
         AssertionError: a promise is broken. The message says which.

@@ -25,8 +25,7 @@ class ScriptedSource:
     """Offers `tools`, answers with `answers` by tool name, and records calls in `calls`.
 
     A tool without an answer returns its arguments as structured content. While `failure` is set, listing and calling
-    raise
-    it.
+    raise it.
     """
 
     def __init__(self, name: str, tools: Iterable[Tool] = (), *, answers: Mapping[str, Answer] = _NO_ANSWERS) -> None:

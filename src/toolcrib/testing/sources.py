@@ -30,8 +30,7 @@ async def check_source(
     """Check everything that `Source` promises, on the sources that `make` returns, a new one for each call.
 
     `tool` is the source's own name of a tool without side effects, which returns equal answers for equal arguments.
-    With
-    `other_arguments`, which must lead to a different answer, calls of both kinds run concurrently.
+    With `other_arguments`, which must lead to a different answer, calls of both kinds run concurrently.
 
     Raises:
         AssertionError: a promise is broken. The message says which.

@@ -45,8 +45,7 @@ class ClaudeAgentAdapter(ProviderAdapter):
         """Create the adapter. Without a key, the program uses ANTHROPIC_API_KEY or the login on this machine.
 
         `env` overrides the environment and what the adapter sets in it. `program` replaces the SDK's own program.
-        Without
-        `cwd`, the program runs in an empty folder.
+        Without `cwd`, the program runs in an empty folder.
 
         Raises:
             InvalidConfig: the SDK is not installed, or the program does not support this delivery.

@@ -218,8 +218,7 @@ class Program(Responder):
         """Read the turn from the events so far.
 
         If the connection is lost, the program itself ends the message early and runs its complete calls. Without a
-        complete
-        call it asks again (2.1). So only complete blocks are read.
+        complete call it asks again (2.1). So only complete blocks are read.
         """
         whole = {event["index"] for event in self._events if event["type"] == "content_block_stop"}
         return anthropic.read_turn(anthropic.joined(e for e in self._events if e.get("index", -1) in {-1, *whole}))

@@ -100,18 +100,14 @@ class CribToolset(AbstractToolset[AgentDepsT]):
     """The operations of a session, `tools`, and each tool that the model expanded under its own name.
 
     `operations` is the name of one of `SETS`, or a list of `OPERATIONS`. With `ALL`, it lists every tool of the catalog
-    with
-    deferred loading, and the framework's search replaces the operations (`search`).
+    with deferred loading, and the framework's search replaces the operations (`search`).
 
     If a person must approve a call, the framework returns the call as a deferred request. An `approver` asks while the
-    run
-    waits instead. While `only_read` returns True, only read-only tools run.
+    run waits instead. While `only_read` returns True, only read-only tools run.
 
     One call may take `call_timeout_s` seconds. With an `approver`, the time for a person's answer is added.
-    `max_retries` is
-    how often in a row a tool asks the model to correct its call. The default is the agent's own number. After that the
-    call
-    fails and the run continues: an error of Toolcrib never ends a run.
+    `max_retries` is how often in a row a tool asks the model to correct its call. The default is the agent's own
+    number. After that the call fails and the run continues: an error of Toolcrib never ends a run.
 
     Raises:
         ValueError: the set or operation does not exist.

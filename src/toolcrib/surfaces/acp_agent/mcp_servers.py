@@ -47,12 +47,11 @@ def passed_servers(
     patience: Patience = DEFAULT_PATIENCE,
     client: Callable[[], Client] = lambda: NO_CLIENT,
 ) -> tuple[SourceEntry, ...]:
-    """Return one entry for each element of `passed`, in order. Elements that do not describe a server become failed
-    entries.
+    """Return one entry for each element of `passed`, in order.
 
-    Programs run in `cwd`. Servers inside the editor are reached through `carrier`. Each source gets a unique name that
-    is
-    not in `taken`. A server that sends a request outside a call sends it to `client`.
+    Elements that do not describe a server become failed entries. Programs run in `cwd`. Servers inside the editor are
+    reached through `carrier`. Each source gets a unique name that is not in `taken`. A server that sends a request
+    outside a call sends it to `client`.
     """
     entries: list[SourceEntry] = []
     used = {*taken}

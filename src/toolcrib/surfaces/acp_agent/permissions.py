@@ -61,8 +61,7 @@ class Permissions:
         """Create the permissions of one session.
 
         `about` describes an intent in ACP's terms. `diffs` returns what a call would change. `forbids` returns why
-        nothing may
-        run now, or None. Its reason overrides every answer of the person.
+        nothing may run now, or None. Its reason overrides every answer of the person.
         """
         self.allowed = MemoryApprovals()
         self._client = client
@@ -80,8 +79,9 @@ class Permissions:
         return _EditorApprover(self, call_id)
 
     async def settle(self, intent: Intent, call_id: str) -> Consent:
-        """Ask the person, and return the answer. A lasting answer that arrived while this call waited also applies to
-        it.
+        """Ask the person, and return the answer.
+
+        A lasting answer that arrived while this call waited also applies to it.
 
         Raises:
             NotAuthorized: nothing may run any more, because the prompt was cancelled or the mode changed.

@@ -181,8 +181,8 @@ def kind_of(tool: Tool, view: View) -> ToolKind:
     """Return the ACP kind of a tool.
 
     Editors run some kinds without asking a person, usually `read` and `search`. So the claims of an MCP server do not
-    count: a key `kind` in `wire`, which is what the server sent, is ignored. Its tools are `read` if the
-    owner trusts the server and the annotation says so, else `other`.
+    count: a key `kind` in `wire`, which is what the server sent, is ignored. Its tools are `read` if the owner trusts
+    the server and the annotation says so, else `other`.
     """
     if _has_kind(tool, view):
         return cast("ToolKind", descriptor_kind(tool))

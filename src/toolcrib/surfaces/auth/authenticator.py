@@ -32,8 +32,7 @@ class Authenticator:
         """Use `auth` from now on.
 
         Once credentials are required, they stay required, even if the new configuration has none. A change of a file
-        must
-        not open a gateway that was protected.
+        must not open a gateway that was protected.
         """
         self.asks = self.asks or auth.is_required
         if auth.jwt != self._auth.jwt:

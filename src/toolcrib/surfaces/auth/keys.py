@@ -131,8 +131,7 @@ class IssuerKeys:
         """Return the address of the keys from the issuer's metadata.
 
         Source: OpenID Connect Discovery 1.0, section 4; RFC 8414, section 3, which appends the issuer's path to the
-        well-known
-        path.
+        well-known path.
         """
         said: _Unusable | None = None
         split = httpx2.URL(self._issuer)

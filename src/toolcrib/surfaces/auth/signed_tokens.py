@@ -31,8 +31,7 @@ class SignedTokens:
 
         Raises:
             Unauthenticated: the token is malformed, expired, not valid yet, wrongly signed, or for a different issuer
-                or
-                audience.
+                or audience.
             InsufficientScope: the token lacks one of the scopes that every token must have.
             KeysUnavailable: the issuer's keys are unavailable, so the token cannot be checked.
         """
@@ -60,8 +59,8 @@ class SignedTokens:
         except (jwt.PyJWTError, ValueError) as error:
             raise Unauthenticated("This token cannot be decoded.", "malformed") from error
         # The algorithm is checked before any key is fetched. The token may only choose among the configured algorithms.
-        # These never
-        # include `none` or shared-secret algorithms: with a shared secret, an attacker could sign with the public key.
+        # These never include `none` or shared-secret algorithms: with a shared secret, an attacker could sign with the
+        # public key.
         algorithm, key_id = header.get("alg"), header.get("kid")
         if algorithm not in self._settings.algorithms:
             raise Unauthenticated("This token uses a signature algorithm that is not accepted.", "unknown")

@@ -68,12 +68,10 @@ class Stay:
                 self._blocks.remove(block)
 
     def end(self, refusal: Ending) -> None:
-        """End the stay: cancel its innermost block if the response has started, so that the protocol can report the
-        reason.
+        """End the stay, and cancel its innermost block if the response has started.
 
-        If the response has not started, cancel the outermost block: HTTP then refuses the request. A second call also
-        cancels
-        the outermost block, which cuts off what has not ended.
+        The protocol can then report the reason. If the response has not started, cancel the outermost block: HTTP then
+        refuses the request. A second call also cancels the outermost block, which cuts off what has not ended.
         """
         is_for_the_protocol = self.has_begun and self.refusal is None
         self.refusal = refusal

@@ -81,10 +81,10 @@ class NameCheck:
 
 
 class Admission:
-    """Passes admitted requests to `app`, with their principal in `request.state.principal` and stay in
-    `request.state.stay`.
+    """Passes admitted requests to `app`.
 
-    The stay ends when the credentials of the request are no longer accepted.
+    Their principal is in `request.state.principal`, and their stay in `request.state.stay`. The stay ends when the
+    credentials of the request are no longer accepted.
     """
 
     def __init__(

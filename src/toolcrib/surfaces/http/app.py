@@ -59,9 +59,8 @@ def application(
     """Build the application over `crib`, `gateway` and `bundles`, which must be entered while it serves.
 
     `exposed` lists the operations of the HTTP API. `base` is the URL under which clients reach the application, without
-    a
-    trailing slash. The authenticator of `stays` may switch to other credentials later. All other settings of `auth` are
-    fixed.
+    a trailing slash. The authenticator of `stays` may switch to other credentials later. All other settings of `auth`
+    are fixed.
     """
     authenticator = stays.authenticator
     endpoint = Endpoint(gateway)

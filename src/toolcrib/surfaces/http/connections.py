@@ -111,8 +111,8 @@ class Connections:
         """Make room for one more connection, in addition to the `count` open ones. False if all have a running request.
 
         A well-behaved client sends its request immediately. So this closes the connection that has waited longest
-        without a
-        request. If all have sent one, it closes the one that was answered longest ago, which its client can open again.
+        without a request. If all have sent one, it closes the one that was answered longest ago, which its client can
+        open again.
         """
         if count < self.bounds.connections:
             return True

@@ -83,8 +83,7 @@ class Names:
     """Decides which `Host` and `Origin` headers are accepted.
 
     Source: MCP 2026-07-28, "Transports", security warning on DNS rebinding: an attacker can point a host name of a
-    foreign
-    page to this server. Such a page must not reach the tools.
+    foreign page to this server. Such a page must not reach the tools.
     """
 
     def __init__(self, address: Address, auth: Auth, *, in_app: bool = False) -> None:

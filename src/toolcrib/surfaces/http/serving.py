@@ -155,9 +155,9 @@ async def serve_http(
     If the task is cancelled, it stops without waiting for running calls. Signals only arrive in the main thread.
 
     `listening` is called with the address of the MCP endpoint when the server accepts requests. `exposed`: see
-    `Gateway`.
-    `audit_events_lost` returns the number of lost audit events, for the metrics. `alongside` runs as a task next to the
-    server. `bounds` limits connections; the default depends on what this process may open. `follows`: see `Service`.
+    `Gateway`. `audit_events_lost` returns the number of lost audit events, for the metrics. `alongside` runs as a task
+    next to the server. `bounds` limits connections; the default depends on what this process may open. `follows`: see
+    `Service`.
 
     Raises:
         InvalidConfig: the address is in use, or other machines can reach it and there is no authentication.
@@ -167,8 +167,7 @@ async def serve_http(
         family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
         bound = socket.create_server((address.host, address.port), family=family, backlog=BACKLOG)
         # asyncio sets this only for sockets that were created with the protocol number of TCP, unlike this one. Without
-        # it,
-        # the body of a response waits until the client has acknowledged the head: 40 ms.
+        # it, the body of a response waits until the client has acknowledged the head: 40 ms.
         bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     except OSError as error:
         raise InvalidConfig(f"{address.host}:{address.port}: {error.strerror}") from error
@@ -208,8 +207,7 @@ class HttpServer(uvicorn.Server):
         """`hang_up` ends the streams that clients keep open.
 
         The functions in `cut_off` end running requests after the grace period. They are called one after the other, so
-        each
-        only meets the requests that the one before did not end.
+        each only meets the requests that the one before did not end.
         """
         config = uvicorn.Config(
             app,

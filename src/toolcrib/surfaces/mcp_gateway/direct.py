@@ -93,10 +93,10 @@ class DirectRequests:
 
 
 def _definition(tool: Tool, name: str, version: str) -> dict[str, Any] | None:
-    """Return `tool` as its source sent it, under the `name` it has here. Fields that `version` does not know are
-    removed.
+    """Return `tool` as its source sent it, under the `name` it has here.
 
-    Returns None if no valid definition remains. One invalid definition would make a client reject the whole list.
+    Fields that `version` does not know are removed. Returns None if no valid definition remains. One invalid definition
+    would make a client reject the whole list.
     """
     sent = tool.wire or _written(tool)
     wire = {key: value for key, value in sent.items() if key not in _NOT_OURS} | {"name": name} | _meta(tool)

@@ -57,12 +57,11 @@ class LargeResults:
     def fitted(
         self, wire: Mapping[str, Any], room: Room, principal: Principal, *, keeps_structure: bool = False
     ) -> Mapping[str, Any]:
-        """Shorten `wire`, an answer to `tools/call`, to `room.text` bytes of text, without binary content above
-        `room.binary` bytes.
+        """Shorten `wire`, an answer to `tools/call`, to the limits of `room`.
 
-        A link or a note replaces what was removed. Structured content that is too large is also replaced by links,
-        unless the
-        reader needs it complete (`keeps_structure`).
+        It keeps at most `room.text` bytes of text, and no binary content above `room.binary` bytes. A link or a note
+        replaces what was removed. Structured content that is too large is also replaced by links, unless the reader
+        needs it complete (`keeps_structure`).
         """
         content = wire.get("content")
         structured = wire.get("structuredContent")

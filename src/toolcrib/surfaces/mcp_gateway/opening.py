@@ -51,11 +51,9 @@ class Opening:
         """Wait for the starting sources that a request is about.
 
         Without `about`, these are all sources. Otherwise they are the sources whose names are in `about`, and those
-        with plain
-        names, which do not show their source. A principal's isolated sources start with its first request, and get the
-        same
-        time from then on. A source that is hidden from `principal` is never waited for, because the delay would reveal
-        it.
+        with plain names, which do not show their source. A principal's isolated sources start with its first request,
+        and get the same time from then on. A source that is hidden from `principal` is never waited for, because the
+        delay would reveal it.
         """
         self.asked.set()
         await self._begun.wait()

@@ -79,12 +79,11 @@ class Gateway:
         """`principal` is the principal of all clients behind a pipe. Over HTTP it is None: each request has its own.
 
         `exposed` is one of `SETS`, a list of operations, or `ALL` for the tools themselves. With `bundle`, only the
-        contents
-        of the bundle exist for clients. `opening` is the phase of another gateway over the same crib, which begins it.
+        contents of the bundle exist for clients. `opening` is the phase of another gateway over the same crib, which
+        begins it.
 
         `on_introduced` is for a gateway with a single client. It is called once, before the first answer, with the
-        client and
-        its capabilities.
+        client and its capabilities.
         """
         self._on_introduced = on_introduced
         self._introducing = anyio.Lock()

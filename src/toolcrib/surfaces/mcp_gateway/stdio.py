@@ -38,14 +38,13 @@ async def serve_stdio(
 ) -> None:
     """Serve until the input is closed, or SIGINT or SIGTERM arrives. Then all started servers are stopped.
 
-    Servers start when the client has declared its capabilities. `alongside` runs as a task from then on.
-    `exposed`: see `Gateway`. `follows`: the gateway applies changes of the file of `config`.
-    `to_stderr`: what functions of this program print goes to standard error, and not among the protocol messages.
+    Servers start when the client has declared its capabilities. `alongside` runs as a task from then on. `exposed`: see
+    `Gateway`. `follows`: the gateway applies changes of the file of `config`. `to_stderr`: what functions of this
+    program print goes to standard error, and not among the protocol messages.
     """
     stop_servers_quickly()
     # Signals are received until the very end. A client closes the input, waits briefly and then sends SIGTERM. That
-    # must
-    # not end the gateway while it stops its servers.
+    # must not end the gateway while it stops its servers.
     with signals_to_stop() as signals:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(_cancel_on_signal, signals, tasks.cancel_scope)
@@ -105,8 +104,7 @@ class _StandardInput:
     """The lines of standard input, read by a daemon thread.
 
     A blocked read cannot be cancelled. The SDK's own reader uses a thread that the interpreter waits for, so after a
-    signal
-    the program would only end when the client sends one more line.
+    signal the program would only end when the client sends one more line.
     """
 
     def __init__(self) -> None:

@@ -33,8 +33,8 @@ logger = logging.getLogger(__name__)
 MAX_WATCHED = 10_000
 """The maximum number of watched resources, for all clients together.
 
-When the limit is reached, a principal that uses its share is refused more. Others displace those of principals that
-use more than their share.
+When the limit is reached, a principal that uses its share is refused more. Others displace those of principals that use
+more than their share.
 """
 
 ASKED_AT_ONCE = 8

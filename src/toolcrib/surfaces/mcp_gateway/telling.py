@@ -219,8 +219,7 @@ class Telling:
         """Return what `principal` can list now.
 
         Isolated sources may be missing for the moment, because they are starting or were unused. These count as in
-        `told`,
-        since they return at the next request.
+        `told`, since they return at the next request.
         """
         view = self._crib.glance(principal, self._bundle)
         lists = _Lists(

@@ -55,10 +55,8 @@ class FakeAcpClient(Editor):
 
     It offers what the flags say: reading and writing `files` (a mapping of absolute path to text, or a real folder),
     terminals (`commands` that are scripted, or None for real ones) and, with `discovery`, its own `tools`. By default
-    it
-    offers discovery if it has tools. With `previews`, it returns what its tools would change. It refuses requests of
-    the
-    agent for other features with -32601. `faults` are keyed by the method's name on the wire.
+    it offers discovery if it has tools. With `previews`, it returns what its tools would change. It refuses requests of
+    the agent for other features with -32601. `faults` are keyed by the method's name on the wire.
 
     Everything can be changed while it is connected: each parameter is an attribute of the same name, the flags are in
     `capabilities`, and the servers over ACP are in `mcp`. `initialize` and new sessions send the values of that moment.
@@ -129,8 +127,7 @@ class FakeAcpClient(Editor):
         """Connect to an agent in this process, over a pair of sockets.
 
         On leaving, the stream ends, and an agent that does not end by itself is cancelled. Errors of the agent are
-        raised here,
-        unless another error is already being raised.
+        raised here, unless another error is already being raised.
         """
         return self._over(AgentHere(serve, grace_s=self.grace_s))
 
@@ -218,8 +215,9 @@ class FakeAcpClient(Editor):
         return await self._asked(self._agent.set_session_mode(session_id=session_id, mode_id=mode_id))
 
     async def prompt(self, session_id: str, prompt: str | Sequence[Block]) -> Turn:
-        """Send a prompt, and wait for the agent's response. The result contains the updates of the session since the
-        prompt.
+        """Send a prompt, and wait for the agent's response.
+
+        The result contains the updates of the session since the prompt.
 
         Raises:
             RequestError: the agent answered with an error.
@@ -235,8 +233,7 @@ class FakeAcpClient(Editor):
         """Cancel the running prompt of a session.
 
         Open questions of the session are answered with `cancelled`, as the protocol requires. Without `answering` they
-        stay
-        open until the permission's function answers.
+        stay open until the permission's function answers.
         """
         await self._asked(self._agent.cancel(session_id=session_id))
         if answering:
@@ -297,8 +294,7 @@ class FakeAcpClient(Editor):
 
     def _over(self, agent: AgentHere | AgentProgram) -> AbstractAsyncContextManager[Self, None]:
         # Type checkers assume that an `asynccontextmanager` may swallow errors. This one does not. With this return
-        # type,
-        # they know that variables of its body are assigned after it.
+        # type, they know that variables of its body are assigned after it.
         return cast("AbstractAsyncContextManager[Self, None]", self._connected(agent))
 
     @asynccontextmanager

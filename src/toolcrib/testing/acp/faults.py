@@ -47,8 +47,7 @@ class Drop:
     """The connection is lost when a request with this method arrives, before it is handled.
 
     With `after`, the request is handled first, but its answer is not sent. For a method that the editor itself sends,
-    the
-    connection is lost before or after the message is sent.
+    the connection is lost before or after the message is sent.
     """
 
     after: bool = False

@@ -25,8 +25,7 @@ Answer: TypeAlias = Any | Callable[[Mapping[str, Any]], Any | Awaitable[Any]]
 """What a tool returns, or a function of the arguments that returns it, possibly async.
 
 A result in the form of MCP's `CallToolResult` is sent unchanged. A string becomes text, and any other JSON value
-becomes
-structured content. An exception becomes an error result, but a `RequestError` becomes a JSON-RPC error.
+becomes structured content. An exception becomes an error result, but a `RequestError` becomes a JSON-RPC error.
 """
 
 

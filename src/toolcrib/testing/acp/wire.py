@@ -42,8 +42,7 @@ class Wire:
     """The message transport under the SDK's connection.
 
     `takes` is called first with each message of the agent. If it returns True, the SDK does not see the message.
-    `changed`
-    is called after each message was recorded or sent.
+    `changed` is called after each message was recorded or sent.
     """
 
     def __init__(

@@ -47,8 +47,7 @@ class AnthropicServer(VendorServer):
 
     Any key is accepted. A script may only call tools that the model can see. It may call a deferred tool only after a
     `tool_reference` or a `tool_addition` revealed it. Thinking is signed. It must come back unchanged, at the beginning
-    of
-    the turn whose calls are answered. On the newest models it must come back under the same system prompt, tools and
+    of the turn whose calls are answered. On the newest models it must come back under the same system prompt, tools and
     messages.
     """
 

@@ -37,8 +37,7 @@ class OpenAIServer(VendorServer):
     """OpenAI's API for its SDK, at `base_url`. Keys are not checked.
 
     A scripted call with the name `search` becomes a `tool_search_call` if the request to the Responses API has a tool
-    search
-    that the client executes. So one script works with and without tool search.
+    search that the client executes. So one script works with and without tool search.
     """
 
     def __init__(self, script: Script = (), *, search: str = "tool_search") -> None:

@@ -132,8 +132,7 @@ class VendorServer(ABC):
     """Serves a vendor's HTTP API at a free loopback port, within `async with`, in the running asyncio event loop.
 
     `requests` contains all requests in order, including refused ones. A refused request uses up no step of the script.
-    When
-    no step is left, requests are refused.
+    When no step is left, requests are refused.
     """
 
     def __init__(self, script: Script = ()) -> None:
