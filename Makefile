@@ -56,6 +56,7 @@ format: .venv/ready
 
 lint: .venv/ready
 	$(BIN)/ruff check $(CODE)
+	$(BIN)/python -m tests.words
 
 types: .venv/ready
 	$(BIN)/basedpyright
