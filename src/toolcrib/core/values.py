@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TypeVar, cast
 
-from toolcrib.core.errors import InvalidConfig, InvalidTool
+from toolcrib.core.errors import InvalidArguments, InvalidConfig, InvalidTool
 from toolcrib.core.schema import nearest
 
 ValueT = TypeVar("ValueT")
-ErrorType = type[InvalidConfig] | type[InvalidTool]
+ErrorType = type[InvalidArguments] | type[InvalidConfig] | type[InvalidTool]
 
 PATHS_EXPECTED = 'a list of paths is expected here, as in [["Coding", "Refactoring"]]'
 

@@ -35,7 +35,7 @@ from toolcrib.core.traces import new_trace_id
 from toolcrib.disclosure.messages import Answer, DetailLevel, Expansions, expanded_by, node_count_of
 from toolcrib.disclosure.operations import MAX_EXPANDED, Operations
 from toolcrib.disclosure.suggestions import searching
-from toolcrib.protocol.arguments import checked
+from toolcrib.protocol.arguments import check_operation, checked, read
 from toolcrib.protocol.fetched import NOTHING, Fetched
 from toolcrib.protocol.tools import CALLS
 from toolcrib.protocol.trails import Trails
@@ -131,11 +131,15 @@ class Desk:
         *args: _P.args,
         **given: _P.kwargs,
     ) -> _A:
-        """The answer of one of `operations`, which are those that show the catalog; raises as it does."""
+        """The answer of one of `operations`, which are those that show the catalog.
+
+        Raises:
+            ToolcribError: as the operation does; `InvalidArguments` where a value has a different type, see `read`.
+        """
         name = _ON_THE_WIRE.get(operation.__name__, operation.__name__)
         with self._errand(name, view, context, given) as errand:
-            answer = operation(view, *args, **given).in_trace(errand.trace_id)
-            return self._shown(errand, answer)
+            answer = cast("Callable[..., _A]", operation)(view, *args, **read(name, given))
+            return self._shown(errand, answer.in_trace(errand.trace_id))
 
     async def call_tool(
         self,
@@ -165,9 +169,11 @@ class Desk:
         """Answer one operation by its name, which must be one of `OPERATIONS`, and its JSON arguments.
 
         Raises:
-            ToolcribError: as the operation does; `InvalidArguments` where `arguments` are not what it takes,
-                `RateLimited`, once in `REFUSAL_INTERVAL_S`, where the principal asks faster than it may.
+            ToolcribError: as the operation does; `InvalidArguments` where there is no operation of this name, or where
+                `arguments` are not what it takes; `RateLimited`, once in `REFUSAL_INTERVAL_S`, where the principal asks
+                faster than it may.
         """
+        check_operation(name)
         async with self._admitted(context, NextAction(name, arguments)):
             with self._errand(name, view, context, arguments) as errand:
                 given = checked(view, name, arguments)
