@@ -137,7 +137,9 @@ class ToolNotFound(ToolcribError):
 
     code = ErrorCode.TOOL_NOT_FOUND
     advice = (
-        "Hints name ids that are like it; `next_action` expands the tool if the id is one slip away, else searches."
+        "Hints name ids that are like it; `next_action` expands the tool if the id, or the name after the source, is "
+        "one slip away from that tool alone: a letter inserted, deleted or swapped with its neighbor, or substituted "
+        "in a word of at least four letters. Else it searches."
     )
 
 

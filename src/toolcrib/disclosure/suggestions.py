@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Sequence, Set
-from itertools import islice
+from collections.abc import Iterable, Sequence, Set
+from itertools import accumulate, islice
 from typing import Any
 
 from toolcrib.catalog.ontology import Branch
@@ -26,7 +26,13 @@ SHARED_WORDS = 0.6
 """The share of the words of two ids, of those that either has, from which they are like each other."""
 
 MIN_SLIP_CHARS = 4
-"""Letters of a word in which a wrong one is a slip. A shorter word becomes a different word, as in `get` and `set`."""
+"""Letters of an id in which there can be a slip, and of a word in which a substituted letter is one.
+
+A shorter word becomes a different word, as `get` and `set`, or `v1` and `v2`.
+"""
+
+MAX_SLIP_CHARS_READ = 500_000
+"""Characters of the ids that are read to find the one that was meant; in a larger catalog, none is."""
 
 MAX_LIKE = 3
 """Ids that an error names."""
@@ -45,6 +51,8 @@ OTHER_WORDS = "Say it in other words, what is to be done and to what, or look at
 NO_NODE = Suggestion(("No category seems to serve this.", OTHER_WORDS), NextAction("list"))
 """What to try after a search for categories that found none."""
 
+_SEPARATORS = re.compile(r"[\W_]+")
+
 Searched = Selection | Set[str] | None
 """The tools to search; None for all that are visible."""
 
@@ -52,8 +60,8 @@ Searched = Selection | Set[str] | None
 def not_found(view: View, name: str) -> ToolNotFound | SourceUnavailable:
     """The error for an id that names no visible tool: its source is not there, or the visible ids that are like it.
 
-    The next action expands a tool only where `name` can be nothing but a slip in its id. A handle is no slip: its tool
-    was there, and another one is not it.
+    The next action expands a tool only where `name` is one slip away from that tool and from no other. A handle is no
+    slip: its tool was there, and another one is not it.
     """
     handle = Handle.parse(name)
     name = name if handle is None else handle.tool_id
@@ -61,11 +69,13 @@ def not_found(view: View, name: str) -> ToolNotFound | SourceUnavailable:
     if (gone := unavailable(view, source)) is not None:
         return gone
     near = _like_id(name, _comparable_ids(view, source))
-    meant = [tool_id for tool_id in near if _is_slip(name, tool_id)] if handle is None else []
+    meant = _meant(name, view.tools) if handle is None else None
+    if meant is not None:
+        near = [meant, *(tool_id for tool_id in near if tool_id != meant)][:MAX_LIKE]
     return ToolNotFound(
         f"There is no tool `{name[:200]}`.",
         hints=[f"Closest: {', '.join(f'`{tool_id}`' for tool_id in near)}"] if near else [],
-        next_action=NextAction("expand_tool", {"tool_id": meant[0]}) if len(meant) == 1 else searching(name),
+        next_action=NextAction("expand_tool", {"tool_id": meant}) if meant is not None else searching(name),
     )
 
 
@@ -212,22 +222,60 @@ def _matcher(asked: str, known: str) -> difflib.SequenceMatcher[str]:
     return difflib.SequenceMatcher(None, asked, known, autojunk=False)
 
 
-def _is_slip(name: str, tool_id: str) -> bool:
-    """Whether `name` is `tool_id` but for case, separators, its source, or one wrong letter in a word."""
-    asked, there = _parts(name), _parts(_comparable(tool_id, _with_dot(name)))
-    if "".join(asked) == "".join(there):
+def _meant(name: str, ids: Iterable[str]) -> str | None:
+    """The only one of `ids` that is, as a whole or after its source, `name` with one slip; None for none or several.
+
+    Differences in case and in separators are not counted: an id that differs in nothing else comes before those that
+    are one slip away.
+    """
+    if len(name) > MAX_COMPARED_CHARS or len(asked := _folded(name)) < MIN_SLIP_CHARS:
+        return None
+    equal, near, read = list[str](), list[str](), 0
+    for tool_id in ids:
+        read += len(tool_id)
+        if read > MAX_SLIP_CHARS_READ:
+            return None  # one that was not read could be as near
+        if len(tool_id) > 2 * MAX_COMPARED_CHARS:
+            continue
+        known = {_folded(each): each for each in (tool_id, tool_id.partition(".")[2])}
+        if asked in known:
+            equal.append(tool_id)
+        elif any(_is_slip(asked, folded, each) for folded, each in known.items()):
+            near.append(tool_id)
+    meant = equal or near
+    return meant[0] if len(meant) == 1 else None
+
+
+def _is_slip(asked: str, there: str, known: str) -> bool:
+    """Whether `asked` is `there` with one edit that does not make a short word a different one.
+
+    Both are folded, and `known` is `there` as it is written.
+    """
+    if abs(len(asked) - len(there)) > 1 or not _is_one_edit(asked, there):
+        return False
+    wrong = [at for at, (a, b) in enumerate(zip(asked, there, strict=False)) if a != b]
+    if len(asked) != len(there) or len(wrong) != 1:
         return True
-    wrong = [(a, b) for a, b in zip(asked, there, strict=False) if a != b]
-    is_one_word = len(asked) == len(there) and len(wrong) == 1
-    return is_one_word and min(map(len, wrong[0])) >= MIN_SLIP_CHARS and _is_one_edit(*wrong[0])
+    ends = accumulate(map(len, _SEPARATORS.split(known.casefold())))
+    start = 0
+    for end in ends:
+        if wrong[0] < end:
+            return end - start >= MIN_SLIP_CHARS
+        start = end
+    return False
 
 
-def _parts(name: str) -> list[str]:
-    return [part for part in re.split(r"[\W_]+", name.casefold()) if part]
+def _folded(name: str) -> str:
+    """The letters and digits of `name`, in one case."""
+    plain = name.casefold().replace("_", "").replace(".", "").replace("-", "")
+    return plain if plain.isalnum() else _SEPARATORS.sub("", plain)  # the expression takes five times as long
 
 
 def _is_one_edit(one: str, other: str) -> bool:
-    """Whether one letter more, less or otherwise, or two that changed places, make one word of the other."""
+    """Whether one letter inserted, deleted or substituted, or two neighbours swapped, make one word of the other.
+
+    That is a Damerau-Levenshtein distance of at most 1.
+    """
     start = next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
     one, other = one[start:], other[start:]
     return (
