@@ -519,6 +519,15 @@ class Toolcrib(Counter):
             principal, self.lockers.open_overlay(principal.id), self._within_or_nothing(bundle, principal)
         )
 
+    def hidden_entirely(self, principal: Principal) -> int:
+        """How many tools there are where the policy hides all of them from `principal`; 0 where it shows some.
+
+        For the owner alone: nothing that a caller reads may depend on it.
+        """
+        overlay = self.lockers.open_overlay(principal.id)
+        is_empty = not self._views.of(principal, overlay).tools
+        return len(View.of(self.registry.state, overlay=overlay).tools) if is_empty else 0
+
     async def prepare(self, query: str) -> None:
         if self.registry.state.index.weights.embedding:
             await self.insights.prepare(query[:MAX_QUERY_CHARS])

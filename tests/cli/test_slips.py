@@ -116,6 +116,15 @@ def test_slips_do_not_make_it_fail_and_it_says_whether_a_policy_is_in_force(tmp_
     assert (report["policy"]["rules"], report["policy"]["otherwise"]) == (1, "allow")
 
 
+def test_doctor_says_that_the_policy_hides_everything_from_whoever_runs_it(tmp_path: Path) -> None:
+    settings: Json = {"policy": {"otherwise": "hide"}}
+    told = f"The policy hides all {len(faulty.BASE_TOOLS)} tools from the principal `local`."
+    assert reported(tmp_path, settings)["hidden_from_local"] == told
+    shown = toolcrib("doctor", tmp_path / "mcp.json")
+    assert (shown.code, told in shown.out) == (0, True)
+    assert reported(tmp_path, rules({"principals": ["ada"]}))["hidden_from_local"] is None
+
+
 def test_a_rule_that_matches_nothing_makes_it_fail(tmp_path: Path) -> None:
     config = write_config(
         tmp_path / "mcp.json", toolcrib=rules({"tools": ["bench.add"]}, {"tools": ["echo"]}), bench=faulty_entry()

@@ -466,6 +466,7 @@ def categories(**options: Any) -> None:
     "--tag", "tags", metavar="TAG", multiple=True, help="Only what carries this tag; may be given several times."
 )
 @bundle_option
+@as_option
 @wait_option
 @json_option
 def search(query: tuple[str, ...], **options: Any) -> None:
@@ -483,6 +484,7 @@ def search(query: tuple[str, ...], **options: Any) -> None:
 @config_option
 @tools_option
 @bundle_option
+@as_option
 @wait_option
 @json_option
 def expand(tool_id: str, **options: Any) -> None:

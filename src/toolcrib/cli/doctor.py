@@ -30,7 +30,7 @@ from toolcrib.catalog.state import SourceEntry, SourceStatus
 from toolcrib.catalog.view import View
 from toolcrib.cli.audit import missing_from
 from toolcrib.cli.matches import Matches, matches_of
-from toolcrib.cli.opening import is_config_named, opened
+from toolcrib.cli.opening import is_config_named, opened, told_of_hidden
 from toolcrib.cli.output import escape, fail, plain, print_json, run, stderr, stdout
 from toolcrib.cli.slips import Slips
 from toolcrib.cli.verdicts import Verdicts
@@ -60,12 +60,13 @@ def doctor(config: Path, wait_s: float, *, as_json: bool) -> None:
     config = _to_check(config, as_json=as_json)
 
     async def main() -> bool:
-        async with opened(config, None, wait_s=wait_s, searched=True, tells_of_quarantine=False) as crib:
+        async with opened(config, None, wait_s=wait_s, searched=True, tells_of_quarantine=False, sees_all=True) as crib:
             crib.glance(LOCAL)  # so that capabilities are looked at
             # All that was listed: whoever runs this owns the policy.
             view = View.of(crib.registry.state, overlay=crib.lockers.open_overlay(LOCAL.id))
             conditions = {name: crib.condition(name) for name in view.sources}
             embedding = await _embedding(crib.insights.embedding, wait_s)
+            hidden = told_of_hidden(crib, LOCAL)
             bundles = [(each.name, crib.resolve(each.name).missing) for each in crib.bundles]
         counts = Counter(tool.source for tool in view.tools.values())
         read = crib.with_registered(read_config(config))
@@ -86,6 +87,7 @@ def doctor(config: Path, wait_s: float, *, as_json: bool) -> None:
             list(_lacking(read, view)),
             Slips(read, view),
             tuple(matches_of(read, view)),
+            hidden,
             crib.registration_problems,
             embedding,
             Verdicts.of(crib, view.sources.values(), config, read.pins),
@@ -227,6 +229,8 @@ class _Report:
     slips: Slips
     matches: tuple[Matches, ...]
     """Of each rule of the policy."""
+    hidden: str | None
+    """That the policy hides everything from whoever is at this machine, in a sentence."""
     registered: tuple[str, ...]
     """What is registered and does not count, and why."""
     embedding: EmbeddingCondition | None
@@ -259,6 +263,7 @@ class _Report:
             "healthy": self.is_healthy,
             "limits": _rate_wire(self.config),
             "policy": _policy_wire(self.config, self.matches),
+            "hidden_from_local": self.hidden,
             "sources": [_wire(each) for each in self.found],
             "isolated": [each.to_wire() for each in self.isolated],
             "disabled": self.disabled,
@@ -394,6 +399,8 @@ def _show(report: _Report, *, verbose: bool) -> None:
     for each in report.matches:
         style = "red" if each.matches_nothing else "yellow" if each.claiming else "dim"
         stdout.print(plain(each.told), markup=False, style=style, soft_wrap=False)
+    if report.hidden is not None:
+        stdout.print(plain(report.hidden), markup=False, style="yellow", soft_wrap=False)
     if report.embedding is not None:
         _show_embedding(report.embedding)
     report.verdicts.show()

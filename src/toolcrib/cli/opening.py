@@ -49,13 +49,14 @@ async def opened(
     searched: bool = False,
     tells_of_quarantine: bool = True,
     principal: Principal = LOCAL,
+    sees_all: bool = False,
 ) -> AsyncGenerator[Toolcrib]:
     """A crib of the servers in `config`, or of the definitions in `tools`, once all have listed or `wait_s` is over.
 
     With `wanted`, only the servers and plugins of such names are started. Nothing exists in it but what `bundle` holds.
     Where it is to be `searched`, the model and the past that the configuration names count, and over `tools` all that
     it says of searching, if somebody named one. Unless the command does so itself, standard error tells of definitions
-    that are kept away.
+    that are kept away. It also says where the policy hides everything from `principal`, unless the command `sees_all`.
 
     Raises:
         InvalidConfig: the file cannot be used.
@@ -90,9 +91,23 @@ async def opened(
                 await crib.judge_again()
             if tells_of_quarantine:
                 _tell_of_quarantine(crib)
+            if not sees_all and (told := told_of_hidden(crib, principal, is_part=wanted is not None)):
+                stderr.print(plain(told), markup=False, style="yellow")
             if tools is not None:
                 _tell_of_set_aside(crib, tools)
             yield crib
+
+
+def told_of_hidden(crib: Toolcrib, principal: Principal, *, is_part: bool = False) -> str | None:
+    """A sentence for the owner where the policy hides everything that was listed from `principal`.
+
+    `is_part`: only some of the configured sources were started, so it names those.
+    """
+    if not (count := crib.hidden_entirely(principal)):
+        return None
+    tools = "the only tool" if count == 1 else f"all {count} tools"
+    of = f" of {', '.join(crib.registry.state.sources)}" if is_part else ""
+    return f"The policy hides {tools}{of} from the principal `{principal.id}`."
 
 
 def principal_called(name: str | None, config: Path, tools: Path | None) -> Principal:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import re
 import sys
@@ -16,10 +17,10 @@ from typing import Any
 import platformdirs
 
 from toolcrib.cli.approvals import default_approvals
-from toolcrib.cli.opening import default_vectors, pins_of
+from toolcrib.cli.opening import default_vectors, pins_of, told_of_hidden
 from toolcrib.cli.output import fail, log_warnings, plain, run, stderr
 from toolcrib.cli.places import store_of
-from toolcrib.config import read_config
+from toolcrib.config import Config, read_config
 from toolcrib.core.errors import BundleIncomplete, InvalidConfig, NotFound
 from toolcrib.core.principal import LOCAL, Principal
 from toolcrib.core.values import did_you_mean
@@ -30,6 +31,8 @@ from toolcrib.stores.audit_file import DAY_S
 from toolcrib.stores.definitions import DefinitionStore
 from toolcrib.stores.redaction import Redaction
 from toolcrib.stores.vectors import VectorStore
+
+logger = logging.getLogger(__name__)
 
 _PROGRAM = re.compile(r"([^\W\d]\w*(?:\.[^\W\d]\w*)*):([^\W\d]\w*)")
 """`package.module:name`."""
@@ -86,7 +89,14 @@ def serve(
             crib = opened(audit)
             read = crib.add_config(config)
             _look_for_garbage()
-            await serve_stdio(crib, read, exposed=operations, beside=kept_within(crib, LOCAL))
+            told_of_bundle = kept_within(crib, LOCAL)
+
+            async def beside() -> None:
+                if told_of_bundle is not None:
+                    await told_of_bundle()
+                await _warn_if_hidden(crib, read)
+
+            await serve_stdio(crib, read, exposed=operations, beside=beside)
 
     async def over_http() -> None:
         from toolcrib.surfaces.http.names import Address
@@ -181,6 +191,18 @@ def _look_for_garbage() -> None:
     # By default, all objects are looked at once a second under load, and each connection or open question has some 200.
     gc.set_threshold(700, 10, 40)
     gc.enable()
+
+
+async def _warn_if_hidden(crib: Toolcrib, config: Config) -> None:
+    """Once the shared servers are there, log that the policy hides all their tools from `local`, where it does.
+
+    Servers that `local` has for itself start when it first asks. Where there are such, nobody knows yet.
+    """
+    if any(server.isolation == "principal" and server.of(LOCAL.id) is not None for server in config.enabled):
+        return
+    await crib.ready(principal=None)
+    if (told := told_of_hidden(crib, LOCAL)) is not None:
+        logger.warning("%s: %s Clients over standard input and output are this principal.", config.path, told)
 
 
 async def _tell_if_incomplete(crib: Toolcrib, bundle: str, principal: Principal | None) -> None:

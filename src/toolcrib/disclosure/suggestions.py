@@ -108,12 +108,13 @@ def unknown_path(view: View, path: Sequence[str]) -> UnknownPath | SourceUnavail
     closest = _like(path[depth], children) or _like(path[-1], _by_name(view))
     way = closest.path if closest is not None else nearest.path
     here = shown(nearest.path)
+    nothing_else = "no nodes, only tools" if nearest.count else "nothing"
     exists = [f"Closest that exists: {shown(way)}"] if closest is not None else []
     return UnknownPath(
         f"There is no node at {shown(tuple(path))}.",
         hints=[
             *exists,
-            f"Below {here}: {', '.join(islice(children, MAX_TOLD)) or 'no nodes, only tools'}"
+            f"Below {here}: {', '.join(islice(children, MAX_TOLD)) or nothing_else}"
             + (f" and {len(children) - MAX_TOLD} more" if len(children) > MAX_TOLD else ""),
         ],
         next_action=NextAction("list", {"path": list(way)} if way else {}),
