@@ -29,6 +29,7 @@ from toolcrib.catalog.view import NO_OVERLAY, Overlay, View, subject_of
 from toolcrib.catalog.views import Views, permissions_within
 from toolcrib.config import Config, ServerConfig, read_config
 from toolcrib.config.plugins import PluginConfig
+from toolcrib.config.policy import policy_of
 from toolcrib.config.search import DEFAULT_SEARCH
 from toolcrib.core.client import NOBODY, Client
 from toolcrib.core.errors import InvalidConfig, InvalidTool, ToolcribError, ToolNotFound, UnknownBundle
@@ -36,6 +37,7 @@ from toolcrib.core.events import Recorder
 from toolcrib.core.metadata import NO_METADATA, ToolMetadata
 from toolcrib.core.principal import LOCAL, Principal
 from toolcrib.core.tools import Tool, ToolAnnotations
+from toolcrib.core.values import check_kind
 from toolcrib.counter import Counter, FunctionT
 from toolcrib.declarations import Declarations
 from toolcrib.disclosure.operations import MAX_QUERY_CHARS
@@ -104,7 +106,7 @@ class Toolcrib(Counter):
     def __init__(
         self,
         *,
-        policy: Policy | None = None,
+        policy: Policy | Mapping[str, Any] | None = None,
         definitions: Definitions | None = None,
         approvals: Approvals | None = None,
         registrations: Registrations | None = None,
@@ -115,12 +117,16 @@ class Toolcrib(Counter):
     ) -> None:
         """With `definitions`, servers whose definitions are kept there are started when they are first called.
 
-        `policy` stands before any that a configuration sets. `approvals` keeps what people approved for good, else that
+        `policy` stands before any that a configuration sets. A mapping is read as `toolcrib.policy` is.
+        `approvals` keeps what people approved for good, else that
         lasts as long as the program. What stands in `registrations` is taken in with a configuration, or when the crib
         is entered; `keep` puts more there. `pins` holds which definitions people approved of, and which versions there
         were; without it nothing is approved, and versions are counted as long as the program lasts. `embedder` knows
         what texts mean, and stands before any that a configuration names; `vectors` keeps what it made of tools.
         `record` is told of every operation.
+
+        Raises:
+            InvalidConfig: `policy` is no policy, or the mapping is wrong.
         """
         self.client: Client = NOBODY
         """Whom a server of the handshake era may count on from its start, and ask while nobody calls."""
@@ -130,7 +136,7 @@ class Toolcrib(Counter):
         super().__init__(
             Desk(runner=runner, recorders=recorders, bundle_of=lambda asked: asked.bundle or self._confined_to)
         )
-        self._policy = policy
+        self._policy = None if policy is None else policy_of(policy)
         self._configured = Arrangement()
         self._added = Arrangement()
         """What was added one by one."""
@@ -155,7 +161,7 @@ class Toolcrib(Counter):
         """What principals have for themselves."""
         self.insights = Insights(self.registry, self.lockers, vectors, embedder)
         """What is known of requests besides their words."""
-        self._views = Views(self.registry, policy or ALLOW_ALL, self.insights)
+        self._views = Views(self.registry, self._policy or ALLOW_ALL, self.insights)
 
     # -- what there is ------------------------------------------------------------------------------------------------
 
@@ -166,7 +172,7 @@ class Toolcrib(Counter):
         *,
         name: str | None = None,
         description: str | None = None,
-        metadata: ToolMetadata = NO_METADATA,
+        metadata: ToolMetadata | Mapping[str, Any] = NO_METADATA,
         annotations: ToolAnnotations = NOTHING_CLAIMED,
         input_schema: Mapping[str, Any] | None = None,
         output_schema: Mapping[str, Any] | None = None,
@@ -179,7 +185,7 @@ class Toolcrib(Counter):
         *,
         name: str | None = None,
         description: str | None = None,
-        metadata: ToolMetadata = NO_METADATA,
+        metadata: ToolMetadata | Mapping[str, Any] = NO_METADATA,
         annotations: ToolAnnotations = NOTHING_CLAIMED,
         input_schema: Mapping[str, Any] | None = None,
         output_schema: Mapping[str, Any] | None = None,
@@ -294,28 +300,36 @@ class Toolcrib(Counter):
         """Set up a node, and the tools that hang in it; it claims tools after those of the configuration.
 
         Raises:
-            InvalidConfig: one of its path is there already, or it would hang below itself.
+            InvalidConfig: one of its path is there already, it would hang below itself, or it is no `Category`.
         """
+        check_kind(category, Category, "category")
         self._arrange(self._configured, replace(self._added, categories=(*self._added.categories, category)))
 
     def add_capability(self, capability: Capability) -> None:
-        """Set up what tools may need; it stands in the place of an earlier one of its name."""
+        """Set up what tools may need; it stands in the place of an earlier one of its name.
+
+        Raises:
+            InvalidConfig: it is no `Capability`.
+        """
+        check_kind(capability, Capability, "capability")
         self._arrange(self._configured, replace(self._added, capabilities=(*self._added.capabilities, capability)))
 
     def add_bundle(self, bundle: ToolBundle) -> None:
         """Set up a set of tools that a session can be kept within; those that it includes are there already.
 
         Raises:
-            InvalidConfig: one of its name is there already, or one that it includes is not.
+            InvalidConfig: one of its name is there already, one that it includes is not, or it is no `ToolBundle`.
         """
+        check_kind(bundle, ToolBundle, "bundle")
         self._arrange(self._configured, replace(self._added, bundles=(*self._added.bundles, bundle)))
 
     def add_override(self, override: MetadataOverride) -> None:
         """Say something of tools that others define; it has the last word over what was said before.
 
         Raises:
-            InvalidConfig: the category that it names would hang below itself.
+            InvalidConfig: the category that it names would hang below itself, or it is no `MetadataOverride`.
         """
+        check_kind(override, MetadataOverride, "override")
         self._arrange(self._configured, replace(self._added, overrides=(*self._added.overrides, override)))
 
     def keep(self, *things: Registrable, replacing: bool = False) -> None:

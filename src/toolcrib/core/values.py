@@ -105,6 +105,16 @@ def read_flag(value: object, place: str, error: ErrorType = InvalidConfig) -> bo
     return value
 
 
+def check_kind(value: object, kind: type, place: str, error: ErrorType = InvalidConfig) -> None:
+    """Pass where `value` is an instance of `kind`.
+
+    Raises:
+        error: it is not; the message begins with `place`.
+    """
+    if not isinstance(value, kind):
+        raise error(f"{place}: a `{kind.__name__}` is expected here, not `{type(value).__name__}`")
+
+
 def unknown(given: object, known: Iterable[str]) -> str:
     """How an error ends that says `given` is not one of `known`: with the one that was probably meant, or with all."""
     known = list(known)
