@@ -101,6 +101,21 @@ def test_tools_that_the_person_here_has_alone_are_known_and_others_may_have_more
     assert warnings(tmp_path, {**ruled, **isolated, "categories": categories}, mine=faulty_entry()) == []
 
 
+def test_principals_that_nothing_gives_are_named_where_all_are_known(tmp_path: Path) -> None:
+    tokens = [{"sha256": str(number) * 64, "principal": name} for number, name in enumerate(("ada", "bob"))]
+    isolated: Json = {"hers": {"isolation": "principal", "principals": {"cleo": {}, "*": {}}}}
+    settings = rules({"principals": ["adda", "b*", "local", "cleo", "zz*"], "tools": ["bench.echo"]})
+    where = "toolcrib.policy.rules.0.principals: nothing in this file makes anybody"
+    known = {**settings, "auth": {"tokens": tokens}, "sources": isolated}
+    assert warnings(tmp_path, known, hers=faulty_entry()) == [
+        f"{where} `adda` (did you mean `ada`?)",
+        f"{where} `zz*`",
+    ]
+    assert warnings(tmp_path, settings) == [], "without tokens, they may be those of another day"
+    jwt = {"issuer": "https://id.example.com", "audience": "https://tools.example.com/mcp"}
+    assert warnings(tmp_path, {**settings, "auth": {"tokens": tokens, "jwt": jwt}}) == []
+
+
 def test_slips_do_not_make_it_fail_and_it_says_whether_a_policy_is_in_force(tmp_path: Path) -> None:
     open_to_all = write_config(tmp_path / "mcp.json", bench=faulty_entry())
     assert toolcrib("doctor", open_to_all, "--json").json["policy"] is None

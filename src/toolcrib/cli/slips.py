@@ -12,6 +12,8 @@ from toolcrib.catalog.patterns import nearest_id
 from toolcrib.catalog.state import SourceStatus
 from toolcrib.catalog.view import View
 from toolcrib.config import Config
+from toolcrib.config.isolation import EVERYBODY_ELSE
+from toolcrib.core.principal import LOCAL
 from toolcrib.core.schema import nearest
 from toolcrib.core.tools import Path
 
@@ -61,6 +63,10 @@ class Slips:
                 yield f"toolcrib.tools: `{tool.id}`: {problem}"
 
     def _of_rule(self, rule: Rule, where: str) -> Iterator[str]:
+        for pattern in (rule.principals or ()) if self._principals is not None else ():
+            if not any(fnmatchcase(principal, pattern) for principal in self._principals):
+                near = nearest(pattern, self._principals)
+                yield f"{where}.principals: nothing in this file makes anybody `{pattern}`{_meant(near)}"
         for path in rule.paths or ():
             if not (self._is_filled(path) or path in self._perhaps_filled or path in self._of_sources):
                 yield f"{where}.paths: nothing hangs at or below `{_shown(path)}`{self._meant_node(path)}"
@@ -105,6 +111,19 @@ class Slips:
 
     def _meant_node(self, path: Path) -> str:
         return _meant(nearest(_shown(path), (_shown(node) for node in self._nodes if node != path)))
+
+    @cached_property
+    def _principals(self) -> frozenset[str] | None:
+        """Who may ask, by id, with those that isolated servers name; None where the file alone cannot tell.
+
+        An issuer may give any principal. Without tokens, whoever asks is `local`, and a rule for others may be meant
+        for the day when there are some.
+        """
+        auth = self._config.auth
+        if auth.jwt is not None or not auth.tokens:
+            return None
+        named = (each for server in self._config.servers for each in server.principals or () if each != EVERYBODY_ELSE)
+        return frozenset((LOCAL.id, *(token.principal.id for token in auth.tokens), *named))
 
     @cached_property
     def _perhaps_filled(self) -> frozenset[Path]:
