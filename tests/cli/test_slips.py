@@ -146,8 +146,10 @@ def test_a_rule_that_matches_nothing_makes_it_fail(tmp_path: Path) -> None:
     )
     shown = toolcrib("doctor", config)
     assert shown.code == 1
-    assert "Rule 1 hides 1 tool.\nRule 2 matches nothing.\n" in shown.out
-    assert "`echo` matches no tool; ids are SOURCE.NAME." in shown.out
+    assert "Rule 1 hides 1 tool.\nProblem: Rule 2 matches nothing.\n" in shown.out
+    told = "Problem: toolcrib.policy.rules.1.tools: `echo` matches no tool; ids are SOURCE.NAME."
+    assert told in shown.out
+    assert "Possible mistake" not in shown.out
     report = toolcrib("doctor", config, "--json").json
     assert report["healthy"] is False
     assert report["policy"]["matches"] == [

@@ -250,6 +250,12 @@ class _Report:
         return [server.name for server in self.config.servers if server.disabled]
 
     @property
+    def causes(self) -> frozenset[str]:
+        """The slips because of which a rule matches nothing, which make the report unhealthy."""
+        failed = (each for each in self.matches if each.matches_nothing)
+        return frozenset(slip for each in failed for slip in self.slips.of_rule(each.rule, each.number))
+
+    @property
     def is_healthy(self) -> bool:
         ready = all(each.entry.status is SourceStatus.READY for each in self.found)
         has_model = self.embedding is None or self.embedding.problem is None
@@ -383,7 +389,7 @@ def _show(report: _Report, *, verbose: bool) -> None:
         stdout.print(told, markup=False, style="yellow", soft_wrap=False)
     for name, missing in report.incomplete:
         absent = "; ".join(f"{each.entry}: {each.diagnosis}" for each in missing)
-        told = f"The bundle {name} is missing required tools: {plain(absent)}."
+        told = f"Problem: The bundle {name} is missing required tools: {plain(absent)}."
         stdout.print(told, markup=False, style="red", soft_wrap=False)
     if verbose:
         _show_limits(report.config, report.found)
@@ -398,7 +404,8 @@ def _show(report: _Report, *, verbose: bool) -> None:
         stdout.print(line, markup=False, style="dim", soft_wrap=False)
     for each in report.matches:
         style = "red" if each.matches_nothing else "yellow" if each.claiming else "dim"
-        stdout.print(plain(each.told), markup=False, style=style, soft_wrap=False)
+        heading = "Problem: " if each.matches_nothing else ""
+        stdout.print(f"{heading}{plain(each.told)}", markup=False, style=style, soft_wrap=False)
     if report.hidden is not None:
         stdout.print(plain(report.hidden), markup=False, style="yellow", soft_wrap=False)
     if report.embedding is not None:
@@ -408,8 +415,10 @@ def _show(report: _Report, *, verbose: bool) -> None:
         stdout.print(f"Audit: {plain(report.audit)}", markup=False, style="yellow", soft_wrap=False)
     for each in report.registered:
         stdout.print(f"Registered but not used: {plain(each)}.", markup=False, style="yellow", soft_wrap=False)
+    causes = report.causes
     for slip in report.slips:
-        stdout.print(f"Possible mistake: {plain(slip)}.", markup=False, style="yellow", soft_wrap=False)
+        heading, style = ("Problem", "red") if slip in causes else ("Possible mistake", "yellow")
+        stdout.print(f"{heading}: {plain(slip)}.", markup=False, style=style, soft_wrap=False)
 
 
 _NO_SERVERS = """\

@@ -36,8 +36,9 @@ class Slips:
             yield from self._of_category(category)
         if self._config.search.history is not None and self._config.audit is None:
             yield "toolcrib.search.history: nothing is learned from past calls, for `toolcrib.audit` is off"
-        for position, rule in enumerate(self._config.policy.rules if self._config.policy is not None else ()):
-            yield from self._of_rule(rule, f"toolcrib.policy.rules.{position}")
+        for number, rule in enumerate(self._config.policy.rules if self._config.policy is not None else (), start=1):
+            yield from self._of_principals(rule, number)
+            yield from self.of_rule(rule, number)
 
     @property
     def named_as_sources(self) -> tuple[str, ...]:
@@ -62,11 +63,18 @@ class Slips:
             for problem in self._config.overrides.problems(tool):
                 yield f"toolcrib.tools: `{tool.id}`: {problem}"
 
-    def _of_rule(self, rule: Rule, where: str) -> Iterator[str]:
-        for pattern in (rule.principals or ()) if self._principals is not None else ():
-            if not any(fnmatchcase(principal, pattern) for principal in self._principals):
-                near = nearest(pattern, self._principals)
-                yield f"{where}.principals: nothing in this file makes anybody `{pattern}`{_meant(near)}"
+    def _of_principals(self, rule: Rule, number: int) -> Iterator[str]:
+        if (known := self._principals) is None:
+            return
+        for pattern in rule.principals or ():
+            if not any(fnmatchcase(principal, pattern) for principal in known):
+                near = nearest(pattern, known)
+                where = f"toolcrib.policy.rules.{number - 1}.principals"
+                yield f"{where}: nothing in this file makes anybody `{pattern}`{_meant(near)}"
+
+    def of_rule(self, rule: Rule, number: int) -> Iterator[str]:
+        """Those in what a rule of the policy matches, whoever it is for; `number` is from 1."""
+        where = f"toolcrib.policy.rules.{number - 1}"
         for path in rule.paths or ():
             if not (self._is_filled(path) or path in self._perhaps_filled or path in self._of_sources):
                 yield f"{where}.paths: nothing hangs at or below `{_shown(path)}`{self._meant_node(path)}"
