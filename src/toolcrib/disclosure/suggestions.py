@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Callable, Iterable, Sequence, Set
 from itertools import accumulate, islice
 from typing import Any
 
@@ -98,8 +98,13 @@ def unavailable(view: View, source: str) -> SourceUnavailable | None:
     )
 
 
-def unknown_path(view: View, path: Sequence[str]) -> UnknownPath | SourceUnavailable:
-    """The error for a path at which no visible node stands: its source is not there, or the closest node that is."""
+def unknown_path(
+    view: View, path: Sequence[str], again: Callable[[Path], NextAction]
+) -> UnknownPath | SourceUnavailable:
+    """The error for a path at which no visible node stands: its source is not there, or the closest node that is.
+
+    `again` gives the same request for the closest node.
+    """
     ontology = view.ontology
     if path[0] not in ontology.root.below and (gone := unavailable(view, path[0])) is not None:
         return gone
@@ -117,7 +122,7 @@ def unknown_path(view: View, path: Sequence[str]) -> UnknownPath | SourceUnavail
             f"Below {here}: {', '.join(islice(children, MAX_TOLD)) or nothing_else}"
             + (f" and {len(children) - MAX_TOLD} more" if len(children) > MAX_TOLD else ""),
         ],
-        next_action=NextAction("list", {"path": list(way)} if way else {}),
+        next_action=again(way) if closest is not None else NextAction("list", {"path": list(way)} if way else {}),
     )
 
 
@@ -132,7 +137,7 @@ def no_match(view: View, category: Path, wider: NextAction, searched: Searched, 
         elsewhere = dict.fromkeys(view.ontology.places(view.tools[hit.tool_id])[0] for hit in hits)
         # A tool that stands low on the page of the whole catalog may be too little for one of its own.
         tried = islice(elsewhere, MAX_TRIED)
-        named = ", ".join(shown(path) for path in tried if _finds(view, query, path, searched))
+        named = ", ".join(shown(path) for path in tried if finds(view, query, path, searched))
         return NoMatchInCategory(message, hints=[f"Matches stand in: {named}"] if named else [], next_action=wider)
     include_unavailable = bool(given.get("include_unavailable"))
     lead = nothing_found(view, query, given.get("tags", ()), tagged, include_unavailable=include_unavailable)
@@ -166,7 +171,7 @@ def nothing_found(
     return Suggestion(("No tool seems to serve this.", OTHER_WORDS), NextAction("list"))
 
 
-def _finds(view: View, query: str, path: Path, searched: Searched) -> bool:
+def finds(view: View, query: str, path: Path, searched: Searched) -> bool:
     """Whether a search at or below `path` finds something."""
     if (branch := view.ontology.find(path)) is None:
         return False
