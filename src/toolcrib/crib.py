@@ -161,7 +161,7 @@ class Toolcrib(Counter):
         """What principals have for themselves."""
         self.insights = Insights(self.registry, self.lockers, vectors, embedder)
         """What is known of requests besides their words."""
-        self._views = Views(self.registry, self._policy or ALLOW_ALL, self.insights)
+        self._views = Views(self.registry, self._policy_of(_NO_CONFIG), self.insights)
 
     # -- what there is ------------------------------------------------------------------------------------------------
 
@@ -737,7 +737,7 @@ class Toolcrib(Counter):
     def _heed(self, config: Config, said: Config) -> None:
         """Take over what a configuration says besides its servers; `said` is it without what is registered."""
         # Rules go by categories: those of the one must never be all that holds over the other.
-        with self._views.turning_to(self._policy or config.policy or ALLOW_ALL):
+        with self._views.turning_to(self._policy_of(config)):
             self._arrange(config.arrangement, self._added)
         self.desk.runner.limits.rate = config.rate
         self.desk.lookups.rate = config.lookup_rate
@@ -748,6 +748,11 @@ class Toolcrib(Counter):
         last = self._closed_by
         if said.policy is not None and (last is None or said.policy is not last.policy):
             self._closed_by = said
+
+    def _policy_of(self, config: Config) -> Policy:
+        # A program's own policy may be false in Python, as an empty container is. It counts all the same.
+        given = (policy for policy in (self._policy, config.policy) if policy is not None)
+        return next(given, ALLOW_ALL)
 
     def _kept_closed(self, config: Config) -> Config:
         """`config`, with the last policy where it has none: a file that was cut short must not open what was closed.
