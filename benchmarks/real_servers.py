@@ -37,7 +37,7 @@ from mcp import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp_types import CallToolResult
 
-from toolcrib.sources.mcp.server import inherited
+from toolcrib.sources.environment import inherited
 
 START_TIMEOUT_S = 240.0
 """A first start fetches the package."""

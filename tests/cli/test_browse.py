@@ -357,6 +357,34 @@ def test_a_tool_that_may_not_be_called_is_marked(command: tuple[str, ...], ruled
         assert lines.count("unavailable: ") == len(faulty.BASE_TOOLS) - 1
 
 
+def hiding_from(tmp_path: Path, principal: str) -> Path:
+    policy = {"rules": [{"then": "hide", "principals": [principal]}], "otherwise": "allow"}
+    return write_config(tmp_path / "mcp.json", toolcrib={"policy": policy}, bench=faulty_entry())
+
+
+@pytest.mark.parametrize(
+    "command", [("tree",), ("list",), ("list", "nope"), ("categories",), ("search", "echo"), ("expand", "bench.echo")]
+)
+def test_the_owner_is_told_that_the_policy_hides_everything(command: tuple[str, ...], tmp_path: Path) -> None:
+    part = " of bench" if command[0] == "expand" else ""
+    told = f"The policy hides all {len(faulty.BASE_TOOLS)} tools{part} from the principal `local`."
+    shown = run(*command, "-c", str(hiding_from(tmp_path, "local")))
+    assert told in shown.stderr.replace("\n", " ")
+    assert "Nothing here." not in shown.stderr
+    assert "only tools" not in shown.stderr
+    open_to_local = run(*command, "-c", str(hiding_from(tmp_path, "ada")))
+    assert "The policy hides" not in open_to_local.stderr
+
+
+def test_searching_and_expanding_can_be_tried_as_a_principal(tmp_path: Path) -> None:
+    config = str(hiding_from(tmp_path, "ada"))
+    for command in (("search", "echo"), ("expand", "bench.echo")):
+        assert "bench.echo" in run(*command, "-c", config).stdout
+        shown = run(*command, "--as", "ada", "-c", config)
+        assert (shown.exit_code, shown.stdout) == (1, "")
+        assert "from the principal `ada`." in shown.stderr
+
+
 @pytest.mark.parametrize("command", [("list", "bench"), ("tree",)])
 def test_the_view_of_a_principal_can_be_tried(command: tuple[str, ...], ruled: Path) -> None:
     def shown(principal: str) -> str:

@@ -101,6 +101,21 @@ def test_tools_that_the_person_here_has_alone_are_known_and_others_may_have_more
     assert warnings(tmp_path, {**ruled, **isolated, "categories": categories}, mine=faulty_entry()) == []
 
 
+def test_principals_that_nothing_gives_are_named_where_all_are_known(tmp_path: Path) -> None:
+    tokens = [{"sha256": str(number) * 64, "principal": name} for number, name in enumerate(("ada", "bob"))]
+    isolated: Json = {"hers": {"isolation": "principal", "principals": {"cleo": {}, "*": {}}}}
+    settings = rules({"principals": ["adda", "b*", "local", "cleo", "zz*"], "tools": ["bench.echo"]})
+    where = "toolcrib.policy.rules.0.principals: no token and no isolated server has the principal"
+    known = {**settings, "auth": {"tokens": tokens}, "sources": isolated}
+    assert warnings(tmp_path, known, hers=faulty_entry()) == [
+        f"{where} `adda` (did you mean `ada`?)",
+        f"{where} `zz*`",
+    ]
+    assert warnings(tmp_path, settings) == [], "without tokens, they may be those of another day"
+    jwt = {"issuer": "https://id.example.com", "audience": "https://tools.example.com/mcp"}
+    assert warnings(tmp_path, {**settings, "auth": {"tokens": tokens, "jwt": jwt}}) == []
+
+
 def test_slips_do_not_make_it_fail_and_it_says_whether_a_policy_is_in_force(tmp_path: Path) -> None:
     open_to_all = write_config(tmp_path / "mcp.json", bench=faulty_entry())
     assert toolcrib("doctor", open_to_all, "--json").json["policy"] is None
@@ -119,14 +134,25 @@ def test_slips_do_not_make_it_fail_and_it_says_whether_a_policy_is_in_force(tmp_
     assert (report["policy"]["rules"], report["policy"]["otherwise"]) == (1, "allow")
 
 
+def test_doctor_says_that_the_policy_hides_everything_from_whoever_runs_it(tmp_path: Path) -> None:
+    settings: Json = {"policy": {"otherwise": "hide"}}
+    told = f"The policy hides all {len(faulty.BASE_TOOLS)} tools from the principal `local`."
+    assert reported(tmp_path, settings)["hidden_from_local"] == told
+    shown = toolcrib("doctor", tmp_path / "mcp.json")
+    assert (shown.code, told in shown.out) == (0, True)
+    assert reported(tmp_path, rules({"principals": ["ada"]}))["hidden_from_local"] is None
+
+
 def test_a_rule_that_matches_nothing_makes_it_fail(tmp_path: Path) -> None:
     config = write_config(
         tmp_path / "mcp.json", toolcrib=rules({"tools": ["bench.add"]}, {"tools": ["echo"]}), bench=faulty_entry()
     )
     shown = toolcrib("doctor", config)
     assert shown.code == 1
-    assert "Rule 1 hides 1 tool.\nRule 2 matches nothing.\n" in shown.out
-    assert "`echo` matches no tool; tool ids have the form SOURCE.NAME." in shown.out
+    assert "Rule 1 hides 1 tool.\nProblem: Rule 2 matches nothing.\n" in shown.out
+    told = "Problem: toolcrib.policy.rules.1.tools: `echo` matches no tool; tool ids have the form SOURCE.NAME."
+    assert told in shown.out
+    assert "Possible mistake" not in shown.out
     report = toolcrib("doctor", config, "--json").json
     assert report["healthy"] is False
     assert report["policy"]["matches"] == [

@@ -22,6 +22,7 @@ from toolcrib import (
     ToolMetadata,
     plain_tool,
 )
+from toolcrib.core.errors import InvalidConfig, InvalidTool
 from toolcrib.core.principal import LOCAL
 
 
@@ -122,6 +123,78 @@ def test_a_rule_with_a_lone_string_hides_the_tool_and_no_other() -> None:
     crib.add(plain_tool("open", "Read what is open.", dict))
 
     assert [*crib.view(LOCAL).tools] == ["functions.open"]
+
+
+def test_a_policy_as_a_mapping_is_read_as_the_configuration_is() -> None:
+    crib = Toolcrib(policy={"rules": [{"then": "hide", "tools": "functions.secret"}], "otherwise": "allow"})
+    crib.add(plain_tool("secret", "Read the secret.", dict))
+    crib.add(plain_tool("open", "Read what is open.", dict))
+
+    assert [*crib.view(LOCAL).tools] == ["functions.open"]
+
+
+@pytest.mark.parametrize(
+    ("policy", "message"),
+    [
+        ({"rules": []}, "`otherwise` is required"),
+        ({}, "`otherwise` is required"),
+        (
+            {"rules": [{"then": "hid"}], "otherwise": "allow"},
+            "policy.rules.0.then: must be one of: allow, ask, refuse",
+        ),
+        ({"rules": [Rule(Access.HIDDEN)], "otherwise": "allow"}, "policy: "),
+        (Rule(Access.HIDDEN), "policy: must be `Rules`, a mapping like `toolcrib.policy`"),
+        ("hide", "policy: must be `Rules`, a mapping like `toolcrib.policy`"),
+        (Rules, "policy: must be `Rules`, a mapping like `toolcrib.policy`"),
+    ],
+    ids=str,
+)
+def test_what_is_no_policy_is_refused_before_anything_is_seen(policy: Any, message: str) -> None:
+    with pytest.raises(InvalidConfig) as refused:
+        Toolcrib(policy=policy)
+
+    assert message in refused.value.message
+
+
+def test_the_metadata_of_a_function_may_be_a_mapping() -> None:
+    crib = Toolcrib()
+    crib.add(plain_tool("borrow", "Borrow.", dict), metadata={"category": "loans/open", "tags": "lending"})
+
+    assert crib.view(LOCAL).tools["functions.borrow"].metadata == ToolMetadata(("loans", "open"), tags=("lending",))
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"metadata": {"categry": "x"}}, "did you mean `category`"),
+        ({"metadata": "x"}, "metadata: must be a `ToolMetadata`, not `str`"),
+        ({"annotations": {"read_only": True}}, "annotations: must be a `ToolAnnotations`, not `dict`"),
+    ],
+)
+def test_what_says_nothing_of_a_function_is_refused_and_the_function_is_not_added(given: Any, message: str) -> None:
+    crib = Toolcrib()
+    with pytest.raises(InvalidTool) as refused:
+        crib.add(plain_tool("borrow", "Borrow.", dict), **given)
+
+    assert message in refused.value.message
+    assert not crib.view(LOCAL).tools
+
+
+@pytest.mark.parametrize(
+    ("method", "expected"),
+    [
+        ("add_category", "category: must be a `Category`"),
+        ("add_capability", "capability: must be a `Capability`"),
+        ("add_bundle", "bundle: must be a `ToolBundle`"),
+        ("add_override", "override: must be a `MetadataOverride`"),
+    ],
+)
+def test_a_value_of_another_kind_is_not_set_up(method: str, expected: str) -> None:
+    crib = Toolcrib()
+    with pytest.raises(InvalidConfig, match=expected):
+        getattr(crib, method)("Lending")
+
+    assert not crib.list().nodes
 
 
 def test_a_tool_with_plain_strings_is_listed_and_found_by_what_they_say() -> None:

@@ -14,7 +14,7 @@ from tests.processes import is_running
 from tests.servers.launching import Json, events, faulty_entry, faulty_server, write_config
 from tests.waiting import until
 
-from toolcrib.catalog.access import Access, Rules
+from toolcrib.catalog.access import Access, Permissions, Rules
 from toolcrib.config import Config
 from toolcrib.core.errors import InvalidConfig, InvalidTool, SourceUnavailable, ToolcribError, ToolNotFound
 from toolcrib.core.metadata import ToolMetadata
@@ -310,6 +310,23 @@ async def test_a_name_that_a_changed_file_is_about_to_use_cannot_be_taken_in_the
         await until(lambda: len(taken_over) == 2, "the next one as well")
         assert await crib.ready(30)
         assert set(crib.view().sources) == {"new", "third"}
+
+
+class Closed(list[str]):
+    """A policy that hides all, and is false as an empty list is."""
+
+    def permissions(self, principal: Principal) -> Permissions:
+        return Rules((), otherwise=Access.HIDDEN).permissions(principal)
+
+
+async def test_a_policy_that_is_false_in_python_counts(tmp_path: Path) -> None:
+    crib = Toolcrib(policy=Closed())
+    crib.add_source(ScriptedSource("files", [tool("files.read")]))
+    assert not crib.view().tools
+    crib.add_config(write_config(tmp_path / "mcp.json", toolcrib={"policy": {"otherwise": "allow"}}))
+    async with crib:
+        await crib.ready()
+        assert not crib.view().tools
 
 
 @pytest.mark.parametrize("rest", [{}, {"categories": {"Other": {"tools": ["nothing"]}}}], ids=["all", "some"])

@@ -26,7 +26,7 @@ async def tools_of(client: Any, source: str) -> list[str]:
     while waiting:
         path, cursor = waiting.pop(), None
         while True:
-            page = await ask(client, "list", path=path, limit=50, cursor=cursor)
+            page = await ask(client, "list", path=path, cursor=cursor)
             assert page.get("unavailable", []) == []
             ids += [tool["tool_id"] for tool in page["tools"]]
             waiting += [node["path"] for node in page["nodes"]]

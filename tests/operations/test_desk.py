@@ -131,6 +131,12 @@ async def test_expanding_needs_one_way_of_saying_what(arguments: dict[str, Any])
         ("expand_tool", {"tool_ids": '["files.read"]'}, {"tool_ids": ["files.read"]}),
         ("expand_tool", {"tool_id": ["files.read", "git.log"]}, {"tool_ids": ["files.read", "git.log"]}),
         ("expand_tool", {"tool_ids": "files.read"}, {"tool_ids": ["files.read"]}),
+        ("search_tools", {"query": "log", "detail_level": "ful"}, {"query": "log", "detail_level": "full"}),
+        (
+            "search_tools",
+            {"query": "log", "detail_level": "FULL", "limit": "3", "tags": "vcs"},
+            {"query": "log", "detail_level": "full", "limit": 3, "tags": ["vcs"]},
+        ),
         ("list", {"path": ["git"], "limit": 51}, {"path": ["git"], "limit": 50}),
         ("list", {"path": ["git"], "limit": 0, "tags": []}, {"path": ["git"], "limit": 1, "tags": []}),
         (

@@ -433,6 +433,51 @@ async def test_an_unknown_path_names_the_nearest_and_the_way_there() -> None:
 
 
 @pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("operation", "asked", "meant"),
+    [
+        (
+            "search_tools",
+            {"query": "history of commits", "category": "gti"},
+            {"query": "history of commits", "category": ["git"]},
+        ),
+        (
+            "search_tools",
+            {"query": "log", "category": ["gti"], "tags": ["vcs"], "detail_level": "full", "limit": 50},
+            {"query": "log", "category": ["git"], "tags": ["vcs"], "detail_level": "full", "limit": 10},
+        ),
+        (
+            "search_tool_by_category",
+            {"query": "log", "category_path": ["gti"], "limit": 3},
+            {"query": "log", "category_path": ["git"], "limit": 3},
+        ),
+        (
+            "list",
+            {"path": ["gti"], "query": "log", "tags": ["vcs"], "limit": 5},
+            {"path": ["git"], "query": "log", "tags": ["vcs"], "limit": 5},
+        ),
+        ("list", {"path": ["gti"]}, {"path": ["git"]}),
+    ],
+)
+async def test_after_an_unknown_path_the_same_request_is_made_at_the_nearest(
+    operation: str, asked: dict[str, Any], meant: dict[str, Any]
+) -> None:
+    with pytest.raises(UnknownPath) as unknown:
+        await sent(VIEW, NextAction(operation, asked))
+
+    assert unknown.value.next_action == NextAction(operation, meant)
+    await sent(VIEW, unknown.value.next_action)
+
+
+@pytest.mark.anyio
+async def test_after_an_unknown_path_a_search_that_would_find_nothing_there_is_not_repeated() -> None:
+    with pytest.raises(UnknownPath) as unknown:
+        OPERATIONS.search_tools(VIEW, "zebra", category="gti")
+
+    assert unknown.value.next_action == NextAction("list", {"path": ["git"]})
+
+
+@pytest.mark.anyio
 async def test_an_unknown_path_like_nothing_there_is_names_what_exists() -> None:
     with pytest.raises(UnknownPath) as unknown:
         OPERATIONS.search_tools(VIEW, "x", category=["zebra"])

@@ -29,6 +29,7 @@ from toolcrib.core.errors import (
 )
 from toolcrib.core.principal import LOCAL, CallContext, Principal
 from toolcrib.core.results import ToolResult
+from toolcrib.core.schema import MAX_COMPARED
 from toolcrib.crib.crib import Toolcrib
 from toolcrib.operations.desk import Desk
 from toolcrib.operations.messages import Answer, Expansion, Expansions
@@ -251,6 +252,17 @@ def test_only_ids_that_are_really_like_it_are_named(asked: str, there: str, is_l
         ("git.commits", "git.commit", True),
         ("config.get_key", "config.set_key", False),
         ("refactor.rename_symbol", "refactor.render_symbol", False),
+        ("git.git_logg", "git.git_log", True),
+        ("git.git_lgo", "git.git_log", True),
+        ("git_lo", "git.git_log", True),
+        ("gitt_log", "git.git_log", True),
+        ("gti.git_log", "git.git_log", True),
+        ("GIT_LGO", "git.git_log", True),
+        ("get_weather_nwo", "weather.get_weather_now", True),
+        ("git.commot", "git.commit", True),
+        ("files.v1", "files.v2", False),
+        ("ls", "files.rs", False),
+        ("git.git_logggg", "git.git_log", False),
         ("git.comi", "git.commit", False),
         ("git.comit@0123456789ab", "git.commit", False),
     ],
@@ -264,6 +276,34 @@ def test_only_what_is_a_slip_in_an_id_is_expanded_as_that(asked: str, there: str
     step = error.value.next_action
     assert step is not None
     assert step.operation == ("expand_tool" if is_slip else "search_tools")
+
+
+def test_a_slip_in_an_id_is_expanded_only_where_one_tool_can_be_meant() -> None:
+    view = View.of(registry_of(tool("git.log_all"), tool("svn.log_all"), tool("git.logs"), tool("git.logo")).state)
+
+    def step(asked: str) -> NextAction | None:
+        with pytest.raises(ToolNotFound) as error:
+            Desk().operations.expand_tool(view, asked)
+        return error.value.next_action
+
+    assert step("log_al") == NextAction("search_tools", {"query": "log al"})
+    assert step("git.log_al") == NextAction("expand_tool", {"tool_id": "git.log_all"})
+    assert step("git.log") == NextAction("search_tools", {"query": "git log"})
+    assert step("git_logs") == NextAction("expand_tool", {"tool_id": "git.logs"})
+
+
+def test_a_slip_in_an_id_of_a_catalog_of_thousands_is_found_and_a_long_id_is_not_compared() -> None:
+    many = (tool(f"many{number % 9}.do_{number:05}_{'x' * 20}") for number in range(3 * MAX_COMPARED))
+    view = View.of(registry_of(tool("git.git_log"), *many).state)
+
+    with pytest.raises(ToolNotFound) as error:
+        Desk().operations.expand_tool(view, "gti_log")
+    with pytest.raises(ToolNotFound) as long:
+        Desk().operations.expand_tool(view, "git_log" * 100_000)
+
+    assert error.value.next_action == NextAction("expand_tool", {"tool_id": "git.git_log"})
+    assert long.value.next_action is not None
+    assert long.value.next_action.operation == "search_tools"
 
 
 def test_an_id_is_compared_with_so_many_letters_of_others_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,10 +8,11 @@ from typing import Any
 
 import anyio
 import pytest
-from mcp import Client, MCPError
+from mcp import Client, MCPError, StdioServerParameters
+from mcp.client.stdio import stdio_client
 from tests.servers import faulty
 from tests.servers.launching import events, faulty_entry, write_config
-from tests.surfaces.serving import Json, Mode, ask, conversation, run_tool, served, text_of
+from tests.surfaces.serving import TOOLCRIB, Json, Mode, ask, conversation, run_tool, served, text_of
 from tests.waiting import until
 
 from toolcrib.config import Config
@@ -53,6 +54,16 @@ async def test_a_client_sees_four_operations_and_finds_and_runs_a_tool_through_t
         called = {"tool_id": expansion["handle"], "arguments": {"a": 2, "b": 3}}
         result = await client.call_tool("call_tool", called)
         assert (text_of(result), result.structured_content, result.is_error) == ("5", {"sum": 5}, False)
+
+
+async def test_a_gateway_that_hides_everything_from_its_client_warns_its_owner(tmp_path: Path) -> None:
+    config = write_config(tmp_path / "mcp.json", toolcrib={"policy": {"otherwise": "hide"}}, bench=faulty_entry())
+    parameters = StdioServerParameters(command=TOOLCRIB, args=["serve", str(config), "--no-cache", "--no-audit"])
+    told = f"The policy hides all {len(faulty.BASE_TOOLS)} tools from the principal `local`."
+    with (tmp_path / "errors").open("w") as errors:
+        async with Client(stdio_client(parameters, errlog=errors)) as client:
+            assert (await ask(client, "list"))["nodes"] == []
+            await until(lambda: told in (tmp_path / "errors").read_text(), "the warning")
 
 
 @BOTH_RAW

@@ -472,6 +472,7 @@ def categories(**options: Any) -> None:
 )
 @click.option("--tag", "tags", metavar="TAG", multiple=True, help="Show only tools with this tag. Repeatable.")
 @bundle_option
+@as_option
 @wait_option
 @json_option
 def search(query: tuple[str, ...], **options: Any) -> None:
@@ -489,6 +490,7 @@ def search(query: tuple[str, ...], **options: Any) -> None:
 @config_option
 @tools_option
 @bundle_option
+@as_option
 @wait_option
 @json_option
 def expand(tool_id: str, **options: Any) -> None:

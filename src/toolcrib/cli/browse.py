@@ -32,8 +32,9 @@ from toolcrib.cli.output import (
     tell_unavailable,
 )
 from toolcrib.core.metadata import ToolMetadata
-from toolcrib.core.principal import CallContext
+from toolcrib.core.principal import LOCAL, CallContext, Principal
 from toolcrib.core.tools import ToolPointer, one_line, summarize
+from toolcrib.crib.crib import Toolcrib
 from toolcrib.operations.messages import CategoryPointer, Missing, SearchPage
 from toolcrib.operations.showing import MAX_LIMIT, why_unavailable
 
@@ -67,7 +68,7 @@ def tree(
                 _grow(root, view, view.ontology.root)
                 stdout.print(root if stdout.is_terminal else _Unbroken(root))
             else:
-                stderr.print(_NOTHING, markup=False)
+                _tell_nothing(crib, seen_by)
             _tell(page.missing)
 
     run(main, as_json=as_json)
@@ -105,8 +106,10 @@ def list_(
                 table.add_row(f"[bold]{escape(pointer.tool_id)}[/]", _told_of(pointer))
             if page.nodes or page.tools:
                 stdout.print(table, soft_wrap=False)
+            elif tags or query:
+                stderr.print("No matching tools or categories here.", markup=False)
             else:
-                stderr.print("No matching tools or categories here." if tags or query else _NOTHING, markup=False)
+                _tell_nothing(crib, seen_by)
             if page.next_cursor is not None:
                 _tell_of_more(limit, "search in it with `--query`")
             _tell(page.missing)
@@ -138,7 +141,7 @@ def categories(config: Path, tools: Path | None, wait_s: float, *, as_json: bool
             if found:
                 stdout.print(table, soft_wrap=False)
             else:
-                stderr.print(_NOTHING, markup=False)
+                _tell_nothing(crib, LOCAL)
             _tell(missing)
 
     run(main, as_json=as_json)
@@ -164,18 +167,25 @@ def search(
     limit: int,
     wait_s: float,
     bundle: str | None,
+    principal: str | None,
     as_json: bool,
 ) -> None:
-    """Show the tools that match `query`, best first. The process exits with 1 if there are no matches."""
+    """Show the tools that match `query`, best first, as `principal` sees them if one is named.
+
+    The process exits with 1 if there are no matches.
+    """
 
     async def main() -> None:
-        async with opened(config, tools, wait_s=wait_s, bundle=bundle, searched=True) as crib:
+        seen_by = principal_called(principal, config, tools)
+        async with opened(config, tools, wait_s=wait_s, bundle=bundle, searched=True, principal=seen_by) as crib:
             await until_understood(crib, wait_s)
             await crib.prepare(query)
-            page = crib.search_tools(query, category=category, tags=tags, limit=limit)
+            page = crib.search_tools(query, category=category, tags=tags, limit=limit, context=CallContext(seen_by))
             if as_json:
                 print_json(page.to_wire())
             else:
+                if not page.results and page.suggestion is None and not tags:
+                    _tell_nothing(crib, seen_by)
                 _show_found(page, limit, is_tagged=bool(tags))
         if not page.results:
             sys.exit(1)
@@ -187,8 +197,8 @@ def _show_found(page: SearchPage, limit: int, *, is_tagged: bool) -> None:
     if page.suggestion is not None:
         say(" ".join(page.suggestion.hints))
         tell_next(page.suggestion.next_action)
-    elif not page.results:
-        stderr.print("No matching tools." if is_tagged else _NOTHING, markup=False)
+    elif is_tagged and not page.results:
+        stderr.print("No matching tools.", markup=False)
     shown = [pointer for pointer in page.results if pointer.confidence is None or pointer.confidence >= LEAST]
     shown = shown or [*page.results]
     table = Table.grid(padding=(0, 2))
@@ -213,12 +223,23 @@ def _told_of(pointer: ToolPointer) -> str:
     return told if pointer.unavailable is None else f"{told}\n[yellow]unavailable: {escape(pointer.unavailable)}[/]"
 
 
-def expand(tool_id: str, config: Path, tools: Path | None, wait_s: float, *, bundle: str | None, as_json: bool) -> None:
-    """Show the full definition of one tool."""
+def expand(
+    tool_id: str,
+    config: Path,
+    tools: Path | None,
+    wait_s: float,
+    *,
+    bundle: str | None,
+    principal: str | None,
+    as_json: bool,
+) -> None:
+    """Show the full definition of one tool, as `principal` sees it if one is named."""
 
     async def main() -> None:
-        async with opened(config, tools, wait_s=wait_s, wanted=only_source_of(tool_id), bundle=bundle) as crib:
-            expansion = crib.expand_tool(tool_id)
+        seen_by = principal_called(principal, config, tools)
+        wanted = only_source_of(tool_id)
+        async with opened(config, tools, wait_s=wait_s, wanted=wanted, bundle=bundle, principal=seen_by) as crib:
+            expansion = crib.expand_tool(tool_id, context=CallContext(seen_by))
             if as_json:
                 print_json(expansion.to_wire())
                 return
@@ -235,7 +256,7 @@ def expand(tool_id: str, config: Path, tools: Path | None, wait_s: float, *, bun
                 if schema is not None:
                     stdout.print(f"\n{title}")
                     show_json(dict(schema))
-            tool = crib.view().tools[expansion.tool_id]
+            tool = crib.view(seen_by).tools[expansion.tool_id]
             claims = [name.removesuffix("Hint") for name, claimed in expansion.annotations.items() if claimed]
             told = (
                 f"claims to be: {', '.join(claims) or 'nothing'}" if tool.wire.get("annotations") else "claims nothing"
@@ -336,7 +357,10 @@ class _Unbroken:
         yield from console.render(self.shown, options.update(width=100_000))
 
 
-_NOTHING = "No tools found. Run `toolcrib doctor` to check your servers."
+def _tell_nothing(crib: Toolcrib, principal: Principal) -> None:
+    """Say that no tools were found, unless `opened` has already said that the policy hides all of them."""
+    if not crib.hidden_entirely(principal):
+        stderr.print("No tools found. Run `toolcrib doctor` to check your servers.", markup=False)
 
 
 def _tell_of_more(limit: int, otherwise: str) -> None:

@@ -138,7 +138,7 @@ class Look:
         store = pins_of(config)
         with using(store):
             store.all()  # fail before a server is started
-        async with opened(config, None, wait_s=wait_s, tells_of_quarantine=False) as crib:
+        async with opened(config, None, wait_s=wait_s, tells_of_quarantine=False, sees_all=True) as crib:
             return cls._of(crib, store, crib.with_registered(read_config(config)))
 
     @classmethod

@@ -32,7 +32,7 @@ from toolcrib.cli.audit import missing_from
 from toolcrib.cli.clients.known import Surroundings
 from toolcrib.cli.clients.records import served_here
 from toolcrib.cli.matches import Matches, matches_of
-from toolcrib.cli.opening import is_config_named, opened
+from toolcrib.cli.opening import is_config_named, opened, told_of_hidden
 from toolcrib.cli.output import escape, fail, plain, print_json, run, stderr, stdout
 from toolcrib.cli.slips import Slips
 from toolcrib.cli.verdicts import Verdicts
@@ -59,12 +59,13 @@ def doctor(config: Path, wait_s: float, *, as_json: bool) -> None:
     config = _to_check(config, as_json=as_json)
 
     async def main() -> bool:
-        async with opened(config, None, wait_s=wait_s, searched=True, tells_of_quarantine=False) as crib:
+        async with opened(config, None, wait_s=wait_s, searched=True, tells_of_quarantine=False, sees_all=True) as crib:
             crib.glance(LOCAL)  # makes the capabilities be checked
             # Show everything that was listed, whatever the policy hides: the person who runs this owns the policy.
             view = View.of(crib.registry.state, overlay=crib.lockers.open_overlay(LOCAL.id))
             conditions = {name: crib.condition(name) for name in view.sources}
             embedding = await _embedding(crib.insights.embedding, wait_s)
+            hidden = told_of_hidden(crib, LOCAL)
             bundles = [(each.name, crib.resolve(each.name).missing) for each in crib.bundles]
         counts = Counter(tool.source for tool in view.tools.values())
         read = crib.with_registered(read_config(config))
@@ -85,6 +86,7 @@ def doctor(config: Path, wait_s: float, *, as_json: bool) -> None:
             list(_lacking(read, view)),
             Slips(read, view),
             tuple(matches_of(read, view)),
+            hidden,
             crib.registration_problems,
             embedding,
             Verdicts.of(crib, view.sources.values(), config, read.pins),
@@ -226,6 +228,8 @@ class _Report:
     slips: Slips
     matches: tuple[Matches, ...]
     """What each rule of the policy matches."""
+    hidden: str | None
+    """A sentence if the policy hides everything from the local principal."""
     registered: tuple[str, ...]
     """Registered items that are not used, with the reason."""
     embedding: EmbeddingCondition | None
@@ -245,6 +249,12 @@ class _Report:
         return [server.name for server in self.config.servers if server.disabled]
 
     @property
+    def causes(self) -> frozenset[str]:
+        """The slips that make a rule match nothing, so that the report is not healthy."""
+        failed = (each for each in self.matches if each.matches_nothing)
+        return frozenset(slip for each in failed for slip in self.slips.of_rule(each.rule, each.number))
+
+    @property
     def is_healthy(self) -> bool:
         ready = all(each.entry.status is SourceStatus.READY for each in self.found)
         has_model = self.embedding is None or self.embedding.problem is None
@@ -258,6 +268,7 @@ class _Report:
             "healthy": self.is_healthy,
             "limits": _rate_wire(self.config),
             "policy": _policy_wire(self.config, self.matches),
+            "hidden_from_local": self.hidden,
             "sources": [_wire(each) for each in self.found],
             "isolated": [each.to_wire() for each in self.isolated],
             "disabled": self.disabled,
@@ -379,7 +390,7 @@ def _show(report: _Report, *, verbose: bool) -> None:
         stdout.print(told, markup=False, style="yellow", soft_wrap=False)
     for name, missing in report.incomplete:
         absent = "; ".join(f"{each.entry}: {each.diagnosis}" for each in missing)
-        told = f"The bundle {name} is missing required tools: {plain(absent)}."
+        told = f"Problem: The bundle {name} is missing required tools: {plain(absent)}."
         stdout.print(told, markup=False, style="red", soft_wrap=False)
     if verbose:
         _show_limits(report.config, report.found)
@@ -394,7 +405,10 @@ def _show(report: _Report, *, verbose: bool) -> None:
         stdout.print(line, markup=False, style="dim", soft_wrap=False)
     for each in report.matches:
         style = "red" if each.matches_nothing else "yellow" if each.claiming else "dim"
-        stdout.print(plain(each.told), markup=False, style=style, soft_wrap=False)
+        heading = "Problem: " if each.matches_nothing else ""
+        stdout.print(f"{heading}{plain(each.told)}", markup=False, style=style, soft_wrap=False)
+    if report.hidden is not None:
+        stdout.print(plain(report.hidden), markup=False, style="yellow", soft_wrap=False)
     if report.embedding is not None:
         _show_embedding(report.embedding)
     report.verdicts.show()
@@ -402,8 +416,10 @@ def _show(report: _Report, *, verbose: bool) -> None:
         stdout.print(f"Audit: {plain(report.audit)}", markup=False, style="yellow", soft_wrap=False)
     for each in report.registered:
         stdout.print(f"Registered but not used: {plain(each)}.", markup=False, style="yellow", soft_wrap=False)
+    causes = report.causes
     for slip in report.slips:
-        stdout.print(f"Possible mistake: {plain(slip)}.", markup=False, style="yellow", soft_wrap=False)
+        heading, style = ("Problem", "red") if slip in causes else ("Possible mistake", "yellow")
+        stdout.print(f"{heading}: {plain(slip)}.", markup=False, style=style, soft_wrap=False)
 
 
 _NO_SERVERS = """\

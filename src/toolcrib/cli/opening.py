@@ -49,13 +49,15 @@ async def opened(
     searched: bool = False,
     tells_of_quarantine: bool = True,
     principal: Principal = LOCAL,
+    sees_all: bool = False,
 ) -> AsyncGenerator[Toolcrib]:
     """Yield a `Toolcrib` with the servers of `config`, or with the definitions in `tools`.
 
     It is yielded when all sources have listed their tools, or after `wait_s`. With `wanted`, only servers and plugins
     with accepted names start. With `bundle`, only the tools of that bundle exist. With `searched`, search uses the
     configured embedding model and history. Together with `tools`, it uses all search settings of the configuration, if
-    one was named. With `tells_of_quarantine`, quarantined definitions are reported on standard error.
+    one was named. With `tells_of_quarantine`, quarantined definitions are reported on standard error. If the policy
+    hides everything from `principal`, that is reported there too, except with `sees_all`.
 
     Raises:
         InvalidConfig: the file cannot be used.
@@ -90,9 +92,23 @@ async def opened(
                 await crib.judge_again()
             if tells_of_quarantine:
                 _tell_of_quarantine(crib)
+            if not sees_all and (told := told_of_hidden(crib, principal, is_part=wanted is not None)):
+                stderr.print(plain(told), markup=False, style="yellow")
             if tools is not None:
                 _tell_of_set_aside(crib, tools)
             yield crib
+
+
+def told_of_hidden(crib: Toolcrib, principal: Principal, *, is_part: bool = False) -> str | None:
+    """Return a sentence for the owner if the policy hides everything that was listed from `principal`, else None.
+
+    With `is_part`, only some of the configured sources were started, so the sentence names them.
+    """
+    if not (count := crib.hidden_entirely(principal)):
+        return None
+    tools = "the only tool" if count == 1 else f"all {count} tools"
+    of = f" of {', '.join(crib.registry.state.sources)}" if is_part else ""
+    return f"The policy hides {tools}{of} from the principal `{principal.id}`."
 
 
 def principal_called(name: str | None, config: Path, tools: Path | None) -> Principal:

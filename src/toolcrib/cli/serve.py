@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import re
 import sys
@@ -19,10 +20,10 @@ from toolcrib.audit.file import DAY_S
 from toolcrib.audit.redaction import Redaction
 from toolcrib.audit.store import AuditStore
 from toolcrib.cli.approvals import default_approvals
-from toolcrib.cli.opening import default_vectors, pins_of
+from toolcrib.cli.opening import default_vectors, pins_of, told_of_hidden
 from toolcrib.cli.output import fail, log_warnings, plain, run, stderr
 from toolcrib.cli.places import store_of
-from toolcrib.config import read_config
+from toolcrib.config import Config, read_config
 from toolcrib.core.errors import BundleIncomplete, InvalidConfig, NotFound
 from toolcrib.core.principal import LOCAL, Principal
 from toolcrib.core.values import did_you_mean
@@ -30,6 +31,8 @@ from toolcrib.crib.crib import Toolcrib
 from toolcrib.operations.calling.approvals import ApprovalStore
 from toolcrib.search.vector_store import VectorStore
 from toolcrib.sources.definition_cache import DefinitionStore
+
+logger = logging.getLogger(__name__)
 
 _PROGRAM = re.compile(r"([^\W\d]\w*(?:\.[^\W\d]\w*)*):([^\W\d]\w*)")
 """`package.module:name`."""
@@ -89,7 +92,14 @@ def serve(
             crib = opened(audit)
             read = crib.add_config(config)
             _look_for_garbage()
-            await serve_stdio(crib, read, exposed=operations, alongside=kept_within(crib, LOCAL))
+            tell_of_bundle = kept_within(crib, LOCAL)
+
+            async def alongside() -> None:
+                if tell_of_bundle is not None:
+                    await tell_of_bundle()
+                await _warn_if_hidden(crib, read)
+
+            await serve_stdio(crib, read, exposed=operations, alongside=alongside)
 
     async def over_http() -> None:
         from toolcrib.surfaces.http.names import Address
@@ -188,6 +198,19 @@ def _look_for_garbage() -> None:
     # The default thresholds scan all objects once a second under load. Each connection or open question has about 200.
     gc.set_threshold(700, 10, 40)
     gc.enable()
+
+
+async def _warn_if_hidden(crib: Toolcrib, config: Config) -> None:
+    """When the shared servers are ready, log a warning if the policy hides all their tools from `local`.
+
+    An isolated server of `local` starts with the first request of `local`. If there is one, nothing is logged, because
+    its tools are not known yet.
+    """
+    if any(server.isolation == "principal" and server.of(LOCAL.id) is not None for server in config.enabled):
+        return
+    await crib.ready(principal=None)
+    if (told := told_of_hidden(crib, LOCAL)) is not None:
+        logger.warning("%s: %s Clients over standard input and output are this principal.", config.path, told)
 
 
 async def _tell_if_incomplete(crib: Toolcrib, bundle: str, principal: Principal | None) -> None:

@@ -12,6 +12,8 @@ from toolcrib.catalog.patterns import nearest_id
 from toolcrib.catalog.state import SourceStatus
 from toolcrib.catalog.view import View
 from toolcrib.config import Config
+from toolcrib.config.isolation import EVERYBODY_ELSE
+from toolcrib.core.principal import LOCAL
 from toolcrib.core.schema import nearest
 from toolcrib.core.tools import Path
 
@@ -34,8 +36,9 @@ class Slips:
             yield from self._of_category(category)
         if self._config.search.history is not None and self._config.audit is None:
             yield "toolcrib.search.history: nothing is learned from past calls, because `toolcrib.audit` is off"
-        for position, rule in enumerate(self._config.policy.rules if self._config.policy is not None else ()):
-            yield from self._of_rule(rule, f"toolcrib.policy.rules.{position}")
+        for number, rule in enumerate(self._config.policy.rules if self._config.policy is not None else (), start=1):
+            yield from self._of_principals(rule, number)
+            yield from self.of_rule(rule, number)
 
     @property
     def named_as_sources(self) -> tuple[str, ...]:
@@ -60,7 +63,18 @@ class Slips:
             for problem in self._config.overrides.problems(tool):
                 yield f"toolcrib.tools: `{tool.id}`: {problem}"
 
-    def _of_rule(self, rule: Rule, where: str) -> Iterator[str]:
+    def _of_principals(self, rule: Rule, number: int) -> Iterator[str]:
+        if (known := self._principals) is None:
+            return
+        for pattern in rule.principals or ():
+            if not any(fnmatchcase(principal, pattern) for principal in known):
+                near = nearest(pattern, known)
+                where = f"toolcrib.policy.rules.{number - 1}.principals"
+                yield f"{where}: no token and no isolated server has the principal `{pattern}`{_meant(near)}"
+
+    def of_rule(self, rule: Rule, number: int) -> Iterator[str]:
+        """Yield the slips in the conditions of a rule, except its principals. `number` counts from 1."""
+        where = f"toolcrib.policy.rules.{number - 1}"
         for path in rule.paths or ():
             if not (self._is_filled(path) or path in self._perhaps_filled or path in self._of_sources):
                 yield f"{where}.paths: `{_shown(path)}` has no tools{self._meant_node(path)}"
@@ -105,6 +119,19 @@ class Slips:
 
     def _meant_node(self, path: Path) -> str:
         return _meant(nearest(_shown(path), (_shown(node) for node in self._nodes if node != path)))
+
+    @cached_property
+    def _principals(self) -> frozenset[str] | None:
+        """The ids of the principals of tokens and isolated servers; None if the file does not list all principals.
+
+        An issuer can provide any principal. Without tokens, every client is `local`, and a rule for other principals
+        may be written for tokens that are added later.
+        """
+        auth = self._config.auth
+        if auth.jwt is not None or not auth.tokens:
+            return None
+        named = (each for server in self._config.servers for each in server.principals or () if each != EVERYBODY_ELSE)
+        return frozenset((LOCAL.id, *(token.principal.id for token in auth.tokens), *named))
 
     @cached_property
     def _perhaps_filled(self) -> frozenset[Path]:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from pathlib import Path as FilePath
+from typing import Any, cast
 
-from toolcrib.catalog.access import EFFECTS, HINTS, Rule, Rules
-from toolcrib.catalog.categories import Categories
+import orjson
+
+from toolcrib.catalog.access import EFFECTS, HINTS, Policy, Rule, Rules
+from toolcrib.catalog.categories import NO_CATEGORIES, Categories
 from toolcrib.config.servers import under_source_names
-from toolcrib.config.settings import Settings
+from toolcrib.config.settings import Settings, parsed
 from toolcrib.core.errors import InvalidConfig
 from toolcrib.core.tools import Path
 
@@ -47,6 +50,28 @@ def read_policy(settings: Settings, categories: Categories, names: Mapping[str, 
         )
     rules = tuple(_rule(rule, categories, names) for rule in settings.each("rules"))
     return Rules(rules, EFFECTS[settings.choice("otherwise", EFFECTS, "hide")])
+
+
+def policy_of(given: object) -> Policy:
+    """Return the policy that a program gives. A mapping is read as `toolcrib.policy` is.
+
+    Raises:
+        InvalidConfig: `given` is neither a policy nor a mapping, or the mapping is invalid.
+    """
+    if isinstance(given, Mapping):
+        try:
+            written = orjson.dumps(dict(cast("Mapping[str, Any]", given)), option=orjson.OPT_PASSTHROUGH_DATACLASS)
+        except TypeError as error:
+            raise InvalidConfig(f"policy: {error}") from error
+        place = FilePath("this program")
+        return read_policy(Settings(parsed(written.decode(), place), place, "policy"), NO_CATEGORIES, {})
+    if isinstance(given, type) or not callable(getattr(given, "permissions", None)):
+        lone = "; put a single rule into a list: `Rules([rule], otherwise=...)`" if isinstance(given, Rule) else ""
+        raise InvalidConfig(
+            "policy: must be `Rules`, a mapping like `toolcrib.policy`, or an object with a method `permissions`, "
+            f"not `{type(given).__name__}`{lone}"
+        )
+    return cast("Policy", given)
 
 
 def _rule(settings: Settings, categories: Categories, names: Mapping[str, str]) -> Rule:

@@ -141,7 +141,11 @@ class ToolNotFound(ToolcribError):
     """No tool with this id exists, or the principal cannot see it."""
 
     code = ErrorCode.TOOL_NOT_FOUND
-    advice = "The hints name similar ids. `next_action` expands the tool that was probably meant, or searches for it."
+    advice = (
+        "The hints name similar ids. `next_action` expands the tool if the id, or the name after the source, differs "
+        "from that of exactly one tool by one edit: a letter inserted, deleted or swapped with its neighbor, or "
+        "substituted in a word of at least four letters. Otherwise it searches for the tool."
+    )
 
 
 class NotAuthorized(ToolcribError):

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TypeVar, cast
 
-from toolcrib.core.errors import InvalidConfig, InvalidTool
+from toolcrib.core.errors import InvalidArguments, InvalidConfig, InvalidTool
 from toolcrib.core.schema import nearest
 
 ValueT = TypeVar("ValueT")
-ErrorType = type[InvalidConfig] | type[InvalidTool]
+ErrorType = type[InvalidArguments] | type[InvalidConfig] | type[InvalidTool]
 
 PATHS_EXPECTED = 'must be a list of paths, for example [["Coding", "Refactoring"]]'
 
@@ -104,6 +104,16 @@ def read_flag(value: object, place: str, error: ErrorType = InvalidConfig) -> bo
     if not isinstance(value, bool):
         raise error(f"{place}: must be true or false")
     return value
+
+
+def check_kind(value: object, kind: type, place: str, error: ErrorType = InvalidConfig) -> None:
+    """Check that `value` is an instance of `kind`.
+
+    Raises:
+        error: it is not; the message begins with `place`.
+    """
+    if not isinstance(value, kind):
+        raise error(f"{place}: must be a `{kind.__name__}`, not `{type(value).__name__}`")
 
 
 def unknown(given: object, known: Iterable[str]) -> str:

@@ -30,6 +30,7 @@ from toolcrib.catalog.view import NO_OVERLAY, Overlay, View, subject_of
 from toolcrib.catalog.views import Views, permissions_within
 from toolcrib.config import Config, ServerConfig, read_config
 from toolcrib.config.plugins import PluginConfig
+from toolcrib.config.policy import policy_of
 from toolcrib.config.registration_store import Registrations
 from toolcrib.config.search import DEFAULT_SEARCH
 from toolcrib.core.client import NO_CLIENT, Client
@@ -38,6 +39,7 @@ from toolcrib.core.events import Recorder
 from toolcrib.core.metadata import NO_METADATA, ToolMetadata
 from toolcrib.core.principal import LOCAL, CallContext, Principal
 from toolcrib.core.tools import Tool, ToolAnnotations
+from toolcrib.core.values import check_kind
 from toolcrib.crib.declared import Declarations
 from toolcrib.crib.knowledge import Insights
 from toolcrib.crib.plugins import ConfiguredPlugins
@@ -108,7 +110,7 @@ class Toolcrib(OperationMethods):
     def __init__(
         self,
         *,
-        policy: Policy | None = None,
+        policy: Policy | Mapping[str, Any] | None = None,
         definitions: Definitions | None = None,
         approvals: Approvals | None = None,
         registrations: Registrations | None = None,
@@ -119,13 +121,16 @@ class Toolcrib(OperationMethods):
     ) -> None:
         """Create a crib without tools. Every argument is optional.
 
-        `policy` takes precedence over the policy of a configuration. With `definitions`, a server whose definitions are
-        cached there starts when it is first called. `approvals` stores permanent approvals; without it, they last as
-        long as the program. `registrations` stores what `keep` registers. The crib loads it together with a
-        configuration, or when you enter the crib. `pins` stores the pinned definitions and their versions; without it,
-        nothing is pinned, and versions are counted only while the program runs. `embedder` computes vectors for search
-        and takes precedence over the embedder of a configuration. `vectors` caches the vectors of tools. `record`
-        receives every operation.
+        `policy` takes precedence over the policy of a configuration; a mapping is read as `toolcrib.policy` is. With
+        `definitions`, a server whose definitions are cached there starts when it is first called. `approvals` stores
+        permanent approvals; without it, they last as long as the program. `registrations` stores what `keep` registers.
+        The crib loads it together with a configuration, or when you enter the crib. `pins` stores the pinned
+        definitions and their versions; without it, nothing is pinned, and versions are counted only while the program
+        runs. `embedder` computes vectors for search and takes precedence over the embedder of a configuration.
+        `vectors` caches the vectors of tools. `record` receives every operation.
+
+        Raises:
+            InvalidConfig: `policy` is not a policy, or the mapping is invalid.
         """
         self.client: Client = NO_CLIENT
         """The client that servers of handshake-era MCP versions are told about at their start, and that they may ask
@@ -135,7 +140,7 @@ class Toolcrib(OperationMethods):
         runner = Runner(approver=Approver(approvals), view_of=self.seen_by)
         recorders = [record] if record is not None else []
         self.desk = Desk(runner=runner, recorders=recorders, bundle_of=lambda asked: asked.bundle or self._confined_to)
-        self._policy = policy
+        self._policy = None if policy is None else policy_of(policy)
         self._configured = Arrangement()
         self._added = Arrangement()
         """Categories, bundles, overrides and capabilities that were added one by one."""
@@ -161,7 +166,7 @@ class Toolcrib(OperationMethods):
         """The isolated sources: those that each principal has separately."""
         self.insights = Insights(self.registry, self.lockers, vectors, embedder)
         """What search knows about a request in addition to its words."""
-        self._views = Views(self.registry, policy or ALLOW_ALL, self.insights)
+        self._views = Views(self.registry, self._policy_of(_NO_CONFIG), self.insights)
 
     # -- content of the catalog ---------------------------------------------------------------------------------------
 
@@ -172,7 +177,7 @@ class Toolcrib(OperationMethods):
         *,
         name: str | None = None,
         description: str | None = None,
-        metadata: ToolMetadata = NO_METADATA,
+        metadata: ToolMetadata | Mapping[str, Any] = NO_METADATA,
         annotations: ToolAnnotations = NOTHING_CLAIMED,
         input_schema: Mapping[str, Any] | None = None,
         output_schema: Mapping[str, Any] | None = None,
@@ -185,7 +190,7 @@ class Toolcrib(OperationMethods):
         *,
         name: str | None = None,
         description: str | None = None,
-        metadata: ToolMetadata = NO_METADATA,
+        metadata: ToolMetadata | Mapping[str, Any] = NO_METADATA,
         annotations: ToolAnnotations = NOTHING_CLAIMED,
         input_schema: Mapping[str, Any] | None = None,
         output_schema: Mapping[str, Any] | None = None,
@@ -307,28 +312,39 @@ class Toolcrib(OperationMethods):
         """Add a category with its tools. Categories of the configuration claim tools first.
 
         Raises:
-            InvalidConfig: a category with this path already exists, or the category would be its own descendant.
+            InvalidConfig: a category with this path already exists, the category would be its own descendant, or
+                `category` is not a `Category`.
         """
+        check_kind(category, Category, "category")
         self._arrange(self._configured, replace(self._added, categories=(*self._added.categories, category)))
 
     def add_capability(self, capability: Capability) -> None:
-        """Add a capability that tools may need. It replaces an earlier one with the same name."""
+        """Add a capability that tools may need. It replaces an earlier one with the same name.
+
+        Raises:
+            InvalidConfig: `capability` is not a `Capability`.
+        """
+        check_kind(capability, Capability, "capability")
         self._arrange(self._configured, replace(self._added, capabilities=(*self._added.capabilities, capability)))
 
     def add_bundle(self, bundle: ToolBundle) -> None:
         """Add a bundle that a session can be confined to. Add the bundles that it includes first.
 
         Raises:
-            InvalidConfig: a bundle with this name already exists, or one that it includes does not exist.
+            InvalidConfig: a bundle with this name already exists, one that it includes does not exist, or `bundle` is
+                not a `ToolBundle`.
         """
+        check_kind(bundle, ToolBundle, "bundle")
         self._arrange(self._configured, replace(self._added, bundles=(*self._added.bundles, bundle)))
 
     def add_override(self, override: MetadataOverride) -> None:
         """Override the metadata of tools that are defined elsewhere. The last override wins.
 
         Raises:
-            InvalidConfig: the category that it names would be its own descendant.
+            InvalidConfig: the category that it names would be its own descendant, or `override` is not a
+                `MetadataOverride`.
         """
+        check_kind(override, MetadataOverride, "override")
         self._arrange(self._configured, replace(self._added, overrides=(*self._added.overrides, override)))
 
     def keep(self, *things: Registrable, replacing: bool = False) -> None:
@@ -545,6 +561,15 @@ class Toolcrib(OperationMethods):
         return self._looked(
             principal, self.lockers.open_overlay(principal.id), self._within_or_nothing(bundle, principal)
         )
+
+    def hidden_entirely(self, principal: Principal) -> int:
+        """Return the number of tools if the policy hides all of them from `principal`, and 0 if it shows some.
+
+        Only the owner may see this number. No answer to a client may depend on it.
+        """
+        overlay = self.lockers.open_overlay(principal.id)
+        is_empty = not self._views.of(principal, overlay).tools
+        return len(View.of(self.registry.state, overlay=overlay).tools) if is_empty else 0
 
     async def prepare(self, query: str) -> None:
         if self.registry.state.index.weights.embedding:
@@ -776,7 +801,7 @@ class Toolcrib(OperationMethods):
     def _apply(self, config: Config, said: Config) -> None:
         """Apply a configuration except for its servers. `said` is the configuration without registered items."""
         # Rules refer to categories, so the old rules must never apply to the new categories alone, nor the reverse.
-        with self._views.turning_to(self._policy or config.policy or ALLOW_ALL):
+        with self._views.turning_to(self._policy_of(config)):
             self._arrange(config.arrangement, self._added)
         self.desk.runner.limits.rate = config.rate
         self.desk.lookups.rate = config.lookup_rate
@@ -787,6 +812,11 @@ class Toolcrib(OperationMethods):
         last = self._closed_by
         if said.policy is not None and (last is None or said.policy is not last.policy):
             self._closed_by = said
+
+    def _policy_of(self, config: Config) -> Policy:
+        # Compare with None: a policy that a program defines may be false in Python, like an empty container.
+        given = (policy for policy in (self._policy, config.policy) if policy is not None)
+        return next(given, ALLOW_ALL)
 
     def _kept_closed(self, config: Config) -> Config:
         """Return `config` with the last policy if it has none, so that a truncated file does not open what was closed.

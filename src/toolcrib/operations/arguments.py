@@ -1,17 +1,19 @@
-"""The JSON arguments of an operation, judged before anything is done; an error holds them as they were meant."""
+"""Checks the arguments of an operation before it runs: the JSON of a client, and the values of a Python call."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, cast
 
 from toolcrib.catalog.view import View
 from toolcrib.core.errors import InvalidArguments, NextAction
 from toolcrib.core.schema import MAX_VIOLATIONS, Schema, Violation, pointer, violations_to_wire
+from toolcrib.core.values import read_choice, read_flag, read_string, read_strings, unknown
 from toolcrib.operations.calling.slips import Repair, repaired
-from toolcrib.operations.tools import CALLS, operation_schema
+from toolcrib.operations.messages import DetailLevel
+from toolcrib.operations.tools import CALLS, OPERATIONS, operation_schema
 
 MAX_KEYS = 100
 """Keys of an operation's arguments that are looked into; those who wrap the arguments of a tool send some too many."""
@@ -41,6 +43,89 @@ def checked(view: View, name: str, arguments: Mapping[str, Any]) -> dict[str, An
         next_action=NextAction(name, repair.arguments) if repair is not None else _rest(name, given),
         details={"violations": violations_to_wire(problems)},
     )
+
+
+def check_operation(name: str) -> None:
+    """Check that `name` is one of `OPERATIONS`.
+
+    Raises:
+        InvalidArguments: it is not; the message names the closest operation.
+    """
+    if name not in OPERATIONS:
+        raise InvalidArguments(
+            f"There is no operation `{str(name)[:200]}`{unknown(name, OPERATIONS)}.", next_action=NextAction("list")
+        )
+
+
+def read(name: str, given: Mapping[str, object]) -> dict[str, Any]:
+    """Return the arguments that a Python method passes to the operation `name`.
+
+    A lone string counts as a list of one, and None counts as missing. Only types are checked here, because the
+    operation checks ranges itself.
+
+    Raises:
+        InvalidArguments: a value has the wrong type; the message begins with the name of the argument.
+    """
+    required = operation_schema(name).document.get("required", ()) if name in OPERATIONS else ()
+    found: dict[str, Any] = {}
+    for key, value in given.items():
+        if value is None and key not in required:
+            continue
+        try:
+            found[key] = _READERS[key](value, key) if key in _READERS else value
+        except InvalidArguments as error:
+            violation = Violation(pointer([key]), error.message, "type")
+            details = {"violations": violations_to_wire([violation])}
+            raise InvalidArguments(f"{error.message}.", next_action=NextAction("list"), details=details) from error
+    return found
+
+
+def _read_list(value: object, place: str) -> tuple[str, ...]:
+    # Accept any iterable, for example a set of tags or a generator of ids.
+    is_list = isinstance(value, Iterable) and not isinstance(value, str | bytes | Mapping)
+    each = [*cast("Iterable[object]", value)] if is_list else cast("object", value)
+    return read_strings(each, place, InvalidArguments)
+
+
+def _read_node(value: object, place: str) -> tuple[str, ...]:
+    """Return a path. A lone string is not split here, because the name of a node may contain `/`."""
+    return () if isinstance(value, str) and not value.strip() else _read_list(value, place)
+
+
+def _read_string(value: object, place: str) -> str:
+    return read_string(value, place, InvalidArguments)
+
+
+def _read_flag(value: object, place: str) -> bool:
+    return read_flag(value, place, InvalidArguments)
+
+
+def _read_number(value: object, place: str) -> int | float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or value != value // 1:
+        raise InvalidArguments(f"{place}: must be an integer")
+    return value
+
+
+def _read_level(value: object, place: str) -> DetailLevel:
+    return read_choice(value, place, {level.value: level for level in DetailLevel}, InvalidArguments)
+
+
+_READERS: Mapping[str, Callable[[object, str], Any]] = {
+    "path": _read_node,
+    "category": _read_node,
+    "category_path": _read_node,
+    "tags": _read_list,
+    "query": _read_string,
+    "cursor": _read_string,
+    "tool_id": _read_string,
+    "tool_ids": _read_list,
+    "limit": _read_number,
+    "include_unavailable": _read_flag,
+    "detail_level": _read_level,
+    "detail": _read_level,
+    "budget_tokens": _read_number,
+}
+"""The reader of each argument of a Python method."""
 
 
 def _violations(schema: Schema, given: Mapping[str, Any]) -> Sequence[Violation]:

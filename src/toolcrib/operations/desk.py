@@ -31,7 +31,7 @@ from toolcrib.core.principal import CallContext
 from toolcrib.core.results import ToolResult
 from toolcrib.core.tools import Path, Tool
 from toolcrib.core.traces import new_trace_id
-from toolcrib.operations.arguments import checked
+from toolcrib.operations.arguments import check_operation, checked, read
 from toolcrib.operations.calling import CallLimits, Runner, complete, get_prompt, read_resource
 from toolcrib.operations.fetched import NOTHING, Fetched
 from toolcrib.operations.messages import Answer, DetailLevel, Expansions, expanded_by, node_count_of
@@ -131,11 +131,15 @@ class Desk:
         *args: _P.args,
         **given: _P.kwargs,
     ) -> _A:
-        """The answer of one of `operations`, which are those that show the catalog; raises as it does."""
+        """Answer one of `operations`, which show the catalog.
+
+        Raises:
+            ToolcribError: an error of the operation, or `InvalidArguments` if a value has the wrong type; see `read`.
+        """
         name = _ON_THE_WIRE.get(operation.__name__, operation.__name__)
         with self._errand(name, view, context, given) as errand:
-            answer = operation(view, *args, **given).in_trace(errand.trace_id)
-            return self._shown(errand, answer)
+            answer = cast("Callable[..., _A]", operation)(view, *args, **read(name, given))
+            return self._shown(errand, answer.in_trace(errand.trace_id))
 
     async def call_tool(
         self,
@@ -165,9 +169,11 @@ class Desk:
         """Answer one operation by its name, which must be one of `OPERATIONS`, and its JSON arguments.
 
         Raises:
-            ToolcribError: as the operation does; `InvalidArguments` where `arguments` are not what it takes,
-                `RateLimited`, once in `REFUSAL_INTERVAL_S`, where the principal asks faster than it may.
+            ToolcribError: an error of the operation; `InvalidArguments` if no operation has this name, or if
+                `arguments` do not match its schema; `RateLimited`, once in `REFUSAL_INTERVAL_S`, if the
+                principal sends requests faster than its limit allows.
         """
+        check_operation(name)
         async with self._admitted(context, NextAction(name, arguments)):
             with self._errand(name, view, context, arguments) as errand:
                 given = checked(view, name, arguments)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from heapq import nsmallest
 from itertools import chain, islice, takewhile
@@ -13,7 +13,7 @@ from toolcrib.catalog.ontology import Branch, Ontology
 from toolcrib.catalog.state import SourceStatus
 from toolcrib.catalog.view import View
 from toolcrib.core.errors import InvalidArguments, NextAction, ToolcribError
-from toolcrib.core.tools import ROOT, Tool, ToolPointer, summarize
+from toolcrib.core.tools import ROOT, Path, Tool, ToolPointer, summarize
 from toolcrib.operations.cursors import CursorSeal
 from toolcrib.operations.messages import (
     CategoryPage,
@@ -28,7 +28,7 @@ from toolcrib.operations.messages import (
     SearchPage,
 )
 from toolcrib.operations.node_search import matching_children, matching_nodes
-from toolcrib.operations.suggestions import NO_NODE, Searched, no_match, not_found, nothing_found, unknown_path
+from toolcrib.operations.suggestions import NO_NODE, Searched, finds, no_match, not_found, nothing_found, unknown_path
 
 DEFAULT_LIMIT = 10
 MAX_LIMIT = 50
@@ -86,7 +86,7 @@ class Operations:
         Source: discovery protocol v0.1, `list`.
         """
         view = view.steady()
-        here = _existing(view, path)
+        here = _existing(view, path, _again("list", "path", {"tags": [*tags], "query": query, "limit": limit}))
         request = _checked("list", {"path": [*here.path], "tags": [*tags], "query": query, "limit": limit})
         room = _Room(request["limit"])
         offset = self._offset(view, "list", request, cursor)
@@ -174,7 +174,24 @@ class Operations:
         view = view.steady()
         ontology = view.whole_ontology if include_unavailable else view.ontology
         category = _names(category)
-        here = _existing(view, category, ontology) if category else None
+        again = {
+            "query": query,
+            "tags": [*tags],
+            "detail_level": None if detail_level is DetailLevel.SUMMARY else str(detail_level),
+            "include_unavailable": include_unavailable,
+            "limit": None if limit == DEFAULT_LIMIT else limit,
+        }
+
+        def matches(path: Path) -> bool:
+            searched = _searched(view, _tagged(view, tags), include_unavailable=include_unavailable)
+            return not _has_words(query) or finds(view, query[:MAX_QUERY_CHARS], path, searched)
+
+        most = MAX_EXPANDED if detail_level is DetailLevel.FULL else MAX_LIMIT
+        here = (
+            _existing(view, category, _again("search_tools", "category", again, matches, most), ontology)
+            if category
+            else None
+        )
         request = _checked(
             "search_tools",
             {
@@ -185,7 +202,7 @@ class Operations:
                 "include_unavailable": include_unavailable,
                 "limit": limit,
             },
-            MAX_EXPANDED if detail_level is DetailLevel.FULL else MAX_LIMIT,
+            most,
         )
         limit = request["limit"]
         offset = self._offset(view, "search_tools", request, cursor)
@@ -229,7 +246,12 @@ class Operations:
         Source: discovery protocol v0.1, `search_tool_by_category`.
         """
         view = view.steady()
-        here = _existing(view, category_path)
+        again = {"query": query, "limit": None if limit == DEFAULT_LIMIT else limit}
+
+        def matches(path: Path) -> bool:
+            return _has_words(query) and finds(view, query[:MAX_QUERY_CHARS], path, _searched(view))
+
+        here = _existing(view, category_path, _again("search_tool_by_category", "category_path", again, matches))
         asked = {"query": query, "category_path": [*here.path], "limit": limit}
         request = _checked("search_tool_by_category", asked)
         limit = request["limit"]
@@ -426,14 +448,38 @@ def _names(category: Sequence[str]) -> Sequence[str]:
     return (category,) if category.strip() else ROOT
 
 
-def _existing(view: View, path: Sequence[str], ontology: Ontology | None = None) -> Branch:
+def _again(
+    operation: str, key: str, request: Mapping[str, Any], is_right: Callable[[Path], bool] = bool, most: int = MAX_LIMIT
+) -> Callable[[Path], NextAction]:
+    """Return a function that makes the same request for a different path, which it puts under `key`.
+
+    It makes a `list` of that path instead if `is_right` returns false for the path. The limit is
+    brought within its bounds.
+    """
+
+    def at(path: Path) -> NextAction:
+        if not is_right(path):
+            return NextAction("list", {"path": [*path]} if path else {})
+        asked = {name: value for name, value in request.items() if value not in (None, False, [], "")}
+        if "query" in asked:
+            asked["query"] = asked["query"][:MAX_QUERY_CHARS]
+        if "limit" in asked:
+            asked["limit"] = int(min(max(asked["limit"], 1), most))
+        return NextAction(operation, {**asked, key: [*path]})
+
+    return at
+
+
+def _existing(
+    view: View, path: Sequence[str], again: Callable[[Path], NextAction], ontology: Ontology | None = None
+) -> Branch:
     """The node at `path`; upper and lower case may differ where only one can be meant, and so may `A/B` for A, B."""
     ontology = ontology or view.ontology
     if (branch := ontology.find(path)) is not None:
         return branch
     parts = [part for name in path for part in name.split("/") if part]
     if (branch := ontology.find(parts)) is None:
-        raise unknown_path(view, parts or path)
+        raise unknown_path(view, parts or path, again)
     return branch
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Sequence, Set
-from itertools import islice
+from collections.abc import Callable, Iterable, Sequence, Set
+from itertools import accumulate, islice
 from typing import Any
 
 from toolcrib.catalog.ontology import Branch
@@ -26,7 +26,13 @@ SHARED_WORDS = 0.6
 """The share of the words of two ids, of those that either has, from which they are like each other."""
 
 MIN_SLIP_CHARS = 4
-"""Letters of a word in which a wrong one is a slip. A shorter word becomes a different word, as in `get` and `set`."""
+"""The minimum number of letters of an id that is corrected, and of a word in which a letter may be substituted.
+
+One letter turns a shorter word into a different word, such as `get` into `set`, or `v1` into `v2`.
+"""
+
+MAX_SLIP_CHARS_READ = 500_000
+"""How many characters of ids are read to find the id that was meant. In a larger catalog, none is found."""
 
 MAX_LIKE = 3
 """Ids that an error names."""
@@ -45,6 +51,8 @@ OTHER_WORDS = "Say it in other words, what is to be done and to what, or look at
 NO_NODE = Suggestion(("No category seems to serve this.", OTHER_WORDS), NextAction("list"))
 """What to try after a search for categories that found none."""
 
+_SEPARATORS = re.compile(r"[\W_]+")
+
 Searched = Selection | Set[str] | None
 """The tools to search; None for all that are visible."""
 
@@ -52,8 +60,8 @@ Searched = Selection | Set[str] | None
 def not_found(view: View, name: str) -> ToolNotFound | SourceUnavailable:
     """The error for an id that names no visible tool: its source is not there, or the visible ids that are like it.
 
-    The next action expands a tool only where `name` can be nothing but a slip in its id. A handle is no slip: its tool
-    was there, and another one is not it.
+    The next action expands a tool only if `name` is one edit away from the id of that tool and of no other. A handle is
+    never corrected: its tool did exist, and a different tool is not the one that was meant.
     """
     handle = Handle.parse(name)
     name = name if handle is None else handle.tool_id
@@ -61,11 +69,13 @@ def not_found(view: View, name: str) -> ToolNotFound | SourceUnavailable:
     if (gone := unavailable(view, source)) is not None:
         return gone
     near = _like_id(name, _comparable_ids(view, source))
-    meant = [tool_id for tool_id in near if _is_slip(name, tool_id)] if handle is None else []
+    meant = _meant(name, view.tools) if handle is None else None
+    if meant is not None:
+        near = [meant, *(tool_id for tool_id in near if tool_id != meant)][:MAX_LIKE]
     return ToolNotFound(
         f"There is no tool `{name[:200]}`.",
         hints=[f"Closest: {', '.join(f'`{tool_id}`' for tool_id in near)}"] if near else [],
-        next_action=NextAction("expand_tool", {"tool_id": meant[0]}) if len(meant) == 1 else searching(name),
+        next_action=NextAction("expand_tool", {"tool_id": meant}) if meant is not None else searching(name),
     )
 
 
@@ -88,8 +98,13 @@ def unavailable(view: View, source: str) -> SourceUnavailable | None:
     )
 
 
-def unknown_path(view: View, path: Sequence[str]) -> UnknownPath | SourceUnavailable:
-    """The error for a path at which no visible node stands: its source is not there, or the closest node that is."""
+def unknown_path(
+    view: View, path: Sequence[str], again: Callable[[Path], NextAction]
+) -> UnknownPath | SourceUnavailable:
+    """The error for a path at which no visible node stands: its source is not there, or the closest node that is.
+
+    `again` returns the same request for the closest node.
+    """
     ontology = view.ontology
     if path[0] not in ontology.root.below and (gone := unavailable(view, path[0])) is not None:
         return gone
@@ -98,15 +113,16 @@ def unknown_path(view: View, path: Sequence[str]) -> UnknownPath | SourceUnavail
     closest = _like(path[depth], children) or _like(path[-1], _by_name(view))
     way = closest.path if closest is not None else nearest.path
     here = shown(nearest.path)
+    nothing_else = "no nodes, only tools" if nearest.count else "nothing"
     exists = [f"Closest that exists: {shown(way)}"] if closest is not None else []
     return UnknownPath(
         f"There is no node at {shown(tuple(path))}.",
         hints=[
             *exists,
-            f"Below {here}: {', '.join(islice(children, MAX_TOLD)) or 'no nodes, only tools'}"
+            f"Below {here}: {', '.join(islice(children, MAX_TOLD)) or nothing_else}"
             + (f" and {len(children) - MAX_TOLD} more" if len(children) > MAX_TOLD else ""),
         ],
-        next_action=NextAction("list", {"path": list(way)} if way else {}),
+        next_action=again(way) if closest is not None else NextAction("list", {"path": list(way)} if way else {}),
     )
 
 
@@ -121,7 +137,7 @@ def no_match(view: View, category: Path, wider: NextAction, searched: Searched, 
         elsewhere = dict.fromkeys(view.ontology.places(view.tools[hit.tool_id])[0] for hit in hits)
         # A tool that stands low on the page of the whole catalog may be too little for one of its own.
         tried = islice(elsewhere, MAX_TRIED)
-        named = ", ".join(shown(path) for path in tried if _finds(view, query, path, searched))
+        named = ", ".join(shown(path) for path in tried if finds(view, query, path, searched))
         return NoMatchInCategory(message, hints=[f"Matches stand in: {named}"] if named else [], next_action=wider)
     include_unavailable = bool(given.get("include_unavailable"))
     lead = nothing_found(view, query, given.get("tags", ()), tagged, include_unavailable=include_unavailable)
@@ -155,8 +171,8 @@ def nothing_found(
     return Suggestion(("No tool seems to serve this.", OTHER_WORDS), NextAction("list"))
 
 
-def _finds(view: View, query: str, path: Path, searched: Searched) -> bool:
-    """Whether a search at or below `path` finds something."""
+def finds(view: View, query: str, path: Path, searched: Searched) -> bool:
+    """Return whether a search at or below `path` finds something."""
     if (branch := view.ontology.find(path)) is None:
         return False
     inside = view.ontology.within(branch)
@@ -212,22 +228,60 @@ def _matcher(asked: str, known: str) -> difflib.SequenceMatcher[str]:
     return difflib.SequenceMatcher(None, asked, known, autojunk=False)
 
 
-def _is_slip(name: str, tool_id: str) -> bool:
-    """Whether `name` is `tool_id` but for case, separators, its source, or one wrong letter in a word."""
-    asked, there = _parts(name), _parts(_comparable(tool_id, _with_dot(name)))
-    if "".join(asked) == "".join(there):
+def _meant(name: str, ids: Iterable[str]) -> str | None:
+    """Return the only id that differs from `name` by one edit, with or without its source; None for none or several.
+
+    Differences in case and in separators do not count as edits. An id that differs in nothing else takes precedence
+    over ids that differ by one edit.
+    """
+    if len(name) > MAX_COMPARED_CHARS or len(asked := _folded(name)) < MIN_SLIP_CHARS:
+        return None
+    equal, near, read = list[str](), list[str](), 0
+    for tool_id in ids:
+        read += len(tool_id)
+        if read > MAX_SLIP_CHARS_READ:
+            return None  # an id that was not read could be as close
+        if len(tool_id) > 2 * MAX_COMPARED_CHARS:
+            continue
+        known = {_folded(each): each for each in (tool_id, tool_id.partition(".")[2])}
+        if asked in known:
+            equal.append(tool_id)
+        elif any(_is_slip(asked, folded, each) for folded, each in known.items()):
+            near.append(tool_id)
+    meant = equal or near
+    return meant[0] if len(meant) == 1 else None
+
+
+def _is_slip(asked: str, there: str, known: str) -> bool:
+    """Return whether `asked` is `there` with one edit that does not turn a short word into a different word.
+
+    Both are folded. `known` is the original form of `there`.
+    """
+    if abs(len(asked) - len(there)) > 1 or not _is_one_edit(asked, there):
+        return False
+    wrong = [at for at, (a, b) in enumerate(zip(asked, there, strict=False)) if a != b]
+    if len(asked) != len(there) or len(wrong) != 1:
         return True
-    wrong = [(a, b) for a, b in zip(asked, there, strict=False) if a != b]
-    is_one_word = len(asked) == len(there) and len(wrong) == 1
-    return is_one_word and min(map(len, wrong[0])) >= MIN_SLIP_CHARS and _is_one_edit(*wrong[0])
+    ends = accumulate(map(len, _SEPARATORS.split(known.casefold())))
+    start = 0
+    for end in ends:
+        if wrong[0] < end:
+            return end - start >= MIN_SLIP_CHARS
+        start = end
+    return False
 
 
-def _parts(name: str) -> list[str]:
-    return [part for part in re.split(r"[\W_]+", name.casefold()) if part]
+def _folded(name: str) -> str:
+    """Return the letters and digits of `name`, case-folded."""
+    plain = name.casefold().replace("_", "").replace(".", "").replace("-", "")
+    return plain if plain.isalnum() else _SEPARATORS.sub("", plain)  # the regular expression takes five times as long
 
 
 def _is_one_edit(one: str, other: str) -> bool:
-    """Whether one letter more, less or otherwise, or two that changed places, make one word of the other."""
+    """Return whether the words differ by at most one letter inserted, deleted or substituted, or two neighbors swapped.
+
+    That is a Damerau-Levenshtein distance of at most 1.
+    """
     start = next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
     one, other = one[start:], other[start:]
     return (

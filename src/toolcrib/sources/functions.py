@@ -22,6 +22,7 @@ from toolcrib.core.principal import CallContext
 from toolcrib.core.results import ToolResult
 from toolcrib.core.schema import Schema
 from toolcrib.core.tools import Tool, ToolAnnotations
+from toolcrib.core.values import check_kind
 from toolcrib.sources.agreement import disagreements
 from toolcrib.sources.base import Listing, ProgressListener, source_name
 from toolcrib.sources.definitions import object_schema
@@ -100,7 +101,7 @@ class FunctionSource:
         *,
         name: str | None = None,
         description: str | None = None,
-        metadata: ToolMetadata = NO_METADATA,
+        metadata: ToolMetadata | Mapping[str, Any] = NO_METADATA,
         annotations: ToolAnnotations = _NO_ANNOTATIONS,
         input_schema: Mapping[str, Any] | None = None,
         output_schema: Mapping[str, Any] | None = None,
@@ -109,13 +110,17 @@ class FunctionSource:
 
         A schema given here replaces the one that was read, and must agree with it: see `disagreements`. Arguments still
         go to `fn` by name, converted to the annotated types. A function with `**arguments` gets additional arguments
-        unconverted.
+        unconverted. `metadata` may be a mapping, which `ToolMetadata.from_wire` reads.
 
         Raises:
             InvalidTool: the name is taken or missing (a lambda needs one); a given schema is invalid or promises what
                 `fn` does not accept; an example does not match the schema; or the signature cannot be read (see
                 `read_signature`).
         """
+        if isinstance(metadata, Mapping):
+            metadata = ToolMetadata.from_wire(cast("object", metadata))
+        check_kind(metadata, ToolMetadata, "metadata", InvalidTool)
+        check_kind(annotations, ToolAnnotations, "annotations", InvalidTool)
         signature = read_signature(fn)
         if isinstance(fn, PlainTool):
             name, description = name or fn.name, fn.description if description is None else description

@@ -55,7 +55,7 @@ class Approver:
     """
 
     def __init__(self, approvals: Approvals | None = None, *, now_s: Callable[[], float] = time.monotonic) -> None:
-        self.approvals: Approvals = approvals or MemoryApprovals()
+        self.approvals: Approvals = MemoryApprovals() if approvals is None else approvals
         self._now_s = now_s
         self._paused = Shares[str, tuple[_Bound, float]](MAX_PAUSED)
         """What was approved for one call that now waits for input, by the name of the approval, and until when. Whoever

@@ -6,10 +6,11 @@ import json
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from typing import Any, cast
 
-from toolcrib.core.schema import Comparisons, Schema, nearest
+from toolcrib.core.schema import Comparisons, Schema, nearest, pointer
 from toolcrib.core.subschemas import References
 
 MAX_UNKNOWN = 16
@@ -57,6 +58,7 @@ def repaired(document: Mapping[str, Any], schema: Schema, given: object) -> Repa
         _from_misspelt_keys,
         _from_flattened,
         _from_out_of_range,
+        partial(_from_misspelt_values, schema),
     ):
         if said and schema.is_valid(meant):
             break
@@ -211,6 +213,18 @@ def _from_misspelt_keys(shape: _Shape, given: dict[str, Any]) -> _Undone:
         return None
     what = ", ".join(f"`{key}` is called `{near}`" for key, near in renamed.items())
     return {renamed.get(key, key): value for key, value in given.items()}, what
+
+
+def _from_misspelt_values(schema: Schema, _: _Shape, given: dict[str, Any]) -> _Undone:
+    """`{"detail_level": "ful"}` for `{"detail_level": "full"}`."""
+    meant: dict[str, Any] = {}
+    for violation in schema.violations(given):
+        key = next((key for key in given if pointer([key]) == violation.place), None)
+        if violation.keyword == "enum" and violation.nearest is not None and key is not None:
+            meant[key] = next(value for value in violation.allowed if str(value) == violation.nearest)
+    if not meant:
+        return None
+    return {**given, **meant}, ", ".join(f"`{key}` may be `{value}`" for key, value in meant.items())
 
 
 def _from_flattened(shape: _Shape, given: dict[str, Any]) -> _Undone:
