@@ -1,6 +1,6 @@
-"""What an agent finds in an editor, and what of it a model is shown: on each rung of the ladder, then in one rename.
+"""Show which tools an agent finds in different editors, and what a model gets. Then rename a symbol.
 
-The editor is a fake one that speaks the protocol over a real stream, the model plays a script, and the file is real.
+The editor is a fake one that speaks the protocol over a real stream. The model plays a script. The file is real.
 
     python examples/acp_tool_discovery.py
 """
@@ -38,7 +38,7 @@ BEFORE = "def saw():\n    return 'blunt'\n\n\nprint(saw())\n"
 
 
 def takes(*names: str) -> dict[str, Any]:
-    """The JSON Schema of texts of these names."""
+    """Return the JSON Schema of an object with these string properties."""
     properties = {name: {"type": "string"} for name in names}
     return {"type": "object", "properties": properties, "required": [*names], "additionalProperties": False}
 
@@ -58,11 +58,11 @@ CATALOG = ToolCatalog(
         ),
     )
 )
-"""What the editor has, as it stands in its answer to `_toolcrib/discover_tools`."""
+"""The tools of the editor, as in its answer to `_toolcrib/discover_tools`."""
 
 
 def changes_in(folder: Path, arguments: Mapping[str, Any]) -> list[dict[str, str]]:
-    """What the editor's own renaming would change, as it goes over the wire."""
+    """Return the diffs of the editor's own renaming, as the editor sends them."""
     diffs: list[dict[str, str]] = []
     for path in sorted(folder.glob("*.py")):
         old_text = path.read_text()
@@ -73,12 +73,12 @@ def changes_in(folder: Path, arguments: Mapping[str, Any]) -> list[dict[str, str
 
 
 def preview_in(folder: Path, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """The editor's answer to `_toolcrib/preview_tool`: nothing has changed yet."""
+    """Return the editor's answer to `_toolcrib/preview_tool`, and change nothing."""
     return {"diffs": changes_in(folder, arguments)}
 
 
 def rename_in(folder: Path, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """The renaming: changes the disk, and answers with what it changed."""
+    """Rename on the disk, and return what was changed."""
     diffs = changes_in(folder, arguments)
     for diff in diffs:
         Path(diff["path"]).write_text(diff["newText"])
@@ -88,11 +88,9 @@ def rename_in(folder: Path, arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 # -- the agent --------------------------------------------------------------------------------------------------------
 
-"""As `toolcrib acp` has it: whatever is not known to read only is asked about."""
-
 
 class Watched(WrapperModel):
-    """A model, and which tools each request to it held."""
+    """A model that records which tools each request had."""
 
     def __init__(self, model: Model) -> None:
         super().__init__(model)
@@ -114,9 +112,10 @@ class Watched(WrapperModel):
 
 @asynccontextmanager
 async def connected(editor: FakeAcpClient, model: Model) -> AsyncGenerator[None]:
-    """The editor, with an agent of its own at the other end of the stream."""
+    """Connect the editor to a new agent at the other end of the stream."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        # The policy of `toolcrib acp`: a person is asked about every call that is not known to only read.
         async with Toolcrib(policy=CAREFUL) as crib:
             await serve_streams(Setup(crib, model), reader, writer)
 
@@ -126,7 +125,7 @@ async def connected(editor: FakeAcpClient, model: Model) -> AsyncGenerator[None]
 
 
 def call(name: str, **arguments: Any) -> dict[str, Any]:
-    """A turn of the model in which it calls one tool."""
+    """Return a turn in which the model calls one tool."""
     return {"calls": [{"name": name, "arguments": arguments}]}
 
 
@@ -134,7 +133,7 @@ def call(name: str, **arguments: Any) -> dict[str, Any]:
 
 
 async def rung(title: str, editor: FakeAcpClient, *sources: str) -> None:
-    """Print what is found in an editor, and what a model that looks into `sources` is shown of it."""
+    """Print what the agent finds in an editor, and what a model gets that searches in `sources`."""
     looks = [call("find_tools", category=[source], limit=20) for source in sources]
     model = Watched(scripted_model([call("list"), *looks, {"text": "I have looked."}]))
     with tempfile.TemporaryDirectory() as folder:
@@ -153,13 +152,11 @@ async def rung(title: str, editor: FakeAcpClient, *sources: str) -> None:
 
 async def ladder() -> None:
     await rung("An editor that lists its own tools", FakeAcpClient(terminal=True, tools=CATALOG.tools), "editor")
-    await rung(
-        "An editor that has files and no more", FakeAcpClient(read_text_file=True, write_text_file=True), "editor"
-    )
+    await rung("An editor that has only files", FakeAcpClient(read_text_file=True, write_text_file=True), "editor")
     await rung("An editor that offers nothing: the agent's own tools", FakeAcpClient(), "local")
     served = {"inspections": {"count_warnings": McpTool({"warnings": 3}, "Count the warnings of a file.")}}
-    beside = FakeAcpClient(read_text_file=True, mcp_servers=served)
-    await rung("An editor in which an MCP server runs, beside its files", beside, "editor", "inspections")
+    with_server = FakeAcpClient(read_text_file=True, mcp_servers=served)
+    await rung("An editor with files and an MCP server", with_server, "editor", "inspections")
 
 
 # -- one rename -------------------------------------------------------------------------------------------------------
@@ -173,7 +170,7 @@ RENAMING: Sequence[Mapping[str, Any]] = (
 
 
 async def renaming() -> None:
-    """A person asks for it and is asked back; the editor's own tool does it."""
+    """Rename a symbol with the editor's own tool, after the person has allowed it."""
 
     def person(asked: PermissionAsked) -> Choice:
         say("the person is asked", f"{asked.tool_call.title}, which is of the kind {asked.tool_call.kind}")
@@ -205,17 +202,17 @@ async def renaming() -> None:
 
 
 async def by_hand() -> None:
-    """Descriptors, what can be asked of a catalog, and a toolset of exactly its tools."""
+    """Read descriptors, query a catalog, and make a toolset of exactly its tools."""
     print("\nBy hand")
     answers = {"find_usages": "It is used in bench.py."}
     editor: Any = FakeAcpClient(tools=[*CATALOG.tools, {"name": "odd", "parameters": "none"}], answers=answers)
     client = EditorPort(editor, offer_of(editor.capabilities))
-    catalog, set_aside = ToolCatalog.from_wire(await client.discover_tools("session"))
+    catalog, ignored = ToolCatalog.from_wire(await client.discover_tools("session"))
     found = catalog.by_name("find_usages")
     say("by_name", repr(found.description if found else None))
     say("by_kind edit", ", ".join(each.name for each in catalog.by_kind("edit")))
     say("by_category refactoring", ", ".join(each.name for each in catalog.by_category("refactoring")))
-    say("set aside", ", ".join(f"{each.name}: {each.reason}" for each in set_aside))
+    say("ignored", ", ".join(f"{each.name}: {each.reason}" for each in ignored))
     model = TestModel(call_tools=["find_usages"])
     toolset = create_toolset_from_catalog(catalog, client, "session", cwd="/project")
     run = await create_pydantic_agent(model, toolset).run("Where is it used?")

@@ -1,6 +1,6 @@
-"""A symbol renamed across a codebase, by a model's five steps: the discovery protocol's own example, for real.
+"""Rename a symbol in a small project, in the five steps of the discovery protocol's own example.
 
-The renaming is done by rope in a scratch folder. The same steps go through Python, MCP and HTTP; each starts anew.
+The tool renames with rope, in a scratch folder. The same steps run through Python, MCP and HTTP, each in a new folder.
 
     python examples/rename_symbol.py
 """
@@ -23,7 +23,7 @@ from rope.refactor.rename import Rename
 from toolcrib import Category, Toolcrib, ToolMetadata
 
 Send = Callable[[str, Mapping[str, Any]], Awaitable[Mapping[str, Any]]]
-"""Sends one operation with its arguments; gives its answer."""
+"""Sends one operation with its arguments, and returns the answer."""
 
 BILL = """from shop.prices import net
 
@@ -44,16 +44,16 @@ def rename_symbol(
     project_root: str,
     symbol: str,
     new_name: str,
-    language: Literal["py"] = "py",  # noqa: ARG001  the document's tool has it
+    language: Literal["py"] = "py",  # noqa: ARG001  the tool of the design document has it
     dry_run: bool = True,
 ) -> dict[str, Any]:
     """Renames a symbol project-wide and updates references.
 
     Args:
         project_root: The folder of the project.
-        symbol: Where it is defined, as `package.module.name`.
-        new_name: What it is called from now on.
-        language: Only Python.
+        symbol: The symbol, as `package.module.name`.
+        new_name: The new name of the symbol.
+        language: The language. Only Python is supported.
         dry_run: Show the change and write nothing.
     """
     project: Any = Project(project_root, ropefolder="")
@@ -74,12 +74,12 @@ def rename_symbol(
 
 
 async def find_and_rename(send: Send, folder: Path) -> list[str]:
-    """The five steps of the protocol's example; what each was answered, in a line."""
-    told: list[str] = []
+    """Do the five steps of the protocol's example, and return one line for each request."""
+    lines: list[str] = []
 
     async def step(operation: str, **arguments: Any) -> Mapping[str, Any]:
         answer = await send(operation, arguments)
-        told.append(f"{operation} {json.dumps(arguments)[:60]}")
+        lines.append(f"{operation} {json.dumps(arguments)[:60]}")
         return answer
 
     top = await step("list")
@@ -94,12 +94,12 @@ async def find_and_rename(send: Send, folder: Path) -> list[str]:
     assert "without_tax" not in (folder / "shop" / "bill.py").read_text(), "a dry run writes nothing"
     done = await step("call_tool", tool_id=expanded["handle"], arguments={**arguments, "dry_run": False})
     assert shown["structuredContent"] == done["structuredContent"]
-    told.append(f"changed files: {done['structuredContent']['changed_files']}")
-    return told
+    lines.append(f"changed files: {done['structuredContent']['changed_files']}")
+    return lines
 
 
 def scratch(folder: Path) -> Path:
-    """A small project in `folder`."""
+    """Write a small project into `folder`."""
     for name, text in BEFORE.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)
@@ -107,7 +107,7 @@ def scratch(folder: Path) -> Path:
 
 
 def catalog() -> Toolcrib:
-    """The renaming tool in its category."""
+    """Return a crib with the renaming tool in its category."""
     crib = Toolcrib()
     crib.add(rename_symbol, metadata=ToolMetadata(tags=("refactor", "rename")))
     crib.add_category(Category(("Coding",), summary="Read and change source code"))
@@ -153,7 +153,7 @@ async def main() -> None:
                 after = (project / "shop" / "bill.py").read_text()
                 assert "from shop.prices import without_tax" in after
                 assert "map(without_tax, amounts)" in after
-                assert (project / "README").read_text() == BEFORE["README"], "a word in a text is no symbol"
+                assert (project / "README").read_text() == BEFORE["README"], "a word in a text file is not a symbol"
             print(f"{name}:", *steps, sep="\n  ")
 
 

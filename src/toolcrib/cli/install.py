@@ -73,11 +73,11 @@ class _Asking:
         self.dry_run = dry_run
         self._yes = yes
         streams = (sys.stdin, sys.stdout, sys.stderr)  # the change is shown on one, the question is asked on the other
-        self._somebody = all(stream.isatty() for stream in streams) and not as_json
+        self._has_terminal = all(stream.isatty() for stream in streams) and not as_json
 
     def may_move(self, found: Survey) -> bool:
         """Return whether to move servers. If nothing is asked, the answer is yes, so that the change is shown."""
-        if not found.movable or self._yes or self.dry_run or not self._somebody:
+        if not found.movable or self._yes or self.dry_run or not self._has_terminal:
             return bool(found.movable)
         return click.confirm(f"Move {_them(found.movable)} behind Toolcrib?", default=True, err=True)
 
@@ -86,13 +86,13 @@ class _Asking:
             return False
         if self._yes:
             return True
-        return self._somebody and click.confirm("Write this?", default=False, err=True)
+        return self._has_terminal and click.confirm("Write this?", default=False, err=True)
 
     def end_unwritten(self) -> None:
         """Say that no file was changed, and why."""
         if self.dry_run:
             self._say("Dry run: no file was changed.")
-        elif self._somebody:
+        elif self._has_terminal:
             self._say("No file was changed.")
         else:
             self._say(

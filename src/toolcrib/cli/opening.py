@@ -24,7 +24,7 @@ from toolcrib.search.vector_store import VectorStore
 
 REFRESH_S = 0.1
 
-SHOWN_ASIDE = 5
+SHOWN_IGNORED = 5
 """How many ignored definitions are listed one by one."""
 
 
@@ -95,7 +95,7 @@ async def opened(
             if not sees_all and (told := told_of_hidden(crib, principal, is_part=wanted is not None)):
                 stderr.print(plain(told), markup=False, style="yellow")
             if tools is not None:
-                _tell_of_set_aside(crib, tools)
+                _tell_of_ignored(crib, tools)
             yield crib
 
 
@@ -155,12 +155,12 @@ def _tell_of_quarantine(crib: Toolcrib) -> None:
         stderr.print(f"Quarantined definitions: {told}. Run `toolcrib drift` to see why.", style="yellow")
 
 
-def _tell_of_set_aside(crib: Toolcrib, tools: Path) -> None:
+def _tell_of_ignored(crib: Toolcrib, tools: Path) -> None:
     aside = [aside for entry in crib.view().sources.values() for aside in entry.set_aside]
-    for each in aside[:SHOWN_ASIDE]:
+    for each in aside[:SHOWN_IGNORED]:
         stderr.print(f"Ignored: {plain(each.name[:80])}: {plain(each.reason)}", markup=False, style="yellow")
-    if len(aside) > SHOWN_ASIDE:
-        stderr.print(f"… and {len(aside) - SHOWN_ASIDE} more definitions are ignored.", style="yellow")
+    if len(aside) > SHOWN_IGNORED:
+        stderr.print(f"… and {len(aside) - SHOWN_IGNORED} more definitions are ignored.", style="yellow")
     if not crib.view().tools:
         raise InvalidConfig(f"{tools}: contains no usable tool definition")
 

@@ -185,10 +185,10 @@ class _Asking:
     def __init__(self, *, yes: bool, as_json: bool) -> None:
         self._yes = yes
         streams = (sys.stdin, sys.stdout, sys.stderr)  # the definitions go to one stream, the question to the other
-        self._somebody = all(stream.isatty() for stream in streams) and not as_json
+        self._has_terminal = all(stream.isatty() for stream in streams) and not as_json
 
     def agrees(self, question: str) -> bool:
-        if self._yes or not self._somebody:
+        if self._yes or not self._has_terminal:
             return self._yes
         try:
             return click.confirm(plain(question), default=False, err=True)
@@ -200,7 +200,7 @@ class _Asking:
         """Print that nothing was written, and why."""
         stderr.print(
             f"{what}."
-            if self._somebody
+            if self._has_terminal
             else f"{what}, because there is no terminal to confirm on. Pass --yes to confirm."
         )
 

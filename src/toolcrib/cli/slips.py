@@ -12,7 +12,7 @@ from toolcrib.catalog.patterns import nearest_id
 from toolcrib.catalog.state import SourceStatus
 from toolcrib.catalog.view import View
 from toolcrib.config import Config
-from toolcrib.config.isolation import EVERYBODY_ELSE
+from toolcrib.config.isolation import EVERYONE_ELSE
 from toolcrib.core.principal import LOCAL
 from toolcrib.core.schema import nearest
 from toolcrib.core.tools import Path
@@ -130,7 +130,7 @@ class Slips:
         auth = self._config.auth
         if auth.jwt is not None or not auth.tokens:
             return None
-        named = (each for server in self._config.servers for each in server.principals or () if each != EVERYBODY_ELSE)
+        named = (each for server in self._config.servers for each in server.principals or () if each != EVERYONE_ELSE)
         return frozenset((LOCAL.id, *(token.principal.id for token in auth.tokens), *named))
 
     @cached_property

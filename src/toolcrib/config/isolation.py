@@ -16,7 +16,7 @@ from toolcrib.sources.mcp.server import HttpServer, McpServer
 Isolation = Literal["shared", "principal"]
 """Whether all principals share one server, or each principal gets a separate instance."""
 
-EVERYBODY_ELSE = "*"
+EVERYONE_ELSE = "*"
 """The key for all principals that are not named."""
 
 _FIT_TO_FILL_IN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@+-]*")

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, cast
 
-from toolcrib.config.isolation import EVERYBODY_ELSE, Isolation, Personal, filled_in
+from toolcrib.config.isolation import EVERYONE_ELSE, Isolation, Personal, filled_in
 from toolcrib.config.settings import JsonObject
 from toolcrib.core.placeholders import WHO, Problem, expanded, expanded_members
 from toolcrib.core.schema import nearest
@@ -37,7 +37,7 @@ class ServerConfig:
     is_expressly_shared: bool = False
     """Whether the file sets `isolation` to `shared`, and does not only leave the key out."""
     principals: Mapping[str, Personal] | None = None
-    """Who has an isolated server, by id or `EVERYBODY_ELSE`. None means everyone."""
+    """Who has an isolated server, by id or `EVERYONE_ELSE`. None means everyone."""
 
     def of(self, principal_id: str) -> ServerConfig | None:
         """Return the server as this principal gets it, or None if the principal has no access.
@@ -46,8 +46,8 @@ class ServerConfig:
         """
         if self.isolation == "shared":
             return self
-        principals = {EVERYBODY_ELSE: Personal()} if self.principals is None else self.principals
-        personal = principals.get(principal_id) or principals.get(EVERYBODY_ELSE)
+        principals = {EVERYONE_ELSE: Personal()} if self.principals is None else self.principals
+        personal = principals.get(principal_id) or principals.get(EVERYONE_ELSE)
         if personal is None:
             return None
         if self.server is None:

@@ -133,9 +133,7 @@ class Toolcrib(OperationMethods):
             InvalidConfig: `policy` is not a policy, or the mapping is invalid.
         """
         self.client: Client = NO_CLIENT
-        """The client that servers of handshake-era MCP versions are told about at their start, and that they may ask
-        outside a call.
-        """
+        """The client that a server of a handshake-era MCP version starts with. The server may ask it outside a call."""
         self.registry: ToolRegistry = RunnableRegistry()
         runner = Runner(approver=Approver(approvals), view_of=self.seen_by)
         recorders = [record] if record is not None else []
@@ -351,12 +349,11 @@ class Toolcrib(OperationMethods):
         """Register things permanently, for this program and all others that share its `registrations`.
 
         Either all of them are registered or none. With `replacing`, they may replace registered things with the same
-        names.
+        names. A function or a `Tool` cannot be registered, because it exists only in this program.
 
         Raises:
-            InvalidConfig: one of them exists already and differs, would have no effect because of what exists already,
-                or cannot be stored, such as a function or a `Tool`, which exist only in this program; or the store
-                cannot be written.
+            InvalidConfig: one of them exists already and differs, would have no effect, or cannot be stored; or the
+                store cannot be written.
         """
         from toolcrib.config.registrations import Registering, rows_of  # noqa: PLC0415  most programs register nothing
 

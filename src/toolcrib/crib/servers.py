@@ -42,7 +42,7 @@ A server that is Toolcrib must not serve one of these files again.
 
 @dataclass(frozen=True)
 class _Assembled:
-    """A server that can be started: the connection to it, its kept definitions and its limits."""
+    """A server that can be started: the connection to it, its cached definitions and its limits."""
 
     server: McpSource
     kept: CachedSource | None
@@ -268,6 +268,7 @@ def _entry(config: ServerConfig, path: Path, assembled: _Assembled | None, writt
 
 def _remedy(problem: str) -> str:
     """Return what the owner of a server with an invalid entry can do, if the problem does not already say so."""
+    # `core.placeholders` writes this text. There is no structured form of the problem.
     unset = re.search(r"environment variable `(\w+)` is not set", problem)
     if unset is None:
         return ""

@@ -399,7 +399,7 @@ class Embedding:
         self._waiting = _places(wanted, starts, np.sort(first[missing]))
 
     def _advance(self) -> bool:
-        """Process the next waiting texts. Returns False if there are none."""
+        """Process the next waiting texts. Returns False if no text waits."""
         places = list(islice(self._waiting, LOOKED_UP))
         if not places:
             return False
@@ -610,6 +610,7 @@ def _gone(position: int) -> str:
 
 def _step_back() -> None:
     """Lower the priority of this thread, where the system supports that."""
+    # Only Linux accepts the id of a single thread here.
     if sys.platform == "linux":
         with suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)

@@ -94,7 +94,7 @@ class Histories:
             self._changed.notify_all()
 
     def history_for(self, principal: Principal) -> History | None:
-        """Return the past calls that count for `principal`. None if there are none.
+        """Return the past calls that count for `principal`. None if there is no past call.
 
         Returns the same object until something changes.
         """
@@ -204,6 +204,7 @@ class _Reading:
         if version != self._version:
             with self._reader.snapshot():
                 last, count = self._reader.last_id(), self._reader.count()
+                # Some of the operations that were read are gone, so everything is read again.
                 if count - self._reader.count(after=self._seen) != self._count:
                     return False
             while steps := self._reader.steps(self._seen, last, oldest, _AT_ONCE):
@@ -281,7 +282,7 @@ class _Past:
                 self.changed.add(group)
 
     def histories(self) -> dict[tuple[int, str], History]:
-        """Return the history of each group. Only changed ones are made anew."""
+        """Return the history of each group. Only changed ones are computed again."""
         for group in self.changed:
             self._histories[group] = History.of(self._confirmed[group])
         self.changed.clear()

@@ -1,4 +1,4 @@
-"""Units of measurement as tools."""
+"""A plugin with tools that convert units of measurement."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ UNITS: Mapping[str, Mapping[str, tuple[float, float]]] = {
     "mass": {"kg": (1, 0), "g": (0.001, 0), "lb": (0.45359237, 0)},
     "temperature": {"K": (1, 0), "C": (1, 273.15), "F": (5 / 9, 459.67 * 5 / 9)},
 }
-"""By dimension and unit: the factor and the offset that lead to the first unit."""
+"""The units by dimension. Each has the factor and the offset that convert it to the first unit of its dimension."""
 
 READS = ToolAnnotations(read_only=True, destructive=False, idempotent=True, open_world=False)
 
@@ -51,7 +51,7 @@ class Units(Plugin):
             Tool(
                 self.name,
                 "list_units",
-                "The units that can be converted, by what they measure.",
+                "List the units that can be converted, by dimension.",
                 input_schema={"type": "object", "properties": {"dimension": {"enum": [*UNITS]}}},
                 annotations=READS,
                 metadata=ToolMetadata(tags=("units",), examples=(ToolExample("All of mass", {"dimension": "mass"}),)),

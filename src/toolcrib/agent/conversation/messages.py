@@ -63,7 +63,7 @@ class AssistantMessage:
     """
 
     def native_in(self, form: str) -> Any:
-        """Return the value in the format `form`. None if there is none."""
+        """Return the value in the format `form`, or None."""
         return cast("Mapping[str, Any]", self.native).get(form) if isinstance(self.native, Mapping) else None
 
     def to_wire(self) -> dict[str, Any]:

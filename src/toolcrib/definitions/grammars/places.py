@@ -107,7 +107,7 @@ class Leaf:
 
     @property
     def values(self) -> tuple[Part, Sequence[Any]] | None:
-        """The first enumeration and its part. `const` is an enumeration of one value. None if there is none."""
+        """The first enumeration and its part. `const` counts as an enumeration of one value. None if neither exists."""
         for part in self.parts:
             if "const" in part.schema:
                 return part, (part.schema["const"],)

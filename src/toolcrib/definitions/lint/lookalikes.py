@@ -84,9 +84,10 @@ class Sketch:
 def nearly_same(tools: Sequence[Tool]) -> Iterator[Problem]:
     """Find groups of tools whose names, descriptions and parameters are the same or nearly the same.
 
-    Yields one problem for each group. Two tools are nearly the same if each word of one name occurs in the name or
-    description of the other, `SAME_WORDS` of the words of their descriptions are the same, and so are `SAME_PARAMETERS`
-    of their parameters. Every tool of a group is nearly the same as its first.
+    Yields one problem for each group. Two tools are nearly the same if three conditions hold. Each word of one name
+    occurs in the name or description of the other. The share of common words in their descriptions is at least
+    `SAME_WORDS`. The share of common parameters is at least `SAME_PARAMETERS`. Every tool of a group is nearly the same
+    as its first.
     """
     for leader, others in _groups(tools):
         yield Problem(

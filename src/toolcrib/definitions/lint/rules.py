@@ -86,7 +86,7 @@ _RULES = (
     Rule(
         "parameter-name-rejected",
         Level.ERROR,
-        "Parameter names that Anthropic and Bedrock refuse. They refuse the whole request.",
+        "Parameter names for which Anthropic and Bedrock refuse the whole request.",
         "They accept 1 to 64 letters, digits, `_`, `-` and `.`. Toolcrib does not rename parameters.",
         of_tool=names.parameters_rejected,
     ),
@@ -116,9 +116,9 @@ _RULES = (
         "name-rejected",
         Level.WARNING,
         "A tool name that MCP or a provider does not accept.",
-        "MCP accepts 1 to 128 letters, digits, `_`, `-` and `.`. Anthropic does not accept `.`. OpenAI does not "
-        "accept `.`, and at most 64 characters. Gemini does not accept a digit at the start. Toolcrib renames such "
-        "tools for models. Other clients ignore them or fail.",
+        "MCP accepts 1 to 128 letters, digits, `_`, `-` and `.`. Anthropic does not accept `.`. OpenAI accepts at most "
+        "64 characters and no `.`. Gemini accepts no digit at the start. Toolcrib renames such tools for models. Other "
+        "clients ignore them or fail.",
         of_tool=names.rejected,
     ),
     Rule(

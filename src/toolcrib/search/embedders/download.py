@@ -98,6 +98,7 @@ def download(
     try:
         partial.mkdir(parents=True)
         with httpx2.Client(
+            # Without compression, `Content-Length` is the size of the file, which `progress` needs.
             headers={"User-Agent": f"toolcrib/{VERSION}", "Accept-Encoding": "identity"},
             timeout=httpx2.Timeout(SILENCE_S, connect=CONNECT_S),
             follow_redirects=False,

@@ -234,7 +234,7 @@ def _prompts(folder: ModelFolder) -> tuple[str, str]:
 
 
 def _pad_id(tokenizer: Tokenizer) -> int:
-    """Return the id of the padding token. If there is none, any id works, because padding is masked."""
+    """Return the id of the padding token. Without one, any id works, because padding is masked."""
     found = (tokenizer.token_to_id(name) for name in ("[PAD]", "<pad>"))
     return next((each for each in found if each is not None), 0)
 

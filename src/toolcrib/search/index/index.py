@@ -170,7 +170,7 @@ class Index:
 
     @cached_property
     def _layout(self) -> Layout:
-        from toolcrib.search.index.signals import Layout  # noqa: PLC0415  likewise
+        from toolcrib.search.index.signals import Layout  # noqa: PLC0415  see `search`
 
         return Layout.of([part.segment for part in self.parts], self.weights)
 

@@ -184,7 +184,7 @@ def sources(scores: Scores, parts: Sequence[Part], origins: Origins, weights: We
     best = np.zeros(origins.count, np.float32)
     for part, part_scores, of_run in zip(parts, scores, origins.of_runs, strict=True):
         np.maximum.at(best, of_run, np.maximum.reduceat(part_scores, part.segment.runs))
-    if np.count_nonzero(best) < 2:  # otherwise it changes nothing
+    if np.count_nonzero(best) < 2:  # with fewer than two, the signal cannot change the order
         return [np.zeros_like(part_scores) for part_scores in scores]
     best *= np.float32(weights.sources)
     lent = zip(parts, scores, origins.of_runs, strict=True)
@@ -256,5 +256,5 @@ def _best_of(found: Sequence[Earned], size: int) -> Earned | None:
 
 
 def most(scores: Scores) -> float:
-    """Return the highest score of all. 0 if there are none."""
+    """Return the highest score of all. 0 if there is no score."""
     return max((float(part_scores.max(initial=0.0)) for part_scores in scores), default=0.0)

@@ -32,7 +32,7 @@ class Vectors:
         return len(self.keys)
 
     def rows(self, wanted: Keys) -> NDArray[np.int32]:
-        """Return the row of each key in `wanted`, which may have any shape. -1 if there is none."""
+        """Return the row of each key in `wanted`, which may have any shape. -1 for unknown keys."""
         keys, order = self._sorted
         if not len(keys):
             return np.full(wanted.shape, -1, np.int32)
