@@ -18,7 +18,7 @@ from toolcrib.sources.acp.port import (
     TerminalOutput,
 )
 from toolcrib.sources.acp.source import EditorSource
-from toolcrib.sources.acp.terminals import TerminalListener, tell_nobody
+from toolcrib.sources.acp.terminals import TerminalListener, ignore_terminal
 
 ALL = ClientOffer(read_text_file=True, write_text_file=True, terminal=True)
 DISCOVERING = ClientOffer(read_text_file=True, write_text_file=True, terminal=True, discovery=True)
@@ -173,7 +173,7 @@ class Editor:
         cwd: str = "/project",
         timeout_s: float = 30.0,
         grace_s: float = 30.0,
-        on_terminal: TerminalListener = tell_nobody,
+        on_terminal: TerminalListener = ignore_terminal,
     ) -> EditorSource:
         """The tools of a session with it. What is waited for, only a test that fails waits for."""
         return EditorSource(self, SESSION, cwd=cwd, timeout_s=timeout_s, grace_s=grace_s, on_terminal=on_terminal)
