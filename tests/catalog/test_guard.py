@@ -389,7 +389,7 @@ async def test_a_definition_in_the_store_that_cannot_be_read_approves_of_nothing
         store.put([replace(pin, definition=b"{}")])
         await catalog.intake.judge_again()
         assert catalog.shown == {}
-        assert "no definition of a tool" in (catalog.guard.problem or "")
+        assert "not a tool definition" in (catalog.guard.problem or "")
 
 
 async def test_what_could_not_be_read_for_a_moment_counts_again_without_another_listing(

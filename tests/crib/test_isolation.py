@@ -600,7 +600,7 @@ def test_what_is_wrong_with_one_principals_credentials_is_named_and_touches_no_o
 @pytest.mark.parametrize(
     ("settings", "problem"),
     [
-        ({"isolation": "user"}, "one of shared, principal"),
+        ({"isolation": "user"}, "must be one of: shared, principal"),
         (isolated(principals={"ada": {"header": {}}}), "did you mean `headers`"),
         ({"isolation": "principal", "principals": ["ada"]}, "must be an object"),
         (isolated(principals={"ada": 7}), "must be an object"),

@@ -529,5 +529,5 @@ async def test_a_program_hands_over_a_model_of_its_own_which_stands_before_that_
 
 
 def test_what_is_no_model_is_refused_where_it_is_handed_over() -> None:
-    with pytest.raises(TypeError, match="no embedder"):
+    with pytest.raises(TypeError, match="is not an embedder"):
         Toolcrib(embedder=object())  # pyright: ignore[reportArgumentType]

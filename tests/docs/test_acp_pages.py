@@ -179,7 +179,7 @@ def test_the_editor_shown_hands_its_environment_on_and_shows_what_the_agent_comp
         timeout=60,
         check=False,
     )
-    assert "`nobody:model` cannot be used" in done.stderr
+    assert "cannot use the model `nobody:model`: Unknown model: nobody:model" in done.stderr
 
 
 @pytest.mark.anyio

@@ -119,9 +119,12 @@ async def test_a_single_row_is_a_catalog_too(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b'[\n  {"name": "a", "inputSchema": {}},\n  {"name": "b" "inputSchema": {}}\n]', "line 3, column 16: no JSON"),
-        (b"hello", "line 1, column 1: no JSON"),
-        (b"", "line 1, column 1: no JSON"),
+        (
+            b'[\n  {"name": "a", "inputSchema": {}},\n  {"name": "b" "inputSchema": {}}\n]',
+            "line 3, column 16: not valid JSON",
+        ),
+        (b"hello", "line 1, column 1: not valid JSON"),
+        (b"", "line 1, column 1: not valid JSON"),
         (b'{"a":\n "\xff"}', "line 2, column 3: not valid UTF-8"),
         (b'{"mcpServers": {"git": {"command": "git"}}}', "contains no tool definitions"),
         (b"3", "contains no tool definitions"),

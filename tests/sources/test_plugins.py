@@ -194,7 +194,7 @@ async def test_a_call_for_which_there_is_no_thread_takes_no_place(monkeypatch: p
         with monkeypatch.context() as patched:
             patched.setattr(threading.Thread, "start", start)
             for _ in range(2):
-                with pytest.raises(SourceUnavailable, match="there is no thread"):
+                with pytest.raises(SourceUnavailable, match="no free thread"):
                     await call(crib, "made.double")
         assert (await call(crib, "made.double")).structured_content == {"result": 0}
 

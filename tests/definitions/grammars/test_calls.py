@@ -332,5 +332,5 @@ def test_half_a_surrogate_pair_costs_the_tool_that_has_it() -> None:
 
 
 def test_no_tools_are_no_grammar() -> None:
-    with pytest.raises(ValueError, match="no tool"):
+    with pytest.raises(ValueError, match="at least one tool"):
         call_grammar({})

@@ -46,5 +46,5 @@ def test_without_llguidance_it_says_what_to_install(monkeypatch: pytest.MonkeyPa
 def test_a_schema_that_llguidance_refuses_is_an_error_in_words() -> None:
     with pytest.raises(MasksUnavailable, match="refuses"):
         call_matcher(TOKENIZER, {"x": {"$ref": "https://example.org/none.json"}})
-    with pytest.raises(ValueError, match="no tool"):
+    with pytest.raises(ValueError, match="at least one tool"):
         call_matcher(TOKENIZER, {})

@@ -203,7 +203,7 @@ def test_a_budget_is_of_name_description_and_schema_and_can_be_set() -> None:
 def test_a_rejected_name_is_told_with_who_refuses_it_and_what_it_becomes() -> None:
     (finding,) = found("name-rejected", tool("admin.open"))
     assert finding.problem.text == "Anthropic and OpenAI refuse the name because it contains `.`"
-    assert "Toolcrib makes it `desk__ad_" in finding.problem.change
+    assert "Toolcrib shows it to models as `desk__ad_" in finding.problem.change
 
 
 def test_names_that_differ_in_case_are_one_finding() -> None:

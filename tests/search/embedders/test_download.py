@@ -123,7 +123,7 @@ def test_a_folder_with_something_else_in_it_is_left_alone(server: Server, tmp_pa
     found = manifest(tmp_path, pinned(server, a=b"1"))
     (tmp_path / "tiny").mkdir()
     (tmp_path / "tiny" / "a").write_bytes(b"another")
-    with pytest.raises(EmbeddingFailed, match="something else"):
+    with pytest.raises(EmbeddingFailed, match="already contains other files"):
         fetched(found, tmp_path / "tiny")
     assert server.asked == []
     assert (tmp_path / "tiny" / "a").read_bytes() == b"another"
@@ -133,7 +133,7 @@ FAULTS = {
     "another": "bad: the file does not match the manifest",
     "missing": r"bad: download failed \(HTTP 404\)",
     "cut off": "bad: download failed",
-    "too long": "bad: it has more than 1,000 bytes",
+    "too long": "bad: the file has more than 1,000 bytes",
     "away": "bad: redirected to an address that does not use https",
     "nobody": "bad: download failed",
     "full": "No space left",
@@ -207,9 +207,9 @@ GOOD = {"url": "https://models.example.com/a", "sha256": sha256(b"")}
 @pytest.mark.parametrize(
     ("files", "told"),
     [
-        ({}, "files: an object"),
+        ({}, "files: must be an object"),
         ({"a": {"url": GOOD["url"]}}, r"files\.a\.sha256: must be 64 hex digits.* are not downloaded"),
-        ({"a": {**GOOD, "sha256": "0" * 63}}, "sha256: 64 hex"),
+        ({"a": {**GOOD, "sha256": "0" * 63}}, "sha256: must be 64 hex"),
         ({"a": {**GOOD, "url": "http://models.example.com/a"}}, r"files\.a\.url: must be an https URL"),
         ({"a": {**GOOD, "url": "file:///etc/passwd"}}, "url: must be an https URL"),
         ({"a": "https://models.example.com/a"}, "url: must be an https URL"),

@@ -69,7 +69,7 @@ def test_a_truncated_transformer(name: str, share: float, tmp_path: Path) -> Non
 def test_a_model_without_its_tokenizer(made: Callable[[Path], Path], tmp_path: Path) -> None:
     folder = made(tmp_path / "tiny")
     (folder / "tokenizer.json").unlink()
-    assert "there is no `tokenizer.json`" in failure(folder)
+    assert "contains no `tokenizer.json`" in failure(folder)
 
 
 @pytest.mark.parametrize(

@@ -329,7 +329,7 @@ def test_a_selection_serves_only_the_index_it_was_made_of() -> None:
     index = Index.build([tool("create_issue")])
     selection = index.select(lambda _: True)
 
-    with pytest.raises(ValueError, match="another index"):
+    with pytest.raises(ValueError, match="different index"):
         index.updated([tool("more")]).search("issue", limit=1, visible=selection)
 
 

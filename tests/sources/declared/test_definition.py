@@ -178,7 +178,7 @@ def test_a_declaration_that_is_wrong_is_refused_with_its_place(change: Mapping[s
     ("name", "wire", "complaint"),
     [
         ("o.p", {}, "o.p: `o.p` is not a valid source name; use `o-p`"),
-        ("", {}, ": `` has no letter"),
+        ("", {}, ": `` contains no letter"),
         ("ops", [], "ops: must be an object"),
         ("ops", {"tool": {}}, "ops: unknown key `tool` (did you mean `tools`?)"),
         ("ops", {"tools": []}, "ops.tools: must be an object"),

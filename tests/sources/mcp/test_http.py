@@ -186,7 +186,7 @@ async def test_an_address_that_accepts_and_never_answers_is_given_up() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         url = f"http://127.0.0.1:{listener.getsockname()[1]}/mcp"
         async with crib_of(HttpServer(url), Patience(start_s=0.2)) as crib:
-            assert "did not answer within 0.2 s" in reason(crib)
+            assert "did not complete the MCP handshake within 0.2 s" in reason(crib)
 
 
 @pytest.mark.parametrize("status", [401, 403, 503])

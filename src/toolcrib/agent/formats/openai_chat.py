@@ -1,5 +1,4 @@
-"""The format of chat completions, as in OpenAI's API and compatible ones: converts messages to dictionaries, and
-back."""
+"""Converts messages to the dictionaries of chat completions, as in OpenAI's API and compatible ones, and back."""
 
 from __future__ import annotations
 

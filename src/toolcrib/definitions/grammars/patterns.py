@@ -1,5 +1,6 @@
-"""Parses the subset of regular expressions that a grammar can enforce into a tree. Everything else is refused with a
-reason.
+"""Parses the subset of regular expressions that a grammar can enforce into a tree.
+
+Everything else is refused with a reason.
 
 The subset has literal characters and their escapes, `.`, classes with ranges, `\\d \\w \\s` and their opposites,
 groups, alternatives, `* + ? {m} {m,} {m,n}` (also lazy ones, which match the same strings), `^` at the start of a

@@ -1,6 +1,4 @@
-"""Collects what a schema says about one place in a value: its keywords, those of its `$ref`s and `allOf`s, and its
-choices.
-"""
+"""Collects what a schema says about one place in a value: keywords, those of `$ref`s and `allOf`s, and choices."""
 
 from __future__ import annotations
 

@@ -1,2 +1,3 @@
-"""The search index: tools become terms, terms become postings, and a query becomes a ranking. All are immutable
-values."""
+"""The search index: tools become terms, terms become postings, and a query becomes a ranking.
+
+All are immutable values."""

@@ -1,5 +1,6 @@
-"""Carries MCP messages over the connection to an editor, in both published forms. A different component owns the
-connection.
+"""Carries MCP messages over the connection to an editor, in both published forms.
+
+A different component owns the connection.
 
 Sources: ACP schema 1.19, with `mcp/connect`, `mcp/message` and `mcp/disconnect`; and its successor, as in the
 TypeScript SDK 2.4.0, where each `mcp/message` is independent of a connection. Both are unstable, so all code that

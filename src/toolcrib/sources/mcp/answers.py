@@ -1,5 +1,4 @@
-"""Distinguishes what a server answers to a call: a result, a result of the first protocol version, or a request for
-input."""
+"""Tells apart the answers to a call: a result, a result of the first protocol version, or a request for input."""
 
 from __future__ import annotations
 

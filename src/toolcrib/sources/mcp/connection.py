@@ -1,5 +1,4 @@
-"""One live connection to an MCP server: transport, negotiated protocol era, and a listing that tolerates invalid
-definitions."""
+"""One live connection to an MCP server: transport, protocol era, and a listing that tolerates invalid definitions."""
 
 from __future__ import annotations
 

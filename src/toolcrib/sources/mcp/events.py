@@ -1,5 +1,4 @@
-"""An SSE stream that passes only short events to the SDK, because the SDK reads each event in one step of any
-length."""
+"""An SSE stream that passes only short events to the SDK, which reads each event in one step."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Keeps the last output that a program wrote to standard error. The output is drained at once, so that the program
-never blocks."""
+"""Keeps the last output that a program wrote to standard error.
+
+The output is drained at once, so that the program never blocks."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ def messages_in(line: bytes, limit_bytes: int) -> Iterator[SessionMessage | Garb
     forever.
     """
     if isinstance(line, Overlong):
-        yield Garbled(f"more than {limit_bytes / 2**20:g} MiB , beginning with {_shown(line)}")
+        yield Garbled(f"more than {limit_bytes / 2**20:g} MiB, beginning with {_shown(line)}")
         if (request_id := request_answered(line)) is not None:
             yield refused(request_id, too_long(limit_bytes))
         return
