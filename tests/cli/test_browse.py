@@ -266,7 +266,7 @@ def test_servers_that_run_are_searched_and_those_that_do_not_are_named(tmp_path:
     found = toolcrib("search", "add", "two", "integers", "-c", config)
     assert found.code == 0
     assert "bench.add" in found.out.splitlines()[0]
-    assert f"Unavailable: broken. `toolcrib doctor -c {config}` says why." in found.err
+    assert f"Unavailable: broken. Run `toolcrib doctor -c {config}` to see why." in found.err
     tree = toolcrib("tree", config, "--json").json
     assert tree["unavailable"] == ["broken"]
     assert tree["nodes"][0]["tool_count"] == len(faulty.BASE_TOOLS) + 11

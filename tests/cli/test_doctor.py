@@ -251,7 +251,7 @@ def test_a_server_that_each_principal_has_for_itself_is_tried_for_the_person_her
 def test_one_that_the_person_here_cannot_use_is_told_of_with_the_reason_and_it_ends_with_1(tmp_path: Path) -> None:
     settings: Json = {"sources": {"desk": {"isolation": "principal"}}}
     config = write_config(tmp_path / "mcp.json", toolcrib=settings, desk=faulty_entry("exit-at-start"))
-    assert f"Unavailable: desk. `toolcrib doctor -c {config}` says why." in toolcrib("tree", config).err
+    assert f"Unavailable: desk. Run `toolcrib doctor -c {config}` to see why." in toolcrib("tree", config).err
     ended = toolcrib("doctor", config)
     assert ended.code == 1
     assert "For `local`: failed." in ended.out
