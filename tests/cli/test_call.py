@@ -87,7 +87,7 @@ def test_without_a_terminal_nobody_is_asked(tmp_path: Path) -> None:
     rules = {"policy": {"rules": [{"then": "ask", "tools": ["bench.echo"]}], "otherwise": "allow"}}
     config = write_config(tmp_path / "mcp.json", toolcrib=rules, bench=faulty_entry())
     ended = toolcrib("call", "bench.echo", "text=tea", "-c", config)
-    assert (ended.code, "runs only after a person has approved" in ended.err) == (1, True)
+    assert (ended.code, "needs a person's approval" in ended.err) == (1, True)
     assert "Run this command at a terminal. If you answer `always` there" in ended.err
     assert "client" not in ended.err
 
