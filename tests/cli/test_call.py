@@ -110,7 +110,7 @@ def test_a_tool_that_fails_ends_with_1_and_its_answer(config: Path) -> None:
     [
         ("bench.refuse", "TOOL_FAILED", "The workbench is locked"),
         ("bench.crash", "SOURCE_UNAVAILABLE", "stopped before it answered"),
-        ("bench.hammer", "TOOL_NOT_FOUND", "There is no tool `bench.hammer`"),
+        ("bench.hammer", "TOOL_NOT_FOUND", "Tool `bench.hammer` not found"),
         ("other.x", "SOURCE_UNAVAILABLE", "The gateway's owner can run `toolcrib doctor`"),
     ],
 )
@@ -126,7 +126,7 @@ def test_a_call_that_cannot_be_answered_ends_with_1_and_the_reason(
 def test_an_answer_that_misses_its_schema_is_shown_with_a_warning(config: Path) -> None:
     ended = toolcrib("call", "bench.mismatch", "-c", config)
     assert (ended.code, ended.out) == (0, "many\n")
-    assert "misses the tool's output schema" in " ".join(ended.err.split())
+    assert "does not match the tool's output schema" in " ".join(ended.err.split())
 
 
 def test_wrong_arguments_are_explained_and_the_command_that_is_proposed_works(tmp_path: Path) -> None:

@@ -375,9 +375,9 @@ async def test_an_error_about_the_arguments_of_a_tool_is_short_whatever_was_sent
 
 @pytest.mark.anyio
 async def test_a_name_that_is_too_long_is_told_by_its_length() -> None:
-    with pytest.raises(InvalidArguments, match=r"`/path/1` has 5,000 characters; 1,000 are the most"):
+    with pytest.raises(InvalidArguments, match=r"`/path/1` has 5,000 characters; at most 1,000 are allowed"):
         await asked("list", {"path": ["git", "x" * 5_000]})
-    with pytest.raises(InvalidArguments, match=r"`/path` has 2,000,000 items; 2000 are the most"):
+    with pytest.raises(InvalidArguments, match=r"`/path` has 2,000,000 items; at most 2000 are allowed"):
         await asked("list", {"path": [1] * 2_000_000})
 
 
