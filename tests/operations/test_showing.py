@@ -261,7 +261,7 @@ async def test_a_search_in_a_category_for_what_is_nowhere_leads_to_what_is_there
         OPERATIONS.search_tools(VIEW, "zebra", category=["git", "write"])
 
     assert caught.value.hints[0] == "No tool in any other category matches either."
-    assert "in other words" in caught.value.hints[1]
+    assert "with different words" in caught.value.hints[1]
     assert isinstance(await sent(VIEW, caught.value.next_action), ListPage)
 
 

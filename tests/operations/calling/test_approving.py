@@ -163,7 +163,7 @@ async def test_always_is_said_of_one_server_and_not_of_another_that_offers_the_s
 async def test_anything_but_an_answer_that_says_so_is_a_no(answer: Mapping[str, Any] | Exception) -> None:
     runner, view, person = Runner(), view_for(), Person(answer)
 
-    with pytest.raises(NotAuthorized, match=r"`git\.push` was not run") as refused:
+    with pytest.raises(NotAuthorized, match=r"`git\.push` did not run") as refused:
         await run(runner, view, person)
 
     assert not refused.value.retryable
@@ -290,7 +290,7 @@ async def test_a_caller_who_goes_away_while_a_person_is_asked_lets_nothing_run()
 async def test_where_nobody_can_be_asked_nothing_runs(client: SilentClient | None) -> None:
     view = view_for()
 
-    with pytest.raises(NotAuthorized, match="your client cannot ask one"):
+    with pytest.raises(NotAuthorized, match="your client cannot show the question"):
         await Runner().call_tool(view, PUSH.handle, TO_HOME, CallContext(client=client))
     assert source_of(view, "git").calls == []
 
@@ -397,7 +397,7 @@ async def test_every_argument_is_shown_and_the_size_of_what_is_cut_is_said() -> 
     assert (shown["to.who"], shown["to.amount"]) == ('"mallory"', "5")
     assert '"a: b": 1' in question["message"]
     assert all(shown[key].endswith("x… (5,002 characters)") for key in padded)
-    assert "runs as it is" in question["message"]
+    assert "The tool receives them in full." in question["message"]
     assert choices_of(question) == ["once", "no"]
 
 

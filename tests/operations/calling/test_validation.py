@@ -185,7 +185,7 @@ def test_no_answer_keeps_others_waiting_or_takes_all_memory(name: str) -> None:
 
     assert told["longest_s"] < 1
     assert told["grew_mib"] < 200
-    assert told["said"].startswith("the answer")
+    assert "the answer" in told["said"]
 
 
 def test_no_arguments_of_an_operation_keep_others_waiting_or_take_all_memory() -> None:
