@@ -229,7 +229,7 @@ async def test_a_tool_that_is_given_and_not_there_is_said_at_once() -> None:
 @pytest.mark.parametrize("operations", ["most", ["list", "guess"]])
 async def test_an_operation_or_a_set_that_is_not_there_is_refused(operations: str | list[str]) -> None:
     async with opened() as crib:
-        with pytest.raises(ValueError, match=r"there are: .*list|there are: compact"):
+        with pytest.raises(ValueError, match=r"operations are: .*list|sets are: compact"):
             CribToolset[object](crib.session(), operations=operations)
 
 
