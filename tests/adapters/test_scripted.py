@@ -188,14 +188,14 @@ def test_a_name_that_means_no_adapter_is_refused_with_those_that_it_may_mean(nam
 @pytest.mark.parametrize(
     ("name", "options", "complaint"),
     [
-        ("openai:gpt-5.6", {"timeout": 5}, "has no option `timeout`; it has api_key, base_url, timeout_s,"),
+        ("openai:gpt-5.6", {"timeout": 5}, "has no option `timeout`. Its options are: api_key, base_url, timeout_s,"),
         ("anthropic:claude-opus-5-5", {"baseurl": "x"}, "Did you mean `base_url`?"),
-        ("openai-chat:gpt-4.1", {"delivery": "defer"}, "`openai-chat` has no option `delivery`;"),
-        ("scripted:any.json", {"model": "any"}, "has no option `model`;"),
+        ("openai-chat:gpt-4.1", {"delivery": "defer"}, "`openai-chat` has no option `delivery`."),
+        ("scripted:any.json", {"model": "any"}, "has no option `model`."),
         (
             "claude-agent:claude-opus-5-5",
             {"max_output_tokens": 5},
-            "it has delivery, api_key, base_url, cwd, env, program",
+            "Its options are: delivery, api_key, base_url, cwd, env, program",
         ),
     ],
 )

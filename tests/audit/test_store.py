@@ -527,7 +527,7 @@ def test_closing_gives_up_what_cannot_be_written_and_says_so(path: Path, caplog:
         store.record(performed(3))
         store.close(0.3)
         assert store.condition.lost == 3
-    assert any("2 operations are not in the audit" in warning for warning in warnings(caplog))
+    assert any("2 operations are missing from the audit" in warning for warning in warnings(caplog))
     assert queries(path) == ["query 0"]
 
 
@@ -565,7 +565,7 @@ def damaged(path: Path) -> None:
     ("spoil", "reason"),
     [
         (foreign, "not a database"),
-        (another_program, "not an audit"),
+        (another_program, "not a Toolcrib audit"),
         (newer, "newer version"),
         (a_folder, "unable to open"),
         (damaged, "malformed"),

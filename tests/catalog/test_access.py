@@ -340,8 +340,8 @@ def test_an_expansion_says_what_stands_in_the_way_of_a_call() -> None:
         return Operations().expand_tool(view, "git.push").to_wire().get("obstacle")
 
     assert obstacle(Access.CALL) is None
-    assert obstacle(Access.ASK) == "A person is asked before it runs, unless one approved of it for good."
-    assert obstacle(Access.SEE) == "You may see this tool and not call it."
+    assert obstacle(Access.ASK) == "A person must approve each call of this tool, unless it was approved permanently."
+    assert obstacle(Access.SEE) == "You can see this tool, but you are not allowed to call it."
     with pytest.raises(ToolNotFound):
         obstacle(Access.HIDDEN)
 

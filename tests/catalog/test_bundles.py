@@ -113,12 +113,12 @@ def test_bundles_that_cannot_be_are_refused(bundles: list[ToolBundle], problem: 
 
 @pytest.mark.parametrize("name", ["", "a b", "a/b", "a.b", "ä", "a\n"])
 def test_a_name_that_could_not_stand_in_a_url_is_refused(name: str) -> None:
-    with pytest.raises(InvalidConfig, match="name a bundle"):
+    with pytest.raises(InvalidConfig, match="is not a valid bundle name"):
         ToolBundle(name)
 
 
 def test_an_entry_without_a_word_is_refused() -> None:
-    with pytest.raises(InvalidConfig, match="expected here"):
+    with pytest.raises(InvalidConfig, match="an entry must be a tool id"):
         ToolBundle("a", required=(" ",))
 
 

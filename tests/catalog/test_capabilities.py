@@ -287,7 +287,7 @@ def test_one_that_hangs_is_missing_after_its_deadline_is_asked_no_second_time_an
     bench = Bench(OwnCheck(slow), remedy="Restart it.", timeout_s=3)
     bench.look()
     bench.now = 2.9
-    assert "being looked for" in (bench.look() or "")
+    assert "still checking for it" in (bench.look() or "")
     for bench.now in (3.0, 100.0, 10_000.0):
         assert bench.look() == "It needs `it`: checking for it takes longer than 3 s. Restart it."
     bench.registry.register(needing("box.push", "it", "more"))
@@ -561,7 +561,7 @@ async def test_a_call_is_refused_with_the_remedy_and_a_search_for_another_until_
         await crib.call_tool(handle)
     error = refused.value
     assert error.to_wire()["error"]["code"] == "CAPABILITY_MISSING"
-    assert error.message == f"`functions.build` was not run. {WHY}"
+    assert error.message == f"`functions.build` did not run. {WHY}"
     assert error.next_action == NextAction("search_tools", {"query": "Build an image of a container."})
     assert not error.retryable
     put_program(path, "docker")
@@ -623,7 +623,7 @@ def test_where_nothing_changed_a_view_stays_the_same_object(crib: Toolcrib, path
 
 def test_of_two_with_one_name_the_later_stands(crib: Toolcrib) -> None:
     crib.add_capability(Capability("docker", OwnCheck(lambda: True)))
-    assert "being looked for" in crib.view().lacking["functions.build"]
+    assert "still checking for it" in crib.view().lacking["functions.build"]
 
 
 @pytest.mark.anyio

@@ -184,7 +184,7 @@ def test_two_of_one_path_and_one_without_a_name_are_refused() -> None:
     with pytest.raises(InvalidConfig, match="duplicate category code/lint"):
         Categories([Category(("code", "lint")), Category(("code", "lint"), title="Again")])
     for nameless in ((), ("",), ("code", "")):
-        with pytest.raises(InvalidConfig, match="without a name"):
+        with pytest.raises(InvalidConfig, match="must have a name"):
             Categories([Category(nameless)])
 
 

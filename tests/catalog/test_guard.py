@@ -266,7 +266,7 @@ async def test_without_a_store_versions_are_counted_as_long_as_the_program_lasts
     async with opened(None, COMMIT) as catalog:
         await catalog.offer(NARROWER)
         assert version(catalog) == "2.0.0"
-        with pytest.raises(ValueError, match="no store"):
+        with pytest.raises(ValueError, match="no pin store was given"):
             catalog.guard.approve([], "ada")
 
 
@@ -362,7 +362,7 @@ async def test_a_store_that_cannot_be_read_approves_of_nothing_and_says_so(
 
         assert catalog.shown == {}
         assert str(store.path) in (catalog.guard.problem or "")
-        told = [each.message for each in caplog.records if "nothing counts as approved" in each.message]
+        told = [each.message for each in caplog.records if "nothing counts as pinned" in each.message]
         assert len(told) == 1
 
         store.path.write_bytes(whole)

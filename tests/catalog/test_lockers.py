@@ -217,7 +217,7 @@ async def test_who_has_a_call_under_way_makes_no_room_and_a_newcomer_is_told_to_
         assert refused.tools == {}
         assert refused.sources["desk"].status is SourceStatus.FAILED
         assert not refused.sources["desk"].is_lasting
-        assert "try again" in (refused.sources["desk"].reason or "")
+        assert "Try again later" in (refused.sources["desk"].reason or "")
 
         shop.made["ada"].release.set()
         await until(lambda: answers, "the call ended")
@@ -248,7 +248,7 @@ async def test_a_call_that_comes_after_its_source_made_room_can_be_tried_again()
         assert await lockers.ready(ADA, 30)
         late = lockers.overlay(ADA)
         assert await lockers.ready(BOB, 30)
-        with pytest.raises(SourceUnavailable, match="ask again") as raised:
+        with pytest.raises(SourceUnavailable, match="Send the request again") as raised:
             await late.sources["desk"].source.call_tool(late.tools["desk.saw"], {}, CallContext(ADA))
         assert raised.value.retryable
 

@@ -138,7 +138,7 @@ def test_an_example_that_the_schema_of_a_tool_refuses_is_left_out_and_logged(cap
     }
     assert shown == {"git.commit": ["Record"], "git.log": ["Oops"]}
     assert {tool.metadata.cost for tool in registry.list()} == {"little"}
-    assert "git.commit: example 2 (Oops) does not match its schema: `msg` is not a key" in caplog.text
+    assert "git.commit: example 2 (Oops) does not match its schema: unknown key `msg`" in caplog.text
     assert "git.log: example 1 (Record) does not match its schema" in caplog.text
 
 
@@ -270,8 +270,8 @@ async def test_what_requires_permission_asks_whatever_the_policy_says(policy: Ru
     assert view.access_to(view.tools["functions.record"]) is Access.ASK
     assert "obstacle" not in before
     expansion = crib.expand_tool("functions.record")
-    assert "A person is asked" in expansion.to_wire()["obstacle"]
-    with pytest.raises(NotAuthorized, match="only after a person has approved"):  # for nobody can be asked here
+    assert "A person must approve" in expansion.to_wire()["obstacle"]
+    with pytest.raises(NotAuthorized, match="needs a person's approval"):  # for nobody can be asked here
         await crib.call_tool(expansion.handle, {"message": "x"})
 
 

@@ -114,7 +114,7 @@ def test_a_merge_tells_all_conflicts_up_to_a_number() -> None:
     with pytest.raises(InvalidTool) as refused:
         registry_of(*taken).merge(taken)
 
-    assert refused.value.message.count("registered already") == MAX_TOLD
+    assert refused.value.message.count("already registered") == MAX_TOLD
     assert refused.value.message.endswith("; and 5 more")
 
 

@@ -187,7 +187,7 @@ class Registry(RuleBasedStateMachine):
             self.tools.update({tool.id: tool for tool in tools})
             return True
         before = self.registry.state
-        with pytest.raises(InvalidTool, match="registered already"):
+        with pytest.raises(InvalidTool, match="already registered"):
             change()
         assert self.registry.state is before
         return False

@@ -120,8 +120,8 @@ def test_a_signal_ends_it(number: signal.Signals, tmp_path: Path) -> None:
     ("model", "says"),
     [
         ("scripted:/nowhere/script.json", "cannot be read"),
-        ("nobody:model", "`nobody:model` cannot be used"),
-        ("openai:gpt-5", "`openai:gpt-5` cannot be used"),
+        ("nobody:model", "cannot use the model `nobody:model`"),
+        ("openai:gpt-5", "cannot use the model `openai:gpt-5`"),
     ],
 )
 def test_a_model_that_cannot_be_used_is_told_of_at_once(model: str, says: str) -> None:
@@ -145,7 +145,7 @@ def test_a_name_that_is_no_model_is_answered_with_how_one_is_named() -> None:
 @pytest.mark.parametrize(
     ("named", "code", "says"),
     [
-        ((), 2, "name one"),
+        ((), 2, "needs a CONFIG"),
         (("mcp.json",), 1, "Bundle `few` not found."),
     ],
 )

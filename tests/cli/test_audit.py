@@ -741,7 +741,7 @@ def test_nothing_is_forgotten_unless_somebody_agrees(path: Path) -> None:
     ended = toolcrib("audit", "forget", "--path", path, "--all")
     assert ended.code == 1
     assert "--yes" in ended.err
-    question = "Forget 3 traces with 6 operations, for good?"
+    question = "Delete 3 traces with 6 operations permanently?"
     for answer, code, left in (("n\n", 1, 3), ("y\n", 0, 0)):
         ended = typed(
             *("audit", "forget", "--path", path, "--all"),

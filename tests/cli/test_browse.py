@@ -188,7 +188,7 @@ def test_a_search_without_an_answer_says_so_and_ends_with_1(tools: str) -> None:
     shown = run("search", "quux", "--tools", tools)
     assert (shown.exit_code, shown.stdout.strip()) == (1, "")
     assert run("search", "quux", "--in", "garden", "--tools", tools).exit_code == 1
-    assert "No tool seems to serve this." in shown.stderr
+    assert "No tool matches this query well." in shown.stderr
     assert f"Next: toolcrib tree --tools {tools}" in shown.stderr
     as_json = run("search", "quux", "--tools", tools, "--json")
     assert (as_json.exit_code, json.loads(as_json.stdout)["results"]) == (1, [])
@@ -251,7 +251,7 @@ def test_at_eighty_columns_what_is_wrong_is_broken_between_words(tools: str, tmp
     for words, said in [
         (
             ["search", "--tools", tools, "zebra"],
-            "No tool seems to serve this. Say it in other words, what is to be done",
+            "No tool matches this query well. Search with different words: say what you want to do",
         ),
         (["call", "-c", config.name, "gone.x"], "`gone` could not start or connect. The gateway's owner can"),
     ]:
@@ -266,7 +266,7 @@ def test_servers_that_run_are_searched_and_those_that_do_not_are_named(tmp_path:
     found = toolcrib("search", "add", "two", "integers", "-c", config)
     assert found.code == 0
     assert "bench.add" in found.out.splitlines()[0]
-    assert f"Unavailable: broken. `toolcrib doctor -c {config}` says why." in found.err
+    assert f"Unavailable: broken. Run `toolcrib doctor -c {config}` to see why." in found.err
     tree = toolcrib("tree", config, "--json").json
     assert tree["unavailable"] == ["broken"]
     assert tree["nodes"][0]["tool_count"] == len(faulty.BASE_TOOLS) + 11
@@ -276,7 +276,7 @@ def test_an_expansion_says_what_stands_in_the_way_of_a_call(tmp_path: Path) -> N
     rules = [{"then": "refuse", "tools": ["bench.add"]}, {"then": "ask", "tools": ["bench.echo"]}]
     policy = {"rules": rules, "otherwise": "allow"}
     config = write_config(tmp_path / "mcp.json", toolcrib={"policy": policy}, bench=faulty_entry())
-    for tool_id, obstacle in (("bench.add", "may see this tool and not call it"), ("bench.echo", "A person is asked")):
+    for tool_id, obstacle in (("bench.add", "you are not allowed to call it"), ("bench.echo", "A person must approve")):
         assert obstacle in toolcrib("expand", tool_id, "-c", config).out
         assert obstacle in toolcrib("expand", tool_id, "-c", config, "--json").json["obstacle"]
 
@@ -352,7 +352,7 @@ def ruled(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("command", [("list", "bench", "-c"), ("tree", "-c"), ("search", "echo", "-c")])
 def test_a_tool_that_may_not_be_called_is_marked(command: tuple[str, ...], ruled: Path) -> None:
     lines = run(*command, str(ruled)).stdout.replace("\n", " ")
-    assert lines.count("unavailable: You may see this tool and not call it") >= 1
+    assert lines.count("unavailable: You can see this tool, but you are not allowed to call it") >= 1
     if command[0] == "list":
         assert lines.count("unavailable: ") == len(faulty.BASE_TOOLS) - 1
 

@@ -54,7 +54,7 @@ def test_one_bundle_is_shown_with_its_tools_and_what_is_missing_and_why(config: 
 
     complete = toolcrib("bundles", "sums", "-c", config)
     assert complete.code == 0
-    there, absent = complete.out.partition("not there")[::2]
+    there, absent = complete.out.partition("not available")[::2]
     assert "bench.add" in there
     assert "bench.nothing: not found" in absent
     assert "missing" not in complete.out

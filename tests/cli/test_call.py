@@ -87,7 +87,7 @@ def test_without_a_terminal_nobody_is_asked(tmp_path: Path) -> None:
     rules = {"policy": {"rules": [{"then": "ask", "tools": ["bench.echo"]}], "otherwise": "allow"}}
     config = write_config(tmp_path / "mcp.json", toolcrib=rules, bench=faulty_entry())
     ended = toolcrib("call", "bench.echo", "text=tea", "-c", config)
-    assert (ended.code, "runs only after a person has approved" in ended.err) == (1, True)
+    assert (ended.code, "needs a person's approval" in ended.err) == (1, True)
     assert "Run this command at a terminal. If you answer `always` there" in ended.err
     assert "client" not in ended.err
 
@@ -110,7 +110,7 @@ def test_a_tool_that_fails_ends_with_1_and_its_answer(config: Path) -> None:
     [
         ("bench.refuse", "TOOL_FAILED", "The workbench is locked"),
         ("bench.crash", "SOURCE_UNAVAILABLE", "stopped before it answered"),
-        ("bench.hammer", "TOOL_NOT_FOUND", "There is no tool `bench.hammer`"),
+        ("bench.hammer", "TOOL_NOT_FOUND", "Tool `bench.hammer` not found"),
         ("other.x", "SOURCE_UNAVAILABLE", "The gateway's owner can run `toolcrib doctor`"),
     ],
 )
@@ -126,7 +126,7 @@ def test_a_call_that_cannot_be_answered_ends_with_1_and_the_reason(
 def test_an_answer_that_misses_its_schema_is_shown_with_a_warning(config: Path) -> None:
     ended = toolcrib("call", "bench.mismatch", "-c", config)
     assert (ended.code, ended.out) == (0, "many\n")
-    assert "misses the tool's output schema" in " ".join(ended.err.split())
+    assert "does not match the tool's output schema" in " ".join(ended.err.split())
 
 
 def test_wrong_arguments_are_explained_and_the_command_that_is_proposed_works(tmp_path: Path) -> None:

@@ -77,7 +77,7 @@ def test_everything_that_is_wrong_is_named_with_its_reason_and_it_ends_with_1(tm
         "absent": "the program `no-such-program-4b1f` is not installed or not on the PATH",
         "broken": "the vice is missing",
         "marked": "[red]no[/] [/vice] :bug:",
-        "mute": "did not answer within 0.3 s",
+        "mute": "did not complete the MCP handshake within 0.3 s",
         "unreachable": "connect",
         "unset": "`TOOLCRIB_TEST_NOT_SET` is not set",
         "shapeless": "must be an object",
@@ -113,11 +113,11 @@ def test_verbose_tells_the_limits_of_every_source_once_and_what_differs_beside_i
     shown = toolcrib("doctor", config, "-v").out.splitlines()
     assert (
         "Limits per server: 60 s to start, 30 s to list, 90 s to answer, stopped after 3600 s unused, "
-        "32 calls at once, 256 more in line." in shown
+        "32 calls at once, 256 more queued." in shown
     )
     assert "  bench: 4 calls at once" in shown
     assert not any(line.startswith("  other") for line in shown)
-    assert "Limits per principal: 60 calls a minute, 60 of them at once." in shown
+    assert "Limits per principal: 60 calls per minute, burst of 60." in shown
     assert "Failed once; a gateway retries" in "".join(shown)
     unlimited = write_config(tmp_path / "mcp.json", toolcrib={"calls_per_minute": 0}, bench=faulty_entry())
     assert "Limits per principal: no limit." in toolcrib("doctor", unlimited, "-v").out
@@ -196,11 +196,11 @@ def test_capabilities_that_are_missing_are_told_with_the_remedy_and_how_many_too
     assert model["reason"] == "its file or folder does not exist. Fetch it."
     assert model["looked_for"] == "the file or folder `/no-such-folder-4b1f/model.bin`"
     said = " ".join(toolcrib("doctor", config).out.split())
-    assert "Missing: gpu, which 1 tool needs: no capability with this name is configured." in said
+    assert "Missing capability: gpu, which 1 tool needs: no capability with this name is configured." in said
     count = model["tool_count"]
     assert count > 1
     assert (
-        f"Missing: model, which {count} tools need: its file or folder does not exist. Fetch it. "
+        f"Missing capability: model, which {count} tools need: its file or folder does not exist. Fetch it. "
         "Looked for: the file or folder `/no-such-folder-4b1f/model.bin`." in said
     )
     assert "unneeded" not in said
@@ -251,7 +251,7 @@ def test_a_server_that_each_principal_has_for_itself_is_tried_for_the_person_her
 def test_one_that_the_person_here_cannot_use_is_told_of_with_the_reason_and_it_ends_with_1(tmp_path: Path) -> None:
     settings: Json = {"sources": {"desk": {"isolation": "principal"}}}
     config = write_config(tmp_path / "mcp.json", toolcrib=settings, desk=faulty_entry("exit-at-start"))
-    assert f"Unavailable: desk. `toolcrib doctor -c {config}` says why." in toolcrib("tree", config).err
+    assert f"Unavailable: desk. Run `toolcrib doctor -c {config}` to see why." in toolcrib("tree", config).err
     ended = toolcrib("doctor", config)
     assert ended.code == 1
     assert "For `local`: failed." in ended.out
@@ -333,7 +333,7 @@ def test_what_is_quarantined_is_told_with_the_reason_and_makes_the_whole_unhealt
     lines = ended.out.splitlines()
     assert "Definitions of shop: 3 quarantined." in lines
     words = "The definition changed since it was pinned: its text changed."
-    assert f"Quarantined: shop.refund, shop.ship, shown as they were approved. {words}" in lines
+    assert f"Quarantined: shop.refund, shop.ship, shown as pinned. {words}" in lines
     assert any(line.startswith("Quarantined: shop.peek, hidden. This tool is not pinned") for line in lines)
     (doubt,) = [line for line in lines if line.startswith("Suspicious: ")]
     assert doubt.startswith("Suspicious: shop.ship /description: instructions-to-model, ")
@@ -497,7 +497,7 @@ def test_without_a_file_the_one_that_a_client_has_toolcrib_serve_is_checked(
     write_config(home / ".cursor" / "mcp.json", toolcrib=None, toolcrib_gateway=entry)
     checked = toolcrib("doctor")
     assert (checked.code, "bench" in checked.out) == (0, True)
-    assert f"mcp.json does not exist. Checking {served}, which is for Cursor." in checked.err
+    assert f"mcp.json does not exist. Checking {served} instead, which is for Cursor." in checked.err
 
     other = write_config(tmp_path / "other.json")
     (home / ".claude.json").write_text(json.dumps({"mcpServers": {"t": {**entry, "args": ["serve", str(other)]}}}))

@@ -195,7 +195,7 @@ def test_queries_that_nothing_serves_are_counted_apart(files: list[str]) -> None
     assert (report["queries"], report["nothing_here"]["queries"], report["nothing_here"]["refused"]) == (3, 2, 1)
     assert 0 < report["nothing_here"]["auroc"] <= 1
     shown = toolcrib("eval", *with_negatives).out
-    assert "1 of 2 (50.0%) that nothing serves" in shown
+    assert "1 of 2 (50.0%) that no tool fits" in shown
     assert f"AUROC {report['nothing_here']['auroc']:.3f}" in shown
 
 
@@ -237,7 +237,7 @@ def test_settings_that_are_equal_differ_by_nothing(files: list[str], tmp_path: P
     assert comparison["with"] == str(same)
     for difference in comparison["difference"].values():
         assert difference == {"mean": 0, "interval": [0, 0], "distinguishable": False, "better": 0, "worse": 0}
-    assert "no query has another ndcg@10" in toolcrib("eval", *files, "--compare", same).out
+    assert "no query has a different ndcg@10" in toolcrib("eval", *files, "--compare", same).out
 
 
 @pytest.fixture
@@ -312,7 +312,7 @@ def test_the_search_of_the_configuration_is_what_is_measured(tmp_path: Path) -> 
 def test_a_signal_that_is_unknown_ends_with_2_and_names_those_there_are(files: list[str], words: list[str]) -> None:
     ended = toolcrib("eval", *files, *words)
     assert (ended.code, ended.out) == (2, "")
-    assert "`luck` is no signal" in ended.err
+    assert "`luck` is not a signal" in ended.err
     assert "synonyms" in ended.err
 
 

@@ -37,7 +37,7 @@ def test_a_schema_by_hand_that_agrees_with_its_function_is_passed(tmp_path: Path
 @pytest.mark.parametrize(
     ("code", "problem"),
     [
-        ("import sys; sys.exit(0)", "tools: it cannot be imported: SystemExit: 0"),
+        ("import sys; sys.exit(0)", "tools: cannot be imported: SystemExit: 0"),
         (
             "from toolcrib import Plugin\nclass Bare(Plugin):\n    def __init__(self, key: str) -> None: ...",
             "tools:Bare: cannot be created: TypeError: ",
@@ -93,7 +93,7 @@ class Lengths(Plugin):
 
 
 def test_a_module_that_cannot_be_imported_or_holds_no_tools_is_a_finding(tmp_path: Path) -> None:
-    assert linted(tmp_path, "1 / 0") == (1, ["tools: it cannot be imported: ZeroDivisionError: division by zero"])
+    assert linted(tmp_path, "1 / 0") == (1, ["tools: cannot be imported: ZeroDivisionError: division by zero"])
     assert linted(tmp_path, "x = 1") == (1, ["tools: contains no Toolcrib, FunctionSource or Plugin"])
 
 
@@ -106,8 +106,8 @@ def test_what_a_configuration_says_of_tools_is_held_against_their_servers(tmp_pa
     assert [each["problem"] for each in done.json["findings"]] == [
         "toolcrib.tools: `bench.ecoh` matches no tool (did you mean `bench.echo`?)",
         (
-            "toolcrib.tools: `bench.echo`: example 1 (Say it) does not match its schema: the key `text` is missing "
-            "from the input (`txet` was given)"
+            "toolcrib.tools: `bench.echo`: example 1 (Say it) does not match its schema: the required key `text` "
+            "is missing (`txet` was given)"
         ),
     ]
     fine = write_config(

@@ -150,7 +150,7 @@ def test_tools_that_stand_in_the_configuration_itself_are_not_approved_of(shop: 
     )
     ended = pin(shop, "ops.df", "--yes")
     assert ended.code == 1
-    assert "`ops.df` stands in the configuration itself" in " ".join(ended.err.split())
+    assert "`ops.df` is defined in your configuration" in " ".join(ended.err.split())
 
 
 def test_servers_of_ones_own_are_approved_of_as_well(shop: Shop) -> None:

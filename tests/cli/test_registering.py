@@ -100,10 +100,10 @@ def test_an_endpoint_is_added_with_method_headers_and_body() -> None:
     ("tool_id", "words", "told"),
     [
         ("mine.greet", ["ls"], "`mine.greet`: the configuration"),
-        ("bench.more", ["ls"], "is called `bench`"),
+        ("bench.more", ["ls"], "the name `bench` is already used"),
         ("disk", ["ls"], "Use SOURCE.NAME"),
         ("ops.x", ["sh", "-c", "echo {text}"], "`sh` would run the argument"),
-        ("ops.x", ["{program}"], "without anything to fill in"),
+        ("ops.x", ["{program}"], "without placeholders"),
         ("Ops Tools.x", ["ls"], "is not a valid source name"),
     ],
 )
@@ -203,7 +203,7 @@ def test_what_is_exported_can_be_imported_elsewhere_or_pasted_into_a_configurati
         (document_of(declared={"ops": {"tools": {"a": {"command": ["ls"]}}}}), "toolcrib.declared.ops.tools.a.desc"),
         (document_of(tools={"a.b": {"tagz": []}}), "toolcrib.tools.a.b: unknown key `tagz`"),
         (document_of(categories={"A": {"also_under": [["A"]]}}), "cannot be below itself"),
-        (document_of(categories={"A": {"categories": 1}}), "toolcrib.categories.A.categories: an object"),
+        (document_of(categories={"A": {"categories": 1}}), "toolcrib.categories.A.categories: must be an object"),
         (document_of(bundles={"b": {"required": 1}}), "toolcrib.bundles.b.required"),
         (document_of(bundles={"b": {"includes": ["nope"]}}), "the bundle `b`"),
         (document_of(capabilities={"c": {}}), "toolcrib.capabilities.c: needs exactly one of"),

@@ -41,7 +41,7 @@ def test_patterns_of_a_rule_that_nothing_meets_are_named_with_their_place_and_wh
         "toolcrib.policy.rules.2.tools: `bnch.e*` matches no tool (did you mean `bench.e*`?)",
         "toolcrib.policy.rules.3.paths: `bench/Remote` has no tools",
         "toolcrib.policy.rules.3.paths: `benhc` has no tools (did you mean `bench`?)",
-        "toolcrib.policy.rules.4.tags: no tool carries `review`",
+        "toolcrib.policy.rules.4.tags: no tool has the tag `review`",
     ]
 
 
@@ -69,9 +69,9 @@ def test_categories_that_nothing_hangs_in_and_links_to_no_node_are_named(tmp_pat
     }
     assert warnings(tmp_path, {"categories": categories}) == [
         "toolcrib.categories.Empty.tools: `bench.subtract` matches no tool",
-        "toolcrib.categories.Empty.tagged: no tool carries `sums`",
+        "toolcrib.categories.Empty.tagged: no tool has the tag `sums`",
         "toolcrib.categories.Empty: the category is empty",
-        "toolcrib.categories.Coding.categories.Sums.also_under: there is no node `Codnig` (did you mean `Coding`?)",
+        "toolcrib.categories.Coding.categories.Sums.also_under: category `Codnig` not found (did you mean `Coding`?)",
     ]
 
 
@@ -186,7 +186,7 @@ def test_tools_that_only_claim_to_match_are_counted_with_the_sources_that_are_no
     told = f"Rule 1 opens {count} tools; {count} more {untrusted} source is not trusted: other."
     assert told in " ".join(shown.out.split())
     config = write_config(tmp_path / "mcp.json", toolcrib=reading, **servers)
-    told = f"Rule 1 opens no tool; {2 * count} {untrusted} sources are not trusted: good, other."
+    told = f"Rule 1 opens no tools; {2 * count} {untrusted} sources are not trusted: good, other."
     assert told in " ".join(toolcrib("doctor", config).out.split())
 
 

@@ -142,7 +142,7 @@ def test_behind_a_client_that_has_toolcrib_alone_its_servers_are_weighed(tmp_pat
     served = write_config(tmp_path / "served.json", bench=faulty_entry())
     client = write_config(tmp_path / "mcp.json", gateway={"command": "toolcrib", "args": ["serve", str(served)]})
     ended = toolcrib("worth-it", client, "--json")
-    assert ended.err == f"{client} starts Toolcrib. Measuring the servers of {served}.\n"
+    assert ended.err == f"{client} starts Toolcrib. Measuring the servers of {served} instead.\n"
     assert [server["name"] for server in ended.json["servers"]] == ["bench"]
 
 

@@ -135,5 +135,5 @@ async def test_a_file_without_the_bundle_that_is_served_is_not_taken_over(
     async with crib, following(crib, crib.add_config(path)):
         crib.confine("one")
         path.write_text(document({"two": {}}))
-        await until(lambda: "`one` is served" in caplog.text, "it is logged")
+        await until(lambda: "`one` is being served" in caplog.text, "it is logged")
         assert [each.name for each in crib.bundles] == ["one"]

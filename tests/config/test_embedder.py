@@ -57,7 +57,7 @@ def test_an_endpoint_has_a_model_and_what_else_it_needs() -> None:
         ({**ENDPOINT, "api_key": "${KEY}"}, {}, "toolcrib.search.embedder.api_key: environment variable `KEY`"),
         ({**ENDPOINT, "api_key": "${KEY}"}, {"KEY": f"{KEY}\n"}, "an HTTP header cannot contain"),
         ({**ENDPOINT, "endpoint": "${URL}"}, {"URL": f"ftp://{KEY}"}, "must be an http or https URL"),
-        ({**ENDPOINT, "endpoint": f"https://me:{KEY}@example.com"}, {}, "with a user"),
+        ({**ENDPOINT, "endpoint": f"https://me:{KEY}@example.com"}, {}, "without a user name"),
         ({"folder": "${MODELS}/tiny"}, {}, "variable `MODELS` is not set"),
     ],
 )
@@ -77,16 +77,16 @@ def test_what_only_the_environment_lacks_leaves_the_rest_of_the_file_alone(
 @pytest.mark.parametrize(
     ("embedder", "place"),
     [
-        ({}, "toolcrib.search.embedder: either a `folder` or an `endpoint`"),
-        ({**ENDPOINT, "folder": "tiny"}, "toolcrib.search.embedder: either a `folder` or an `endpoint`"),
-        ("tiny", "toolcrib.search.embedder: an object"),
-        ({"folder": 7}, "toolcrib.search.embedder.folder: a text"),
+        ({}, "toolcrib.search.embedder: needs either `folder` or `endpoint`"),
+        ({**ENDPOINT, "folder": "tiny"}, "toolcrib.search.embedder: needs either `folder` or `endpoint`"),
+        ("tiny", "toolcrib.search.embedder: must be an object"),
+        ({"folder": 7}, "toolcrib.search.embedder.folder: must be a string"),
         ({"foldr": "tiny"}, "did you mean `folder`"),
         ({"folder": "tiny", "dimensions": 7}, "toolcrib.search.embedder.dimensions: is only for an `endpoint`"),
         ({"folder": "tiny", "api_key": KEY}, "toolcrib.search.embedder.api_key: is only for an `endpoint`"),
-        ({"endpoint": "https://example.com"}, "toolcrib.search.embedder.model: the name"),
-        ({**ENDPOINT, "dimensions": 0}, "toolcrib.search.embedder.dimensions: a number"),
-        ({**ENDPOINT, "dimensions": "256"}, "toolcrib.search.embedder.dimensions: a number"),
+        ({"endpoint": "https://example.com"}, "toolcrib.search.embedder.model: must be the name"),
+        ({**ENDPOINT, "dimensions": 0}, "toolcrib.search.embedder.dimensions: must be a whole number"),
+        ({**ENDPOINT, "dimensions": "256"}, "toolcrib.search.embedder.dimensions: must be a whole number"),
     ],
 )
 def test_what_is_wrong_is_named_with_its_place(embedder: Any, place: str) -> None:

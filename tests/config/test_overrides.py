@@ -80,7 +80,10 @@ WRONG: list[tuple[Any, str]] = [
     ({"git.*": {"tags": [5]}}, "toolcrib.tools.git.*.tags.0: must be a string"),
     ({"git.*": {"tags": 5}}, "toolcrib.tools.git.*.tags: must be a list of strings"),
     ({"git.*": {"usage_hint": ""}}, "toolcrib.tools.git.*.usage_hint: must be a non-empty string"),
-    ({"git.*": {"optionality": "x"}}, "toolcrib.tools.git.*.optionality: one of required, optional, conditional is"),
+    (
+        {"git.*": {"optionality": "x"}},
+        "toolcrib.tools.git.*.optionality: must be one of: required, optional, conditional",
+    ),
     (
         {"git.*": {"optionality": "conditional"}},
         "toolcrib.tools.git.*.condition: a conditional tool needs a condition: say when",

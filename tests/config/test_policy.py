@@ -84,15 +84,24 @@ WRONG: list[tuple[Any, str]] = [
     ({"otherwise": "hide", "rules": {}}, "toolcrib.policy.rules: must be a list of objects"),
     ({"otherwise": "hide", "rules": ["x"]}, "toolcrib.policy.rules.0: must be an object"),
     ({"otherwise": "hide", "rules": [{}]}, "toolcrib.policy.rules.0: `then` is required"),
-    ({"otherwise": "hide", "rules": [{"then": "hide"}, {"then": 5}]}, "toolcrib.policy.rules.1.then: one of"),
+    ({"otherwise": "hide", "rules": [{"then": "hide"}, {"then": 5}]}, "toolcrib.policy.rules.1.then: must be one of"),
     ({"otherwise": "hide", "rules": [{"then": "ask", "tool": "x"}]}, "toolcrib.policy.rules.0: unknown key `tool`"),
     (
         {"otherwise": "hide", "rules": [{"then": "ask", "tags": 5}]},
         "toolcrib.policy.rules.0.tags: must be a list of strings",
     ),
-    ({"otherwise": "hide", "rules": [{"then": "allow", "tools": []}]}, "toolcrib.policy.rules.0.tools: it is empty"),
-    ({"otherwise": "hide", "rules": [{"then": "allow", "tags": None}]}, "toolcrib.policy.rules.0.tags: it is empty"),
-    ({"otherwise": "hide", "rules": [{"then": "allow", "annotations": {}}]}, "toolcrib.policy.rules.0.annotations: it"),
+    (
+        {"otherwise": "hide", "rules": [{"then": "allow", "tools": []}]},
+        "toolcrib.policy.rules.0.tools: must not be empty",
+    ),
+    (
+        {"otherwise": "hide", "rules": [{"then": "allow", "tags": None}]},
+        "toolcrib.policy.rules.0.tags: must not be empty",
+    ),
+    (
+        {"otherwise": "hide", "rules": [{"then": "allow", "annotations": {}}]},
+        "toolcrib.policy.rules.0.annotations: must not be empty",
+    ),
     (
         {"otherwise": "hide", "rules": [{"then": "ask", "paths": ["x"]}]},
         "toolcrib.policy.rules.0.paths: must be a list of paths",

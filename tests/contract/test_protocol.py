@@ -589,7 +589,7 @@ async def test_every_error_has_its_code_and_a_message_and_leads_on(ask: Ask) -> 
 async def test_where_nothing_matches_hints_name_categories_in_which_something_does(ask: Ask) -> None:
     error = (await ask("search_tool_by_category", query="upload an object", category_path=["Coding"]))["error"]
 
-    assert error["hints"] == ["Matches stand in: Storage/Buckets"]
+    assert error["hints"] == ["These categories have matches: Storage/Buckets"]
     assert ids(await ask("search_tool_by_category", query="upload an object", category_path=["Storage", "Buckets"]))
 
 
@@ -608,7 +608,7 @@ async def test_a_path_that_is_not_there_names_the_closest_that_is(
 ) -> None:
     error = (await ask("list", path=path))["error"]
 
-    assert error["hints"][0] == f"Closest that exists: {'/'.join(closest)}"
+    assert error["hints"][0] == f"The closest existing category is {'/'.join(closest)}."
     assert error["next_action"] == {"operation": "list", "arguments": {"path": closest}}
 
 

@@ -305,7 +305,7 @@ async def test_who_has_a_call_under_way_keeps_its_process_and_a_newcomer_is_told
         tasks.start_soon(hold)
         await holding.wait()
         assert crib.list(context=CallContext(BOB)).missing.unavailable == ("desk",)
-        with pytest.raises(SourceUnavailable, match="try again") as raised:
+        with pytest.raises(SourceUnavailable, match="Try again later") as raised:
             crib.expand_tool("desk.echo", context=CallContext(BOB))
         assert raised.value.retryable
         assert await token(crib, ADA) == "token-of-ada"

@@ -271,7 +271,7 @@ async def test_what_is_served_of_a_registered_bundle_stays_closed_when_somebody_
         # And whatever else is registered meanwhile is heeded.
         Toolcrib(registrations=RegistrationStore(path)).keep(MetadataOverride.of("ops.disk", risk="none"))
         await until(lambda: crib.view().tools["ops.disk"].metadata.risk == "none", "another change is taken over")
-        with pytest.raises(InvalidConfig, match="is served"):
+        with pytest.raises(InvalidConfig, match="is being served"):
             crib.forget("bundle", "disks")
         tasks.cancel_scope.cancel()
 

@@ -115,8 +115,10 @@ def test_a_refused_cursor_says_why_and_what_to_do() -> None:
     with pytest.raises(InvalidCursor) as refused:
         CursorSeal().open("made up", {}, restart=RESTART)
 
-    assert str(refused.value) == "This cursor is not for this request, or the catalog has changed since it was made."
-    assert refused.value.hints == ("Send the request again without a cursor.",)
+    assert (
+        str(refused.value) == "This cursor is invalid: it belongs to a different request, or the catalog has changed."
+    )
+    assert refused.value.hints == ("Send the request again without `cursor`.",)
     assert refused.value.next_action == RESTART
 
 

@@ -94,7 +94,7 @@ def test_tools_stand_by_category_and_by_how_much_they_are_needed() -> None:
         == f"""\
 # Tools
 
-Call a tool by its handle (ID@DIGEST) as it stands here, with its arguments as a JSON object.
+Call a tool by its handle (ID@DIGEST) as shown here, with its arguments as a JSON object.
 
 ## git
 Required:
@@ -312,7 +312,7 @@ def test_a_tool_that_a_person_is_asked_about_says_so() -> None:
 
 def test_an_empty_catalog_says_so() -> None:
     told = describe(view_of(), DetailLevel.FULL, MIN_BUDGET_TOKENS)
-    assert told.text == "# Tools\n\nThere is no tool that can be called now.\n"
+    assert told.text == "# Tools\n\nNo tool can be called now.\n"
 
 
 def test_a_budget_too_small_to_say_anything_is_refused() -> None:

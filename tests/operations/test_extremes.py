@@ -248,11 +248,13 @@ def test_a_category_in_which_something_matches_is_named_only_if_it_can_be_called
     view = View.of(registry.state)
 
     error = told(view, "search_tool_by_category", {"query": "history", "category_path": ["git"]})
-    assert error["error"]["hints"] == ["What matches cannot be called before somebody has done something."]
+    assert error["error"]["hints"] == [
+        "There are matches, but they are unavailable. Search with `include_unavailable` to see the reasons."
+    ]
     found = told(view, "search_tools", error["error"]["next_action"]["arguments"])
     assert [each["tool_id"] for each in found["results"]] == ["hg.log"]
     error = told(view, "search_tools", {"query": "show", "category": ["git"], "tags": ["t"]})
-    assert error["error"]["hints"] == ["Without the tags something matches."]
+    assert error["error"]["hints"] == ["There are matches without the tag filter."]
     assert told(view, "search_tools", error["error"]["next_action"]["arguments"])["results"]
 
 

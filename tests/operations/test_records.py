@@ -468,7 +468,7 @@ async def test_a_recorder_that_raises_harms_nobody(caplog: pytest.LogCaptureFixt
         await counter.ask("list", {"path": ["none"]})
 
     assert [event.outcome for event in counter.told] == ["ok", "UNKNOWN_PATH"]
-    assert "a recorder raised on list" in caplog.text
+    assert "a recorder failed on list" in caplog.text
 
 
 async def test_whoever_uses_the_library_is_recorded_as_a_surface_is() -> None:
@@ -623,7 +623,7 @@ async def test_whoever_fetches_through_the_library_is_recorded_as_well() -> None
 async def test_what_is_not_trusted_to_only_read_is_refused_with_the_call_that_runs_it() -> None:
     counter = Counter()
     for handle, arguments in ((READ.handle, {"path": "."}), (PUSH.handle, {})):
-        with pytest.raises(NotAuthorized, match="not known to only read") as refused:
+        with pytest.raises(NotAuthorized, match="may change something") as refused:
             await counter.ask("call_read_only_tool", {"tool_id": handle, "arguments": arguments})
         step = refused.value.next_action
         assert step is not None
@@ -640,6 +640,6 @@ async def test_what_a_stranger_claims_to_only_read_is_refused() -> None:
     registry, git = catalog(trusted=False)
     counter.state = registry.state
 
-    with pytest.raises(NotAuthorized, match="not known to only read"):
+    with pytest.raises(NotAuthorized, match="may change something"):
         await counter.ask("call_read_only_tool", {"tool_id": LOG.handle})
     assert git.calls == []

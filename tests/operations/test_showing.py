@@ -138,7 +138,7 @@ def test_a_name_with_a_slash_is_one_name_where_there_is_such_a_node() -> None:
 def test_what_may_be_seen_and_not_called_says_so_before_it_is_expanded() -> None:
     view = View.of(VIEW.visible.state, VIEW.principal, Rules((Rule(Access.SEE, tools=("git.commit",)),), Access.CALL))
     told = {each.tool_id: each.unavailable for each in OPERATIONS.search_tools(view, "commits").results}
-    assert told == {"git.commit": "You may see this tool and not call it.", "git.log": None}
+    assert told == {"git.commit": "You can see this tool, but you are not allowed to call it.", "git.log": None}
 
 
 def test_a_list_with_tags_shows_only_what_carries_all_of_them() -> None:
@@ -221,12 +221,12 @@ def test_a_search_in_a_category_finds_nothing_outside_it() -> None:
 @pytest.mark.holds("errors.no-match-in-category.hints")
 @pytest.mark.anyio
 async def test_a_search_in_a_category_without_a_match_names_those_that_have_one() -> None:
-    with pytest.raises(NoMatchInCategory, match="Nothing in files matches") as caught:
+    with pytest.raises(NoMatchInCategory, match="No tool in files matches this query") as caught:
         OPERATIONS.search_tools(VIEW, "history of commits", category=["files"])
 
     (hint,) = caught.value.hints
-    assert hint.startswith("Matches stand in: ")
-    categories = hint.removeprefix("Matches stand in: ").split(", ")
+    assert hint.startswith("These categories have matches: ")
+    categories = hint.removeprefix("These categories have matches: ").split(", ")
     assert "git" in categories
     for category in categories:
         assert OPERATIONS.search_tools(VIEW, "history of commits", category=category.split("/")).results
@@ -251,7 +251,7 @@ def test_few_categories_are_searched_to_name_those_that_have_a_match(monkeypatch
     with pytest.raises(NoMatchInCategory) as caught:
         OPERATIONS.search_tools(view, "send an express letter by mail to a recipient abroad", category=["notes"])
 
-    assert caught.value.hints == ("Matches stand in: post",)
+    assert caught.value.hints == ("These categories have matches: post",)
     assert searched == [0, 10, 1, 0, 0]
 
 
@@ -260,8 +260,8 @@ async def test_a_search_in_a_category_for_what_is_nowhere_leads_to_what_is_there
     with pytest.raises(NoMatchInCategory) as caught:
         OPERATIONS.search_tools(VIEW, "zebra", category=["git", "write"])
 
-    assert caught.value.hints[0] == "Nothing in the whole catalog matches either."
-    assert "in other words" in caught.value.hints[1]
+    assert caught.value.hints[0] == "No tool in any other category matches either."
+    assert "with different words" in caught.value.hints[1]
     assert isinstance(await sent(VIEW, caught.value.next_action), ListPage)
 
 
@@ -270,7 +270,7 @@ async def test_a_search_that_finds_nothing_is_an_answer_that_leads_on() -> None:
     page = OPERATIONS.search_tools(VIEW, "zebra")
     told = page.to_wire()
     assert (told["results"], told["next_cursor"]) == ([], None)
-    assert told["hints"][0] == "No tool seems to serve this."
+    assert told["hints"][0] == "No tool matches this query well."
     assert page.suggestion is not None
     assert isinstance(await sent(VIEW, page.suggestion.next_action), ListPage)
     assert OPERATIONS.search_tools(view_of(), "zebra").to_wire() == {"results": [], "next_cursor": None}
@@ -282,7 +282,7 @@ async def test_a_search_that_finds_nothing_is_an_answer_that_leads_on() -> None:
 async def test_where_only_the_tags_keep_a_search_from_finding_something_it_leads_to_one_without_them() -> None:
     page = OPERATIONS.search_tools(VIEW, "read a file", tags=["vcs"])
     assert page.suggestion is not None
-    assert page.suggestion.hints == ("Without the tags something matches.",)
+    assert page.suggestion.hints == ("There are matches without the tag filter.",)
     found = await sent(VIEW, page.suggestion.next_action)
     assert isinstance(found, SearchPage)
     assert found.results[0].tool_id == "files.read"
@@ -425,8 +425,8 @@ async def test_an_unknown_path_names_the_nearest_and_the_way_there() -> None:
         OPERATIONS.list(VIEW, ["git", "wirte", "deep"])
 
     error = unknown.value
-    assert error.message == "There is no node at git/wirte/deep."
-    assert error.hints == ("Closest that exists: git/write", "Below git: write")
+    assert error.message == "Category git/wirte/deep not found."
+    assert error.hints == ("The closest existing category is git/write.", "Categories in git: write")
     page = await sent(VIEW, error.next_action)
     assert isinstance(page, ListPage)
     assert page.path == ("git", "write")
@@ -482,7 +482,7 @@ async def test_an_unknown_path_like_nothing_there_is_names_what_exists() -> None
     with pytest.raises(UnknownPath) as unknown:
         OPERATIONS.search_tools(VIEW, "x", category=["zebra"])
 
-    assert unknown.value.hints == ("Below the root: files, git",)
+    assert unknown.value.hints == ("Categories in the root: files, git",)
     assert isinstance(await sent(VIEW, unknown.value.next_action), ListPage)
 
 
@@ -490,7 +490,7 @@ def test_a_path_below_which_there_are_only_tools_says_so() -> None:
     with pytest.raises(UnknownPath) as unknown:
         OPERATIONS.list(VIEW, ["files", "deep"])
 
-    assert unknown.value.hints == ("Below files: no nodes, only tools",)
+    assert unknown.value.hints == ("Categories in files: none, only tools",)
 
 
 def test_a_path_in_another_case_is_found_where_only_one_can_be_meant() -> None:
@@ -560,7 +560,7 @@ async def test_a_tool_that_is_not_there_names_the_closest(asked: str, nearest: s
     with pytest.raises(ToolNotFound) as missing:
         OPERATIONS.expand_tool(VIEW, asked)
 
-    assert missing.value.message == f"There is no tool `{asked}`."
+    assert missing.value.message == f"Tool `{asked}` not found."
     assert f"`{nearest}`" in missing.value.hints[0]
     answer = await sent(VIEW, missing.value.next_action)
     if clearly_meant:
@@ -576,7 +576,7 @@ def test_in_a_large_catalog_the_closest_tools_of_the_same_source_are_named() -> 
     with pytest.raises(ToolNotFound) as missing:
         OPERATIONS.expand_tool(view, "git.comimt")
 
-    assert missing.value.hints == ("Closest: `git.commit`",)
+    assert missing.value.hints == ("Did you mean `git.commit`?",)
 
 
 def test_a_tool_like_nothing_there_is_has_no_hints() -> None:

@@ -197,7 +197,7 @@ async def test_a_tool_that_went_away_leads_to_a_search_and_not_to_a_tool_with_a_
         error = await asking.refused(operation, tool_id=reference)
         assert isinstance(error, ToolNotFound)
         assert error.next_action == SEARCH_RENAME
-        assert error.hints == (f"Closest: `{RENDER.id}`",)
+        assert error.hints == (f"Did you mean `{RENDER.id}`?",)
 
 
 @pytest.mark.anyio
@@ -238,7 +238,7 @@ def test_only_ids_that_are_really_like_it_are_named(asked: str, there: str, is_l
     with pytest.raises(ToolNotFound) as error:
         Desk().operations.expand_tool(view, asked)
 
-    assert error.value.hints == ((f"Closest: `{there}`",) if is_like else ())
+    assert error.value.hints == ((f"Did you mean `{there}`?",) if is_like else ())
 
 
 @pytest.mark.parametrize(

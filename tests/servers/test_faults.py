@@ -60,7 +60,7 @@ AT_START = {
     "never answers initialize": (
         ["silent"],
         replace(PATIENT, start_s=0.5),
-        unavailable("did not answer within 0.5 s", retryable=True),
+        unavailable("did not complete the MCP handshake within 0.5 s", retryable=True),
     ),
     "never lists its tools": (
         ["silent-list"],

@@ -226,7 +226,7 @@ def at_first_contact(fault: str) -> Told | None:
     return replace(told, retryable=not LASTING.search(told.message))
 
 
-LASTING = re.compile("HTTP 4(00|01|03|04|05)|redirects to")
+LASTING = re.compile("HTTP 4(00|01|03|04|05)|redirects to a different")
 
 
 BY_EVENTS: dict[str, Told | str] = {

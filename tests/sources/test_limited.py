@@ -314,7 +314,7 @@ async def test_a_deadline_that_passes_while_the_tool_runs_is_not() -> None:
     registry = ToolRegistry()
     registry.put_source(SourceEntry(LimitedSource(held, Capacity(1, 1)), SourceStatus.READY), [SAW])
 
-    with pytest.raises(SourceUnavailable, match="the caller's time is over") as over:
+    with pytest.raises(SourceUnavailable, match="within the time limit of your request") as over:
         await Runner().call_tool(View.of(registry.state), SAW.handle, {"n": 0}, CallContext().within(0.01))
 
     assert not over.value.retryable

@@ -501,7 +501,7 @@ async def test_a_plugin_that_goes_away_is_not_run_and_the_catalog_says_so_too() 
         with pytest.raises(SourceUnavailable, match="Start the workbench first") as told:
             await crib.call_tool(handle)
         assert told.value.retryable
-        assert "Whether it has run is not known." not in told.value.hints
+        assert "The tool may or may not have run." not in told.value.hints
         assert not ran
         await until(lambda: entry_of(crib).status is SourceStatus.FAILED, "the catalog says so")
         assert crib.search_tools("double", include_unavailable=True).results[0].unavailable is not None

@@ -77,7 +77,7 @@ def test_a_loop_that_calls_too_fast_is_told_when_to_come_back_and_nothing_else_i
             error = error_of(result)
             assert (error["code"], error["retryable"]) == ("RATE_LIMITED", True)
             assert 0 < error["details"]["retry_after_s"] <= 60
-            assert f"try again in {error['details']['retry_after_s']:g} s" in error["message"]
+            assert f"Retry in {error['details']['retry_after_s']:g} s" in error["message"]
         assert not talk.call("search_tools", {"query": "pid"}).get("isError")
     assert len(received(log, "tools/call")) == 3
 

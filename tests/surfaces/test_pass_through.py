@@ -116,7 +116,7 @@ async def test_prompts_are_listed_under_the_names_of_their_sources_and_can_be_go
         assert [argument.name for argument in arguments] == ["arg1", "arg2"]
         got = await client.get_prompt(f"{source}__test_prompt_with_arguments", {"arg1": "a", "arg2": "b"})
         assert text_of(got.messages[0]) == "Prompt with arguments: arg1='a', arg2='b'"
-        with pytest.raises(MCPError, match="No prompt is called `test_simple_prompt`") as refused:
+        with pytest.raises(MCPError, match="Prompt `test_simple_prompt` not found") as refused:
             await client.get_prompt("test_simple_prompt")
         assert refused.value.code == mcp_types.INVALID_PARAMS
 

@@ -198,9 +198,9 @@ async def test_each_error_leads_on_by_what_is_offered() -> None:
 @pytest.mark.parametrize(
     ("operations", "why"),
     [
-        ("compat", "`compat` is not an operation, or a set of them (did you mean `compact`?)"),
+        ("compat", "`compat` is not an operation or a set of operations (did you mean `compact`?)"),
         (["list", "serch_tools"], "`serch_tools` is not an operation (did you mean `search_tools`?)"),
-        ([], "no operation is named"),
+        ([], "no operation is given"),
     ],
 )
 async def test_unknown_operations_are_refused_before_anything_is_served(operations: Any, why: str) -> None:

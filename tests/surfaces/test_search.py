@@ -182,7 +182,7 @@ async def test_what_nothing_serves_is_answered_so_with_what_leads_on(mode: Mode,
     async with served(config, mode, operations="full") as client:
         page = await ask(client, "search_tools", query="zebra crossing")
         assert page["results"] == []
-        assert "in other words" in " ".join(page["hints"])
+        assert "with different words" in " ".join(page["hints"])
         step = page["next_action"]
         assert (await ask(client, step["operation"], **step["arguments"]))["nodes"]
         asked = {"query": "zebra crossing", "category_path": ["notes"]}

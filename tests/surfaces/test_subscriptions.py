@@ -177,7 +177,7 @@ async def test_an_older_client_is_told_why_it_cannot_have_a_resource(shared: str
         assert one.client.server_capabilities.resources is not None
         assert one.client.server_capabilities.resources.subscribe
         for uri, told in (
-            ("toolcrib://nobody/test://x", "No resource has the URI"),
+            ("toolcrib://nobody/test://x", "Resource `toolcrib://nobody/test://x` not found"),
             (of("bench", "test://x"), "`bench` does not report changes of its resources"),
             (of("handshake", "test://x"), "There is nothing to subscribe to"),
         ):
@@ -256,7 +256,7 @@ async def test_a_token_with_fewer_scopes_cannot_join_a_subscription_that_it_coul
         async with renewing_watcher(api) as (less, _), renewing_watcher(api) as (more, renew):
             renew()
             async with more.watching(of("one", WATCHED)):
-                with pytest.raises(MCPError, match="may be seen and not used"):
+                with pytest.raises(MCPError, match="is not allowed to use"):
                     async with less.watching(of("one", WATCHED)):
                         pass
                 await update(more.client, "one", WATCHED)

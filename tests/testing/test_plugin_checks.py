@@ -94,7 +94,7 @@ async def test_what_makes_it_gives_a_plugin() -> None:
 
 @pytest.mark.parametrize(
     ("is_available", "complaint"),
-    [(False, "not available here.*Start it first"), (None, "gives a NoneType and not a bool")],
+    [(False, "not available here.*Start it first"), (None, "returns a NoneType and not a bool")],
 )
 async def test_it_says_whether_it_is_available_and_is_so_here(is_available: Any, complaint: str) -> None:
     class Away(Kept):
@@ -212,7 +212,7 @@ def mixes_up(arguments: Mapping[str, Any]) -> Any:
         (raises, "raises KeyError on the given arguments"),
         (changes, "changed its arguments"),
         (gives(object()), "cannot be written as JSON"),
-        (gives(ToolResult({"content": "text"})), "is no result"),
+        (gives(ToolResult({"content": "text"})), "its answer is invalid"),
         (gives({"tripled": 3}), "does not match its output schema"),
         (mixes_up, "answer"),
     ],

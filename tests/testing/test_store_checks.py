@@ -235,7 +235,7 @@ class Racing(Broken):
         (SameVersion, "does not change the version"),
         (OwnVersion, "see different versions"),
         (NewVersion, "a change without effect changes the version|different versions"),
-        (Reordering, "in their order|keep its place"),
+        (Reordering, "stored in order|keep its place"),
         (OneKind, "of different kinds with the same name"),
         (Adding, "that a change leaves out is still stored"),
         (Swallowing, "an error raised in a change is not raised to the caller"),

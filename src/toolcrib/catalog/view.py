@@ -167,8 +167,8 @@ class Visible:
 
     @cached_property
     def sources(self) -> Mapping[str, SourceEntry]:
-        """The sources that answers can mention, by name: those that offer something visible, and those of which an
-        unknown tool would be visible."""
+        """The sources that answers can mention, by name: a source is included if it offers something visible, or if an
+        unknown tool of it would be visible."""
         if self.is_everything:
             return self.state.sources
         if self.permissions is EVERYTHING:

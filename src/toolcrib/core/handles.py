@@ -1,4 +1,4 @@
-"""Handles: `expand_tool` returns them and `call_tool` takes them, as proof of which definition was shown."""
+"""Handles, which `expand_tool` returns and `call_tool` takes. A handle proves that a definition was shown."""
 
 from __future__ import annotations
 

@@ -299,12 +299,12 @@ class Schema:
 
 def undecided(whole: str) -> Violation:
     """Return the violation for a value that takes too long to check."""
-    return Violation("", f"{whole}: checking this value against this schema would take too long", "")
+    return Violation("", f"checking {whole} against this schema would take too long", "")
 
 
 def unexplained(whole: str) -> Violation:
     """Return the violation for a value that does not match, if finding the place would take too long."""
-    return Violation("", f"{whole}: does not match, but finding what is wrong would take too long", "")
+    return Violation("", f"finding out what is wrong with {whole} would take too long", "")
 
 
 def _has_references(document: Mapping[str, Any]) -> bool:

@@ -1,1 +1,1 @@
-"""What a model is shown of the catalog, and when: list, search and expand, over a view."""
+"""The operations of the discovery protocol over a view of the catalog: list, search, expand and call."""

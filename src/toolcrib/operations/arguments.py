@@ -16,20 +16,20 @@ from toolcrib.operations.messages import DetailLevel
 from toolcrib.operations.tools import CALLS, OPERATIONS, operation_schema
 
 MAX_KEYS = 100
-"""Keys of an operation's arguments that are looked into; those who wrap the arguments of a tool send some too many."""
+"""The most keys of an operation's arguments. Some are unknown if a model mixes in the arguments of a tool."""
 
 
 def checked(view: View, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """`arguments` of the operation `name`, without those that are null: models send null for "not given".
+    """Return the `arguments` of the operation `name` without null values, because models send null for "not given".
 
     Raises:
-        InvalidArguments: they are not what it takes; `next_action` has them repaired where a slip explains it.
+        InvalidArguments: they do not match the schema; `next_action` has them corrected if the mistake is clear.
     """
     given = {key: value for key, value in arguments.items() if value is not None}
-    # What stands under `arguments` is for the tool's own schema to judge, which has more to say than "an object".
+    # The tool's own schema checks the value of `arguments` later, and gives better errors.
     judged: dict[str, Any] = {**given, "arguments": {}} if name in CALLS and "arguments" in given else given
     schema = operation_schema(name)
-    # Whoever may ask for anything may ask this, so no validator makes an error of each of a million names.
+    # Sizes are checked first: any client can send a million names, and a validator would make an error for each.
     problems = _violations(schema, judged)
     if not problems:
         return given
@@ -38,7 +38,8 @@ def checked(view: View, name: str, arguments: Mapping[str, Any]) -> dict[str, An
         repair = _unflattened(view, name, given) if name in CALLS else None
         repair = repair or repaired(schema.document, schema, given)
     raise InvalidArguments(
-        f"The arguments of `{name}` do not match its schema: {'; '.join(problem.message for problem in problems[:3])}.",
+        f"The arguments of `{name}` do not match its input schema: "
+        f"{'; '.join(problem.message for problem in problems[:3])}.",
         hints=[repair.what] if repair is not None else [],
         next_action=NextAction(name, repair.arguments) if repair is not None else _rest(name, given),
         details={"violations": violations_to_wire(problems)},
@@ -133,12 +134,10 @@ def _violations(schema: Schema, given: Mapping[str, Any]) -> Sequence[Violation]
 
 
 def _oversized(schema: Schema, given: Mapping[str, Any]) -> Iterator[Violation]:
-    """What is too large in `given`, by the bounds that the schema of an operation has for texts and lists."""
+    """Yield what is too large in `given`, by the limits for strings and lists in the schema of an operation."""
     known: Mapping[str, Any] = schema.document["properties"]
     if len(given) > MAX_KEYS:
-        yield Violation(
-            "", f"the arguments have {len(given):,} keys; no more than {MAX_KEYS} are read", "maxProperties"
-        )
+        yield Violation("", f"the arguments have {len(given):,} keys; at most {MAX_KEYS} are allowed", "maxProperties")
         return
     for key in known.keys() & given.keys():
         for part in (known[key], *known[key].get("anyOf", ())):
@@ -149,9 +148,12 @@ def _too_large(part: Mapping[str, Any], place: str, value: object) -> Iterator[V
     match value:
         case str() if len(value) > part.get("maxLength", math.inf):
             most = part["maxLength"]
-            yield Violation(place, f"`{place}` has {len(value):,} characters; {most:,} are the most", "maxLength")
+            yield Violation(
+                place, f"`{place}` has {len(value):,} characters; at most {most:,} are allowed", "maxLength"
+            )
         case list() if len(items := cast("list[object]", value)) > part.get("maxItems", math.inf):
-            yield Violation(place, f"`{place}` has {len(items):,} items; {part['maxItems']} are the most", "maxItems")
+            most = part["maxItems"]
+            yield Violation(place, f"`{place}` has {len(items):,} items; at most {most} are allowed", "maxItems")
         case list() if "maxItems" in part:
             for number, item in enumerate(cast("list[object]", value)):
                 yield from _too_large(part["items"], f"{place}/{number}", item)
@@ -160,7 +162,7 @@ def _too_large(part: Mapping[str, Any], place: str, value: object) -> Iterator[V
 
 
 def _rest(name: str, given: Mapping[str, Any]) -> NextAction:
-    """The same request without what is wrong in it; where too little is left for it, a list of the node it names."""
+    """Return the request without its wrong arguments or, if too little is left, a list of the category it names."""
     schema = operation_schema(name)
     known: Mapping[str, Any] = schema.document["properties"]
     kept = {key: given[key] for key in known if key in given and not _is_wrong(schema, key, given[key])}
@@ -177,17 +179,17 @@ def _is_wrong(schema: Schema, key: str, value: object) -> bool:
 
 
 def _unflattened(view: View, name: str, given: Mapping[str, Any]) -> Repair | None:
-    """`{"tool_id": ..., "path": "."}` for `{"tool_id": ..., "arguments": {"path": "."}}`."""
-    beside = {key: value for key, value in given.items() if key not in {"tool_id", "arguments"}}
+    """Correct `{"tool_id": ..., "path": "."}` to `{"tool_id": ..., "arguments": {"path": "."}}`."""
+    outside = {key: value for key, value in given.items() if key not in {"tool_id", "arguments"}}
     reference, inside = given.get("tool_id"), given.get("arguments", {})
-    if not beside or not isinstance(reference, str) or not isinstance(inside, dict):
+    if not outside or not isinstance(reference, str) or not isinstance(inside, dict):
         return None
-    meant: Mapping[str, Any] = {**cast("dict[str, Any]", inside), **beside}
+    meant: Mapping[str, Any] = {**cast("dict[str, Any]", inside), **outside}
     tool, _ = view.resolve(reference)
-    # `{"tool_id": ..., "args": {"path": "."}}` is told from a tool that takes `args` by the tool's own schema.
+    # The tool's own schema decides whether `{"tool_id": ..., "args": {"path": "."}}` is a wrong key or an argument.
     if tool is not None and (undone := repaired(tool.input_schema, tool.arguments, meant)) is not None:
         meant = undone.arguments
     arguments = {"tool_id": reference, "arguments": meant}
     if not operation_schema(name).is_valid(arguments):
         return None
-    return Repair(arguments, f"{', '.join(f'`{key}`' for key in beside)} stands inside `arguments`.")
+    return Repair(arguments, f"{', '.join(f'`{key}`' for key in outside)} must be inside `arguments`.")

@@ -1,4 +1,4 @@
-"""All that a model is shown before its first request: some operations, the rules, and the top of the catalog."""
+"""What every model receives before its first request: definitions of operations, rules and top-level categories."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from toolcrib.operations.rules import TOP_NAMES_BYTES, TOP_SUMMARIES_BYTES, Top,
 from toolcrib.operations.tools import OperationTool, operation_tools
 
 MAX_BYTES = 4_800
-"""Of JSON for all of it, 1,200 tokens by the usual estimate, whatever the size of the catalog."""
+"""The largest briefing in bytes of JSON, for any size of the catalog: 1,200 tokens by the usual estimate."""
 
 
 @dataclass(frozen=True, slots=True)
 class Briefing:
-    """What goes to every model at the beginning."""
+    """The operations and instructions that every model receives at the beginning."""
 
     tools: tuple[OperationTool, ...]
     instructions: str
 
     @property
     def size(self) -> int:
-        """Bytes of JSON."""
+        """The size in bytes of JSON."""
         return sum(json_bytes(tool.to_wire()) + 1 for tool in self.tools) + json_bytes(self.instructions)
 
 
 def briefing(operations: Sequence[str], tops: Sequence[Top]) -> Briefing:
-    """The more operations there are, the less is told of the catalog's top."""
+    """Make the briefing. The more operations there are, the less room is left for the top-level categories `tops`."""
     left = MAX_BYTES - Briefing(operation_tools(operations), instructions(operations, ())).size
     return Briefing(
         operation_tools(operations, tops, room=min(TOP_NAMES_BYTES, left // 5)),
@@ -35,4 +35,4 @@ def briefing(operations: Sequence[str], tops: Sequence[Top]) -> Briefing:
 
 
 _AROUND = 80
-"""What stands around the names, in the instructions and the descriptions."""
+"""The bytes around the names of categories, in the instructions and the descriptions."""

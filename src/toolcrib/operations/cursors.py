@@ -1,4 +1,4 @@
-"""Cursors: where the next page begins, sealed so that only the request and catalog they were made for take them."""
+"""Cursors for the next page, sealed so that they are only valid for the same request and the same catalog."""
 
 from __future__ import annotations
 
@@ -17,27 +17,28 @@ _OFFSET_BYTES = 4
 
 
 class CursorSeal:
-    """Makes and opens cursors under one key; whoever shares the key can open them, so replicas can be given one."""
+    """Makes and opens cursors with a key. Replicas that share a key can open each other's cursors."""
 
     def __init__(self, key: bytes | None = None) -> None:
         self._key = key or secrets.token_bytes()
 
     def make(self, offset: int, bound_to: Mapping[str, Any]) -> str:
-        """A cursor for the page that begins at `offset`, for a request that is `bound_to` exactly these JSON values."""
+        """Return a cursor for the page that begins at `offset`. It is only valid with the same `bound_to` values."""
         head = offset.to_bytes(_OFFSET_BYTES)
         return base64.urlsafe_b64encode(head + self._seal(head, bound_to)).decode()
 
     def open(self, cursor: str, bound_to: Mapping[str, Any], *, restart: NextAction) -> int:
-        """The offset in `cursor`.
+        """Return the offset in `cursor`.
 
         Raises:
-            InvalidCursor: altered, of another request, or older than a change of the catalog; `restart` is the way on.
+            InvalidCursor: the cursor was modified, belongs to a different request, or is older than a change of the
+                catalog. `restart` is the next action of the error.
         """
         offset = self._offset(cursor, bound_to)
         if offset is None:
             raise InvalidCursor(
-                "This cursor is not for this request, or the catalog has changed since it was made.",
-                hints=["Send the request again without a cursor."],
+                "This cursor is invalid: it belongs to a different request, or the catalog has changed.",
+                hints=["Send the request again without `cursor`."],
                 next_action=restart,
             )
         return offset
@@ -45,10 +46,10 @@ class CursorSeal:
     def _offset(self, cursor: str, bound_to: Mapping[str, Any]) -> int | None:
         try:
             raw = base64.urlsafe_b64decode(cursor)
-        except ValueError:  # no base64, or no ASCII
+        except ValueError:  # not base64, or not ASCII
             return None
         offset = int.from_bytes(raw[:_OFFSET_BYTES])
-        # The whole string is compared, for the same bytes can be written in more than one way.
+        # Compare the whole string, because base64 can encode the same bytes in more than one way.
         return offset if hmac.compare_digest(self.make(offset, bound_to), cursor) else None
 
     def _seal(self, head: bytes, bound_to: Mapping[str, Any]) -> bytes:

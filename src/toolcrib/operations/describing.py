@@ -1,4 +1,4 @@
-"""The tools of a view as text for a system prompt, no longer than a budget."""
+"""Describes the tools of a view as text for a system prompt, within a budget of tokens."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from toolcrib.operations.messages import DetailLevel
 from toolcrib.operations.outlines import outline
 
 MIN_BUDGET_TOKENS = 100
-"""Room for how to reach the tools where none of them is described."""
+"""The smallest budget: room to say how to reach the tools if no tool is described."""
 
 DEFAULT_BUDGET_TOKENS = 2_000
 
 SUMMARY_CHARS = 80
-"""Of a category's summary."""
+"""The longest summary of a category, in characters."""
 
 _LEVELS = (DetailLevel.NAME, DetailLevel.SUMMARY, DetailLevel.FULL)
 
@@ -34,27 +34,27 @@ _RANKS: Mapping[Optionality, str] = {
     Optionality.CONDITIONAL: "Required on a condition:",
     Optionality.OPTIONAL: "Optional:",
 }
-"""The most needed first, each with what stands above its tools."""
+"""The optionalities, most needed first, each with the label above its tools."""
 
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """Tools as a model reads them in its system prompt; equal for equal views."""
+    """A description of tools for a system prompt. Equal views have equal descriptions."""
 
     text: str
     tokens: int
-    """Estimated, rounded up."""
+    """The estimated number of tokens of the text, rounded up."""
     shown: Mapping[str, DetailLevel]
-    """How much is told of each tool in the text, by id, in the order of the text."""
+    """The detail of each tool in the text, by id, in the order of the text."""
     left_out: tuple[str, ...]
-    """Ids of the visible tools that are not in the text, sorted: there was no room, or they cannot be called now."""
+    """The ids of visible tools that are not in the text, sorted: there was no room, or they cannot be called now."""
 
     @property
     def tool_ids(self) -> tuple[str, ...]:
         return tuple(self.shown)
 
     def in_trace(self, trace_id: str) -> Self:
-        """The same: a system prompt outlives a trace, and is cached as long as it stays the same."""
+        """Return this description unchanged, because a system prompt outlives a trace and must stay cacheable."""
         return self
 
     def to_wire(self) -> dict[str, Any]:
@@ -69,13 +69,13 @@ class Description:
 def describe(
     view: View, detail: DetailLevel = DetailLevel.FULL, budget_tokens: int = DEFAULT_BUDGET_TOKENS
 ) -> Description:
-    """What the tools of `view` do, and at `DetailLevel.FULL` what they take and the handle to call them by.
+    """Describe what the tools of `view` do and, at `DetailLevel.FULL`, their arguments and handles.
 
-    They stand by the node that their primary path leads to, the required ones first. Where not all of them have room at
-    `detail`, what is needed least is told the least of: required tools keep their detail longest, then come the
-    categories with the number of their tools, conditional tools, and optional ones. Among equals, every category gets
-    its turn, and the tools with the shortest definitions are told in full first. What is left out is counted, and the
-    text says how to reach it. More room never tells less of any tool.
+    Tools are listed by the category of their primary path, required ones first. If there is not enough room for all of
+    them at `detail`, the least needed tools lose detail first. Required tools keep their detail longest. After them
+    come the categories with the number of their tools, conditional tools, and optional tools. Among equals, each
+    category gets its turn, and the tools with the shortest definitions are the first to be described in full. The text
+    counts what is left out, and says how to reach it. A larger budget never reduces the detail of any tool.
 
     Tools that cannot be called now are counted and not described.
 
@@ -85,7 +85,7 @@ def describe(
     Source: ADR-001, tools in a system prompt, grouped by category and by optionality.
     """
     if budget_tokens < MIN_BUDGET_TOKENS:
-        raise InvalidArguments(f"`budget_tokens` is at least {MIN_BUDGET_TOKENS}, not {budget_tokens}.")
+        raise InvalidArguments(f"`budget_tokens` must be at least {MIN_BUDGET_TOKENS}, not {budget_tokens}.")
     sheet = _Sheet.of(view)
     text, chosen = _fitted(sheet, detail, budget_tokens * BYTES_PER_TOKEN)
     in_order = (tool.id for _, tools in sheet.nodes for tool in tools)
@@ -100,17 +100,17 @@ def describe(
 
 @dataclass(frozen=True, slots=True)
 class _Chosen:
-    """What a text tells."""
+    """The content of a text."""
 
     levels: Mapping[str, DetailLevel] = field(default_factory=dict[str, DetailLevel])
-    """By tool id."""
+    """The detail of each described tool, by id."""
     counted: frozenset[Path] = frozenset()
-    """Nodes that are named even where none of their tools is."""
+    """The categories that are named even if none of their tools is described."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Phase:
-    """Things to tell next, the first of them first: more of some tools, or of some nodes that they exist."""
+    """The next things to add to a text, in order: more detail of some tools, or the names of some categories."""
 
     tool_ids: Sequence[str] = ()
     level: DetailLevel = DetailLevel.NAME
@@ -120,7 +120,7 @@ class _Phase:
         return len(self.tool_ids) + len(self.nodes)
 
     def added_to(self, chosen: _Chosen, count: int) -> _Chosen:
-        """`chosen` and the first `count` of them."""
+        """Return `chosen` with the first `count` things of this phase added."""
         return _Chosen(
             {**chosen.levels, **dict.fromkeys(self.tool_ids[:count], self.level)},
             chosen.counted.union(self.nodes[:count]),
@@ -128,10 +128,10 @@ class _Phase:
 
 
 def _fitted(sheet: _Sheet, detail: DetailLevel, room: int) -> tuple[str, _Chosen]:
-    """The longest text of at most `room` bytes on the way from telling nothing to telling everything.
+    """Return the text with the most content in at most `room` bytes, and its content.
 
-    The way is the same for every `room`, and so is what is tried on it, up to the first text that is too long: with
-    more room the search never ends nearer to its beginning, though a step may well shorten the text.
+    Content is added in the same order for every `room`, and the same amounts are tried until a text is too long. So
+    more room never results in less content, although adding content can make the text shorter.
     """
     chosen = _Chosen()
     text = sheet.text(chosen)
@@ -153,13 +153,13 @@ def _fitted(sheet: _Sheet, detail: DetailLevel, room: int) -> tuple[str, _Chosen
 
 @dataclass(frozen=True)
 class _Sheet:
-    """The tools to describe, in their order, and what is told of each."""
+    """The tools to describe, in their order, with cached texts."""
 
     view: View
     nodes: Sequence[tuple[Path, Sequence[Tool]]]
-    """By path; the tools of each, the most needed first, then by id."""
+    """The categories sorted by path, each with its tools: most needed first, then by id."""
     uncallable: int
-    """How many visible tools are none of them."""
+    """The number of visible tools that cannot be called now."""
     _entries: dict[tuple[str, DetailLevel], str] = field(default_factory=dict[tuple[str, DetailLevel], str])
     _counted: dict[Path, str] = field(default_factory=dict[Path, str])
 
@@ -177,7 +177,7 @@ class _Sheet:
         return cls(view, nodes, len(view.tools) - len(tools))
 
     def phases(self, detail: DetailLevel) -> Iterator[_Phase]:
-        """All that there is to tell, what matters most first; what a phase needs is read when it is reached."""
+        """Yield all phases, most important first. A phase is computed only when it is reached."""
         for optionality in _RANKS:
             in_turn = _in_turn([[t for t in tools if t.metadata.optionality is optionality] for _, tools in self.nodes])
             for level in _LEVELS[: _LEVELS.index(detail) + 1]:
@@ -200,28 +200,28 @@ class _Sheet:
         return "\n\n".join(parts) + "\n"
 
     def _opening(self, chosen: _Chosen) -> str:
-        """How to call what is told of, and how to reach what is not."""
+        """Return how to call the described tools, and how to reach the others."""
         count = sum(len(tools) for _, tools in self.nodes)
         left, levels = count - len(chosen.levels), {*chosen.levels.values()}
         told: list[str] = []
         if not count:
-            told.append("There is no tool that can be called now.")
+            told.append("No tool can be called now.")
         if DetailLevel.FULL in levels:
-            told.append("Call a tool by its handle (ID@DIGEST) as it stands here, with its arguments as a JSON object.")
+            told.append("Call a tool by its handle (ID@DIGEST) as shown here, with its arguments as a JSON object.")
         if left:
             told.append(
                 f"{left:,} of {count:,} tools are not described here: search_tools(query) finds them, list(path) shows "
                 "those of a category."
             )
         if left or levels - {DetailLevel.FULL}:
-            what = "A tool without a handle here has to be expanded" if DetailLevel.FULL in levels else "Expand a tool"
+            what = "Expand a tool without a handle" if DetailLevel.FULL in levels else "Expand a tool"
             told.append(f"{what} before you call it: expand_tool(tool_id) gives its arguments and its handle.")
         if self.uncallable:
             told.append(f"{_tools(self.uncallable)} cannot be called now and {_be(self.uncallable)} left out.")
         return " ".join(told)
 
     def _section(self, path: Path, tools: Sequence[Tool], chosen: _Chosen) -> str:
-        """A node with what is told of its tools."""
+        """Return the text of a category with its described tools."""
         lines = [f"## {self._head(path)}"]
         labelled = any(tool.metadata.optionality is not Optionality.OPTIONAL for tool in tools)
         for optionality, label in _RANKS.items():
@@ -236,7 +236,7 @@ class _Sheet:
         return "\n".join(lines)
 
     def _listed(self, tools: Sequence[Tool], chosen: _Chosen) -> Iterator[str]:
-        """Those of one optionality; ids of which nothing is told stand together at the end."""
+        """Yield the lines of tools of one optionality. Tools that are only shown by id share the last line."""
         alone = [tool for tool in tools if _is_only_named(tool, chosen.levels[tool.id])]
         yield from (
             self._entry(tool, chosen.levels[tool.id])
@@ -247,7 +247,7 @@ class _Sheet:
             yield f"- {', '.join(as_id(tool.id) for tool in alone)}"
 
     def _counts(self, nodes: Sequence[tuple[Path, Sequence[Tool]]], chosen: _Chosen) -> str:
-        """Nodes without their tools, as many of them as are chosen."""
+        """Return the text of the categories that are named without their tools."""
         lines = ["## Not described here"]
         lines += [self._count(path, tools) for path, tools in nodes if path in chosen.counted]
         others = [len(tools) for path, tools in nodes if path not in chosen.counted]
@@ -257,7 +257,7 @@ class _Sheet:
         return "\n".join(lines)
 
     def _head(self, path: Path) -> str:
-        """What somebody said of a node; what is made up where nobody did only repeats the names of its tools."""
+        """Return the heading of a category. A generated summary is left out, because it only repeats names of tools."""
         branch = self.view.ontology.find(path)
         return _titled(as_path(path), self.view.ontology.described(branch).summary if branch is not None else "")
 
@@ -275,7 +275,7 @@ class _Sheet:
         return self._entries[tool.id, level]
 
     def _whole(self, tool: Tool) -> Iterator[str]:
-        """All that a model needs to choose a tool and to call it."""
+        """Yield everything that a model needs to choose a tool and to call it."""
         handle, about = as_id(tool.id, tool.handle), as_block(tool.description)
         if len(about) <= 1:
             yield f"- {handle}: {about[0]}" if about else f"- {handle}"
@@ -315,7 +315,7 @@ def _condition(tool: Tool) -> Iterator[str]:
 
 
 def _arguments(tool: Tool) -> Iterator[str]:
-    """Lines where they say all that the schema does, and are not longer than that."""
+    """Yield an outline of the arguments, or their JSON Schema if the outline would lose something or be longer."""
     raw = as_json({key: value for key, value in tool.input_schema.items() if key != "$schema"})
     lines = outline(tool.input_schema)
     if lines == []:
@@ -336,7 +336,7 @@ def _is_only_named(tool: Tool, level: DetailLevel) -> bool:
 
 
 def _in_turn(nodes: Sequence[Sequence[Tool]]) -> list[Tool]:
-    """The first of each, then the second of each, and so on."""
+    """Return the first tool of each category, then the second of each, and so on."""
     return [tool for tools in zip_longest(*nodes) for tool in tools if tool is not None]
 
 

@@ -1,4 +1,4 @@
-"""The desk at which operations are asked for: each is answered in its trace, and recorded however it ends."""
+"""Answers operations: each one belongs to a trace and is recorded, whether it succeeds or fails."""
 
 from __future__ import annotations
 
@@ -44,19 +44,19 @@ from toolcrib.sources.base import ProgressListener
 logger = logging.getLogger(__name__)
 
 GIVEN_UP = "GIVEN_UP"
-"""The outcome of an operation whose caller went away."""
+"""The outcome of an operation whose caller left before the answer."""
 
 FAULT = "FAULT"
-"""The outcome of an operation in which Toolcrib itself failed."""
+"""The outcome of an operation that ended with an internal error."""
 
 MAX_RECORDED_CHARS = 2_000
-"""Of a query or an id that somebody sent, in what is recorded."""
+"""The most characters of a query or an id that are recorded."""
 
 MAX_RECORDED_NAMES = 100
-"""Of a path that somebody sent, from its beginning."""
+"""The most names of a path that are recorded, from its beginning."""
 
 REFUSAL_INTERVAL_S = 0.05
-"""One principal is refused at most so often for asking too fast, in seconds; further refusals wait for their turn."""
+"""The shortest time between two rate-limit errors for one principal, in seconds. Further errors wait for their turn."""
 
 _EXPANDING = "expand_tool"
 
@@ -68,32 +68,32 @@ _A = TypeVar("_A", bound=Answer)
 
 @dataclass(slots=True)
 class Errand:
-    """One operation while it is answered."""
+    """One running operation."""
 
     operation: str
     context: CallContext
-    """In its trace."""
+    """The context, with the trace of the operation."""
     query: str | None
     path: Path | None
     tool_ids: tuple[str, ...]
-    """The one it is about; once it is answered, those that the answer shows."""
+    """The requested tool; after the answer, the tools in the answer."""
     item: str | None = None
-    """The prompt or resource that it is about."""
+    """The requested prompt or resource."""
     arguments: Mapping[str, Any] | None = None
-    """Of a call, a prompt or a template."""
+    """The arguments of a call, a prompt or a template."""
     input_schema: Mapping[str, Any] | None = None
-    """Of the tool that is called."""
+    """The input schema of the called tool."""
     approval: Consent | None = None
-    """Of a call, a prompt or a resource."""
+    """How the approval of a call, a prompt or a resource was settled."""
     answer: Answer | ToolResult | None = None
 
     @property
     def noting(self) -> CallContext:
-        """The context, in which it is noted what a person says."""
+        """The context, with a function that stores the approval here."""
         return replace(self.context, note_approval=self._note)
 
     def fetched(self, result: Mapping[str, Any]) -> Mapping[str, Any]:
-        """`result`, which is the answer."""
+        """Set `result` as the answer, and return it."""
         self.answer = ToolResult(result)
         return result
 
@@ -107,21 +107,22 @@ class Errand:
 
 @dataclass(frozen=True)
 class Desk:
-    """What all operations of one crib share."""
+    """Answers and records all operations of one crib."""
 
     operations: Operations = field(default_factory=Operations)
     runner: Runner = field(default_factory=Runner)
     trails: Trails = field(default_factory=Trails)
     recorders: list[Recorder] = field(default_factory=list[Recorder])
-    """Told of every operation."""
+    """Each recorder receives every operation."""
     lookups: CallLimits = field(default_factory=partial(CallLimits, what="operations"))
-    """How fast a principal may ask for operations from outside of this program: calls too, and those that are refused.
+    """The rate limit for all operations that come from outside of this program, including calls and failed requests.
 
-    `Runner.limits` counts what runs. Without this one, requests that fail before would be free and fill the audit."""
+    `Runner.limits` only counts calls that run. Without this limit, failing requests would be unlimited and would fill
+    the audit."""
     bundle_of: Callable[[CallContext], str | None] = attrgetter("bundle")
-    """Gives the name of the bundle that an operation is kept within, for the record."""
+    """Returns the name of the bundle that limits an operation, for the record."""
     _refusing: WeakValueDictionary[str, anyio.Lock] = field(default_factory=WeakValueDictionary[str, anyio.Lock])
-    """Held while a principal is being refused, by its id."""
+    """A lock for each principal that currently gets rate-limit errors, by its id."""
 
     def look(
         self,
@@ -131,10 +132,11 @@ class Desk:
         *args: _P.args,
         **given: _P.kwargs,
     ) -> _A:
-        """Answer one of `operations`, which show the catalog.
+        """Run a method of `operations`, and return its answer.
 
         Raises:
-            ToolcribError: an error of the operation, or `InvalidArguments` if a value has the wrong type; see `read`.
+            ToolcribError: the method failed.
+            InvalidArguments: a value has the wrong type; see `read`.
         """
         name = _ON_THE_WIRE.get(operation.__name__, operation.__name__)
         with self._errand(name, view, context, given) as errand:
@@ -166,12 +168,12 @@ class Desk:
         *,
         progress: ProgressListener | None = None,
     ) -> Answer | ToolResult:
-        """Answer one operation by its name, which must be one of `OPERATIONS`, and its JSON arguments.
+        """Answer one operation, given by its name from `OPERATIONS` and its JSON arguments.
 
         Raises:
-            ToolcribError: an error of the operation; `InvalidArguments` if no operation has this name, or if
-                `arguments` do not match its schema; `RateLimited`, once in `REFUSAL_INTERVAL_S`, if the
-                principal sends requests faster than its limit allows.
+            ToolcribError: the operation failed.
+            InvalidArguments: no operation has this name, or `arguments` do not match its schema.
+            RateLimited: the principal exceeded its rate limit. This error comes at most once per `REFUSAL_INTERVAL_S`.
         """
         check_operation(name)
         async with self._admitted(context, NextAction(name, arguments)):
@@ -183,16 +185,16 @@ class Desk:
 
     @asynccontextmanager
     async def _admitted(self, context: CallContext, again: NextAction | None = None) -> AsyncGenerator[None]:
-        """The time in which a request is answered, where the principal may ask; `again` is the request."""
+        """Check the rate limit before a block that answers a request. `again` is the next action of the error."""
         try:
-            # Not recorded, or whoever asks fast enough would make the audit forget what others did.
+            # Not recorded: otherwise one fast principal could push the operations of others out of the audit.
             try:
                 self.lookups.admit(context.principal)
             except RateLimited as error:
                 raise (error if again is None else error.leading_to(again)) from error
             yield
         except RateLimited:
-            # Without this, a principal with many connections would take most of everybody's time with refusals.
+            # Without this wait, errors for one principal with many connections would use most of the processor time.
             async with self._refusing.setdefault(context.principal.id, anyio.Lock()):
                 await anyio.sleep(REFUSAL_INTERVAL_S)
             raise
@@ -200,19 +202,19 @@ class Desk:
     async def get_prompt(
         self, view: View, context: CallContext, name: str, arguments: Mapping[str, Any] | None
     ) -> Mapping[str, Any]:
-        """A prompt with its arguments filled in; see `calling.get_prompt`. Limited as `perform` is."""
+        """Fetch a prompt with its arguments filled in; see `calling.get_prompt`. It has the rate limit of `perform`."""
         async with self._admitted(context):
             with self._errand("prompts/get", view, context, {}, Fetched.prompt(name, arguments)) as errand:
                 return errand.fetched(await get_prompt(view, name, arguments, errand.noting, runner=self.runner))
 
     async def read_resource(self, view: View, context: CallContext, uri: str) -> Mapping[str, Any]:
-        """What a resource holds; see `toolcrib.operations.calling.read_resource`. Limited as `perform` is."""
+        """Read a resource; see `calling.read_resource`. The rate limit is that of `perform`."""
         async with self._admitted(context):
             with self._errand("resources/read", view, context, {}, Fetched.resource(uri, view.shelf)) as errand:
                 return errand.fetched(await read_resource(view, uri, errand.noting, runner=self.runner))
 
     async def complete(self, view: View, context: CallContext, params: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Values for an argument of a prompt or template; see `calling.complete`. Limited as `perform` is."""
+        """Complete an argument of a prompt or template; see `calling.complete`. It has the rate limit of `perform`."""
         async with self._admitted(context):
             fetched = Fetched.completion(params, view.shelf)
             with self._errand("completion/complete", view, context, {}, fetched) as errand:
@@ -235,7 +237,7 @@ class Desk:
             case "expand_tool":
                 return self._expand(view, given)
             case _:
-                raise ValueError(f"no operation is called {name}")
+                raise ValueError(f"unknown operation {name}")
 
     def _expand(self, view: View, given: Mapping[str, Any]) -> Answer:
         tool_id, tool_ids = given.get("tool_id"), given.get("tool_ids")
@@ -245,7 +247,7 @@ class Desk:
             return self.operations.expand_tools(view, tool_ids)
         both = [*dict.fromkeys([tool_id, *tool_ids])][:MAX_EXPANDED] if tool_id is not None and tool_ids else []
         raise InvalidArguments(
-            "Nothing was expanded: give one of `tool_id` and `tool_ids`.",
+            "Pass either `tool_id` (one tool) or `tool_ids` (several). Nothing was expanded.",
             next_action=NextAction("expand_tool", {"tool_ids": both}) if both else NextAction("list"),
         )
 
@@ -262,7 +264,9 @@ class Desk:
                 progress=progress,
             )
         except (NotExpanded, StaleExpansion, InvalidArguments) as error:
-            if view.find(tool_id := errand.tool_ids[0]) is not None:  # who expands it now does so because of this
+            if (
+                view.find(tool_id := errand.tool_ids[0]) is not None
+            ):  # so that an expansion after this error joins its trace
                 self.trails.remember(errand.context.principal.id, [tool_id], errand.trace_id)
             if not isinstance(error, NotExpanded):
                 raise
@@ -271,7 +275,7 @@ class Desk:
         return errand.answer
 
     def _by_handle(self, errand: Errand, view: View, arguments: object) -> NotExpanded | None:
-        """The error for the bare id of a tool that this principal expanded as it is now; None where it did not."""
+        """Return the error for a call by tool id, with the handle that this principal has; None if it has none."""
         tool = view.find(errand.tool_ids[0])
         given = self.trails.handle_of(errand.context.principal.id, errand.tool_ids[0])
         handle = Handle.parse(given) if given is not None else None
@@ -279,12 +283,12 @@ class Desk:
             return None
         sent = {"arguments": cast("Mapping[str, Any]", arguments)} if isinstance(arguments, Mapping) else {}
         return NotExpanded(
-            f"Nothing was run: `{tool.id}` is an id. Call the tool by the handle that its expansion gave: `{given}`.",
+            f"`{tool.id}` is a tool id, not a handle. Nothing ran. Call the tool by its handle: `{given}`.",
             next_action=NextAction(errand.operation, {"tool_id": given, **sent}),
         )
 
     def _shown(self, errand: Errand, answer: _A) -> _A:
-        """`answer`, noted; its errors about tools that were there before lead to a search."""
+        """Note and return `answer`. Its errors about tools that existed before get a search as their next action."""
         if isinstance(answer, Expansions):
             errors = {asked: self._as_known(errand, asked, error) for asked, error in answer.errors.items()}
             answer = replace(answer, errors=errors)
@@ -297,7 +301,7 @@ class Desk:
         return answer
 
     def _as_known(self, errand: Errand, asked: str, error: ToolcribError) -> ToolcribError:
-        """`error`; where it is about a tool that was there before, it leads to a search, not to a tool of a like id."""
+        """Return `error`. If the tool existed before, the next action is a search, not a tool with a similar id."""
         if isinstance(error, ToolNotFound) and self.trails.holds(errand.context.principal.id, asked):
             return error.leading_to(searching(asked))
         return error
@@ -311,7 +315,7 @@ class Desk:
         given: Mapping[str, object],
         fetched: Fetched = NOTHING,
     ) -> Generator[Errand]:
-        """The time in which an operation is answered; `given` may be of any shape."""
+        """Record an operation that is answered in a block. `given` can have any shape."""
         reference = _tool(given)
         tool, handle = view.resolve(reference) if reference is not None else (None, None)
         named = tool.id if tool is not None else handle.tool_id if handle is not None else reference
@@ -378,11 +382,11 @@ class Desk:
             try:
                 record(event)
             except Exception:
-                logger.exception("a recorder raised on %s", errand.operation)
+                logger.exception("a recorder failed on %s", errand.operation)
 
 
 def _tool(given: Mapping[str, object]) -> str | None:
-    """The tool that an operation is about, the first of several."""
+    """Return the requested tool of an operation; the first one of several."""
     several = given.get("tool_ids")
     first = cast("list[object]", several)[0] if isinstance(several, list) and several else None
     return next((each for each in (given.get("tool_id"), first) if isinstance(each, str)), None)

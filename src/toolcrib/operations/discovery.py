@@ -1,4 +1,4 @@
-"""The discovery plugin: finding tools, as a plugin for agents that take plugins and know nothing of Toolcrib."""
+"""The discovery plugin: search operations as a plugin, for agents that support plugins but not Toolcrib."""
 
 from __future__ import annotations
 
@@ -20,34 +20,37 @@ NAME = "discovery"
 
 DESCRIPTIONS: Mapping[str, str] = {
     "search_tools": "Find tools by what they do, in plain words, or all of a category without a query. detail_level "
-    "says how much is told of each: name its id, summary what it is for, full also the schemas of what it takes and "
-    "gives.",
-    "list_categories": "See what kinds of tools there are before you search: the categories, how many tools each has, "
-    "and their ids, the first of each on the first page.",
+    "sets how much you see of each: name its id, summary what it is for, full also its argument and result schemas.",
+    "list_categories": "See what kinds of tools exist before you search: the categories, their tool counts, and tool "
+    "ids, the first of each on the first page.",
 }
-"""The operations that it has, with what a model is told of them where there are no others beside them."""
+"""The operations of the plugin, with descriptions for a model that has no other operations."""
 
 
 class Performer(Protocol):
-    """Whoever answers operations, as `Toolcrib` does."""
+    """An object that answers operations, such as `Toolcrib`."""
 
     async def perform(self, name: str, arguments: Mapping[str, Any], *, context: CallContext) -> Answer | ToolResult:
-        """The answer to an operation by its name and JSON arguments; raises `ToolcribError`."""
+        """Return the answer to an operation, given by its name and JSON arguments.
+
+        Raises:
+            ToolcribError: the operation failed.
+        """
         ...
 
 
 class DiscoveryPlugin(Plugin):
-    """`search_tools` and `list_categories` over the catalog of a crib, on behalf of whoever a call's context names.
+    """`search_tools` and `list_categories` over the catalog of a crib, for the principal of the call's context.
 
-    They are the crib's own operations: with its policy, its cursors, its records. An error of theirs is an answer with
-    `isError`, and its object is what the error's `to_wire` gives.
+    These are the crib's own operations, with its policy, cursors and records. An error is an answer with `isError`,
+    and its object is the result of the error's `to_wire`.
 
     Source: the discovery plugin.
     """
 
     name = NAME
     version = VERSION
-    description = "Find out which tools there are, as much of each as is needed."
+    description = "Find out which tools exist, with as much detail as you need."
 
     def __init__(self, crib: Performer) -> None:
         self._crib = crib
@@ -59,7 +62,7 @@ class DiscoveryPlugin(Plugin):
         )
 
     async def execute(self, tool_name: str, arguments: Mapping[str, Any], context: CallContext) -> ToolResult:
-        """What the operation answers, as JSON in a text and as structured content; an error of it as one that says so.
+        """Return the answer of the operation as JSON text and as structured content. An error has `isError` set.
 
         Source: the discovery plugin, `execute`.
         """

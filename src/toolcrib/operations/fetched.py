@@ -1,4 +1,4 @@
-"""What may be recorded of a request for a prompt or a resource: what it names, and apart from that what it fills in."""
+"""What is recorded about a request for a prompt or resource: the item, and separately the values filled into it."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _EXPRESSION = re.compile(r"\{([^{}]*)\}")
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """One such request. What a caller filled into a URI is no part of its `item`, but stands in `arguments`."""
+    """A request for a prompt or resource. Values that a caller filled into a URI are in `arguments`, not in `item`."""
 
     item: str | None = None
-    """The prompt, or the URI or URI template, as the catalog names it; see `OperationPerformed`."""
+    """The name of the prompt, or the URI or URI template, in the catalog; see `OperationPerformed.item`."""
     arguments: Mapping[str, Any] | None = None
 
     @classmethod
@@ -27,7 +27,10 @@ class Fetched:
 
     @classmethod
     def resource(cls, uri: str, shelf: Shelf) -> Self:
-        """Of a URI that is not listed, its template or else its source is the item; of one that leads nowhere, none."""
+        """Record a request for a resource.
+
+        For a URI that is not listed, the item is its template, or else its source. A URI of no source has no item.
+        """
         if uri in shelf.resources or uri in shelf.templates:
             return cls(uri)
         for template in shelf.templates:
@@ -38,7 +41,7 @@ class Fetched:
 
     @classmethod
     def completion(cls, params: Mapping[str, Any], shelf: Shelf) -> Self:
-        """`params`: of the request, whatever their shape."""
+        """Record a request for a completion. `params` are those of the request, and can have any shape."""
         match params.get("ref"):
             case {"type": "ref/prompt", "name": str() as item}:
                 pass
@@ -54,13 +57,14 @@ class Fetched:
 
 
 NOTHING = Fetched()
-"""Of an operation that fetches nothing."""
+"""The record of an operation that fetches no prompt or resource."""
 
 
 def _filled(uri: str, template: str) -> dict[str, str]:
-    """What a caller filled into `template`, by the name there: it may say that this is a secret.
+    """Return what a caller filled into `template`, by the name of the expression, which can mark it as a secret.
 
-    Where several expressions could have shared it otherwise, all of it stands under all of their names.
+    If there are several expressions, one entry has all of their names and the complete text, because the text could be
+    split in different ways.
     """
     names = [name.strip("+#./;?&*") for name in _EXPRESSION.findall(template)]
     first, last = template.index("{"), len(template) - template.rindex("}") - 1

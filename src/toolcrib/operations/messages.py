@@ -1,4 +1,4 @@
-"""Responses of the discovery protocol, in the shapes it gives them on the wire."""
+"""The responses of the discovery protocol, and their JSON form."""
 
 from __future__ import annotations
 
@@ -15,39 +15,42 @@ from toolcrib.core.tools import Path, ToolPointer
 
 
 class Answer(Protocol):
-    """What an operation that shows the catalog answers."""
+    """The answer of an operation that shows the catalog."""
 
     @property
     def tool_ids(self) -> tuple[str, ...]:
-        """The tools it shows, in order."""
+        """The ids of the tools in the answer, in order."""
         ...
 
     def in_trace(self, trace_id: str) -> Self:
-        """The same, where its handles say which trace they were given out in."""
+        """Return this answer with the trace in its handles."""
         ...
 
-    def to_wire(self) -> Mapping[str, Any]: ...
+    def to_wire(self) -> Mapping[str, Any]:
+        """Return the answer as JSON."""
+        ...
 
 
 class DetailLevel(StrEnum):
-    """How much of a tool a search tells. Source: the discovery plugin, `detail_level`."""
+    """How much a search shows of each tool. Source: the discovery plugin, `detail_level`."""
 
     NAME = "name"
-    """Its id."""
+    """The tool id."""
     SUMMARY = "summary"
     """A pointer."""
     FULL = "full"
-    """Its expansion, as `expand_tool` gives it."""
+    """The expansion, as from `expand_tool`."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodePointer:
-    """A node, and how many tools hang at or below it. Source: discovery protocol v0.1, `list` and `search_nodes`."""
+    """A category, with its number of tools. Source: discovery protocol v0.1, `list` and `search_nodes`."""
 
     node: Node
     tool_count: int
+    """The number of tools in or below it."""
     confidence: float | None = None
-    """In [0, 1], where the node was searched for."""
+    """The confidence of a search result, in [0, 1]; None if the category was listed."""
 
     def to_wire(self) -> dict[str, Any]:
         wire: dict[str, Any] = {"name": self.node.name, "path": list(self.node.path)}
@@ -63,12 +66,12 @@ class NodePointer:
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """What an answer cannot speak of yet: said, so that its absence is not taken for an answer."""
+    """The sources that are missing from an answer, so that a model does not conclude that their tools do not exist."""
 
     starting: tuple[str, ...] = ()
-    """Sources that have not listed their tools yet."""
+    """The names of sources that have not listed their tools yet."""
     unavailable: tuple[str, ...] = ()
-    """Sources that could not be listed."""
+    """The names of sources that could not be listed."""
 
     def to_wire(self) -> dict[str, Any]:
         wire: dict[str, Any] = {}
@@ -81,7 +84,7 @@ class Missing:
 
 @dataclass(frozen=True, slots=True)
 class ListPage:
-    """One page of what stands at a path: nodes first, then tools. Source: discovery protocol v0.1, `list`."""
+    """One page of the content of a path: categories first, then tools. Source: discovery protocol v0.1, `list`."""
 
     path: Path
     nodes: tuple[NodePointer, ...]
@@ -108,15 +111,15 @@ class ListPage:
 
 @dataclass(frozen=True, slots=True)
 class CategoryPointer:
-    """A node at the top of the catalog, and ids of tools in it. Source: the discovery plugin, `list_categories`."""
+    """A top-level category with ids of its tools. Source: the discovery plugin, `list_categories`."""
 
     node: Node
     tool_count: int
-    """Tools at or below it."""
+    """The number of tools in or below it."""
     tools: tuple[str, ...]
-    """Ids of some of them, sorted; a walk over all pages has each once."""
+    """The ids of some of these tools, sorted. All pages together have each id once."""
     version: str | None = None
-    """Which version its source says it is of, where it is a source."""
+    """The version that the source reports, if the category is the category of a source."""
 
     def to_wire(self) -> dict[str, Any]:
         wire: dict[str, Any] = {"category": self.node.name, "path": list(self.node.path)}
@@ -129,7 +132,7 @@ class CategoryPointer:
 
 @dataclass(frozen=True, slots=True)
 class CategoryPage:
-    """One page of what stands at the top, in the order of a list. Source: the discovery plugin, `list_categories`."""
+    """One page of top-level categories, in the order of `list`. Source: the discovery plugin, `list_categories`."""
 
     categories: tuple[CategoryPointer, ...]
     next_cursor: str | None = None
@@ -152,7 +155,7 @@ class CategoryPage:
 
 @dataclass(frozen=True, slots=True)
 class Expansion:
-    """All that a model needs to call one tool. Source: discovery protocol v0.1, `expand_tool`; `handle` is ours."""
+    """Everything a model needs to call one tool. Source: discovery protocol v0.1, `expand_tool`; we add `handle`."""
 
     tool_id: str
     handle: str
@@ -164,11 +167,11 @@ class Expansion:
     annotations: Mapping[str, bool]
     metadata: ToolMetadata = NO_METADATA
     version: str | None = None
-    """Major, minor and patch of its contract since it was first seen; None where nobody counts."""
+    """The version of its contract since it was first seen (major, minor and patch); None if it is not counted."""
     obstacle: str | None = None
-    """Why a call would be refused or put off, if it would."""
+    """Why a call would be refused or delayed; None if it would not."""
     warnings: tuple[str, ...] = ()
-    """What a person should know of the definition."""
+    """What a person should know about the definition."""
 
     @property
     def tool_ids(self) -> tuple[str, ...]:
@@ -207,7 +210,7 @@ class Expansion:
 
 @dataclass(frozen=True, slots=True)
 class Suggestion:
-    """What leads on from an answer in which there is nothing, in the words of errors."""
+    """What to try after an empty answer, in the form of an error's hints and next action."""
 
     hints: tuple[str, ...]
     next_action: NextAction
@@ -218,18 +221,18 @@ class Suggestion:
 
 @dataclass(frozen=True, slots=True)
 class SearchPage:
-    """One page of tools, best first."""
+    """One page of found tools, best first."""
 
     results: tuple[ToolPointer, ...]
     next_cursor: str | None = None
     missing: Missing = Missing()
     detail_level: DetailLevel = DetailLevel.SUMMARY
     expansions: tuple[Expansion, ...] = ()
-    """With `DetailLevel.FULL`, those of `results`."""
+    """The expansions of `results`, with `DetailLevel.FULL`."""
     category_path: Path | None = None
-    """Where it was searched, said by `search_tool_by_category` alone."""
+    """The searched category; only set by `search_tool_by_category`."""
     suggestion: Suggestion | None = None
-    """Where nothing was found for a query."""
+    """What to try next, if nothing was found for a query."""
 
     @property
     def tool_ids(self) -> tuple[str, ...]:
@@ -262,12 +265,12 @@ class SearchPage:
 
 @dataclass(frozen=True, slots=True)
 class NodePage:
-    """Nodes, best first. Source: discovery protocol v0.1, `search_nodes`."""
+    """The found categories, best first. Source: discovery protocol v0.1, `search_nodes`."""
 
     results: tuple[NodePointer, ...]
     missing: Missing = Missing()
     suggestion: Suggestion | None = None
-    """Where nothing was found."""
+    """What to try next, if nothing was found."""
 
     @property
     def tool_ids(self) -> tuple[str, ...]:
@@ -283,11 +286,11 @@ class NodePage:
 
 @dataclass(frozen=True, slots=True)
 class Expansions:
-    """Several tools expanded at once; one that could not be takes none of the others with it."""
+    """Several expanded tools. A tool that cannot be expanded does not affect the others."""
 
     tools: tuple[Expansion, ...]
     errors: Mapping[str, ToolcribError]
-    """By the id that was asked for, of which the wire form repeats 200 characters at most."""
+    """The errors by the requested id. The JSON form repeats at most 200 characters of each id."""
 
     @property
     def tool_ids(self) -> tuple[str, ...]:
@@ -304,7 +307,7 @@ class Expansions:
 
 
 def node_count_of(answer: object) -> int | None:
-    """How many nodes stand in `answer`; None for an answer that is not about nodes."""
+    """Return the number of categories in `answer`; None for an answer without categories."""
     match answer:
         case ListPage():
             return len(answer.nodes)
@@ -317,7 +320,7 @@ def node_count_of(answer: object) -> int | None:
 
 
 def expanded_by(answer: Answer) -> tuple[Expansion, ...]:
-    """The tools whose definitions stand in `answer`, whichever operation gave it."""
+    """Return the expansions in `answer`, for any operation."""
     match answer:
         case Expansion():
             return (answer,)

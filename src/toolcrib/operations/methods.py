@@ -1,4 +1,4 @@
-"""The operations as Python methods, which `Toolcrib` and `Session` share."""
+"""The operations as Python methods that `Toolcrib` and `Session` share."""
 
 from __future__ import annotations
 
@@ -34,16 +34,17 @@ _A = TypeVar("_A", bound=Answer | Description)
 class OperationMethods(ABC):
     """The operations as methods.
 
-    Each takes a `context`: on whose behalf it runs, and within which bundle. Without one, the object's own counts.
+    Each method takes a `context`, which sets the principal and the bundle. Without it, the object's own context is
+    used.
     """
 
     desk: Desk
-    """Answers and records the operations."""
+    """The desk that answers and records the operations."""
     context: CallContext = LOCAL_CONTEXT
 
     @abstractmethod
     def seen_by(self, context: CallContext) -> View:
-        """What may be seen in `context`, tools of a session included.
+        """Return the view for `context`, including the tools of a session.
 
         Raises:
             UnknownBundle: `context` names a bundle that does not exist.
@@ -51,9 +52,9 @@ class OperationMethods(ABC):
 
     @abstractmethod
     async def prepare(self, query: str) -> None:
-        """Embed `query` ahead, where that takes a while, so that a search for it uses the model's vector.
+        """Embed `query` in advance, if that is slow, so that a search for it uses the vector of the model.
 
-        `perform` does so by itself.
+        `perform` calls this itself.
         """
 
     def list(
@@ -66,14 +67,14 @@ class OperationMethods(ABC):
         cursor: str | None = None,
         context: CallContext | None = None,
     ) -> ListPage:
-        """List the nodes and tools at `path`; see `Operations.list`."""
+        """List the categories and tools at `path`; see `Operations.list`."""
         operation = self.desk.operations.list
         return self._look(operation, context, path=path, tags=tags, query=query, limit=limit, cursor=cursor)
 
     def list_categories(
         self, *, limit: int | None = None, cursor: str | None = None, context: CallContext | None = None
     ) -> CategoryPage:
-        """List the nodes at the top, with the ids of their tools; see `Operations.list_categories`."""
+        """List the top-level categories with the ids of their tools; see `Operations.list_categories`."""
         return self._look(self.desk.operations.list_categories, context, limit=limit, cursor=cursor)
 
     def search_tools(
@@ -110,7 +111,7 @@ class OperationMethods(ABC):
         cursor: str | None = None,
         context: CallContext | None = None,
     ) -> SearchPage:
-        """Find tools for `query` at or below `category_path`; see `Operations.search_tool_by_category`."""
+        """Find tools for `query` in or below `category_path`; see `Operations.search_tool_by_category`."""
         operation = self.desk.operations.search_tool_by_category
         return self._look(operation, context, query=query, category_path=category_path, limit=limit, cursor=cursor)
 
@@ -119,11 +120,11 @@ class OperationMethods(ABC):
         return self._look(self.desk.operations.search_nodes, context, query=query, limit=limit)
 
     def expand_tool(self, tool_id: str, *, context: CallContext | None = None) -> Expansion:
-        """The full schemas of one tool, and the handle to call it by; see `Operations.expand_tool`."""
+        """Return the full schemas of one tool and the handle to call it by; see `Operations.expand_tool`."""
         return self._look(self.desk.operations.expand_tool, context, tool_id=tool_id)
 
     def expand_tools(self, tool_ids: Sequence[str], *, context: CallContext | None = None) -> Expansions:
-        """The full schemas of several tools; see `Operations.expand_tools`."""
+        """Return the full schemas and handles of several tools; see `Operations.expand_tools`."""
         return self._look(self.desk.operations.expand_tools, context, tool_ids=tool_ids)
 
     def describe(
@@ -133,7 +134,7 @@ class OperationMethods(ABC):
         *,
         context: CallContext | None = None,
     ) -> Description:
-        """The tools as text for a system prompt; see `toolcrib.operations.describing.describe`."""
+        """Describe the tools as text for a system prompt; see `toolcrib.operations.describing.describe`."""
         return self._look(describe, context, detail=detail, budget_tokens=budget_tokens)
 
     async def call_tool(
@@ -187,7 +188,7 @@ class OperationMethods(ABC):
         return await watch_resource(self.seen_by(context), uri, updated, context, runner=self.desk.runner)
 
     async def complete(self, params: Mapping[str, Any], *, context: CallContext | None = None) -> Mapping[str, Any]:
-        """Values for an argument of a prompt or template; see `calling.complete`."""
+        """Complete an argument of a prompt or template; see `calling.complete`."""
         context = context or self.context
         return await self.desk.complete(self.seen_by(context), context, params)
 

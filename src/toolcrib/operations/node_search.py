@@ -1,4 +1,4 @@
-"""Which nodes a query means: those whose own words match it, and those that hold a tool which does."""
+"""Searches categories: those whose own words match a query, and those that contain a matching tool."""
 
 from __future__ import annotations
 
@@ -8,14 +8,17 @@ from toolcrib.catalog.ontology import Branch
 from toolcrib.catalog.view import View
 
 LOOKED_AT = 50
-"""Nodes by their words, of which the best count."""
+"""How many categories are ranked by their own words."""
 
 TOOLS_LOOKED_AT = 200
-"""Likewise; more than nodes, for many of the best may hang in one."""
+"""How many tools are ranked. There are more tools than categories, because many of the best can be in one category."""
 
 
 def matching_nodes(view: View, query: str) -> list[tuple[Branch, float]]:
-    """Nodes with their confidence, in [0, 1]: the better of how well a node's words match and its best tool does."""
+    """Return the matching categories, best first, each with its confidence in [0, 1].
+
+    The confidence is the larger one of two: that of the category's own words, and that of its best tool.
+    """
     found = _by_words(view, query, None)
     hits = view.search(query, limit=TOOLS_LOOKED_AT, scope=view.available).hits
     confidence = {hit.tool_id: hit.confidence for hit in hits}
@@ -25,7 +28,7 @@ def matching_nodes(view: View, query: str) -> list[tuple[Branch, float]]:
 
 
 def matching_children(view: View, here: Branch, query: str) -> list[tuple[Branch, float]]:
-    """The nodes at `here` whose own words match; no groups."""
+    """Return the children of `here` whose own words match, best first, without groups."""
     return _best_first(_by_words(view, query, [branch.path for branch in view.ontology.children(here)]))
 
 

@@ -1,4 +1,4 @@
-"""The schema of a tool's arguments as lines that are read at a glance."""
+"""Outlines of input schemas: one short line for each argument."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from urllib.parse import unquote
 from toolcrib.core.quoting import as_id, as_json, on_one_line
 
 MAX_LOOKS = 500
-"""Subschemas that are read, each as often as it is referred to; one that has more is shown as it is."""
+"""The most subschemas that are read; each reference counts again. A schema with more has no outline."""
 
 MAX_NESTED = 12
-"""Subschemas inside each other."""
+"""The deepest nesting of subschemas."""
 
 MAX_SAMPLES = 3
-"""Of an argument's `examples`."""
+"""The most values that are shown of an argument's `examples`."""
 
 _BEYOND_LINES = frozenset(
     {
@@ -36,12 +36,12 @@ _BEYOND_LINES = frozenset(
         "$recursiveRef",
     }
 )
-"""Keywords that no short line tells."""
+"""Keywords that a short line cannot express."""
 
 _JOINED = ("$ref", "allOf", "anyOf", "oneOf", "enum", "const")
 
 _REMARKS = frozenset({"title", "description", "default", "examples", "deprecated", "$comment"})
-"""Keywords that a reference may stand beside and that replace those of what it leads to."""
+"""Keywords that can stand next to a reference, and then replace those of its target."""
 
 _LIMITS: Mapping[str, str] = {
     "minimum": ">= {}",
@@ -63,14 +63,14 @@ _Schema = Mapping[str, Any]
 
 
 class _BeyondLines(Exception):
-    """The schema says something that lines would lose."""
+    """The schema contains something that an outline would lose."""
 
 
 def outline(schema: Mapping[str, Any]) -> list[str] | None:
-    """A line for each argument, what is inside it below it, two spaces deeper; empty where there are none.
+    """Return a line for each argument; empty if there are no arguments.
 
-    Local references are followed. None where lines would lose something: conditions, recursion, alternatives of the
-    arguments as a whole.
+    What is inside an argument follows it, indented by two spaces. Local references are followed. Return None if an
+    outline would lose something: conditions, recursion, or alternatives of the arguments as a whole.
     """
     if any(keyword in schema for keyword in _JOINED):
         return None
@@ -88,7 +88,7 @@ class _Reader:
     looks: int = 0
 
     def keys(self, schema: _Schema, inside: tuple[str, ...]) -> list[str]:
-        """A line for each key that an object may have, with what is inside it."""
+        """Return a line for each key of an object, with the lines of what is inside it."""
         properties = _mapping(schema.get("properties", {}))
         required: Any = schema.get("required", [])
         if not isinstance(required, list) or not properties.keys() >= {*map(str, cast("list[object]", required))}:
@@ -102,7 +102,7 @@ class _Reader:
         return [*lines, *self._key("any other key", others, inside)] if _is_schema(others) else lines
 
     def resolved(self, schema: object, inside: tuple[str, ...]) -> tuple[_Schema, tuple[str, ...]]:
-        """`schema` with what it refers to in its place, and the references that lead there."""
+        """Return `schema` with its references resolved, and the references that lead there."""
         self.looks += 1
         if self.looks > MAX_LOOKS or len(inside) > MAX_NESTED:
             raise _BeyondLines
@@ -148,7 +148,7 @@ class _Reader:
         return self._kind(plain, (*inner, ""))
 
     def _kind(self, schema: _Schema, inside: tuple[str, ...]) -> tuple[str, list[str]]:
-        """What a value is, in a few words, and the lines on what is in it."""
+        """Return the type of a value in a few words, and the lines about what is inside it."""
         if "const" in schema:
             return as_json(schema["const"]), []
         if "enum" in schema:
@@ -223,7 +223,7 @@ def _implied(schema: _Schema) -> str:
 
 
 def _is_schema(value: object) -> bool:
-    """Whether it says anything of what it is about."""
+    """Return whether `value` is a schema that says anything."""
     return isinstance(value, Mapping) and value != {}
 
 
@@ -234,7 +234,7 @@ def _mapping(value: object) -> _Schema:
 
 
 def _one(kind: str, among: str = " ") -> str:
-    """`kind` in brackets where what stands beside it could be taken for a part of it."""
+    """Return `kind`, in parentheses if the text next to it could be read as a part of it."""
     return f"({kind})" if among in kind else kind
 
 

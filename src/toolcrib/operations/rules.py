@@ -1,4 +1,4 @@
-"""What a model is told before its first call: the rules of the protocol and what is inside the catalog."""
+"""The instructions for a model before its first call: the rules of the protocol, and the top-level categories."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from dataclasses import dataclass
 from toolcrib.core.tools import summarize
 
 TOP_NAMES_BYTES = 400
-"""Room for the names of top categories in a tool's description, in bytes of JSON."""
+"""The room for names of top-level categories in the description of an operation, in bytes of JSON."""
 
 TOP_SUMMARIES_BYTES = 1_100
-"""Room for their names with summaries in the instructions, in bytes of JSON."""
+"""The room for names and summaries of top-level categories in the instructions, in bytes of JSON."""
 
 
 @dataclass(frozen=True, slots=True)
 class Top:
-    """A category at the top of the catalog, as the configuration tells of it."""
+    """A top-level category, as the configuration describes it."""
 
     name: str
     summary: str = ""
 
 
 def top_names(tops: Sequence[Top], room: int = TOP_NAMES_BYTES) -> str:
-    """As many names as fit into `room` bytes, and how many more there are."""
+    """Return as many names as fit into `room` bytes, and the number of further ones."""
     shown: list[str] = []
     for top in tops:
         room -= _size(top.name) + 2
@@ -38,9 +38,9 @@ def top_names(tops: Sequence[Top], room: int = TOP_NAMES_BYTES) -> str:
 def instructions(
     operations: Collection[str], tops: Sequence[Top], *, full: bool = False, room: int = TOP_SUMMARIES_BYTES
 ) -> str:
-    """The rules for exactly the `operations` that are exposed, then the top of the catalog in `room` bytes.
+    """Return the rules for exactly these `operations`, then the top-level categories in at most `room` bytes.
 
-    The short form is for a place that every request pays for; the full one is for a system prompt of one's own.
+    The short form is for a place that every request pays for. The full form is for your own system prompt.
 
     Source: discovery protocol v0.1, "Behavioural rules for models".
     """
@@ -50,71 +50,67 @@ def instructions(
 
 
 def _short_rules(operations: Collection[str]) -> list[str]:
-    rules = ["Many tools stand behind this server; their schemas are handed out one at a time."]
+    rules = ["This server has many tools. You get their schemas one at a time."]
     if finding := _finding(operations):
         rules.append(f"Do not assume that a tool exists or is missing: look with {_either(finding)}.")
     if {"search_tools", "list"} <= {*operations}:
         rules.append(
-            "Browse with list, from the top down, where you do not know what there is; say to search_tools what you "
+            "If you do not know what exists, browse with list from the top down. Otherwise tell search_tools what you "
             "want done."
         )
     elif {"search_tools", "list_categories"} <= {*operations}:
         rules.append(
-            "Where you do not know what there is, begin at the top with list_categories, then see a category with "
-            "search_tools and no query; else say to search_tools what you want done."
+            "If you do not know what exists, start with list_categories, then see a category with search_tools and no "
+            "query. Otherwise tell search_tools what you want done."
         )
     if "expand_tool" in operations and (calls := _calls(operations)):
         rules.append(f"Expand a tool before you call it: {_either(calls)} takes the handle that expand_tool returns.")
     if {"call_read_only_tool", "call_tool"} <= {*operations}:
-        rules.append("Call what only reads with call_read_only_tool, all else with call_tool.")
-    rules.append("After an error follow its hints, or send its next_action as it stands.")
+        rules.append("Call read-only tools with call_read_only_tool, others with call_tool.")
+    rules.append("After an error, follow its hints or send its next_action unchanged.")
     return rules
 
 
 def _full_rules(operations: Collection[str]) -> list[str]:
-    rules = [
-        "Many tools stand behind a few operations. You are shown what a tool takes when you ask for it, and not before."
-    ]
+    rules = ["A few operations give access to many tools. You only see the arguments of a tool when you ask for them."]
     if finding := _finding(operations):
-        rules.append(
-            f"Do not assume that a tool exists, and do not conclude that there is none: look with {_either(finding)}."
-        )
+        rules.append(f"Do not assume that a tool exists or is missing: look with {_either(finding)}.")
     if "list" in operations:
         rules.append(
-            "Where you do not know what there is, begin at the top with list() and go down the node whose summary "
+            "If you do not know what exists, start at the top with list() and go down the category whose summary "
             'fits: list(path=["A", "B"]) shows what is in B.'
         )
     elif {"search_tools", "list_categories"} <= {*operations}:
         rules.append(
-            "Where you do not know what there is, begin at the top with list_categories() and look into the category "
-            'whose summary fits: search_tools(category="A"), without a query, shows all that is in A.'
+            "If you do not know what exists, start at the top with list_categories() and look into the category "
+            'whose summary fits: search_tools(category="A"), without a query, shows all tools in A.'
         )
     if escapes := [name for name in ("search_tools", "search_nodes", "search_tool_by_category") if name in operations]:
         rules.append(
-            f"Where no node seems right, or you know what you want done, say it in plain words to {_either(escapes)}. "
+            f"If no category fits, or you know what you want done, say it in plain words to {_either(escapes)}. "
             + ("search_nodes finds categories to look into. " if "search_nodes" in operations else "")
-            + "Other words find other tools: try again with the thing you act on and what you do to it."
+            + "Different words find different tools: try again with what you act on and what you do to it."
         )
     if "expand_tool" in operations and (calls := _calls(operations)):
         rules.append(
             "Never call a tool that you have not expanded: expand_tool gives its argument schema and a handle, and "
             f"{_either(calls)} takes that handle as tool_id, with arguments that match the schema. Expand several at "
-            "once with tool_ids where you compare or combine them."
+            "once with tool_ids to compare or combine them."
         )
     if {"call_read_only_tool", "call_tool"} <= {*operations}:
         rules.append(
-            "Call what only reads with call_read_only_tool, which people often allow for good; where it refuses, and "
-            "for everything else, use call_tool."
+            "Call read-only tools with call_read_only_tool, which people often allow permanently. If it refuses, and "
+            "for all others, use call_tool."
         )
     rules += [
         (
-            "An error says what is wrong and, as next_action, which operation with which arguments leads on: send it "
-            "as it stands, or follow the hints. Try the same again only where retryable is true."
+            "An error says what is wrong. Its next_action is an operation with its arguments: send it unchanged, or "
+            "follow the hints. Repeat the same request only if retryable is true."
         ),
-        "Names under `starting` and `unavailable` are sources that an answer could not speak of: look again later.",
+        "`starting` and `unavailable` name sources that an answer does not cover: look again later.",
     ]
     if not {"list", "list_categories", "search_tools"}.isdisjoint(operations):
-        rules.append("Where next_cursor is not null there is more: send the same request with it as cursor.")
+        rules.append("If next_cursor is not null, there is more: send the same request with it as cursor.")
     return rules
 
 
@@ -140,12 +136,12 @@ def _inside(tops: Sequence[Top], room: int) -> str:
 
 
 def _size(text: str) -> int:
-    """Bytes of `text` inside compact JSON: what a character costs differs by script, and some are escaped."""
+    """Return the bytes of `text` inside compact JSON. Characters have different sizes, and some are escaped."""
     return json_bytes(text) - 2
 
 
 def json_bytes(value: object) -> int:
-    """UTF-8 bytes of `value` as compact JSON."""
+    """Return the size of `value` as compact JSON, in UTF-8 bytes."""
     return len(json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace"))
 
 

@@ -1,4 +1,4 @@
-"""Every message of the discovery protocol as JSON Schema: requests, responses, and errors in both their forms."""
+"""JSON Schemas of all messages of the discovery protocol: requests, responses, and both forms of errors."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
 def request_name(operation: str) -> str:
-    """The name under `$defs` of what an operation takes: `SearchToolsRequest`."""
+    """Return the name of an operation's request under `$defs`, for example `SearchToolsRequest`."""
     return f"{_camel(operation)}Request"
 
 
 def response_name(operation: str) -> str:
-    """The name under `$defs` of what it answers."""
+    """Return the name of an operation's response under `$defs`, for example `SearchToolsResponse`."""
     return f"{_camel(operation)}Response"
 
 
 def document() -> Mapping[str, Any]:
-    """All of them in one document, by name under `$defs`.
+    """Return the schemas of all messages in one document, by name under `$defs`.
 
     Every operation can answer with an error instead: `Error` over MCP, in Python and on the command line, `Problem`
-    over HTTP. A request takes no other members than these. A response may get more members in a later version.
-    No `$ref` has other keywords next to it, because several code generators drop either the one or the others.
+    over HTTP. A request accepts no other members. A response can get more members in a later version. No `$ref` has
+    other keywords next to it, because several code generators drop either the reference or the keywords.
     """
     requests = {request_name(name): operation_schema(name).document for name in OPERATIONS}
     return {
@@ -39,7 +39,7 @@ def document() -> Mapping[str, Any]:
 
 
 def message(name: str) -> Mapping[str, Any]:
-    """One of them as a schema of its own."""
+    """Return the schema of one message as a separate document."""
     return {"$schema": DIALECT, "$ref": f"#/$defs/{name}", "$defs": document()["$defs"]}
 
 
@@ -56,13 +56,13 @@ def _ref(name: str) -> Mapping[str, Any]:
 
 
 def _described(name: str, description: str) -> Mapping[str, Any]:
-    """The part `name` with a description of its own."""
+    """Return the part `name` with its own description."""
     return {"allOf": [_ref(name)], "description": description}
 
 
 def _without(name: str, *members: str) -> Mapping[str, Any]:
-    """The part `name` for objects that have none of `members`."""
-    has_one = [{"type": "object", "required": [member]} for member in members]  # validators may be strict about `type`
+    """Return the part `name` for objects that have none of `members`."""
+    has_one = [{"type": "object", "required": [member]} for member in members]  # strict validators require `type`
     return {"allOf": [_ref(name), {"not": {"anyOf": has_one}}]}
 
 
@@ -74,19 +74,19 @@ _TEXT: Mapping[str, Any] = {"type": "string"}
 _TEXTS = _list(_TEXT)
 _OBJECT: Mapping[str, Any] = {"type": "object"}
 _CONFIDENCE: Mapping[str, Any] = {"type": "number", "minimum": 0, "maximum": 1}
-_CURSOR: Mapping[str, Any] = {"type": ["string", "null"], "description": "For the next page; null on the last."}
+_CURSOR: Mapping[str, Any] = {"type": ["string", "null"], "description": "For the next page; null on the last page."}
 _OPTIONALITY: Mapping[str, Any] = {
     "type": "string",
     "enum": [each.value for each in Optionality],
-    "description": "How much an agent depends on it; optional where it is left out.",
+    "description": "How much an agent depends on the tool. The default is optional.",
 }
 _MISSING: Mapping[str, Any] = {
     "starting": {**_TEXTS, "description": "Sources that have not listed their tools yet."},
     "unavailable": {**_TEXTS, "description": "Sources that could not be listed."},
 }
 _SUGGESTION: Mapping[str, Any] = {
-    "hints": {**_TEXTS, "description": "Where nothing was found: what to try."},
-    "next_action": _described("NextAction", "Where nothing was found: an operation, ready to send."),
+    "hints": {**_TEXTS, "description": "What to try if nothing was found."},
+    "next_action": _described("NextAction", "An operation to send if nothing was found."),
 }
 _NODE: Mapping[str, Any] = {
     "name": _TEXT,
@@ -96,7 +96,7 @@ _NODE: Mapping[str, Any] = {
 }
 _TOOL_RESULT: Mapping[str, Any] = {
     "type": "object",
-    "description": "The tool's answer as it came: MCP's CallToolResult.",
+    "description": "The tool's unchanged answer: MCP's CallToolResult.",
     "properties": {"content": _list(_OBJECT), "structuredContent": {}, "isError": {"type": "boolean"}},
 }
 
@@ -113,15 +113,15 @@ _PARTS: Mapping[str, Any] = {
     "FoundNode": _object({**_NODE, "confidence": _CONFIDENCE}, {"title": _TEXT, "tags": _TEXTS}),
     "CategoryPointer": _object(
         {
-            "category": {**_TEXT, "description": "Its name."},
+            "category": {**_TEXT, "description": "The name of the category."},
             "path": _ref("Path"),
             "tool_count": {"type": "integer", "minimum": 0},
             "tools": {
                 **_list(_TEXT, MAX_NAMED_ON_PAGE),
-                "description": "Ids of some of them, sorted. Later pages have the others.",
+                "description": "Ids of some of its tools, sorted. Later pages have the others.",
             },
         },
-        {"summary": _TEXT, "version": {**_TEXT, "description": "Which version its source says it is of."}},
+        {"summary": _TEXT, "version": {**_TEXT, "description": "The version that the source reports."}},
     ),
     "ToolId": _object({"tool_id": _TEXT}),
     "ToolPointer": _object(
@@ -129,15 +129,15 @@ _PARTS: Mapping[str, Any] = {
         {
             "tags": _TEXTS,
             "optionality": _OPTIONALITY,
-            "usage_hint": {**_TEXT, "description": "When to use it, in one line."},
+            "usage_hint": {**_TEXT, "description": "When to use the tool, in one line."},
             "confidence": _CONFIDENCE,
-            "unavailable": {**_TEXT, "description": "Why it cannot be called before somebody has done something."},
+            "unavailable": {**_TEXT, "description": "Why the tool cannot be called until a person acts."},
         },
     ),
     "Expansion": _object(
         {
             "tool_id": _TEXT,
-            "handle": {**_TEXT, "description": "What call_tool takes."},
+            "handle": {**_TEXT, "description": "The tool_id for call_tool."},
             "path": _ref("Path"),
             "summary": _TEXT,
             "args_schema": _OBJECT,
@@ -149,30 +149,30 @@ _PARTS: Mapping[str, Any] = {
             ),
         },
         {
-            "description": {**_TEXT, "description": "Left out where it is the summary."},
-            "usage_hint": {**_TEXT, "description": "When to use it, and when not."},
+            "description": {**_TEXT, "description": "Left out if it equals the summary."},
+            "usage_hint": {**_TEXT, "description": "When to use the tool, and when not."},
             "optionality": _OPTIONALITY,
             "condition": {**_TEXT, "description": "When a conditional tool is required."},
-            "requires_permission": {"type": "boolean", "description": "A person is asked before it runs."},
+            "requires_permission": {"type": "boolean", "description": "A person must approve each call."},
             "cost": _TEXT,
             "risk": _TEXT,
             "result_schema": _OBJECT,
             "examples": _list(_object({"description": _TEXT, "input": _OBJECT}, {"output": _TEXT})),
             "version": {
                 **_TEXT,
-                "description": "Of its contract since it was first seen: major where calls may fail, minor where more "
-                "are right, else patch.",
+                "description": "The version of its contract since it was first seen. Major: earlier calls can fail. "
+                "Minor: more calls are valid. Patch: any other change.",
             },
-            "obstacle": {**_TEXT, "description": "Why a call would be refused or put off."},
-            "warnings": {**_TEXTS, "description": "What a person should know of the definition."},
+            "obstacle": {**_TEXT, "description": "Why a call would be refused or delayed."},
+            "warnings": {**_TEXTS, "description": "What a person should know about the definition."},
         },
     ),
     "NextAction": _object(
         {
             "operation": {
                 **_TEXT,
-                "description": "An operation that the client has. For a client that has the tools themselves instead "
-                "(`--operations all`), the name of a tool, or `tools/list`.",
+                "description": "An operation that the client has. For a client with `--operations all`, the name of a "
+                "tool, or `tools/list`.",
             },
             "arguments": _OBJECT,
         }
@@ -188,19 +188,20 @@ _PARTS: Mapping[str, Any] = {
         **_object(
             {
                 "type": {**_TEXT, "description": "`urn:toolcrib:error:` with the code, or `about:blank`."},
-                "title": {**_TEXT, "description": "The code, or the phrase of the status, in words."},
+                "title": {**_TEXT, "description": "The code or the HTTP status in words."},
                 "status": {"type": "integer", "description": "The status of the response."},
                 "detail": {**_TEXT, "description": "Equal to `message`."},
                 "code": {
                     "anyOf": [_ref("ErrorCode"), _TEXT],
-                    "description": "What HTTP itself refuses has the name of the status, as `NOT_FOUND`.",
+                    "description": "If HTTP itself refuses the request: the name of the status, for example "
+                    "`NOT_FOUND`.",
                 },
                 **_ERROR,
             },
             {"next_action": _STEP, **_ERROR_MORE},
         ),
         "description": "An error over HTTP: problem details (RFC 9457, `application/problem+json`) with the members of "
-        "`Error` next to its own. What HTTP itself refuses has no `next_action`.",
+        "`Error` in addition to its own. If HTTP itself refuses the request, there is no `next_action`.",
     },
 }
 
@@ -230,7 +231,7 @@ _RESPONSES: Mapping[str, Any] = {
                     },
                     MAX_LIMIT,
                 ),
-                "description": "With detail_level `name` their ids alone; with `full` each is an Expansion too.",
+                "description": "With detail_level `name`, only the ids. With `full`, each is also an Expansion.",
             },
             "next_cursor": _CURSOR,
         },

@@ -1,4 +1,4 @@
-"""The operations that show a catalog: list, the searches and expand_tool. Every surface speaks only these."""
+"""The operations that show the catalog: list, the searches and expand_tool. All surfaces use these."""
 
 from __future__ import annotations
 
@@ -32,29 +32,29 @@ from toolcrib.operations.suggestions import NO_NODE, Searched, finds, no_match, 
 
 DEFAULT_LIMIT = 10
 MAX_LIMIT = 50
-"""Source: discovery protocol v0.1, `list`."""
+"""The largest page. Source: discovery protocol v0.1, `list`."""
 
 MAX_EXPANDED = 10
-"""Tools that one answer expands; whoever needs more has not chosen."""
+"""The most tools that one answer expands. A client that needs more should choose first."""
 
 MAX_NAMED = 20
-"""Ids of tools in one category where it is shown for the first time."""
+"""The most tool ids of a category where it is first shown."""
 
 MAX_NAMED_ON_PAGE = 200
-"""Ids of tools on one page of categories."""
+"""The most tool ids on one page of categories."""
 
 MAX_QUERY_CHARS = 2_000
-"""What of a query is read; a longer one is a document, and its beginning says what it is about."""
+"""How many characters of a query are read. A longer query is a document, and its beginning says what it is about."""
 
 _OBSTACLES = {
-    Access.SEE: "You may see this tool and not call it.",
-    Access.ASK: "A person is asked before it runs, unless one approved of it for good.",
+    Access.SEE: "You can see this tool, but you are not allowed to call it.",
+    Access.ASK: "A person must approve each call of this tool, unless it was approved permanently.",
 }
 
 
 @dataclass(frozen=True)
 class Operations:
-    """Pure over the view they are given; the seal makes a page's cursor belong to its request."""
+    """The operations as pure functions of a view. The seal binds the cursor of a page to its request."""
 
     seal: CursorSeal = field(default_factory=CursorSeal)
 
@@ -68,19 +68,20 @@ class Operations:
         limit: int | None = None,
         cursor: str | None = None,
     ) -> ListPage:
-        """The nodes and tools at `path`.
+        """List the categories and tools at `path`. Categories come first.
 
-        With a query, the nodes at `path` whose own words match and the tools at or below it that do, best first. With
-        `tags`, only tools that carry all of them, and nodes with such a tool at or below them. Nodes come first.
+        With a query, the result has the categories at `path` whose own words match, and the matching tools in or below
+        `path`, best first. With `tags`, it has only tools with all of the tags, and categories that contain such a
+        tool.
 
-        With `limit` (1 to 50), the pages hold at most so many nodes and tools together, and every tool that hangs in
-        the node: last those that one of its groups shows as well. Without it, all nodes are on the first page, because
-        a reader who sees only some of them cannot choose, then 10 tools a page, no more than 50 entries in all; a group
-        takes the place of the tools in it.
+        With `limit` (1 to 50), a page has at most so many categories and tools together. The pages together have every
+        tool of the category; those that one of its groups also shows come last. Without `limit`, all categories are on
+        the first page, because a reader who sees only some of them cannot choose. Then follow 10 tools per page, with
+        at most 50 entries in total. A group replaces the tools in it.
 
         Raises:
-            UnknownPath: nothing visible stands at `path`; hints name the nearest that does.
-            InvalidCursor: `cursor` is not of this request over this view.
+            UnknownPath: no visible category is at `path`; the hints name the closest one.
+            InvalidCursor: `cursor` belongs to a different request or view.
             InvalidArguments: `limit` is out of range.
 
         Source: discovery protocol v0.1, `list`.
@@ -106,18 +107,18 @@ class Operations:
         )
 
     def list_categories(self, view: View, *, limit: int | None = None, cursor: str | None = None) -> CategoryPage:
-        """The nodes at the top of the catalog, in the order in which `list` shows them, and the ids of all their tools.
+        """List the top-level categories, in the order of `list`, and the ids of all their tools.
 
-        The first pages show every category once, at most `limit` of them (1 to 50, 50 by default) with the first ids of
-        each: 20, or on a page of more than ten categories an equal share of 200. The pages after these show again the
-        categories with more tools, with the ids that were not shown yet, at most 200 on a page. So a walk names every
-        tool of each category exactly once, in the order of the ids.
+        The first pages show every category once: at most `limit` per page (1 to 50; the default is 50), each with its
+        first ids. These are 20 ids, or an equal share of 200 on a page with more than ten categories. Later pages show
+        the categories with more tools again, with the ids that were not shown yet, at most 200 per page. So all pages
+        together name every tool of each category exactly once, in the order of the ids.
 
-        A source whose tools are all in categories is not a node of the top. It is left out here too, because each of
-        its tools would count twice.
+        A source whose tools are all in other categories is not a top-level category. It is left out here, too, because
+        each of its tools would count twice.
 
         Raises:
-            InvalidCursor: `cursor` is not of this request over this view.
+            InvalidCursor: `cursor` belongs to a different request or view.
             InvalidArguments: `limit` is out of range.
 
         Source: discovery plugin, `list_categories`.
@@ -152,20 +153,20 @@ class Operations:
         limit: int = DEFAULT_LIMIT,
         cursor: str | None = None,
     ) -> SearchPage:
-        """Rank the visible tools at or below `category` by relevance to `query`.
+        """Rank the visible tools in or below `category` by relevance to `query`.
 
-        A query without a letter or digit gives all of them by id.
-        `category` is a path, or as one text a name or names with `/` between them.
+        A query without a letter or digit returns all of them, sorted by id. `category` is a path, or a string with one
+        name or with names separated by `/`.
 
-        At most `limit` results (1 to 50), best first; ties fall to the tool id. Where nothing serves the query the page
-        is empty, and says what leads on. With `tags`, only tools that carry all
-        of them. Tools that cannot be called before their owner has done something are left out, or with
-        `include_unavailable` shown with the reason. `DetailLevel.FULL` expands each, so there `limit` is at most 10.
+        Returns at most `limit` results (1 to 50), best first; ties are ordered by tool id. If nothing matches the
+        query, the page is empty and has a suggestion. With `tags`, only tools with all of them are searched. Tools that
+        cannot be called until a person acts are left out; with `include_unavailable`, they are shown with the reason.
+        `DetailLevel.FULL` expands each result, so `limit` is then at most 10.
 
         Raises:
-            UnknownPath: nothing visible stands at `category`; hints name the nearest that does.
-            NoMatchInCategory: nothing at or below `category` matches; hints name categories where something does.
-            InvalidCursor: `cursor` is not of this request over this view.
+            UnknownPath: no visible category is at `category`; the hints name the closest one.
+            NoMatchInCategory: no tool in or below `category` matches; the hints name categories with matches.
+            InvalidCursor: `cursor` belongs to a different request or view.
             InvalidArguments: `limit` is out of range.
 
         Source: discovery protocol v0.1, `search_tool_by_category`, here over the whole catalog; discovery plugin,
@@ -236,12 +237,12 @@ class Operations:
         limit: int = DEFAULT_LIMIT,
         cursor: str | None = None,
     ) -> SearchPage:
-        """Rank the visible tools at or below `category_path` by relevance to `query`.
+        """Rank the visible tools in or below `category_path` by relevance to `query`.
 
-        At most `limit` pointers (1 to 50), best first; ties fall to the tool id.
+        Returns at most `limit` pointers (1 to 50), best first; ties are ordered by tool id.
 
         Raises:
-            UnknownPath, NoMatchInCategory, InvalidCursor, InvalidArguments: as `search_tools` does.
+            UnknownPath, NoMatchInCategory, InvalidCursor, InvalidArguments: see `search_tools`.
 
         Source: discovery protocol v0.1, `search_tool_by_category`.
         """
@@ -269,10 +270,10 @@ class Operations:
         )
 
     def search_nodes(self, view: View, query: str, *, limit: int = DEFAULT_LIMIT) -> NodePage:
-        """Rank the nodes by how well their own words match `query`, or a tool directly in them does.
+        """Rank the categories by how well their own words, or a tool directly in them, match `query`.
 
-        Only nodes that `list` shows. At most `limit` (1 to 50), best first; ties fall to the path. Without words in the
-        query, none. An empty page says what to try.
+        Only categories that `list` shows are ranked. Returns at most `limit` of them (1 to 50), best first; ties are
+        ordered by path. A query without words finds nothing. An empty page has a suggestion.
 
         Raises:
             InvalidArguments: `limit` is out of range.
@@ -288,15 +289,15 @@ class Operations:
         )
 
     def expand_tool(self, view: View, tool_id: str) -> Expansion:
-        """The full schemas of one tool, and the handle to call it by.
+        """Return the full schemas of one tool and the handle to call it by.
 
         Raises:
             ToolNotFound: no visible tool has this id.
-            SourceUnavailable: its source is known and could not be listed.
+            SourceUnavailable: its source is known, but is starting or could not be listed.
 
         Source: discovery protocol v0.1, `expand_tool`.
         """
-        tool, _ = view.resolve(tool_id)  # whoever sends an old handle wants what stands there now
+        tool, _ = view.resolve(tool_id)  # for an old handle, return the current definition
         if tool is None:
             raise not_found(view, tool_id)
         judgement = view.judgement_of(tool)
@@ -317,16 +318,16 @@ class Operations:
         )
 
     def expand_tools(self, view: View, tool_ids: Iterable[str]) -> Expansions:
-        """Several at once, in the order asked for, each once; what cannot be expanded is named with its error.
+        """Expand several tools, each once, in the requested order. A tool that cannot be expanded is in `errors`.
 
         Raises:
-            InvalidArguments: more than `MAX_EXPANDED` are asked for.
+            InvalidArguments: no tool or more than `MAX_EXPANDED` tools are requested.
         """
         asked = list(dict.fromkeys(tool_ids))
         if not 1 <= len(asked) <= MAX_EXPANDED:
             first = NextAction("expand_tool", {"tool_ids": asked[:MAX_EXPANDED]})
             raise InvalidArguments(
-                f"`tool_ids` takes 1 to {MAX_EXPANDED} ids, not {len(asked)}.",
+                f"`tool_ids` must have 1 to {MAX_EXPANDED} ids, not {len(asked)}.",
                 next_action=first if asked else NextAction("list"),
             )
         tools: list[Expansion] = []
@@ -349,13 +350,13 @@ class Operations:
 
 @dataclass(slots=True)
 class _Room:
-    """What of a list fits on one page."""
+    """Counts what fits on one page of a list."""
 
     limit: int | None
     nodes: int = 0
     tools: int = 0
     is_full: bool = False
-    """Whether something did not fit."""
+    """Whether an entry did not fit."""
 
     def takes(self, entry: NodePointer | ToolPointer) -> bool:
         is_node = isinstance(entry, NodePointer)
@@ -376,7 +377,7 @@ def _all_at(
         for child in ontology.children(here)
         if (count := child.count if tagged is None else len(ontology.within(child) & tagged))
     )
-    # Whoever asks for pages of a size gets all that pointers say is here, in whichever group it is shown.
+    # With a page size, the client gets every tool of the category, including those that a group also shows.
     ids = chain(ontology.tool_ids(here), () if is_overview else ontology.grouped_tool_ids(here))
     return chain(nodes, (_pointer(view, view.tools[i]) for i in ids if tagged is None or i in tagged))
 
@@ -384,7 +385,7 @@ def _all_at(
 def _matching_at(
     view: View, here: Branch, tagged: Set[str] | None, query: str, most: int
 ) -> Iterable[NodePointer | ToolPointer]:
-    """`most`: how many tools anybody looks at."""
+    """Return the matching categories and tools in or below `here`; at most `most` tools."""
     query = query[:MAX_QUERY_CHARS]
     nodes = (
         _node(view, branch, confidence)
@@ -398,7 +399,7 @@ def _matching_at(
 def _ranked(
     view: View, query: str, scope: Searched, *, limit: int, offset: int
 ) -> tuple[tuple[ToolPointer, ...], bool]:
-    """One page, and whether there are more."""
+    """Return one page of results, and whether there are more."""
     if not _has_words(query):
         ids = sorted(view.tools if scope is None else scope)
         page = ids[offset : offset + limit]
@@ -409,19 +410,22 @@ def _ranked(
 
 
 def _has_words(query: str) -> bool:
-    """Whether a letter or a digit is in what is read of `query`. Without one it asks for nothing in particular."""
+    """Return whether the part of `query` that is read has a letter or digit. Without one, it asks for nothing."""
     return any(map(str.isalnum, query[:MAX_QUERY_CHARS]))
 
 
 def _searched(view: View, tagged: Set[str] | None = None, *, include_unavailable: bool = False) -> Searched:
-    """Those to search anywhere."""
+    """Return the tools to search in the whole catalog."""
     if include_unavailable or not view.unavailable:
         return tagged
     return view.available if tagged is None else tagged - view.unavailable.keys()
 
 
 def _inside(view: View, here: Branch | None, searched: Searched) -> Searched:
-    """Those of `searched` that hang at or below `here`, a node of an ontology of nothing but what may be searched."""
+    """Return the tools of `searched` that are in or below `here`.
+
+    `here` must belong to an ontology that has only tools that can be searched.
+    """
     if here is None or here.above is None:
         return searched
     inside = view.ontology.within(here)
@@ -429,7 +433,7 @@ def _inside(view: View, here: Branch | None, searched: Searched) -> Searched:
 
 
 def _tagged(view: View, tags: Sequence[str]) -> Set[str] | None:
-    """Ids of the tools that carry all of `tags`; None where there are none to carry."""
+    """Return the ids of the tools that have all of `tags`; None if there are no tags."""
     carriers = [view.tagged.get(tag, frozenset()) for tag in dict.fromkeys(tags)]
     return frozenset[str].intersection(*carriers) if carriers else None
 
@@ -442,7 +446,7 @@ def _bound(view: View, operation: str, request: Mapping[str, Any]) -> Mapping[st
 
 
 def _names(category: Sequence[str]) -> Sequence[str]:
-    """A path that may be one text, as a path."""
+    """Return `category` as a path; it can be a single string."""
     if not isinstance(category, str):
         return category
     return (category,) if category.strip() else ROOT
@@ -473,7 +477,13 @@ def _again(
 def _existing(
     view: View, path: Sequence[str], again: Callable[[Path], NextAction], ontology: Ontology | None = None
 ) -> Branch:
-    """The node at `path`; upper and lower case may differ where only one can be meant, and so may `A/B` for A, B."""
+    """Return the category at `path`.
+
+    Case can differ if the name is unambiguous, and a name such as `A/B` can stand for the two names A and B.
+
+    Raises:
+        UnknownPath, SourceUnavailable: no such category exists.
+    """
     ontology = ontology or view.ontology
     if (branch := ontology.find(path)) is not None:
         return branch
@@ -484,14 +494,20 @@ def _existing(
 
 
 def _checked(operation: str, request: Mapping[str, Any], most: int = MAX_LIMIT) -> dict[str, Any]:
-    """`request` with its limit as Python has it."""
+    """Check the limit of `request`, and return the request with the limit as an integer.
+
+    Raises:
+        InvalidArguments: the limit is out of range.
+    """
     limit = request["limit"]
     if limit is None:
         return dict(request)
     if not 1 <= limit <= most:
         within: dict[str, Any] = {**request, "limit": min(max(limit, 1), most)}
-        raise InvalidArguments(f"`limit` is 1 to {most} here, not {limit}.", next_action=_step(operation, within))
-    return {**request, "limit": int(limit)}  # 10.0 is an integer to JSON Schema, and none to Python
+        raise InvalidArguments(
+            f"`limit` must be from 1 to {most} here, not {limit}.", next_action=_step(operation, within)
+        )
+    return {**request, "limit": int(limit)}  # JSON Schema also accepts 10.0 as an integer
 
 
 def _step(operation: str, request: Mapping[str, Any]) -> NextAction:
@@ -512,13 +528,13 @@ def _pointer(view: View, tool: Tool, confidence: float | None = None) -> ToolPoi
 
 
 def _named_of(top: Sequence[Branch], position: int, size: int) -> int:
-    """How many ids the category at `position` may have where it is shown first, on a page of `size` categories."""
+    """Return how many ids the category at `position` has where it is first shown, on a page of `size` categories."""
     on_page = min(size, len(top) - position // size * size)
     return min(MAX_NAMED, MAX_NAMED_ON_PAGE // on_page)
 
 
 def _introduced(view: View, top: Sequence[Branch], offset: int, size: int) -> tuple[CategoryPointer, ...]:
-    """The categories from `offset`, with the first ids of each."""
+    """Return the categories from `offset`, each with its first ids."""
     named = _named_of(top, offset, size) if top else 0
     return tuple(
         _category(view, branch, nsmallest(named, view.ontology.within(branch)))
@@ -527,7 +543,7 @@ def _introduced(view: View, top: Sequence[Branch], offset: int, size: int) -> tu
 
 
 def _continued(view: View, top: Sequence[Branch], offset: int, size: int) -> tuple[CategoryPointer, ...]:
-    """Categories with ids that follow the first ones of each; `offset` counts such ids over all categories."""
+    """Return categories with the ids after the first ones. `offset` counts these ids over all categories."""
     shown: list[CategoryPointer] = []
     room = MAX_NAMED_ON_PAGE
     for position, branch in enumerate(top):
@@ -551,7 +567,7 @@ def _category(view: View, branch: Branch, tool_ids: Iterable[str]) -> CategoryPo
 
 
 def why_unavailable(view: View, tool: Tool) -> str | None:
-    """Why a visible tool cannot be called, in words for any caller; None where it can."""
+    """Return why a visible tool cannot be called, in words for any caller; None if it can be called."""
     return view.unavailable.get(tool.id) or (_OBSTACLES[Access.SEE] if view.access_to(tool) is Access.SEE else None)
 
 

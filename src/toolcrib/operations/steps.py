@@ -1,4 +1,4 @@
-"""Next actions for clients that have only some of the operations: none leads to an operation that they lack."""
+"""Adapts next actions to clients with only some operations, so that no next action uses an operation they lack."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from toolcrib.operations.showing import MAX_EXPANDED
 def leading_within(
     error: ToolcribError, operations: Collection[str], otherwise: NextAction | None = None
 ) -> ToolcribError:
-    """`error` with a next action among `operations`: the same step in other words, or a look at what there is.
+    """Return `error` with a next action from `operations`: an equivalent step, or a list of what exists.
 
-    `otherwise` is the next action where none of them can lead on. Without it `error` stays as it is then.
+    If none of `operations` can help, `otherwise` is the next action. Without it, `error` stays unchanged.
     """
     own = step_within(error.next_action or NextAction("list"), operations) or otherwise
     return error if own is None or own == error.next_action else error.leading_to(own)
@@ -27,7 +27,7 @@ def leading_within(
 def answer_within(
     answer: Answer | ToolResult, operations: Collection[str], otherwise: NextAction | None = None
 ) -> Answer | ToolResult:
-    """`answer`, where the errors in it, or what it suggests, lead to nothing but `operations`, or `otherwise`."""
+    """Return `answer` with all next actions of its errors and its suggestion from `operations`, or `otherwise`."""
     if isinstance(answer, SearchPage | NodePage) and (told := answer.suggestion) is not None:
         own = step_within(told.next_action, operations) or otherwise or told.next_action
         return replace(answer, suggestion=replace(told, next_action=own))
@@ -38,14 +38,14 @@ def answer_within(
 
 
 def step_within(step: NextAction, operations: Collection[str]) -> NextAction | None:
-    """`step`, or what comes closest to it among `operations`; None where none of them can lead on."""
+    """Return `step`, or the closest step that only needs `operations`; None if none of them can help."""
     if step.operation in operations:
         return step
     return next((other for other in _instead(step) if other.operation in operations), None)
 
 
 def _instead(step: NextAction) -> Iterator[NextAction]:
-    """Steps that do for `step`, the closest first; in the end those that look at the whole catalog."""
+    """Yield steps that can replace `step`, closest first. The last ones look at the whole catalog."""
     asked = step.arguments
     path, query = _path_of(asked), asked.get("query")
     narrowed = {key: asked[key] for key in ("query", "tags", "limit") if asked.get(key)}
@@ -55,7 +55,7 @@ def _instead(step: NextAction) -> Iterator[NextAction]:
         case "expand_tool":
             named = asked.get("tool_id") or " ".join(map(str, asked.get("tool_ids", ())))
             query = _words(named)
-            # The only other operation that shows what a tool takes.
+            # This is the only other operation that shows the arguments of a tool.
             yield NextAction("search_tools", {"query": query, "detail_level": "full", "limit": MAX_EXPANDED})
         case "list" if not (path or query or asked.get("tags")):
             yield NextAction("list_categories")
@@ -73,13 +73,13 @@ def _instead(step: NextAction) -> Iterator[NextAction]:
     yield NextAction("list")
     yield NextAction("list_categories")
     yield NextAction("search_tools")
-    # These find nothing without words, so they get the only ones there are.
+    # These two find nothing without words, so use any words that the request has.
     yield NextAction("search_nodes", {"query": query or _words(" ".join(path)) or "tools"})
     yield NextAction("search_tool_by_category", {"query": query or "tools", "category_path": []})
 
 
 def _path_of(arguments: Mapping[str, Any]) -> list[str]:
-    """The node that the arguments of an operation are about; empty for the root."""
+    """Return the path in the arguments of an operation; empty for the root."""
     given = next((arguments[key] for key in ("path", "category", "category_path") if arguments.get(key)), ())
     return [given] if isinstance(given, str) else [*given]
 

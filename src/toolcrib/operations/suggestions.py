@@ -1,4 +1,4 @@
-"""Errors that lead on: what was probably meant by a path, an id or a query that leads nowhere."""
+"""Errors with suggestions for a path, an id or a query that leads nowhere: what was probably meant."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from toolcrib.search.index.index import Selection
 from toolcrib.search.index.tokens import terms
 
 ALIKE = 0.8
-"""The Ratcliff-Obershelp ratio from which an id is like another one."""
+"""The smallest Ratcliff-Obershelp ratio of two similar ids."""
 
 SHARED_WORDS = 0.6
-"""The share of the words of two ids, of those that either has, from which they are like each other."""
+"""The smallest share of common words of two similar ids, out of the words that either of them has."""
 
 MIN_SLIP_CHARS = 4
 """The minimum number of letters of an id that is corrected, and of a word in which a letter may be substituted.
@@ -35,33 +35,33 @@ MAX_SLIP_CHARS_READ = 500_000
 """How many characters of ids are read to find the id that was meant. In a larger catalog, none is found."""
 
 MAX_LIKE = 3
-"""Ids that an error names."""
+"""The most ids that an error suggests."""
 
 MAX_TRIED = 3
-"""Categories that are searched to name those in which something matches: each ranks the whole catalog once more."""
+"""The most categories that are searched to name those with matches. Each search ranks the whole catalog again."""
 
 MAX_TOLD = 20
-"""Children of a node that a hint names."""
+"""The most subcategories that a hint names."""
 
 MAX_READ = 100_000
-"""Characters of the ids and names that one is compared with."""
+"""The most characters of ids and names that are compared with one id."""
 
-OTHER_WORDS = "Say it in other words, what is to be done and to what, or look at what there is."
+OTHER_WORDS = "Search with different words: say what you want to do, and to what. Or browse the categories."
 
-NO_NODE = Suggestion(("No category seems to serve this.", OTHER_WORDS), NextAction("list"))
+NO_NODE = Suggestion(("No category matches this query well.", OTHER_WORDS), NextAction("list"))
 """What to try after a search for categories that found none."""
 
 _SEPARATORS = re.compile(r"[\W_]+")
 
 Searched = Selection | Set[str] | None
-"""The tools to search; None for all that are visible."""
+"""The tools to search; None for all visible tools."""
 
 
 def not_found(view: View, name: str) -> ToolNotFound | SourceUnavailable:
-    """The error for an id that names no visible tool: its source is not there, or the visible ids that are like it.
+    """Return the error for an id without a visible tool: its source is unavailable, or the error names similar ids.
 
     The next action expands a tool only if `name` is one edit away from the id of that tool and of no other. A handle is
-    never corrected: its tool did exist, and a different tool is not the one that was meant.
+    never a misspelling: its tool existed, and no different tool can replace it.
     """
     handle = Handle.parse(name)
     name = name if handle is None else handle.tool_id
@@ -73,19 +73,24 @@ def not_found(view: View, name: str) -> ToolNotFound | SourceUnavailable:
     if meant is not None:
         near = [meant, *(tool_id for tool_id in near if tool_id != meant)][:MAX_LIKE]
     return ToolNotFound(
-        f"There is no tool `{name[:200]}`.",
-        hints=[f"Closest: {', '.join(f'`{tool_id}`' for tool_id in near)}"] if near else [],
+        f"Tool `{name[:200]}` not found.",
+        hints=[_did_you_mean(near)] if near else [],
         next_action=NextAction("expand_tool", {"tool_id": meant}) if meant is not None else searching(name),
     )
 
 
+def _did_you_mean(tool_ids: Sequence[str]) -> str:
+    named = ", ".join(f"`{tool_id}`" for tool_id in tool_ids)
+    return f"Did you mean {named}?" if len(tool_ids) == 1 else f"Did you mean one of these: {named}?"
+
+
 def searching(tool_id: str) -> NextAction:
-    """A search for what the id of a tool says that it does."""
+    """Return a search for the words in the id of a tool."""
     return NextAction("search_tools", {"query": tool_id[:MAX_COMPARED_CHARS].replace(".", " ").replace("_", " ")})
 
 
 def unavailable(view: View, source: str) -> SourceUnavailable | None:
-    """The error for what only the source of this name could show; None where it is not known or does show it."""
+    """Return the error for tools of a source that is starting or unavailable; None if it is unknown or ready."""
     entry = view.sources.get(source)
     if entry is None or entry.status is SourceStatus.READY:
         return None
@@ -101,9 +106,9 @@ def unavailable(view: View, source: str) -> SourceUnavailable | None:
 def unknown_path(
     view: View, path: Sequence[str], again: Callable[[Path], NextAction]
 ) -> UnknownPath | SourceUnavailable:
-    """The error for a path at which no visible node stands: its source is not there, or the closest node that is.
+    """Return the error for a path without a visible category: its source is unavailable, or the closest category.
 
-    `again` returns the same request for the closest node.
+    `again` returns the same request for the closest category.
     """
     ontology = view.ontology
     if path[0] not in ontology.root.below and (gone := unavailable(view, path[0])) is not None:
@@ -113,13 +118,13 @@ def unknown_path(
     closest = _like(path[depth], children) or _like(path[-1], _by_name(view))
     way = closest.path if closest is not None else nearest.path
     here = shown(nearest.path)
-    nothing_else = "no nodes, only tools" if nearest.count else "nothing"
-    exists = [f"Closest that exists: {shown(way)}"] if closest is not None else []
+    nothing_else = "none, only tools" if nearest.count else "none"
+    exists = [f"The closest existing category is {shown(way)}."] if closest is not None else []
     return UnknownPath(
-        f"There is no node at {shown(tuple(path))}.",
+        f"Category {shown(tuple(path))} not found.",
         hints=[
             *exists,
-            f"Below {here}: {', '.join(islice(children, MAX_TOLD)) or nothing_else}"
+            f"Categories in {here}: {', '.join(islice(children, MAX_TOLD)) or nothing_else}"
             + (f" and {len(children) - MAX_TOLD} more" if len(children) > MAX_TOLD else ""),
         ],
         next_action=again(way) if closest is not None else NextAction("list", {"path": list(way)} if way else {}),
@@ -127,25 +132,26 @@ def unknown_path(
 
 
 def no_match(view: View, category: Path, wider: NextAction, searched: Searched, tagged: Searched) -> NoMatchInCategory:
-    """The error for a query that nothing in `category` matches: the categories where something does.
+    """Return the error for a query without a match in `category`. It names categories with matches.
 
-    `wider` is the search of the whole catalog, over the tools `searched`; `tagged` as for `nothing_found`.
+    `wider` is the search of the whole catalog, over the tools `searched`. For `tagged`, see `nothing_found`.
     """
-    message, given = f"Nothing in {shown(category)} matches.", wider.arguments
+    message, given = f"No tool in {shown(category)} matches this query.", wider.arguments
     query: str = given["query"]
     if hits := view.search(query, limit=10, scope=searched).hits:
         elsewhere = dict.fromkeys(view.ontology.places(view.tools[hit.tool_id])[0] for hit in hits)
-        # A tool that stands low on the page of the whole catalog may be too little for one of its own.
+        # A search in one category can find nothing although its tool was a weak match in the whole catalog. So try it.
         tried = islice(elsewhere, MAX_TRIED)
         named = ", ".join(shown(path) for path in tried if finds(view, query, path, searched))
-        return NoMatchInCategory(message, hints=[f"Matches stand in: {named}"] if named else [], next_action=wider)
+        hints = [f"These categories have matches: {named}"] if named else []
+        return NoMatchInCategory(message, hints=hints, next_action=wider)
     include_unavailable = bool(given.get("include_unavailable"))
     lead = nothing_found(view, query, given.get("tags", ()), tagged, include_unavailable=include_unavailable)
     if lead.next_action.operation != "list":
         return NoMatchInCategory(message, hints=lead.hints, next_action=lead.next_action)
     return NoMatchInCategory(
         message,
-        hints=["Nothing in the whole catalog matches either.", OTHER_WORDS],
+        hints=["No tool in any other category matches either.", OTHER_WORDS],
         next_action=NextAction("list", {"path": [*category]} if category in view.ontology.nodes else {}),
     )
 
@@ -153,26 +159,26 @@ def no_match(view: View, category: Path, wider: NextAction, searched: Searched, 
 def nothing_found(
     view: View, query: str, tags: Sequence[str], tagged: Searched, *, include_unavailable: bool
 ) -> Suggestion:
-    """What leads on from a search of the whole catalog that found nothing; `tagged` are all tools that carry the tags.
+    """Return what to try after a search of the whole catalog that found nothing. `tagged` are all tools with the tags.
 
-    A search that finds something where there is one that asks for less, else the top of the catalog.
+    The next action is a search with fewer conditions if it finds something, or a list of the top-level categories.
     """
     given: dict[str, Any] = {"query": query, "tags": [*tags], "include_unavailable": include_unavailable}
     asked = {key: value for key, value in given.items() if value}
     if not include_unavailable and view.unavailable and view.search(query, limit=1, scope=tagged).hits:
         return Suggestion(
-            ("What matches cannot be called before somebody has done something.",),
+            ("There are matches, but they are unavailable. Search with `include_unavailable` to see the reasons.",),
             NextAction("search_tools", {**asked, "include_unavailable": True}),
         )
     anywhere = None if include_unavailable else view.available
     if tags and view.search(query, limit=1, scope=anywhere).hits:
         del asked["tags"]
-        return Suggestion(("Without the tags something matches.",), NextAction("search_tools", asked))
-    return Suggestion(("No tool seems to serve this.", OTHER_WORDS), NextAction("list"))
+        return Suggestion(("There are matches without the tag filter.",), NextAction("search_tools", asked))
+    return Suggestion(("No tool matches this query well.", OTHER_WORDS), NextAction("list"))
 
 
 def finds(view: View, query: str, path: Path, searched: Searched) -> bool:
-    """Return whether a search at or below `path` finds something."""
+    """Return whether a search in or below `path` finds a tool."""
     if (branch := view.ontology.find(path)) is None:
         return False
     inside = view.ontology.within(branch)
@@ -181,12 +187,12 @@ def finds(view: View, query: str, path: Path, searched: Searched) -> bool:
 
 
 def shown(path: Path) -> str:
-    """A path in a sentence."""
+    """Return a path as it is shown in a sentence."""
     return "/".join(path)[:200] if path else "the root"
 
 
 def _like_id(name: str, ids: Sequence[str]) -> list[str]:
-    """Those of `ids` that are like `name` in their letters or in their words, the likest first."""
+    """Return the `ids` that are similar to `name` in their letters or words, most similar first."""
     if len(name) > MAX_COMPARED_CHARS:
         return []
     asked, said = _with_dot(name).casefold(), frozenset(terms(name))
@@ -201,7 +207,7 @@ def _like_id(name: str, ids: Sequence[str]) -> list[str]:
             by_words[tool_id] = shared
         if (most := _matcher(asked, known).quick_ratio()) >= ALIKE:
             by_letters.append((-most, tool_id))
-    # The ratio itself takes long, and no id of a large catalog may make it be worked out for all.
+    # The exact ratio is slow, so compute it only for the best candidates. A large catalog must not make this slow.
     alike = {i: _matcher(asked, _comparable(i, asked)).ratio() for _, i in sorted(by_letters)[:MAX_TOLD]}
     likeness = {i: max(alike.get(i, 0.0), by_words.get(i, 0.0)) for i in (*alike, *by_words)}
     near = sorted((-ratio, -alike.get(i, 0.0), i) for i, ratio in likeness.items() if i in by_words or ratio >= ALIKE)
@@ -209,18 +215,18 @@ def _like_id(name: str, ids: Sequence[str]) -> list[str]:
 
 
 def _comparable(tool_id: str, asked: str) -> str:
-    """What of an id is compared with one that was asked for: without its source where that has none."""
+    """Return the part of an id that is compared with `asked`: without the source if `asked` has none."""
     return (tool_id if "." in asked else tool_id.partition(".")[2]).casefold()
 
 
 def _shared(words: Set[str], name: str) -> float:
-    """Of the words that stand in either, the share that stands in both."""
+    """Return the share of common words, out of the words that either side has."""
     others = frozenset(terms(name))
     return len(words & others) / (len(words | others) or 1)
 
 
 def _with_dot(name: str) -> str:
-    """`git.log` for `git__log`, as tools are called in a model's own list."""
+    """Return `git.log` for `git__log`, which is the form of names in a model's own tool list."""
     return name if "." in name else name.replace("__", ".", 1)
 
 
@@ -293,7 +299,7 @@ def _is_one_edit(one: str, other: str) -> bool:
 
 
 def _comparable_ids(view: View, source: str) -> Sequence[str]:
-    """All ids, or in a large catalog those of one source."""
+    """Return all ids or, in a large catalog, the ids of one source."""
     if len(view.tools) <= MAX_COMPARED:
         return list(view.tools)
     branch = view.ontology.find((source,)) if source else None
@@ -301,7 +307,7 @@ def _comparable_ids(view: View, source: str) -> Sequence[str]:
 
 
 def _by_name(view: View) -> dict[str, Branch]:
-    """Some nodes by their names; of two with one name the one with the lesser path."""
+    """Return up to `MAX_COMPARED` categories by name. If two have the same name, the smaller path counts."""
     by_name: dict[str, Branch] = {}
     for path, branch in islice(view.ontology.nodes.items(), MAX_COMPARED):
         by_name.setdefault(path[-1], branch)
@@ -316,5 +322,5 @@ def _like(name: str, known: dict[str, Branch]) -> Branch | None:
 
 
 def _near(text: str, known: Sequence[str], *, most: int) -> list[str]:
-    """Those of `known` that are most like `text`, the likest first; none where that is too long to be a slip."""
+    """Return the `known` strings most similar to `text`, best first; none if `text` is too long for a name."""
     return difflib.get_close_matches(text, known, n=most, cutoff=0.6) if len(text) <= MAX_COMPARED_CHARS else []

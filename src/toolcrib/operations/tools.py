@@ -1,4 +1,4 @@
-"""The operations as tool definitions: what stands in a model's own tool list instead of the catalog."""
+"""The operations as tool definitions, which a model has in its own tool list instead of the catalog."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from toolcrib.operations.showing import DEFAULT_LIMIT, MAX_EXPANDED, MAX_LIMIT
 LOOKING = ("list", "list_categories", "search_tools", "search_tool_by_category", "search_nodes", "expand_tool")
 CALLS = ("call_tool", "call_read_only_tool")
 OPERATIONS = (*LOOKING, *CALLS)
-"""Names of all operations."""
+"""The names of all operations."""
 
 SETS: Mapping[str, Sequence[str]] = {
     "compact": ("list", "search_tools", "expand_tool", "call_tool"),
@@ -25,19 +25,19 @@ SETS: Mapping[str, Sequence[str]] = {
     "guarded": ("list", "search_tools", "expand_tool", "call_read_only_tool", "call_tool"),
     "discovery": ("list_categories", "search_tools", "expand_tool", "call_tool"),
 }
-"""Which of them a model is given, by the name of the set."""
+"""The operations that a model gets, by the name of the set."""
 
 DEFAULT_SET = "compact"
 
 ALL = "all"
-"""In the place of a set: the catalog's tools themselves, for clients that search and defer by themselves."""
+"""Used instead of a set for clients that search and defer tools themselves: they get the tools of the catalog."""
 
 
 def chosen(operations: str | Iterable[str]) -> tuple[str, ...]:
-    """Names of operations: those of the set that is named, or the named ones, of which a string has several by commas.
+    """Return the operations of a set, or the given ones. A string can be the name of a set, or names with commas.
 
     Raises:
-        InvalidConfig: there is no set or operation of that name, or nothing is named; the nearest is proposed.
+        InvalidConfig: no set or operation has this name, or no name is given; the message suggests the closest name.
     """
     if isinstance(operations, str):
         if operations in SETS:
@@ -47,10 +47,10 @@ def chosen(operations: str | Iterable[str]) -> tuple[str, ...]:
     for name in names:
         if name not in OPERATIONS:
             known = OPERATIONS if len(names) > 1 else (*SETS, ALL, *OPERATIONS)
-            kind = "an operation" if len(names) > 1 else "an operation, or a set of them"
+            kind = "an operation" if len(names) > 1 else "an operation or a set of operations"
             raise InvalidConfig(f"`{name}` is not {kind}{unknown(name, known)}")
     if not names:
-        raise InvalidConfig(f"no operation is named; known: {', '.join(OPERATIONS)}")
+        raise InvalidConfig(f"no operation is given; known: {', '.join(OPERATIONS)}")
     return tuple(name for name in OPERATIONS if name in names)
 
 
@@ -58,13 +58,13 @@ _LOOKING = ToolAnnotations(read_only=True, destructive=False, idempotent=True, o
 _READING = ToolAnnotations(read_only=True, destructive=False, idempotent=False, open_world=True)
 
 MAX_NAME_CHARS = 1_000
-"""Of a name or an id that somebody asks about: far more than any has, and little enough to look for."""
+"""The longest name or id in a request: far longer than any real one, and short enough to search for."""
 
 MAX_LEVELS = 2_000
-"""Names in a path."""
+"""The most names in a path."""
 
 MAX_TAGS = 100
-"""Tags that are asked for at once."""
+"""The most tags in a request."""
 
 _NAME: Mapping[str, Any] = {"type": "string", "maxLength": MAX_NAME_CHARS}
 _PATH: Mapping[str, Any] = {"type": "array", "items": _NAME, "maxItems": MAX_LEVELS}
@@ -72,7 +72,7 @@ _TAGS: Mapping[str, Any] = {
     "type": "array",
     "items": _NAME,
     "maxItems": MAX_TAGS,
-    "description": "only what carries all of them",
+    "description": "only what has all of them",
 }
 _LIMIT: Mapping[str, Any] = {"type": "integer", "minimum": 1, "maximum": MAX_LIMIT, "default": DEFAULT_LIMIT}
 _CURSOR: Mapping[str, Any] = {"type": "string", "description": "next_cursor of the page before"}
@@ -82,7 +82,7 @@ _QUERY: Mapping[str, Any] = {"type": "string", "description": "what you want don
 
 @dataclass(frozen=True)
 class OperationTool:
-    """One operation, as a model sees it."""
+    """The definition of one operation, as a model sees it."""
 
     name: str
     description: str
@@ -90,7 +90,7 @@ class OperationTool:
     annotations: ToolAnnotations
 
     def to_wire(self) -> dict[str, Any]:
-        """Its definition as MCP has it."""
+        """Return the definition in MCP's form."""
         return {
             "name": self.name,
             "description": self.description,
@@ -102,19 +102,22 @@ class OperationTool:
 def operation_tools(
     names: Sequence[str], tops: Sequence[Top] = (), *, room: int = TOP_NAMES_BYTES
 ) -> tuple[OperationTool, ...]:
-    """These operations, in this order; two name the top of the catalog in `room` bytes, or models pass them by."""
+    """Return these operations, in this order.
+
+    The descriptions of two of them name the top-level categories in `room` bytes. Without that, models ignore them.
+    """
     inside = f" Inside: {top_names(tops, room)}." if tops else ""
     known = {tool.name: tool for tool in _all(inside, calls=not {*CALLS}.isdisjoint(names))}
     return tuple(known[name] for name in names)
 
 
 def operation_schema(name: str) -> Schema:
-    """The compiled input schema of an operation."""
+    """Return the compiled input schema of an operation."""
     return _COMPILED[name]
 
 
 def _all(inside: str = "", *, calls: bool = True) -> tuple[OperationTool, ...]:
-    """`calls`: whether tools can be called beside it."""
+    """Return all operations. `calls` says whether the client also has an operation that calls tools."""
     return (
         OperationTool(
             "list",
@@ -136,8 +139,8 @@ def _all(inside: str = "", *, calls: bool = True) -> tuple[OperationTool, ...]:
         ),
         OperationTool(
             "list_categories",
-            "See what kinds of tools there are: the categories at the top, how many tools each has, and their ids, the "
-            "first of each on the first page." + inside,
+            "See what kinds of tools exist: the top categories, their tool counts, and tool ids, the first of each on "
+            "the first page." + inside,
             _schema({"limit": _PAGE_LIMIT, "cursor": _CURSOR}),
             _LOOKING,
         ),
@@ -149,7 +152,7 @@ def _all(inside: str = "", *, calls: bool = True) -> tuple[OperationTool, ...]:
             _schema(
                 {
                     "query": {**_QUERY, "description": "what you want done; without it, all"},
-                    "category": {"anyOf": [_NAME, _PATH], "description": "a name or path to look below"},
+                    "category": {"anyOf": [_NAME, _PATH], "description": "a name or path to search in"},
                     "tags": _TAGS,
                     "detail_level": {
                         "type": "string",
@@ -180,13 +183,13 @@ def _all(inside: str = "", *, calls: bool = True) -> tuple[OperationTool, ...]:
         ),
         OperationTool(
             "search_nodes",
-            "Find categories when you do not know where to start. Gives paths for list and search_tool_by_category.",
+            "Find categories if you do not know where to start. Returns paths for list and search_tool_by_category.",
             _schema({"query": _QUERY, "limit": _LIMIT}, required=["query"]),
             _LOOKING,
         ),
         OperationTool(
             "expand_tool",
-            "Get what a tool takes: description, argument and result schemas"
+            "Get a tool's description, argument and result schemas"
             + (", and its handle for call_tool." if calls else ", and its handle."),
             _schema(
                 {
@@ -202,10 +205,10 @@ def _all(inside: str = "", *, calls: bool = True) -> tuple[OperationTool, ...]:
             ),
             _LOOKING,
         ),
-        OperationTool("call_tool", "Run a tool that was expanded.", _CALL, ToolAnnotations()),
+        OperationTool("call_tool", "Run an expanded tool.", _CALL, ToolAnnotations()),
         OperationTool(
             "call_read_only_tool",
-            "Run a tool that was expanded and only reads; refuses any other, which call_tool runs.",
+            "Run an expanded tool that only reads. Refuses all others: use call_tool for them.",
             _CALL,
             _READING,
         ),
@@ -213,7 +216,7 @@ def _all(inside: str = "", *, calls: bool = True) -> tuple[OperationTool, ...]:
 
 
 def _schema(properties: Mapping[str, Any], required: Sequence[str] = ()) -> Mapping[str, Any]:
-    """The schema of an object with `properties`; those that are not `required` may be null."""
+    """Return the schema of an object with `properties`. Those that are not `required` can be null."""
     taken = {name: part if name in required else _or_null(part) for name, part in properties.items()}
     schema: dict[str, Any] = {"type": "object", "properties": taken}
     if required:
@@ -222,7 +225,7 @@ def _schema(properties: Mapping[str, Any], required: Sequence[str] = ()) -> Mapp
 
 
 def _or_null(part: Mapping[str, Any]) -> Mapping[str, Any]:
-    """`part`, which also takes null: models and generated clients send null for an argument that is not given."""
+    """Return `part` that also accepts null, because models and generated clients send null for missing arguments."""
     if "anyOf" in part:
         return {**part, "anyOf": [*part["anyOf"], {"type": "null"}]}
     nullable = {**part, "type": [part["type"], "null"]}

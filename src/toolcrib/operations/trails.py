@@ -1,4 +1,4 @@
-"""Which trace an operation belongs to: the search that showed a tool, its expansion and its call are one."""
+"""Finds the trace of an operation: the search that showed a tool, its expansion and its calls share one trace."""
 
 from __future__ import annotations
 
@@ -8,38 +8,39 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 MAX_SHOWN = 2_000
-"""Tools shown to one principal that are remembered; the ones shown longest ago are forgotten first."""
+"""The most tools that are remembered for one principal. The tool that was shown longest ago is forgotten first."""
 
 MAX_PRINCIPALS = 500
-"""Principals for whom that is remembered; whoever asked last longest ago is forgotten first."""
+"""The most principals that are remembered. The one that has been inactive longest is forgotten first."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Shown:
-    """What a principal was shown of one tool."""
+    """What is remembered about a tool that was shown to a principal."""
 
     trace_id: str | None
-    """In which trace it was last; None once it was called."""
+    """The trace in which it was last shown; None after a call."""
     handle: str | None = None
-    """The one that its last expansion gave."""
+    """The handle from its last expansion."""
     is_expanded: bool = False
-    """Whether it was expanded in that trace, so that a second expansion begins another one."""
+    """Whether it was expanded in that trace, so that a second expansion begins a new one."""
 
 
 class Trails:
     """Remembers in which trace each principal was last shown a tool, and by which handle it can call the tool.
 
-    A trace goes from what showed the tool over one expansion to the calls of it. A second expansion begins a new trace,
-    for it is most likely another run of the client, unless a call failed in a way that is corrected by expanding.
+    A trace contains the operation that showed the tool, one expansion and its calls. A second expansion begins a new
+    trace, because it is probably a new run of the client. There is an exception: if a call failed in a way that an
+    expansion corrects, the expansion continues its trace.
 
-    Clients send the bare id of what a search found, and keep no session. From the expansion on the handle says which
-    trace it is, to any replica. Another replica does not know what is remembered here, so only the words of errors may
-    depend on it, never whether a call runs.
+    After a search, clients send only the tool id and have no session. After the expansion, the handle contains the
+    trace, so every replica knows it. A different replica does not know what is remembered here. So only the text of
+    errors may depend on it, never whether a call runs.
     """
 
     def __init__(self) -> None:
         self._shown: OrderedDict[str, OrderedDict[str, _Shown]] = OrderedDict()
-        """By principal and tool. Each principal has a share of its own: one that searches a lot costs no other one."""
+        """By principal and tool id. Each principal has its own limit, so one that searches a lot affects no other."""
         self._lock = threading.Lock()
 
     def remember(
@@ -51,9 +52,9 @@ class Trails:
         *,
         is_expansion: bool = False,
     ) -> None:
-        """These tools were shown in this trace, and those with one of `handles` expanded.
+        """Remember that these tools were shown in this trace, and the new `handles` by tool id.
 
-        `is_expansion`: they were shown because their expansion was asked for.
+        `is_expansion` says that they were shown because the client asked to expand them.
         """
         with self._lock:
             shown = self._shown.setdefault(principal, OrderedDict())
@@ -69,24 +70,24 @@ class Trails:
                 self._shown.popitem(last=False)
 
     def of(self, principal: str, tool_id: str, *, expands: bool = False) -> str | None:
-        """In which trace it was shown last; None where that was never, or long ago, or led to a call already.
+        """Return the trace in which the tool was last shown; None if it was not, or too long ago, or was then called.
 
-        `expands`: it is about to be expanded. None then also where that was done already.
+        With `expands`, the tool is about to be expanded. Then the result is also None if the trace has an expansion.
         """
         shown = self._last(principal, tool_id)
         return None if shown is None or (expands and shown.is_expanded) else shown.trace_id
 
     def handle_of(self, principal: str, tool_id: str) -> str | None:
-        """The handle that the principal was last given for it; None where that was never, or long ago."""
+        """Return the last handle of the tool that the principal received; None if it has none, or it is too old."""
         shown = self._last(principal, tool_id)
         return None if shown is None else shown.handle
 
     def holds(self, principal: str, tool_id: str) -> bool:
-        """Whether it is remembered that the principal was shown it."""
+        """Return whether the tool is remembered as shown to the principal."""
         return self._last(principal, tool_id) is not None
 
     def end(self, principal: str, tool_id: str) -> None:
-        """It was called: whoever expands it anew begins another story."""
+        """Remember that the tool was called, so that its next expansion begins a new trace."""
         with self._lock:
             shown = self._shown.get(principal)
             if shown is not None and (last := shown.get(tool_id)) is not None:

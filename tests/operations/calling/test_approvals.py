@@ -217,7 +217,7 @@ def test_a_damaged_file_approves_of_nothing_and_is_left_as_it_is(
     assert not holds(store)
     keep(store, PUSH)
     assert not holds(store)
-    assert "approvals cannot be kept" in caplog.text
+    assert "approvals cannot be stored" in caplog.text
     with pytest.raises((OSError, sqlite3.Error)):
         store.all()
     assert before is None or path.read_bytes() == before

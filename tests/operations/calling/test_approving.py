@@ -163,7 +163,7 @@ async def test_always_is_said_of_one_server_and_not_of_another_that_offers_the_s
 async def test_anything_but_an_answer_that_says_so_is_a_no(answer: Mapping[str, Any] | Exception) -> None:
     runner, view, person = Runner(), view_for(), Person(answer)
 
-    with pytest.raises(NotAuthorized, match=r"`git\.push` was not run") as refused:
+    with pytest.raises(NotAuthorized, match=r"`git\.push` did not run") as refused:
         await run(runner, view, person)
 
     assert not refused.value.retryable
@@ -202,7 +202,7 @@ def test_of_all_answers_only_two_are_consent(answer: Mapping[str, Any]) -> None:
 async def test_a_client_that_breaks_while_it_is_asked_lets_nothing_run() -> None:
     view = view_for()
 
-    with pytest.raises(NotAuthorized, match="asking failed"):
+    with pytest.raises(NotAuthorized, match="could not ask for approval"):
         await run(Runner(), view, Person(ConnectionError()))
     assert source_of(view, "git").calls == []
 
@@ -237,7 +237,7 @@ async def test_that_a_person_approved_for_good_before_is_noted() -> None:
     assert steps == ["kept"]
 
 
-USE_ANOTHER = "Use another tool, or ask the person you work for."
+USE_ANOTHER = "Use a different tool, or ask your user what to do."
 
 
 @pytest.mark.anyio
@@ -251,7 +251,7 @@ USE_ANOTHER = "Use another tool, or ask the person you work for."
             None,
             (
                 USE_ANOTHER,
-                "A client that supports elicitation asks; the owner of the configuration can allow it.",
+                "Connect with a client that supports elicitation, or ask the gateway's owner to allow this tool.",
             ),
         ),
     ],
@@ -290,7 +290,7 @@ async def test_a_caller_who_goes_away_while_a_person_is_asked_lets_nothing_run()
 async def test_where_nobody_can_be_asked_nothing_runs(client: SilentClient | None) -> None:
     view = view_for()
 
-    with pytest.raises(NotAuthorized, match="your client cannot ask one"):
+    with pytest.raises(NotAuthorized, match="your client cannot show the question"):
         await Runner().call_tool(view, PUSH.handle, TO_HOME, CallContext(client=client))
     assert source_of(view, "git").calls == []
 
@@ -383,7 +383,7 @@ async def test_what_the_tool_says_of_itself_is_marked_as_its_words_and_cannot_le
 
     first, _, words, _, *rows = message.split("\n")
     assert first == 'Toolcrib asks: run "git.note" for "local"?'
-    assert words == f"In the words of the tool itself: {json.dumps(boast)}"
+    assert words == f"The tool describes itself as: {json.dumps(boast)}"
     assert rows == ["Arguments:", "a: 1"]
 
 
@@ -397,7 +397,7 @@ async def test_every_argument_is_shown_and_the_size_of_what_is_cut_is_said() -> 
     assert (shown["to.who"], shown["to.amount"]) == ('"mallory"', "5")
     assert '"a: b": 1' in question["message"]
     assert all(shown[key].endswith("x… (5,002 characters)") for key in padded)
-    assert "runs as it is" in question["message"]
+    assert "The tool receives them in full." in question["message"]
     assert choices_of(question) == ["once", "no"]
 
 
@@ -437,7 +437,7 @@ async def test_what_would_not_run_anyway_is_asked_of_nobody() -> None:
         await runner.call_tool(view, PUSH.handle, {"to": 5}, context)
     with pytest.raises(NotExpanded):
         await runner.call_tool(view, PUSH.id, TO_HOME, context)
-    with pytest.raises(NotAuthorized, match="not known to only read"):
+    with pytest.raises(NotAuthorized, match="may change something, so `call_read_only_tool` does not run it"):
         await runner.call_tool(view, PUSH.handle, TO_HOME, context, only_read=True)
     assert person.asked == []
     await runner.call_tool(view, PUSH.handle, TO_HOME, context)
@@ -612,7 +612,7 @@ async def test_a_tool_that_is_vouched_for_no_longer_is_not_run_as_one_that_only_
         crib.registry.put_source(replace(crib.registry.state.sources["git"], trusted=False), [reading])
 
     context = CallContext(client=saying_after(distrust))
-    with pytest.raises(NotAuthorized, match="not known to only read"):
+    with pytest.raises(NotAuthorized, match="may change something, so `call_read_only_tool` does not run it"):
         await runner.call_tool(view, reading.handle, TO_HOME, context, only_read=True)
     assert crib.source().calls == []
 
@@ -627,7 +627,7 @@ async def test_who_comes_back_with_fewer_scopes_may_do_no_more_than_these() -> N
 
     runner, view = Runner(view_of=crib.seen_by), crib.view(now())
     context = CallContext(now(), client=saying_after(scopes.clear), returned_as=now)
-    with pytest.raises(NotAuthorized, match="may be seen and not called"):
+    with pytest.raises(NotAuthorized, match="is not allowed to call"):
         await runner.call_tool(view, PUSH.handle, TO_HOME, context)
     assert crib.source().calls == []
 
@@ -781,7 +781,7 @@ async def test_a_call_that_asks_for_input_which_nobody_could_give_fails() -> Non
     view = View.of(registry_of(PUSH).state)
     source_of(view, "git").answers["push"] = PAUSED
 
-    with pytest.raises(ToolFailed, match="asks for input, and your client cannot be asked") as failed:
+    with pytest.raises(ToolFailed, match="asks for input, but your client cannot be asked for it") as failed:
         await Runner().call_tool(view, PUSH.handle, TO_HOME, CallContext())
     assert failed.value.next_action is not None
     assert failed.value.next_action.operation == "search_tools"
@@ -930,7 +930,7 @@ async def test_a_resource_is_not_read_from_another_server_than_a_person_was_aske
     runner = Runner(view_of=lambda _: views[-1])
     person = saying_after(lambda: views.append(View.of(registry.state, policy=ASK)), "once")
 
-    with pytest.raises(NotAuthorized, match="has become another"):
+    with pytest.raises(NotAuthorized, match="it changed while a person was being asked"):
         await read_resource(view, MEMO, CallContext(client=person), runner=runner)
     assert library.asked == other.asked == []
 
@@ -941,5 +941,5 @@ async def test_a_prompt_that_asks_for_input_which_nobody_could_give_fails() -> N
     library.pauses = True
     free = View.of(view.visible.state)
 
-    with pytest.raises(ToolFailed, match="asks for input, and your client cannot be asked"):
+    with pytest.raises(ToolFailed, match="asks for input, but your client cannot be asked for it"):
         await get_prompt(free, "library__plan", None, CallContext(), runner=Runner())

@@ -251,14 +251,14 @@ async def test_a_call_too_many_runs_nothing_and_says_when_to_come_back() -> None
         await Runner(limits).call_tool(view, READ.handle, {"path": "."}, CallContext())
     clock.now_ns += 250_000_000
 
-    with pytest.raises(RateLimited, match=r"try again in 0\.8 s") as refused:
+    with pytest.raises(RateLimited, match=r"Retry in 0\.8 s") as refused:
         await Runner(limits).call_tool(view, READ.handle, {"path": "."}, CallContext())
 
     assert len(source_of(view, "files").calls) == 2
     error = refused.value.to_wire()["error"]
     assert (error["code"], error["retryable"], error["details"]) == ("RATE_LIMITED", True, {"retry_after_s": 0.8})
-    assert "60 calls a minute are allowed, 2 of them at once" in error["message"]
-    assert error["hints"] == ["The owner of the configuration can allow more."]
+    assert "the rate limit of 60 calls per minute (burst of 2)" in error["message"]
+    assert error["hints"] == ["The gateway's owner can raise the limit."]
     clock.now_ns += 800_000_000
     assert await Runner(limits).call_tool(view, READ.handle, {"path": "."}, CallContext())
 
@@ -287,7 +287,7 @@ async def test_every_principal_has_its_own_limit() -> None:
     for who in (ADA, GRACE):
         view = View.of(registry.state, who)
         await Runner(limits).call_tool(view, READ.handle, {"path": "."}, CallContext(who))
-        with pytest.raises(RateLimited, match=f"`{who.id}` calls too fast"):
+        with pytest.raises(RateLimited, match=f"`{who.id}` exceeded the rate limit"):
             await Runner(limits).call_tool(view, READ.handle, {"path": "."}, CallContext(who))
 
 

@@ -148,7 +148,7 @@ async def test_a_value_that_was_sent_as_text_is_proposed_as_what_it_says(key: st
 async def test_arguments_that_were_left_out_are_asked_for_by_name() -> None:
     view = view_of(DRAW)
 
-    with pytest.raises(InvalidArguments, match="the key `file_path` is missing") as wrong:
+    with pytest.raises(InvalidArguments, match="the required key `file_path` is missing") as wrong:
         await called(view, {"tool_id": HANDLE})
 
     step = wrong.value.next_action
@@ -225,7 +225,7 @@ async def test_no_next_action_is_proposed_that_would_be_refused_in_the_same_way(
 
 @pytest.mark.anyio
 async def test_a_slip_in_a_call_of_a_tool_that_is_not_there_is_still_told() -> None:
-    with pytest.raises(InvalidArguments, match="not a key") as wrong:
+    with pytest.raises(InvalidArguments, match="unknown key `x`") as wrong:
         await called(view_of(), {"tool_id": "canvas.draw", "x": 1})
 
     assert wrong.value.next_action is not None

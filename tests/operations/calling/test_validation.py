@@ -176,7 +176,7 @@ def test_no_arguments_keep_others_waiting_or_take_all_memory(name: str) -> None:
     assert told["longest_s"] < 1
     assert told["grew_mib"] < 200
     if name not in HARMLESS:
-        assert told["said"].startswith("Nothing was run")
+        assert told["said"].endswith("Nothing ran.")
 
 
 @pytest.mark.parametrize("name", ["alternatives that hold themselves", "many alternatives of many values"])
@@ -185,7 +185,7 @@ def test_no_answer_keeps_others_waiting_or_takes_all_memory(name: str) -> None:
 
     assert told["longest_s"] < 1
     assert told["grew_mib"] < 200
-    assert told["said"].startswith("the answer")
+    assert "the answer" in told["said"]
 
 
 def test_no_arguments_of_an_operation_keep_others_waiting_or_take_all_memory() -> None:
@@ -242,7 +242,7 @@ async def test_where_no_process_can_be_started_nothing_counts_as_checked(monkeyp
 
     (wrong,) = await violations_apart(Schema({}), {}, LOCAL)
 
-    assert "checking this value against this schema would take too long" in wrong.message
+    assert "against this schema would take too long" in wrong.message
 
 
 async def test_a_process_that_takes_too_long_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -250,7 +250,7 @@ async def test_a_process_that_takes_too_long_is_ended(monkeypatch: pytest.Monkey
 
     (wrong,) = await violations_apart(Schema({}), {}, LOCAL)
 
-    assert wrong.message == "the arguments: checking this value against this schema would take too long"
+    assert wrong.message == "checking the arguments against this schema would take too long"
 
 
 async def test_another_process_gets_none_of_our_variables(monkeypatch: pytest.MonkeyPatch) -> None:

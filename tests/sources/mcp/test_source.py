@@ -180,7 +180,7 @@ async def test_a_call_that_is_never_answered_is_given_up_and_the_next_one_goes_t
 async def test_the_deadline_of_a_call_counts_where_it_is_shorter_than_patience() -> None:
     async with crib_of(bench=faulty_server("silent-call")) as crib:
         handle = crib.expand_tool("bench.echo").handle
-        with pytest.raises(SourceUnavailable, match="the caller's time is over") as caught:
+        with pytest.raises(SourceUnavailable, match="within the time limit of your request") as caught:
             await crib.call_tool(handle, {"text": "?"}, context=CallContext().within(0.2))
         assert not caught.value.retryable
 
@@ -404,7 +404,7 @@ async def test_an_answer_that_misses_its_output_schema_is_passed_on_whole_with_a
     async with crib_of(bench=faulty_server("bad-output")) as crib:
         result = await call(crib, "bench.mismatch")
         assert (result.text, result.structured_content) == ("many", {"total": "many"})
-        assert "misses the tool's output schema" in result.warnings[0]
+        assert "does not match the tool's output schema" in result.warnings[0]
 
 
 @ERAS

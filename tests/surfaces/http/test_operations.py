@@ -131,7 +131,7 @@ async def test_a_tool_that_wants_to_ask_somebody_gets_a_no_and_its_state_goes_to
     with served(tmp_path, newer=asking) as api:
         answer = await api.run_tool("newer.test_input_required_result_request_state")
     assert answer.status_code == 502
-    assert "asks for input, and your client cannot be asked" in problem(answer)["detail"]
+    assert "asks for input, but your client cannot be asked for it" in problem(answer)["detail"]
     assert "requestState" not in answer.text
 
 

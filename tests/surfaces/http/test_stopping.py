@@ -71,7 +71,7 @@ def stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stopped:
 
 
 def not_known(error: Any) -> bool:
-    return error["code"] == "SOURCE_UNAVAILABLE" and "Whether it has run is not known." in error["hints"]
+    return error["code"] == "SOURCE_UNAVAILABLE" and "The tool may or may not have run." in error["hints"]
 
 
 async def test_a_call_that_the_stop_cuts_off_is_told_that_nobody_knows_whether_it_has_run(stopped: Stopped) -> None:

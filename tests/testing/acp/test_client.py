@@ -505,7 +505,7 @@ def no_renaming(asked: PermissionAsked) -> Choice:
         ("reject_once", "no"),
         ("reject_always", "never"),
         ("cancelled", "cancelled"),
-        ("unknown", "an-option-that-nobody-offered"),
+        ("unknown", "an-option-that-was-not-offered"),
         (no_renaming, "no"),
     ],
 )

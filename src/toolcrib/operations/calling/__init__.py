@@ -1,4 +1,4 @@
-"""The one way a tool is run, and a prompt or resource fetched; nothing else asks a source for either."""
+"""Runs tools, and fetches prompts and resources. No other package sends these requests to a source."""
 
 from toolcrib.operations.calling.approving import Approvals, Approver
 from toolcrib.operations.calling.fetching import complete, get_prompt, read_resource, watch_resource

@@ -1,4 +1,4 @@
-"""What people approved for good: which principal may run exactly which definition of a tool."""
+"""Permanent approvals: which principal may run which definition of a tool without a question."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from toolcrib.database import Database, Layout
 logger = logging.getLogger(__name__)
 
 LAYOUT = 2
-"""Of the table; a file that a newer Toolcrib wrote is left alone."""
+"""The version of the table. A file that a newer Toolcrib wrote is not changed."""
 
 BUSY_TIMEOUT_S = 2.0
-"""How long to wait for another process that is writing."""
+"""How long to wait while a different process writes, in seconds."""
 
 _TABLE = """
 CREATE TABLE approvals (
@@ -29,7 +29,7 @@ CREATE TABLE approvals (
     UNIQUE (principal, tool_id, definition)
 )
 """
-"""No number is ever given twice, so that whoever revokes by it means what it saw."""
+"""AUTOINCREMENT: a number is never reused, so that a person always revokes the approval that the list showed."""
 
 _ONE = "SELECT 1 FROM approvals WHERE principal = ? AND tool_id = ? AND definition = ?"
 _KEEP = "INSERT OR IGNORE INTO approvals (principal, tool_id, definition, approved_at) VALUES (?, ?, ?, ?)"
@@ -40,33 +40,33 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Approval:
-    """One of them."""
+    """One permanent approval."""
 
     number: int
-    """By which it is revoked."""
+    """The number by which it is revoked."""
     principal: str
     tool_id: str
     definition: str
-    """A digest of the tool's definition and of its server; another is asked about anew."""
+    """A digest of the tool's definition and its server. For a different definition, a person is asked again."""
     approved_at: float
-    """In seconds since 1970."""
+    """The time of the approval, in seconds since 1970."""
 
 
 class ApprovalStore:
-    """Approvals in one SQLite file that several processes may share; another's revocation holds from the next call.
+    """Approvals in one SQLite file, which several processes can share. A revocation applies to the next call.
 
-    In a call, whatever is wrong with the file is logged, and nothing counts as approved: a person is asked again. What
-    is approved then lasts for the one call.
+    If the file cannot be used during a call, the problem is logged and nothing counts as approved: a person is asked
+    again. An approval then only lasts for that call.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._database = Database(path, Layout(LAYOUT, _lay_out), BUSY_TIMEOUT_S)
         self._threads = anyio.CapacityLimiter(4)
-        """Of its own: a file that another process has locked holds up no functions, and they do not hold up this."""
+        """A separate limiter, so that a locked file does not block functions in threads, or the other way round."""
 
     async def holds(self, principal: str, tool_id: str, definition: str) -> bool:
-        """Whether this is approved; False where the file does not say so in time."""
+        """Return whether this is approved. Return False if the file cannot be read in time."""
 
         def look() -> bool:
             with self._database.reading() as file:
@@ -75,7 +75,7 @@ class ApprovalStore:
         return await self._do(look, otherwise=False)
 
     async def keep(self, principal: str, tool_id: str, definition: str) -> None:
-        """Have it approved from now on, where the file lets itself be written."""
+        """Store an approval, if the file can be written."""
 
         def insert() -> None:
             with self._database.writing() as file:
@@ -84,7 +84,7 @@ class ApprovalStore:
         await self._do(insert, otherwise=None)
 
     def all(self) -> tuple[Approval, ...]:
-        """The oldest first.
+        """Return all approvals, oldest first.
 
         Raises:
             OSError, sqlite3.Error: the file cannot be read.
@@ -93,27 +93,27 @@ class ApprovalStore:
             return () if file is None else tuple(Approval(*row) for row in file.execute(_ALL))
 
     def revoke(self, number: int) -> bool:
-        """Whether there was one of this number; it holds no longer.
+        """Revoke the approval with this number, and return whether it existed.
 
         Raises:
             OSError, sqlite3.Error: the file cannot be written.
         """
 
-        if not self.path.exists():  # writing would make it
+        if not self.path.exists():  # `writing` would create the file
             return False
         with self._database.writing() as file:
             return file.execute("DELETE FROM approvals WHERE number = ?", (number,)).rowcount == 1
 
     async def _do(self, action: Callable[[], T], *, otherwise: T) -> T:
-        """Beside the event loop: the file may be locked, or far away."""
+        """Run `action` in a thread, because the file can be locked or on a slow network drive."""
         try:
             return await anyio.to_thread.run_sync(action, limiter=self._threads)
-        except (OSError, sqlite3.Error, ValueError) as error:  # a text with half a surrogate pair is the last of these
-            logger.warning("approvals cannot be kept, and people are asked every time: %s: %s", self.path, error)
+        except (OSError, sqlite3.Error, ValueError) as error:  # ValueError: a string with half a surrogate pair
+            logger.warning("approvals cannot be stored, so people are asked every time: %s: %s", self.path, error)
             return otherwise
 
 
 def _lay_out(file: sqlite3.Connection, earlier: int) -> None:
-    if earlier:  # layout 1 did not say which server a definition came from: people are asked again
+    if earlier:  # layout 1 did not store the server of a definition, so people must approve again
         file.execute("DROP TABLE approvals")
     file.execute(_TABLE)

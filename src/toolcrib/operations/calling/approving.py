@@ -1,4 +1,4 @@
-"""Asking a person before something runs. Only an answer that says so is consent."""
+"""Asks a person before a tool runs. Only an explicit yes counts as consent."""
 
 from __future__ import annotations
 
@@ -20,18 +20,22 @@ from toolcrib.operations.calling.questions import ALWAYS, ONCE, Intent, Question
 logger = logging.getLogger(__name__)
 
 MAX_PAUSED = 1_000
-"""Calls that were approved and wait for input.
+"""The most approved calls that can wait for input.
 
-One more forgets the oldest of the principal that has most. A person is then asked about that one again.
+A further one replaces the oldest of the principal that has most. A person is then asked about that call again.
 """
 
 
 class Approvals(Protocol):
-    """What was approved for good: a principal, a tool and exactly this definition of it."""
+    """A store of permanent approvals. Each is for a principal, a tool and exactly one definition of it."""
 
-    async def holds(self, principal: str, tool_id: str, definition: str) -> bool: ...
+    async def holds(self, principal: str, tool_id: str, definition: str) -> bool:
+        """Return whether this is approved."""
+        ...
 
-    async def keep(self, principal: str, tool_id: str, definition: str) -> None: ...
+    async def keep(self, principal: str, tool_id: str, definition: str) -> None:
+        """Store an approval."""
+        ...
 
 
 class MemoryApprovals:
@@ -48,43 +52,42 @@ class MemoryApprovals:
 
 
 class Approver:
-    """Asks whoever is at the client, unless that was answered for good.
+    """Asks the person at the client for approval, unless a permanent approval exists.
 
-    What it is about is asked first, then kept; what may have changed while a person thought is looked at in between, by
-    whoever runs it.
+    `ask` and `keep` are separate, because the caller must check in between what changed while the person was thinking.
     """
 
     def __init__(self, approvals: Approvals | None = None, *, now_s: Callable[[], float] = time.monotonic) -> None:
         self.approvals: Approvals = MemoryApprovals() if approvals is None else approvals
         self._now_s = now_s
         self._paused = Shares[str, tuple[_Bound, float]](MAX_PAUSED)
-        """What was approved for one call that now waits for input, by the name of the approval, and until when. Whoever
-        takes one up takes it away."""
+        """By the name of the approval, an approved call that waits for input, and when it expires. It can continue only
+        once."""
 
     async def ask(self, intent: Intent, context: CallContext) -> Consent:
-        """How a person approves of it, or did: `once`, `always` or `kept`.
+        """Return how the call is approved: `once`, `always` or `kept`.
 
-        A call that comes back with input its source asked for was approved already, and is not asked about again.
+        A call that continues with input that its source asked for is already approved. The person is not asked again.
 
         Raises:
-            NotAuthorized: nobody can be asked, or whoever was did not say yes.
+            NotAuthorized: the client cannot ask, or the person did not say yes.
         """
         consent = await self._settled(intent, context)
         context.note_approval(consent)
         if consent not in {ONCE, ALWAYS, "kept"}:
-            raise NotAuthorized(f"`{intent.subject}` was not run: nobody approved of it.", hints=[_USE_ANOTHER])
+            raise NotAuthorized(f"`{intent.subject}` did not run: the call was not approved.", hints=[_USE_ANOTHER])
         return consent
 
     async def keep(self, intent: Intent, consent: Consent) -> None:
-        """Have it hold from now on, where the consent is one for good."""
+        """Store the consent if it is permanent."""
         if consent == ALWAYS:
             await self.approvals.keep(intent.principal, intent.subject, intent.definition)
 
     def paused(self, intent: Intent, consent: Consent, result: Mapping[str, Any]) -> Mapping[str, Any]:
-        """`result`, the answer to what was approved, to be handed out.
+        """Return `result`, the answer of an approved call, for the client.
 
-        Where it asks for input, whoever comes back with its state in time goes on, once; what was approved for good
-        before has to be so then as well.
+        If the result asks for input, its state gets the name of the approval. A client that sends the state back in
+        time can continue the call once. A call with a permanent approval needs no name: the approval is checked again.
         """
         if consent == "kept" or not ToolResult(result).needs_input:
             return result
@@ -100,7 +103,7 @@ class Approver:
         return await self._answered(intent, context)
 
     async def _answered(self, intent: Intent, context: CallContext) -> Consent:
-        """Put the question to the person at the client.
+        """Ask the person at the client.
 
         Raises:
             NotAuthorized: the client cannot ask, or asking failed.
@@ -119,7 +122,7 @@ class Approver:
         return self._now_s() < until_s
 
 
-_USE_ANOTHER = "Use another tool, or ask the person you work for."
+_USE_ANOTHER = "Use a different tool, or ask your user what to do."
 
 
 async def _asked_by_client(intent: Intent, context: CallContext) -> Consent:
@@ -127,31 +130,33 @@ async def _asked_by_client(intent: Intent, context: CallContext) -> Consent:
     client = context.client
     if client is None or not _can_ask(client.capabilities):
         raise NotAuthorized(
-            f"`{intent.subject}` runs only after a person has approved, and your client cannot ask one.",
+            f"`{intent.subject}` needs a person's approval, and your client cannot show the question. Nothing ran.",
             hints=[
                 _USE_ANOTHER,
-                "A client that supports elicitation asks; the owner of the configuration can allow it.",
+                "Connect with a client that supports elicitation, or ask the gateway's owner to allow this tool.",
             ],
         )
     question = Question.about(intent)
-    context.note_approval("unanswered")  # should whoever is asked, or whoever called, go away
+    context.note_approval("unanswered")  # in case the person or the caller leaves before there is an answer
     try:
         answer = await client.ask("elicitation/create", question.to_wire())
     except ToolFailed as failed:
-        raise NotAuthorized(f"`{intent.subject}` was not run: {failed.message}", hints=[_USE_ANOTHER]) from failed
-    except Exception as fault:  # whatever it is, it is no yes
-        logger.exception("asking about %s failed", intent.subject)
-        raise NotAuthorized(f"`{intent.subject}` was not run: asking failed.", hints=[_USE_ANOTHER]) from fault
+        raise NotAuthorized(f"`{intent.subject}` did not run: {failed.message}", hints=[_USE_ANOTHER]) from failed
+    except Exception as fault:  # no failure may count as a yes
+        logger.exception("asking for approval of %s failed", intent.subject)
+        raise NotAuthorized(
+            f"`{intent.subject}` did not run: Toolcrib could not ask for approval.", hints=[_USE_ANOTHER]
+        ) from fault
     return question.settled_by(answer)
 
 
 def _can_ask(capabilities: Mapping[str, Any]) -> bool:
-    """Whether forms can be shown. Source: MCP 2025-11-25, "Elicitation": `{}` stands for forms."""
+    """Return whether the client can show forms. Source: MCP 2025-11-25, "Elicitation": `{}` means forms."""
     return "elicitation" in capabilities and "form" in (capabilities["elicitation"] or {"form": {}})
 
 
 _Bound = tuple[str, str, str]
-"""What an approval of one call is of: this principal, this subject, these arguments of this definition."""
+"""What the approval of one call is bound to: the principal, the subject, and a digest of definition and arguments."""
 
 
 def _bound(intent: Intent) -> _Bound:

@@ -1,4 +1,4 @@
-"""Prompts and resources: which source has one, and the one way in which it is asked for it, or to tell of changes."""
+"""Fetches prompts and resources from their sources, completes their arguments, and watches resources for changes."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from toolcrib.sources.base import FetchMethod, fetch, unwatch, watch
 async def get_prompt(
     view: View, name: str, arguments: Mapping[str, Any] | None, context: CallContext, *, runner: Runner
 ) -> Mapping[str, Any]:
-    """A prompt with its arguments filled in: the result of MCP's `prompts/get`.
+    """Fetch a prompt with its arguments filled in. Return the result of MCP's `prompts/get`.
 
     Raises:
-        NotFound: no visible prompt is called `name`.
-        NotAuthorized, RateLimited: before anything was sent.
-        SourceUnavailable, ToolFailed: as `fetch` does.
+        NotFound: no visible prompt is named `name`.
+        NotAuthorized, RateLimited: nothing was sent.
+        SourceUnavailable, ToolFailed: see `fetch`.
     """
     locate = partial(_prompt, name=name)
     params: dict[str, Any] = {"name": locate(view)[1]}
@@ -40,26 +40,26 @@ async def get_prompt(
 
 
 async def read_resource(view: View, uri: str, context: CallContext, *, runner: Runner) -> Mapping[str, Any]:
-    """What a resource holds: the result of MCP's `resources/read`.
+    """Read a resource. Return the result of MCP's `resources/read`.
 
     Raises:
-        NotFound: no visible source would know the URI.
-        NotAuthorized, RateLimited: before anything was sent.
-        SourceUnavailable, ToolFailed: as `fetch` does.
+        NotFound: the URI belongs to no visible source.
+        NotAuthorized, RateLimited: nothing was sent.
+        SourceUnavailable, ToolFailed: see `fetch`.
     """
     locate = partial(_resource, uri=uri)
     return await _fetch(view, locate, "resources/read", {"uri": locate(view)[1]}, context, runner=runner)
 
 
 async def complete(view: View, params: Mapping[str, Any], context: CallContext, *, runner: Runner) -> Mapping[str, Any]:
-    """Values for an argument of a prompt or of a template of resources: the result of MCP's `completion/complete`.
+    """Complete an argument of a prompt or resource template. Return the result of MCP's `completion/complete`.
 
-    `params` are those of the request, which name the prompt or the template as the catalog does.
+    `params` are those of the request. They name the prompt or template as the catalog does.
 
     Raises:
-        NotFound: no visible prompt or template has the name.
-        NotAuthorized, RateLimited: before anything was sent.
-        SourceUnavailable, ToolFailed: as `fetch` does.
+        NotFound: no visible prompt or template has this name.
+        NotAuthorized, RateLimited: nothing was sent.
+        SourceUnavailable, ToolFailed: see `fetch`.
     """
     match params.get("ref"):
         case {"type": "ref/prompt", "name": str() as name} as ref:
@@ -67,7 +67,7 @@ async def complete(view: View, params: Mapping[str, Any], context: CallContext, 
         case {"type": "ref/resource", "uri": str() as uri} as ref:
             locate, key = partial(_resource, uri=uri), "uri"
         case _:
-            raise NotFound("`ref` names neither a prompt nor a resource.")
+            raise NotFound("`ref` must name a prompt or a resource.")
     own_params = {**params, "ref": {**ref, key: locate(view)[1]}}
     return await _fetch(view, locate, "completion/complete", own_params, context, runner=runner)
 
@@ -75,13 +75,14 @@ async def complete(view: View, params: Mapping[str, Any], context: CallContext, 
 async def watch_resource(
     view: View, uri: str, updated: Callable[[], None], context: CallContext, *, runner: Runner
 ) -> Callable[[], None]:
-    """Have `updated` called whenever a resource may have become another; gives what ends that. See
-    `WatchableSource.watch`.
+    """Call `updated` whenever a resource may have changed. Return a function that ends this.
+
+    See `WatchableSource.watch`.
 
     Raises:
-        NotFound: no visible source would know the URI.
-        NotAuthorized, RateLimited: as `read_resource` does.
-        SourceUnavailable, ToolFailed: as `watch` does.
+        NotFound: the URI belongs to no visible source.
+        NotAuthorized, RateLimited: see `read_resource`.
+        SourceUnavailable, ToolFailed: see `watch`.
     """
     locate = partial(_resource, uri=uri)
     own = locate(view)[1]
@@ -90,18 +91,18 @@ async def watch_resource(
         with anyio.fail_after(context.remaining_s()):
             await watch(entry.source, own, updated)
     except TimeoutError as error:
-        raise SourceUnavailable(f"`{entry.name}` was not asked in time: the caller's time is over.") from error
+        raise SourceUnavailable(f"`{entry.name}` did not answer within the time limit of your request.") from error
     return partial(unwatch, entry.source, own, updated)
 
 
 Locate = Callable[[View], tuple[str, str]]
-"""Finds what is asked for in a view: its source, and its own name or URI there. Raises `NotFound`."""
+"""Finds the requested item in a view: its source, and its own name or URI there. Raises `NotFound`."""
 
 
 def _prompt(view: View, name: str) -> tuple[str, str]:
     item = view.shelf.prompts.get(name)
     if item is None:
-        raise NotFound(f"No prompt is called `{name}`.")
+        raise NotFound(f"Prompt `{name}` not found.")
     return item.source, item.own_name
 
 
@@ -111,8 +112,8 @@ def _resource(view: View, uri: str) -> tuple[str, str]:
     located = view.shelf.locate(uri)
     if located is None:
         raise NotFound(
-            f"No resource has the URI `{uri}`.",
-            hints=[f"Resources are read under URIs such as `{resource_uri('SOURCE', 'URI')}`."],
+            f"Resource `{uri}` not found.",
+            hints=[f"The URI of a resource has the form `{resource_uri('SOURCE', 'URI')}`."],
         )
     return located
 
@@ -130,7 +131,7 @@ async def _fetch(
     with runner.under_way.asking(f"{method} of `{entry.name}`", context):
         result = await fetch(entry.source, method, params, context)
     if context.client is None and ToolResult(result).needs_input:
-        raise ToolFailed(f"{method} of `{entry.name}` asks for input, and your client cannot be asked.")
+        raise ToolFailed(f"{method} of `{entry.name}` asks for input, but your client cannot be asked for it.")
     if approval is not None:
         result = runner.approver.paused(*approval, result)
     return under_catalog_names(entry, result)
@@ -139,7 +140,7 @@ async def _fetch(
 async def _admitted(
     view: View, locate: Locate, params: Mapping[str, Any], context: CallContext, runner: Runner
 ) -> tuple[SourceEntry, tuple[Intent, Consent] | None]:
-    """The source of the item, for a principal that may use it and does not ask too fast; and what a person approved."""
+    """Check access, rate limit and approval for an item. Return its source, and what a person approved if asked."""
     if view.principal != context.principal:
         raise ValueError(f"a view for {view.principal.id} cannot serve a request for {context.principal.id}")
     entry, access = _entry(view, locate)
@@ -152,14 +153,14 @@ async def _admitted(
     now = runner.view_now(view, context)
     entry_now, _ = _entry(now, locate)
     if locate(now) != locate(view) or not entry_now.is_same_server(entry):
-        raise NotAuthorized(f"`{what}` was not used: it has become another while a person was asked.")
+        raise NotAuthorized(f"`{what}` was not used: it changed while a person was being asked.")
     return entry_now, (intent, consent)
 
 
 def _entry(view: View, locate: Locate) -> tuple[SourceEntry, Access]:
-    """The source of an item, which may be used, and how."""
+    """Return the source of an item and the access to it, which is at least `Access.ASK`."""
     source, own_name = locate(view)
     access = view.access_to_item(source, own_name)
     if access < Access.ASK:
-        raise NotAuthorized(f"`{own_name}` of `{source}` may be seen and not used by `{view.principal.id}`.")
+        raise NotAuthorized(f"`{view.principal.id}` is not allowed to use `{own_name}` of `{source}`.")
     return view.sources[source], access

@@ -1,4 +1,4 @@
-"""Links to resources in what a source answered, so that whoever follows them through Toolcrib finds the resource."""
+"""Rewrites the URIs of resources in a source's answers, so that clients can read the resources through Toolcrib."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from toolcrib.catalog.state import SourceEntry
 from toolcrib.core.names import resource_uri
 
 _DIRECT = ("http://", "https://")
-"""A client fetches these itself. Source: MCP 2026-07-28, "Resources", common URI schemes."""
+"""URIs that a client fetches itself. Source: MCP 2026-07-28, "Resources", common URI schemes."""
 
 
 def under_catalog_names(entry: SourceEntry, wire: Mapping[str, Any]) -> Mapping[str, Any]:
-    """`wire`, a result of `tools/call`, `prompts/get` or `resources/read`, with every URI as the catalog has it."""
+    """Return a result of `tools/call`, `prompts/get` or `resources/read` with the URIs that the catalog uses."""
     if entry.plain_names:
         return wire
     named = dict(wire)
@@ -23,7 +23,7 @@ def under_catalog_names(entry: SourceEntry, wire: Mapping[str, Any]) -> Mapping[
         named["contents"] = [_with_uri(entry, part, direct=()) for part in wire["contents"]]
     if isinstance(wire.get("messages"), list):
         named["messages"] = [_message(entry, message) for message in wire["messages"]]
-    return named if named != wire else wire  # blocks that were not touched are equal by being the same
+    return named if named != wire else wire  # cheap: unchanged blocks are the same objects
 
 
 def _message(entry: SourceEntry, message: object) -> object:

@@ -1,4 +1,4 @@
-"""The question that a person is asked before something runs: it shows all of it, or says what it leaves out."""
+"""The question that a person is asked before a tool runs. It shows the complete call, or says what it leaves out."""
 
 from __future__ import annotations
 
@@ -16,25 +16,26 @@ ALWAYS: Final = "always"
 NO: Final = "no"
 
 MAX_SHOWN_CHARS = 2_000
-"""Of the values of all arguments together; each has an equal share, of at least `MIN_SHOWN_CHARS`."""
+"""The most characters for the values of all arguments. Each has an equal share, at least `MIN_SHOWN_CHARS`."""
 
 MIN_SHOWN_CHARS = 60
 MAX_NAME_CHARS = 200
-"""Of a name, or of the path to an argument."""
+"""The most characters of a name, or of the path to an argument."""
 
 MAX_SUMMARY_CHARS = 300
 MAX_ARGUMENTS = 50
-"""Of which each is shown, inner ones included where they are not more; a call with more cannot be asked about."""
+"""The most arguments that are shown. Nested arguments are shown one by one if they fit. A call with more top-level
+arguments is refused."""
 
 MAX_DEPTH = 5
-"""Of arguments within arguments; what is deeper is shown as one value."""
+"""The depth to which nested arguments are shown one by one. Deeper ones are shown as one value."""
 
 _PLAIN_KEY = re.compile(r"[A-Za-z0-9_-]+")
 
 _INVISIBLE = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0000-\U000e0fff]"
 )
-"""Counted as printable by Python, and seen by nobody.
+"""Characters that Python counts as printable, but that are invisible.
 
 Source: Unicode 15, `Default_Ignorable_Code_Point`; and U+2800, the Braille pattern without dots.
 """
@@ -42,49 +43,49 @@ Source: Unicode 15, `Default_Ignorable_Code_Point`; and U+2800, the Braille patt
 
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """What somebody wants to run."""
+    """A call that needs a person's approval."""
 
     principal: str
     subject: str
-    """The tool's id, or what else it is in words."""
+    """The tool id, or a description of a prompt or resource."""
     definition: str = ""
-    """The digest of its definition; empty where it has none, and nothing lasting can be approved."""
+    """The digest of the definition. If it is empty, no permanent approval is possible."""
     summary: str = ""
-    """What the tool says of itself."""
+    """The tool's own summary."""
     arguments: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What a person is asked about an intent, and may answer."""
+    """The question to a person about an intent, and the possible answers."""
 
     message: str
     choices: tuple[str, ...]
 
     @classmethod
     def about(cls, intent: Intent) -> Self:
-        """Whatever of it is not the asker's own is quoted, on one line of its own, with all that hides made visible.
+        """Write the question. Untrusted text is quoted, on its own line, with invisible characters made visible.
 
         Raises:
-            NotAuthorized: it has more arguments than can be shown.
+            NotAuthorized: the call has more arguments than can be shown.
         """
         subject, principal = _quoted(intent.subject, MAX_NAME_CHARS), _quoted(intent.principal, MAX_NAME_CHARS)
         summary = _quoted(intent.summary, MAX_SUMMARY_CHARS)
         arguments = _arguments(intent)
         lines = [f"Toolcrib asks: run {subject.text} for {principal.text}?"]
         if intent.summary:
-            lines += ["", f"In the words of the tool itself: {summary.text}"]
+            lines += ["", f"The tool describes itself as: {summary.text}"]
         if intent.arguments is not None:
             lines += ["", "Arguments:", *(f"{path.text}: {value.text}" for path, value in arguments)]
         pieces = [subject, principal, summary, *(piece for pair in arguments for piece in pair)]
         if not (is_whole := all(piece.is_whole for piece in pieces)):
-            lines += ["", "What ends in … is longer than is shown here, and runs as it is."]
-        # What was not read whole is not approved of for good.
+            lines += ["", "Values that end in … are longer than shown here. The tool receives them in full."]
+        # A call that was not shown completely cannot be approved permanently.
         lasting = intent.definition and is_whole
         return cls("\n".join(lines), (ONCE, ALWAYS, NO) if lasting else (ONCE, NO))
 
     def to_wire(self) -> dict[str, Any]:
-        """The parameters of MCP's `elicitation/create`."""
+        """Return the parameters of MCP's `elicitation/create`."""
         answer = {
             "type": "string",
             "title": "Run it?",
@@ -95,7 +96,7 @@ class Question:
         return {"mode": "form", "message": self.message, "requestedSchema": schema}
 
     def settled_by(self, answer: Mapping[str, Any]) -> Consent:
-        """What an answer to `elicitation/create` comes to. Only one of the `choices` that says so is a yes."""
+        """Return the consent in an answer to `elicitation/create`. Only a matching one of the `choices` is a yes."""
         match answer:
             case {"action": "accept", "content": {"answer": "once" | "always" as given}} if given in self.choices:
                 return given
@@ -105,25 +106,25 @@ class Question:
                 return "unanswered"
 
 
-_EXPLAINED = "once: run it now. always: run it now, and from now on without asking, until its definition changes"
+_EXPLAINED = "once: run it now. always: run it now, and do not ask again until its definition changes"
 
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """A stranger's text as it is shown."""
+    """Untrusted text as it is shown."""
 
     text: str
     is_whole: bool
 
 
 def _quoted(value: object, limit: int) -> _Piece:
-    """`value` as JSON on one line, without what would not be seen; its size is said where it is cut."""
+    """Return `value` as JSON on one line, with invisible characters escaped. If it is cut, it ends with its size."""
     whole = json.dumps(value, ensure_ascii=False, default=str)
     return _cut(whole, limit)
 
 
 def in_one_line(value: object, limit: int) -> str:
-    """A stranger's `value` as JSON for people, in about `limit` characters, with all that hides made visible."""
+    """Return an untrusted `value` as JSON for people, in about `limit` characters, with invisible ones escaped."""
     return _quoted(value, limit).text
 
 
@@ -135,19 +136,27 @@ def _cut(whole: str, limit: int) -> _Piece:
 
 
 def _is_seen(char: str) -> bool:
-    """Python counts controls, direction marks, tags, half surrogate pairs and odd spaces as not printable."""
+    """Return whether `char` is visible.
+
+    Python's `isprintable` excludes controls, direction marks, tags, half surrogate pairs and unusual spaces.
+    """
     return char.isprintable() and _INVISIBLE.match(char) is None
 
 
 def _arguments(intent: Intent) -> list[tuple[_Piece, _Piece]]:
-    """The path and value of every argument, in the order they came in."""
+    """Return the path and value of every argument, in the order in which they were sent.
+
+    Raises:
+        NotAuthorized: there are more than `MAX_ARGUMENTS`.
+    """
     given = intent.arguments or {}
     rows = [*_rows(given, MAX_DEPTH)]
     if len(rows) > MAX_ARGUMENTS:
         rows = [*_rows(given, 1)]
     if len(rows) > MAX_ARGUMENTS:
         raise NotAuthorized(
-            f"`{intent.subject}` was not run: {len(rows)} arguments are too many to be shown to anybody."
+            f"`{intent.subject}` did not run: it needs approval, and {len(rows)} arguments are too many to show. "
+            f"Use at most {MAX_ARGUMENTS}."
         )
     share = max(MIN_SHOWN_CHARS, MAX_SHOWN_CHARS // max(1, len(rows)))
     return [(_cut(path, MAX_NAME_CHARS), _quoted(value, share)) for path, value in rows]

@@ -1,4 +1,4 @@
-"""Run one tool: every check in its order, in one place, before anything leaves for the source."""
+"""Runs a tool: makes all checks in a fixed order before it sends anything to the source."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Runner:
-    """Runs tools, and holds what all calls of one crib share."""
+    """Runs tools. It has the limits, approvals and running requests that all calls of one crib share."""
 
     limits: CallLimits = field(default_factory=CallLimits)
     approver: Approver = field(default_factory=Approver)
     under_way: UnderWay = field(default_factory=UnderWay)
     view_of: Callable[[CallContext], View] | None = None
-    """The view of whoever asks as of now, since a person may think for minutes; None where no view becomes another."""
+    """Returns the current view of a principal, because a person may think for minutes; None if views do not change."""
 
     async def call_tool(
         self,
@@ -66,23 +66,24 @@ class Runner:
         only_read: bool = False,
         progress: ProgressListener | None = None,
     ) -> ToolResult:
-        """Run the tool that `reference`, a handle from `expand_tool`, stands for.
+        """Run the tool of `reference`, a handle from `expand_tool`.
 
-        With `only_read`, only one that its source's owner vouches is read-only.
+        With `only_read`, run it only if its source is trusted and says that the tool is read-only.
 
         Raises:
             ToolNotFound: no visible tool has this id.
-            NotAuthorized: it may be seen and not called, or nobody approved, or it may do more than read.
-            NotExpanded: `reference` is a bare id, so nobody was shown what it takes.
-            StaleExpansion: the definition is not the one that was shown.
+            NotAuthorized: the principal can see the tool but not call it, the call was not approved, or the tool may
+                change something and `only_read` is set.
+            NotExpanded: `reference` is a tool id instead of a handle, so the caller may not know the arguments.
+            StaleExpansion: the definition differs from the one that was shown.
             CapabilityMissing: nothing ran; the system lacks something that the tool needs.
             InvalidArguments: nothing ran; hints and details say what is wrong where.
-            RateLimited: nothing ran; the principal calls faster than the limits allow.
-            SourceUnavailable: the source cannot be reached, or went away.
-            ToolFailed: the source refused to run it, or asks for input and nobody can be asked.
+            RateLimited: nothing ran; the principal exceeded its rate limit.
+            SourceUnavailable: the source cannot be reached, or stopped.
+            ToolFailed: the source refused to run the tool, or asks for input and the client cannot be asked.
 
-        `ToolNotFound`, `NotAuthorized`, `StaleExpansion`, `CapabilityMissing` and `SourceUnavailable` may also tell
-        what became of the tool while a person was asked. Each error has a `next_action`.
+        `ToolNotFound`, `NotAuthorized`, `StaleExpansion`, `CapabilityMissing` and `SourceUnavailable` can also be the
+        result of a change that happened while a person was being asked. Each error has a `next_action`.
 
         Source: discovery protocol v0.1, `call_tool` and behavioural rule 4.
         """
@@ -105,13 +106,13 @@ class Runner:
         return await _with_warnings(tool, result, context)
 
     def view_now(self, view: View, context: CallContext) -> View:
-        """What has become of `view` by now, for whoever asks by now."""
+        """Return the current view for the current principal of `context`."""
         return view if self.view_of is None else self.view_of(replace(context, principal=context.principal_now))
 
     async def _checked(
         self, view: View, tool: Tool, shown: Handle | None, arguments: object, context: CallContext, *, only_read: bool
     ) -> _Order:
-        """The call as an order that passed all checks, in their order."""
+        """Make all checks in their order, and return the call as an order."""
         access = _admitted(view, tool, shown)
         given: object = cast("object", {}) if arguments is None else arguments
         problems = tool.arguments.quick_violations(given)
@@ -119,7 +120,7 @@ class Runner:
             return _placed(view, tool, _matching(tool, given, problems), access, only_read=only_read)
         problems = await violations_apart(tool.arguments, given, context.principal)
         order = _placed(view, tool, _matching(tool, given, problems), access, only_read=only_read)
-        # That took a while, in which the policy may have changed.
+        # The check in a separate process took time, in which the policy may have changed.
         return self._placed_again(order, context, only_read=only_read)
 
     async def _run_approved(
@@ -138,7 +139,12 @@ class Runner:
             return await _run(order, context, progress)
 
     def _placed_again(self, order: _Order, context: CallContext, *, only_read: bool) -> _Order:
-        """The same order, as may be by now; raises as for a new one, and `StaleExpansion` where it would be another."""
+        """Check an order again, because time has passed.
+
+        Raises:
+            ToolcribError: the order would now be refused; see `call_tool`.
+            StaleExpansion: the definition or the server of the tool has changed.
+        """
         view = self.view_now(order.view, context)
         tool, shown = view.resolve(order.tool.handle)
         if tool is None:
@@ -146,7 +152,7 @@ class Runner:
         now = _placed(view, tool, order.arguments, _admitted(view, tool, shown), only_read=only_read)
         if now.definition != order.definition or not now.entry.is_same_server(order.entry):
             raise StaleExpansion(
-                f"`{tool.id}` was not run: it has become another while a person was asked. Expand it again.",
+                f"`{tool.id}` did not run: its definition changed while a person was being asked. Expand it again.",
                 next_action=_expand(tool),
             )
         return now
@@ -154,7 +160,7 @@ class Runner:
 
 @dataclass(frozen=True, slots=True)
 class _Order:
-    """One call that a view lets through."""
+    """A call that has passed all checks."""
 
     view: View
     tool: Tool
@@ -164,30 +170,30 @@ class _Order:
 
     @property
     def definition(self) -> str:
-        """What a lasting approval binds: exactly this definition, of exactly this server."""
+        """The digest to which a permanent approval is bound: of this definition and this server."""
         return digest([self.tool.digests.wire, self.entry.identity])
 
 
 def _admitted(view: View, tool: Tool, shown: Handle | None) -> Access:
-    """Whether the principal may call the tool, or is to be asked, by all checks that do not look at the arguments."""
+    """Make the checks that do not depend on the arguments. Return whether a person must be asked (`ASK` or `CALL`)."""
     access = view.access_to(tool)
     if access < Access.ASK:
-        raise NotAuthorized(f"`{tool.id}` may be seen and not called by `{view.principal.id}`.")
+        raise NotAuthorized(f"`{view.principal.id}` is not allowed to call `{tool.id}`. Use a different tool.")
     _check_expansion(view, tool, shown)
     if (lack := view.lacking.get(tool.id)) is not None:
-        raise CapabilityMissing(f"`{tool.id}` was not run. {lack}", next_action=_search_another(tool))
+        raise CapabilityMissing(f"`{tool.id}` did not run. {lack}", next_action=_search_another(tool))
     return access
 
 
 def _placed(view: View, tool: Tool, arguments: Mapping[str, Any], access: Access, *, only_read: bool) -> _Order:
     if only_read and not (tool.annotations.read_only and view.is_trusted(tool.source)):
         raise NotAuthorized(
-            f"`{tool.id}` is not known to only read.",
+            f"`{tool.id}` may change something, so `call_read_only_tool` does not run it. Use `call_tool`.",
             next_action=NextAction("call_tool", {"tool_id": tool.handle, "arguments": arguments}),
         )
     entry = view.sources.get(tool.source)
     if entry is None:
-        raise SourceUnavailable(f"The source `{tool.source}` is gone.", next_action=NextAction("list"))
+        raise SourceUnavailable(f"The source `{tool.source}` no longer exists.", next_action=NextAction("list"))
     return _Order(view, tool, entry, arguments, access)
 
 
@@ -198,22 +204,22 @@ async def _run(order: _Order, context: CallContext, progress: ProgressListener |
     except StaleExpansion as stale:
         raise StaleExpansion(stale.message, hints=stale.hints, next_action=_expand(tool)) from stale
     except SourceUnavailable as gone:
-        # Once the request had gone out, only where its owner vouches that running twice is the same as running once.
+        # If the request was sent, a retry is only safe if a trusted source says that the tool is idempotent.
         retryable = gone.retryable or (entry.trusted and tool.annotations.idempotent)
         logger.warning("%s", " ".join(filter(None, (gone.message, gone.diagnosis))))
         raise SourceUnavailable(
             gone.message,
             hints=gone.hints if retryable else (*gone.hints, NOT_KNOWN),
             diagnosis=gone.diagnosis,
-            # The same again would end the same; another tool may do it.
+            # Without a safe retry, only a different tool can help.
             next_action=_expand(tool) if retryable else _search_another(tool),
             retryable=retryable,
             retry_after_s=gone.retry_after_s,
         ) from gone
     if result.needs_input and context.client is None:
-        # The same again would end the same; another tool may do it.
+        # A retry would end in the same way, so only a different tool can help.
         raise ToolFailed(
-            f"`{tool.id}` asks for input, and your client cannot be asked.", next_action=_search_another(tool)
+            f"`{tool.id}` asks for input, but your client cannot be asked for it.", next_action=_search_another(tool)
         )
     return ToolResult(under_catalog_names(entry, result.wire), result.warnings)
 
@@ -221,22 +227,22 @@ async def _run(order: _Order, context: CallContext, progress: ProgressListener |
 def _check_expansion(view: View, tool: Tool, shown: Handle | None) -> None:
     if shown is None:
         raise NotExpanded(
-            f"Nothing was run: `{tool.id}` is an id. Call the tool by the handle that `expand_tool` gave; without one, "
-            "expand the tool first.",
+            f"`{tool.id}` is a tool id, not a handle. Nothing ran. Call `expand_tool` first, then pass its handle.",
             next_action=_expand(tool),
         )
     if not view.takes(shown, tool):
         raise StaleExpansion(
-            f"The definition of `{tool.id}` is not the one behind this handle. Expand it again.",
+            f"The definition of `{tool.id}` changed after you expanded it. Nothing ran. Expand it again and use the "
+            "new handle.",
             next_action=_expand(tool),
         )
 
 
 def _matching(tool: Tool, given: object, problems: Sequence[Violation]) -> Mapping[str, Any]:
-    """The arguments, if there is nothing wrong with them.
+    """Return the arguments if they have no problems.
 
     Raises:
-        InvalidArguments: there is.
+        InvalidArguments: they have problems, or are not an object.
     """
     problems = problems or _unsendable(given)
     if not problems and isinstance(given, dict):
@@ -244,7 +250,7 @@ def _matching(tool: Tool, given: object, problems: Sequence[Violation]) -> Mappi
     repair = repaired(tool.input_schema, tool.arguments, given)
     what = "; ".join(problem.message for problem in problems[:3]) or "they are not an object"
     raise InvalidArguments(
-        f"Nothing was run: the arguments of `{tool.id}` do not match its schema: {what}.",
+        f"The arguments of `{tool.id}` do not match its input schema: {what}. Nothing ran.",
         hints=[repair.what] if repair is not None else [],
         next_action=(
             NextAction("call_tool", {"tool_id": tool.handle, "arguments": repair.arguments})
@@ -257,14 +263,14 @@ def _matching(tool: Tool, given: object, problems: Sequence[Violation]) -> Mappi
 
 
 def _unsendable(given: object) -> tuple[Violation, ...]:
-    """A schema that does not look into a text passes half a surrogate pair, which ends a connection when written."""
-    with suppress(TypeError):  # which it raises for an integer beyond 64 bits as well
+    """Return what prevents `given` from being sent. A schema can accept half a surrogate pair, which breaks writing."""
+    with suppress(TypeError):  # orjson also raises it for an integer beyond 64 bits, which can be sent
         orjson.dumps(given)
         return ()
     try:
         json.dumps(given, ensure_ascii=False, default=str).encode()
     except UnicodeEncodeError:
-        return (Violation("", "a text holds half a surrogate pair, which is no Unicode text", "type"),)
+        return (Violation("", "a string contains half a surrogate pair, which is not valid Unicode", "type"),)
     except (TypeError, ValueError, RecursionError) as error:
         return (Violation("", f"this cannot be written as JSON: {error}", "type"),)
     return ()
@@ -275,13 +281,13 @@ def _expand(tool: Tool) -> NextAction:
 
 
 def _step_after(error: ToolcribError, view: View, tool: Tool) -> NextAction:
-    """The next action after an error about a call of `tool` that has none."""
+    """Return the next action for an error about a call of `tool` that has none."""
     match error:
         case InvalidArguments() | RateLimited() | ToolFailed():
-            # The tool itself is good: its definition says what to do otherwise, or the same again.
+            # The tool itself is the right one: its definition shows how to call it differently, or again.
             return _expand(tool)
         case NotAuthorized():
-            # Words that describe the tool would find it again, so this shows what else is in its place.
+            # A search with the tool's words would find it again, so list its category to show alternatives.
             _, near = view.ontology.nearest(view.ontology.places(tool)[0])
             return NextAction("list", {"path": [*near.path]} if near.path else {})
         case _:
@@ -293,7 +299,7 @@ def _search_another(tool: Tool) -> NextAction:
 
 
 async def _with_warnings(tool: Tool, result: ToolResult, context: CallContext) -> ToolResult:
-    """The result as it came; one that misses the tool's own output schema is passed on with a warning, never lost."""
+    """Return the result unchanged, with a warning if it does not match the tool's output schema."""
     problem = None if result.is_error or result.needs_input else await _output_problem(tool, result, context)
     if problem is None:
         return result
@@ -309,10 +315,10 @@ async def _output_problem(tool: Tool, result: ToolResult, context: CallContext) 
     if schema is None:
         return None
     if result.structured_content is None:
-        return "the answer has no structured content, though the tool declares an output schema"
+        return "the answer has no structured content, but the tool declares an output schema"
     violations = await violations_of(schema, result.structured_content, context.principal, "the answer")
     if not violations:
         return None
     first = violations[0]
     said = first.message
-    return said if first == undecided("the answer") else f"the answer misses the tool's output schema: {said}"
+    return said if first == undecided("the answer") else f"the answer does not match the tool's output schema: {said}"

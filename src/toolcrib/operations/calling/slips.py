@@ -1,4 +1,4 @@
-"""The slips models commonly make with arguments, recognised so that an error can hold the call as it was meant."""
+"""Recognizes common mistakes in arguments, so that an error can contain the call that was probably meant."""
 
 from __future__ import annotations
 
@@ -14,34 +14,33 @@ from toolcrib.core.schema import Comparisons, Schema, nearest, pointer
 from toolcrib.core.subschemas import References
 
 MAX_UNKNOWN = 16
-"""Unknown keys that are looked into; arguments with more were meant for something else."""
+"""The most unknown keys. Arguments with more unknown keys were meant for a different tool, and are not repaired."""
 
 MAX_OUTER = 50
-"""Properties that are looked into for keys that should stand inside them."""
+"""How many properties are searched for keys that belong inside them."""
 
 MAX_ALTERNATIVES = 200
-"""Subschemas of one property that are looked at: itself, what it refers to and its alternatives. One with more is not
-looked into."""
+"""The most subschemas of one property: itself, its references and its alternatives. A property with more is skipped."""
 
 MAX_LOOKS = 2_000
-"""Subschemas that are looked at for one repair: some milliseconds."""
+"""The most subschemas that are read for one repair, which takes some milliseconds."""
 
 MAX_KEYS = 1_000
-"""Keys of arguments that are looked into at all."""
+"""The most keys of arguments. Arguments with more keys are not repaired."""
 
 
 @dataclass(frozen=True, slots=True)
 class Repair:
-    """Arguments that match the schema, and the slip that kept the given ones from it."""
+    """Arguments that match the schema, and the mistake in the given ones."""
 
     arguments: Mapping[str, Any]
     what: str
 
 
 def repaired(document: Mapping[str, Any], schema: Schema, given: object) -> Repair | None:
-    """What was probably meant by `given`, if undoing common slips makes it valid; None otherwise.
+    """Return what was probably meant by `given`, if correcting common mistakes makes it valid; otherwise None.
 
-    Only ever proposed, never run: whoever calls decides.
+    The repair is only proposed in an error and never runs by itself. The caller decides.
     """
     said: list[str] = []
     meant = _object(given)
@@ -73,23 +72,23 @@ def repaired(document: Mapping[str, Any], schema: Schema, given: object) -> Repa
 
 
 class _Shape:
-    """What a schema says of the keys of arguments. No more than `MAX_LOOKS` subschemas of it are looked at."""
+    """What a schema says about the keys of arguments. It reads at most `MAX_LOOKS` subschemas."""
 
     def __init__(self, document: Mapping[str, Any]) -> None:
         self._references = References(document)
         self._looks = MAX_LOOKS
         self._alternatives: dict[int, Sequence[Mapping[str, Any]]] = {}
-        """By the id of a subschema."""
+        """The alternatives by the `id()` of a subschema."""
         self.properties: dict[str, Any] = {}
-        """Those of the arguments themselves: of each key the subschema that comes first."""
+        """The properties of the arguments. If a key is declared several times, the first subschema counts."""
         for properties in self.properties_in(document):
             for key, part in properties.items():
                 self.properties.setdefault(key, part)
 
     def alternatives(self, part: object) -> Sequence[Mapping[str, Any]]:
-        """What a value of the subschema `part` may match: itself, what it refers to and its alternatives, each once.
+        """Return the subschemas that a value of `part` can match: `part`, its references and its alternatives.
 
-        Empty where there are too many. A part of them could say that a value is wrong which the others accept.
+        Return none if there are too many, because a part of them could refuse a value that the others accept.
         """
         if id(part) not in self._alternatives:
             self._alternatives[id(part)] = self._alternatives_of(part)
@@ -115,13 +114,13 @@ class _Shape:
         return tuple(seen.values())
 
     def properties_in(self, part: object) -> Iterator[Mapping[str, Any]]:
-        """The properties that each alternative of `part` declares."""
+        """Yield the properties that each alternative of `part` declares."""
         for schema in self.alternatives(part):
             if isinstance(properties := schema.get("properties"), Mapping):
                 yield cast(Mapping[str, Any], properties)
 
     def types(self, key: str) -> tuple[str, ...]:
-        """The JSON types that the property `key` names, alternatives included; empty where it names none."""
+        """Return the JSON types that the property `key` allows, including alternatives; empty if it names no types."""
         names: list[str] = []
         for schema in self.alternatives(self.properties[key]):
             declared = schema.get("type")
@@ -136,18 +135,18 @@ _Undone = tuple[dict[str, Any], str] | None
 
 
 def _from_wrapper(shape: _Shape, given: dict[str, Any]) -> _Undone:
-    """`{"arguments": {"path": "."}}` for `{"path": "."}`."""
+    """Correct `{"arguments": {"path": "."}}` to `{"path": "."}`."""
     if len(given) != 1:
         return None
     ((key, value),) = given.items()
     inner = _object(value)
     if key in shape.properties or inner is None or len(inner) > MAX_KEYS:
         return None
-    return inner, f"the arguments stand one level too deep, under `{key}`"
+    return inner, f"the arguments are nested one level too deep, under `{key}`"
 
 
 def _from_json_text(shape: _Shape, given: dict[str, Any]) -> _Undone:
-    """`{"files": "[\\"a\\"]"}` for `{"files": ["a"]}`, and `{"limit": "5"}` for `{"limit": 5}`."""
+    """Correct `{"files": "[\\"a\\"]"}` to `{"files": ["a"]}`, and `{"limit": "5"}` to `{"limit": 5}`."""
     meant: dict[str, Any] = {}
     properties = shape.properties
     for key, value in given.items():
@@ -162,7 +161,7 @@ def _from_json_text(shape: _Shape, given: dict[str, Any]) -> _Undone:
 
 
 def _from_several(shape: _Shape, given: dict[str, Any]) -> _Undone:
-    """`{"tool_id": ["a", "b"]}` for `{"tool_ids": ["a", "b"]}`, where there is a key for several."""
+    """Correct `{"tool_id": ["a", "b"]}` to `{"tool_ids": ["a", "b"]}`, if the schema has a plural key."""
     properties = shape.properties
     meant: dict[str, str] = {}
     for key, value in given.items():
@@ -178,12 +177,12 @@ def _from_several(shape: _Shape, given: dict[str, Any]) -> _Undone:
             meant[key] = several
     if not meant:
         return None
-    what = ", ".join(f"`{key}` takes one, and `{several}` takes several" for key, several in meant.items())
+    what = ", ".join(f"`{key}` takes one value, and `{several}` takes several" for key, several in meant.items())
     return {meant.get(key, key): value for key, value in given.items()}, what
 
 
 def _from_lone_values(shape: _Shape, given: dict[str, Any]) -> _Undone:
-    """`{"path": "git"}` for `{"path": ["git"]}`."""
+    """Correct `{"path": "git"}` to `{"path": ["git"]}`."""
     properties = shape.properties
     meant = {
         key: [value]
@@ -197,7 +196,7 @@ def _from_lone_values(shape: _Shape, given: dict[str, Any]) -> _Undone:
 
 
 def _from_misspelt_keys(shape: _Shape, given: dict[str, Any]) -> _Undone:
-    """`{"filePath": "."}` for `{"file_path": "."}`."""
+    """Correct `{"filePath": "."}` to `{"file_path": "."}`."""
     known = shape.properties
     free = [key for key in known if key not in given]
     renamed: dict[str, str] = {}
@@ -228,7 +227,7 @@ def _from_misspelt_values(schema: Schema, _: _Shape, given: dict[str, Any]) -> _
 
 
 def _from_flattened(shape: _Shape, given: dict[str, Any]) -> _Undone:
-    """`{"x": 1, "y": 2}` for `{"point": {"x": 1, "y": 2}}`."""
+    """Correct `{"x": 1, "y": 2}` to `{"point": {"x": 1, "y": 2}}`."""
     unknown = {key for key in given if key not in shape.properties}
     if not unknown or len(unknown) > MAX_UNKNOWN:
         return None
@@ -238,12 +237,12 @@ def _from_flattened(shape: _Shape, given: dict[str, Any]) -> _Undone:
         if known:
             rest = {key: value for key, value in given.items() if key not in known}
             inside = {key: value for key, value in given.items() if key in known}
-            return {**rest, name: inside}, f"{_names(inside)} stands inside `{name}`"
+            return {**rest, name: inside}, f"{_names(inside)} must be inside `{name}`"
     return None
 
 
 def _from_out_of_range(shape: _Shape, given: dict[str, Any]) -> _Undone:
-    """`{"limit": 50}` for `{"limit": 51}`, where 50 is the most."""
+    """Correct `{"limit": 51}` to `{"limit": 50}`, if 50 is the maximum."""
     properties = shape.properties
     meant: dict[str, Any] = {}
     for key, value in given.items():
@@ -257,7 +256,7 @@ def _from_out_of_range(shape: _Shape, given: dict[str, Any]) -> _Undone:
                 meant[key] = most
     if not meant:
         return None
-    return {**given, **meant}, ", ".join(f"`{key}` may be {value} here" for key, value in meant.items())
+    return {**given, **meant}, ", ".join(f"the closest allowed `{key}` is {value}" for key, value in meant.items())
 
 
 def _names(keys: Iterable[str]) -> str:
@@ -272,7 +271,7 @@ def _parsed(text: str) -> Any:
 
 
 def _object(value: object) -> dict[str, Any] | None:
-    """A JSON object, given as itself or as its text; None for anything else."""
+    """Return `value` if it is a JSON object, or the object that it encodes if it is a string; otherwise None."""
     inner = _parsed(value) if isinstance(value, str) else value
     if not isinstance(inner, dict) or not all(isinstance(key, str) for key in cast("dict[Any, Any]", inner)):
         return None

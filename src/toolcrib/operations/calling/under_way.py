@@ -1,4 +1,4 @@
-"""What sources were asked and have not answered, each until the caller's deadline, and all of it until the end."""
+"""Tracks the running requests to sources, and ends them at the caller's deadline or when the program stops."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import anyio
 from toolcrib.core.errors import SourceUnavailable
 from toolcrib.core.principal import CallContext
 
-NOT_KNOWN = "Whether it has run is not known."
+NOT_KNOWN = "The tool may or may not have run."
 
 
 class UnderWay:
-    """Of one crib."""
+    """The running requests of one crib."""
 
     def __init__(self) -> None:
         self._scopes: set[anyio.CancelScope] = set()
@@ -23,10 +23,10 @@ class UnderWay:
 
     @contextmanager
     def asking(self, what: str, context: CallContext, *, hints: Sequence[str] = ()) -> Generator[None]:
-        """The block in which a source is asked for `what`.
+        """Limit a block, in which a source is asked for `what`, to the caller's deadline.
 
         Raises:
-            SourceUnavailable: the caller's time was over before the block was, or all was given up; with `hints`.
+            SourceUnavailable: the deadline passed during the block, or `give_up` was called; it has `hints`.
         """
         left_s = context.remaining_s()
         deadline = math.inf if left_s is None else anyio.current_time() + left_s
@@ -39,11 +39,15 @@ class UnderWay:
             finally:
                 self._scopes.discard(scope)
         if scope.cancelled_caught:
-            why = "Toolcrib is stopping" if self._is_given_up else "the caller's time is over"
-            raise SourceUnavailable(f"{what} was given up: {why}.", hints=hints)
+            why = (
+                "was cancelled, because Toolcrib is stopping"
+                if self._is_given_up
+                else "did not answer within the time limit of your request"
+            )
+            raise SourceUnavailable(f"{what} {why}.", hints=hints)
 
     def give_up(self) -> None:
-        """End what is under way, and whatever begins from now on: the program stops."""
+        """Cancel all running requests and all later ones, because the program stops."""
         self._is_given_up = True
         for scope in self._scopes:
             scope.cancel()

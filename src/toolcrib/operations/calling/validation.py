@@ -1,4 +1,4 @@
-"""Checks of what strangers send against what strangers ask for: where that may take long, in a process of its own."""
+"""Checks values against schemas, both untrusted. A check that may take long runs in a separate process."""
 
 from __future__ import annotations
 
@@ -21,22 +21,23 @@ from toolcrib.sources.declared.process import run_program
 logger = logging.getLogger(__name__)
 
 TIME_LIMIT_S = 10.0
-"""How long such a process may take. It gets the processor last, so a busy machine needs more than the time it works."""
+"""How long a check in a separate process can take, in seconds. The process has the lowest priority, so it takes longer
+than its processor time on a busy machine."""
 
 WAIT_LIMIT_S = 10.0
-"""How long a check may wait for its turn."""
+"""How long a check can wait for its turn, in seconds."""
 
 PLACES = 2
-"""Such processes at once."""
+"""How many such processes can run at once."""
 
 _PROGRAM = "import os; getattr(os, 'nice', int)(19); from toolcrib.core.validator import main; main()"
-"""Everything else goes first, also while it starts."""
+"""The program lowers its own priority before the imports, so that its start does not slow down other processes."""
 
 
 async def violations_of(
     schema: Schema, value: object, principal: Principal, whole: str = "the arguments"
 ) -> tuple[Violation, ...]:
-    """What is wrong with `value`; empty when it is valid. `whole` is what to call it."""
+    """Return what is wrong with `value`; nothing if it is valid. `whole` is the name of the value in messages."""
     found = schema.quick_violations(value, whole)
     return await violations_apart(schema, value, principal, whole) if found is None else found
 
@@ -44,10 +45,10 @@ async def violations_of(
 async def violations_apart(
     schema: Schema, value: object, principal: Principal, whole: str = "the arguments"
 ) -> tuple[Violation, ...]:
-    """The same, found out by a process of its own; for one principal there is one at a time.
+    """Return what is wrong with `value`, found by a separate process. Each principal has at most one process at a time.
 
-    Where it ends without an answer, the one violation says so. A check that is cancelled ends its process before
-    another one may start in its place.
+    If the process ends without an answer, the only violation says so. If the check is cancelled, its process ends
+    before the next one can start.
     """
     turns = _turns()
     turn = turns.by_principal.setdefault(principal.id, anyio.Lock())
@@ -62,7 +63,7 @@ async def _checked_apart(schema: Schema, value: object, whole: str) -> tuple[Vio
     try:
         request = await to_thread.run_sync(_json, {"schema": schema.document, "value": value, "whole": whole})
     except (TypeError, ValueError, RecursionError) as error:
-        return (Violation("", f"this is no JSON value: {error}", "type"),)
+        return (Violation("", f"this is not a JSON value: {error}", "type"),)
     match _read(await _written(request)):
         case [True, *_]:
             return ()
@@ -75,23 +76,23 @@ async def _checked_apart(schema: Schema, value: object, whole: str) -> tuple[Vio
 
 
 async def _written(request: bytes) -> bytes:
-    """What the process wrote until it ended, or was ended: because its time was over, or the call was cancelled."""
-    # No secret of this process goes there, and what it may import is what this one may.
+    """Run the process, and return what it wrote until it ended or was killed at the time limit."""
+    # The environment has no secrets of this process, but the same import path.
     kept = {name: os.environ[name] for name in ("SYSTEMROOT", "LD_LIBRARY_PATH") if name in os.environ}
     env = {**kept, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     command = [sys.executable, "-P", "-s", "-c", _PROGRAM]
     try:
-        # Not a thread that waits for it: a thread outlives a call that is cancelled, and the place would be free while
-        # the process runs.
+        # Do not wait for it in a thread: a thread survives a cancelled call, so the next process could start while this
+        # one still runs.
         run = await run_program(command, given=request, cwd=None, env=env, timeout_s=TIME_LIMIT_S)
     except OSError as error:
-        logger.warning("a check of its own process could not be started: %s", error)
+        logger.warning("cannot start the process that checks values: %s", error)
         return b""
     return run.stdout.data
 
 
 def _read(written: bytes) -> list[Any]:
-    """The lines that are whole."""
+    """Return the values of all complete lines."""
     return [json.loads(line) for line in written.splitlines(keepends=True) if line.endswith(b"\n")]
 
 

@@ -165,7 +165,7 @@ def _check_turn(turn: Turn, offer: Offer, *, streamed: bool) -> None:
     for call in turn.calls:
         if call.offered and call.name in offer.held_back:
             raise Refused(
-                f"The script calls the deferred tool `{call.name}`, which nothing revealed.",
+                f"The script calls `{call.name}`, a deferred tool that nothing revealed.",
                 code="script_impossible",
             )
         if call.offered and call.name not in offer.callable:
