@@ -37,7 +37,7 @@ AVOIDED = (
     "whoever",
 )
 
-ALLOWED = 69
+ALLOWED = 0
 """Occurrences that are left. This number may only go down."""
 
 _PATTERN = re.compile(rf"\b({'|'.join(map(re.escape, AVOIDED))})\b", re.IGNORECASE)
