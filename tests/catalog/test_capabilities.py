@@ -686,7 +686,7 @@ async def test_a_reload_takes_over_what_the_file_says_of_capabilities(
         why = "It needs `token`: its environment variable is not set. Set it."
         assert crib.view().lacking == {"functions.build": why}
         write_config(file, toolcrib={})
-        await until(lambda: "is set up" in crib.view().lacking["functions.build"], "the file was taken over")
+        await until(lambda: "is configured" in crib.view().lacking["functions.build"], "the file was taken over")
         tasks.cancel_scope.cancel()
 
 

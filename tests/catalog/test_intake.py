@@ -153,7 +153,7 @@ async def test_nobody_waits_for_an_intake_that_does_not_run_and_it_runs_only_onc
     with anyio.fail_after(30):
         assert not await intake.ready()
         async with intake:
-            with pytest.raises(RuntimeError, match="entered already"):
+            with pytest.raises(RuntimeError, match="already entered"):
                 await intake.__aenter__()
             assert await intake.ready()
         assert not await intake.ready()

@@ -154,7 +154,7 @@ async def test_what_was_asked_about_before_starts_when_the_lockers_are_entered_a
     assert shop.status(ADA) is SourceStatus.STARTING
     assert not await shop.lockers.ready(ADA, 30)
     async with shop.lockers as lockers:
-        with pytest.raises(RuntimeError, match="entered already"):
+        with pytest.raises(RuntimeError, match="already entered"):
             await lockers.__aenter__()
         assert await lockers.ready(ADA, 30)
         assert set(lockers.overlay(ADA).tools) == {"desk.saw"}

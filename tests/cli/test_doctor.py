@@ -86,7 +86,7 @@ def test_everything_that_is_wrong_is_named_with_its_reason_and_it_ends_with_1(tm
         assert complaint in sources[name]["reason"]
     assert str(config) in sources["unset"]["reason"]
     assert sources["noisy"]["status"] == "ready"
-    assert "no protocol message" in sources["noisy"]["warnings"][0]
+    assert "are not MCP messages" in sources["noisy"]["warnings"][0]
     assert {
         "name": "array_schema",
         "reason": "its input schema has the type 'array', but must have the type `object`",

@@ -102,7 +102,7 @@ async def test_what_changed_since_it_was_approved_is_served_as_it_was_approved(p
         expansion = await ask(client, "expand_tool", tool_id="git.commit")
         assert expansion["summary"] == COMMIT["description"]
         assert (expansion["version"], "description" in expansion) == ("1.0.0", False)
-        assert "approved" in expansion["warnings"][0]
+        assert "pinned definition" in expansion["warnings"][0]
         assert text_of(await run_tool(client, "git.commit", message="hello")) == "done"
         hidden = await ask(client, "expand_tool", tool_id="git.push")
         assert hidden["error"]["code"] == "TOOL_NOT_FOUND"
@@ -144,7 +144,7 @@ async def test_a_store_that_is_damaged_while_it_is_served_shows_nothing_and_says
         await until_found(client, "git.commit")
         place.pins.write_bytes(body)
         await until_found(client)
-        await place.until_logged("nothing counts as approved")
+        await place.until_logged("nothing counts as pinned")
 
     doctor = place.run("doctor")
     assert doctor.code == 1

@@ -98,7 +98,7 @@ async def test_a_query_without_a_word_in_common_finds_its_tool_once_there_are_ve
 
 
 def missing(folder: Path) -> str:
-    return "there is no such folder"
+    return "the folder does not exist"
 
 
 def truncated(folder: Path) -> str:

@@ -159,7 +159,7 @@ async def test_a_section_that_is_read_twice_in_one_turn_brings_its_tools_once(wa
 
     first, second, sum_ = answers(adapter.requests[-1])
     assert (first.is_error, second.is_error, sum_.content) == (False, False, "3")
-    assert "open already" in second.content
+    assert "already open" in second.content
     assert [*second.revealed] == []
     assert sum(isinstance(event, ToolsInjected) for event in watched.events(session)) == (way not in {PROXY, RESTART})
     assert sum(isinstance(event, SetVisibilityOverride) for event in watched.events(session)) == 1
