@@ -15,8 +15,8 @@ To add an attack, write a coroutine function here and decorate it with `@attack(
 
 The keyword arguments of `attack` are servers that the gateway gets next to `echo`, as in an `mcp.json`: there an attack
 by a server goes. The function runs until it is cancelled. It calls `target.begins()` when what it needs is set up: the
-measurement waits for that. `target.token` is the token of `eve`, for whom policy asks a person before each call
-but for those of the server `costly`.
+measurement waits for that. `target.token` is the token of the attack's own principal. For that, the policy asks a
+person before each call but for those of the server `costly`.
 """
 
 from __future__ import annotations
@@ -57,7 +57,15 @@ BAR_MIB = 100.0
 ADA = [f"ada-{number}" for number in range(64)]
 """The principals of `ada`, who takes turns with them: their calls together are faster than one principal may ask."""
 
-TOKENS = {principal: f"the token of {principal}" for principal in (*ADA, "eve")}
+
+def token_of(principal: str) -> str:
+    return f"the token of {principal}"
+
+
+def attacker(name: str) -> str:
+    """The principal of one attack: when all run at once, none uses up what another may have."""
+    return f"eve-{name}"
+
 
 TEXT = {"text": "x" * 100}
 
@@ -230,7 +238,7 @@ async def sessions(target: Target) -> None:
 @attack()
 async def questions(target: Target) -> None:
     """One principal leaves as many questions open as it can."""
-    await _repeat(target, await call_of("eve", target.url, CAN_BE_ASKED), connections=8)
+    await _repeat(target, await call_of(target.token, target.url, CAN_BE_ASKED), connections=8)
 
 
 @attack()
@@ -416,18 +424,18 @@ class Calls:
         return round(ordered[int(part * len(ordered))], 2) if ordered else None
 
 
-async def call_of(principal: str, url: str, capabilities: Mapping[str, Any] | None = None) -> bytes:
+async def call_of(token: str, url: str, capabilities: Mapping[str, Any] | None = None) -> bytes:
     """A call of the one tool, as it goes over the wire."""
     expand = {"name": "expand_tool", "arguments": {"tool_id": "echo.echo"}}
-    body = await load.answer(url, load.request(url, "tools/call", expand, token=TOKENS[principal]))
+    body = await load.answer(url, load.request(url, "tools/call", expand, token=token))
     handle = json.loads(body)["result"]["structuredContent"]["handle"]
     call = {"name": "call_tool", "arguments": {"tool_id": handle, "arguments": TEXT}}
-    return load.request(url, "tools/call", call, token=TOKENS[principal], capabilities=capabilities)
+    return load.request(url, "tools/call", call, token=token, capabilities=capabilities)
 
 
 async def calls_of_ada(url: str) -> Iterator[bytes]:
     """Calls of the one tool without end, of one of her principals after the other."""
-    return itertools.cycle([await call_of(principal, url) for principal in ADA])
+    return itertools.cycle([await call_of(token_of(principal), url) for principal in ADA])
 
 
 async def behave(url: str, sent: Iterator[bytes], seconds: float) -> Calls:
@@ -509,11 +517,11 @@ def gateway_for(stack: ExitStack, names: Sequence[str]) -> servers.Reachable:
     ours |= {"calls_per_minute": 0, "lookups_per_minute": DEFAULT_LOOKUP_RATE.calls_per_minute}
     ours["auth"] = {
         "tokens": [
-            {"sha256": hashlib.sha256(token.encode()).hexdigest(), "principal": principal}
-            for principal, token in TOKENS.items()
+            {"sha256": hashlib.sha256(token_of(principal).encode()).hexdigest(), "principal": principal}
+            for principal in (*ADA, *map(attacker, names))
         ]
     }
-    asking = [{"then": "allow", "sources": ["costly"]}, {"then": "ask", "principals": ["eve"]}]
+    asking = [{"then": "allow", "sources": ["costly"]}, {"then": "ask", "principals": [attacker("*")]}]
     ours["policy"] = {"rules": asking, "otherwise": "allow"}
     path.write_text(json.dumps(config))
     return stack.enter_context(servers.gateway(path))
@@ -600,7 +608,7 @@ async def main() -> None:
     parser.add_argument("--at", metavar="URL", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.attack is not None:
-        await run_attack(given.attack, Target(given.at, TOKENS["eve"]))
+        await run_attack(given.attack, Target(given.at, token_of(attacker(given.attack))))
         return
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(USUAL_FILES, hard), hard))  # the gateway inherits it
