@@ -166,7 +166,7 @@ async def test_calls_that_never_end_take_no_more_than_their_number_of_threads(mo
     async with crib_of(Made(run=wait)) as crib:
         for _ in range(2):  # given up, and running on
             handle, hurried = crib.expand_tool("made.double").handle, CallContext().within(0.01)
-            with pytest.raises(SourceUnavailable, match="given up"):
+            with pytest.raises(SourceUnavailable, match="within the time limit of your request"):
                 await crib.call_tool(handle, context=hurried)
         with pytest.raises(SourceUnavailable, match="already runs 2 calls"):
             await call(crib, "made.double")
