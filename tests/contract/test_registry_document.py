@@ -91,7 +91,7 @@ async def test_1_a_model_is_told_types_required_fields_and_valid_values_and_held
     assert (await crib.call_tool(expansion.handle, {"action": "read", "path": "x"})).text == "read x"
     for wrong, told in (
         ({"action": "delete", "path": "x"}, "`/action` must be one of"),
-        ({"action": "read"}, "the key `path` is missing"),
+        ({"action": "read"}, "the required key `path` is missing"),
         ({"action": "read", "path": 5}, "`/path` must be string"),
     ):
         with pytest.raises(InvalidArguments, match=told):

@@ -60,8 +60,8 @@ def _short_rules(operations: Collection[str]) -> list[str]:
         )
     elif {"search_tools", "list_categories"} <= {*operations}:
         rules.append(
-            "If you do not know what exists, start with list_categories, then see a category with search_tools and no "
-            "query. Otherwise tell search_tools what you want done."
+            "If you do not know what exists, start at the top with list_categories, then see a category with "
+            "search_tools and no query. Otherwise tell search_tools what you want done."
         )
     if "expand_tool" in operations and (calls := _calls(operations)):
         rules.append(f"Expand a tool before you call it: {_either(calls)} takes the handle that expand_tool returns.")
