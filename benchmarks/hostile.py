@@ -26,6 +26,7 @@ import asyncio
 import hashlib
 import itertools
 import json
+import os
 import random
 import resource
 import sys
@@ -398,6 +399,7 @@ def _stop_reading(writer: StreamWriter) -> None:
 
 async def run_attack(name: str, target: Target) -> None:
     """Run one attack in this process, until it is ended."""
+    os.nice(19)  # an attacker has a processor of its own; here it must not take the gateway's
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     await ATTACKS[name].run(target)
