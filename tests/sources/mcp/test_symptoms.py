@@ -12,7 +12,7 @@ from toolcrib.sources.mcp.symptoms import remedy, telling
 NPM_404 = """\
 npm warn Unknown user config "nodedir". This will stop working in the next major version of npm.
 npm error code E404
-npm error 404 Not Found - GET https://registry.npmjs.org/@modelcontextprotocol%2fserver-thinkin - Not found
+npm error 404 Not Found - GET https://registry.example.org/@modelcontextprotocol%2fserver-thinkin - Not found
 npm error 404
 npm error 404  '@modelcontextprotocol/server-thinkin@*' is not in this registry.
 npm error 404
@@ -23,7 +23,7 @@ NPM_OFFLINE = """\
 npm error code ENOTFOUND
 npm error syscall getaddrinfo
 npm error errno ENOTFOUND
-npm error FetchError: request to https://registry.npmjs.org/thinkin failed, reason: getaddrinfo ENOTFOUND
+npm error FetchError: request to https://registry.example.org/thinkin failed, reason: getaddrinfo ENOTFOUND
 npm error     at ClientRequest.<anonymous> (/usr/lib/node_modules/npm/node_modules/minipass-fetch/lib/index.js:130:14)
 npm error   code: 'ENOTFOUND',
 npm error }
@@ -73,7 +73,7 @@ PROGRAM = StdioServer("npx", ("-y", "server"))
         ),
         (
             NPM_OFFLINE,
-            "FetchError: request to https://registry.npmjs.org/thinkin failed, reason: getaddrinfo ENOTFOUND",
+            "FetchError: request to https://registry.example.org/thinkin failed, reason: getaddrinfo ENOTFOUND",
             "Check the network, and HTTPS_PROXY if you need a proxy.",
         ),
         (
