@@ -137,6 +137,8 @@ async def test_however_many_questions_another_principal_leaves_open_mine_can_be_
     async with carrying() as carrier:
         mine = await carrier.carry(request(whose=ada), asking)
         hers = [await carrier.carry(request(whose=eve), asking) for _ in range(100)]
+        await anyio.wait_all_tasks_blocked()
+        assert len(anyio.get_running_tasks()) < 40  # two for each question that is open, and none for the others
         for whose, away in ((ada, mine), (eve, hers[-1])):
             (key,) = away["inputRequests"]
             back = request(whose=whose, requestState=away["requestState"], inputResponses={key: ACCEPTED})

@@ -148,9 +148,10 @@ class Visits:
         """Return the open questions to the client. Log messages wait until it returns."""
         visit.messages.hold()
         ticket = f"{TICKET}{secrets.token_urlsafe(18)}"
+        visit.returned = anyio.Event()
         for other in self._waiting.put(principal_of(visit.ctx).id, ticket, visit):
             other.scope.cancel()
-        visit.returned = anyio.Event()
+            other.returned.set()  # or its `_expire` would wait for minutes
         self._tasks.start_soon(self._expire, ticket, visit.returned)
         asked = {key: {"method": each.method, "params": dict(each.params)} for key, each in visit.questions.items()}
         return {"resultType": "input_required", "inputRequests": asked, "requestState": ticket}
