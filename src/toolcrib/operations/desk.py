@@ -264,9 +264,8 @@ class Desk:
                 progress=progress,
             )
         except (NotExpanded, StaleExpansion, InvalidArguments) as error:
-            if (
-                view.find(tool_id := errand.tool_ids[0]) is not None
-            ):  # so that an expansion after this error joins its trace
+            # An expansion after this error joins its trace.
+            if view.find(tool_id := errand.tool_ids[0]) is not None:
                 self.trails.remember(errand.context.principal.id, [tool_id], errand.trace_id)
             if not isinstance(error, NotExpanded):
                 raise

@@ -139,10 +139,8 @@ class VectorStore:
                 if used_at < oldest:
                     stale.append(digest)
         if stale:
-            with (
-                suppress(sqlite3.OperationalError),
-                transaction(file),
-            ):  # busy or read-only
+            # The file may be busy or read-only.
+            with suppress(sqlite3.OperationalError), transaction(file):
                 file.executemany(
                     "UPDATE vectors SET used_at = ? WHERE model = ? AND digest = ?",
                     ((int(self._now()), *model, digest) for digest in stale),
